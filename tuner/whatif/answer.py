@@ -134,7 +134,7 @@ def outcome_of(
         recorded: The recorded trial.
         trial: The trial at the end of the replay.
         replayed: The counts of the replay.
-        metric: What counts as quality, flattened.
+        metric: The metric that measures quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
     """
     results = [point.metrics for point in recorded.curve.points]
@@ -206,8 +206,8 @@ class WhatIf:
 
     Attributes:
         experiment: Directory of the recorded experiment.
-        scheduler: The other scheduler, as it was constructed.
-        metric: What counts as quality, flattened.
+        scheduler: The call that constructs the other scheduler.
+        metric: The metric that measures quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         num_slots: How many trials run at once, on the virtual clock.
         recorded: Totals of the experiment as it really ran, on its own slots; None without a

@@ -1,4 +1,4 @@
-"""Recorded experiment as learning curves that can be replayed, with how long everything took."""
+"""Reads a recorded experiment as learning curves and durations that can be replayed."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class TrialTiming:
     """Times of one trial that its results do not include, in seconds.
 
     Attributes:
-        start_s: From the moment at which it could have begun until its training code ran, at its
-            first attempt.
-        exit_s: From its last result, and its last checkpoint, until its worker was gone, at its
-            last attempt.
-        waits_s: By ``training_iteration``: what passed between a result and the one before it
-            beside training, such as waiting for the answer, or saving. Only where both were
-            reported by one attempt, or the result was the trial's first.
+        start_s: In the first attempt, time from when it could have started until its training code
+            ran.
+        exit_s: In the last attempt, time from its last result, and its last checkpoint, until its
+            worker had exited.
+        waits_s: By ``training_iteration``: time since the result before, without training, e.g. for
+            waiting for the answer or saving. Only if the same attempt reported both results, or the
+            result was the trial's first.
         reported_s: By ``training_iteration``: when the result was reported, in seconds of
             experiment time.
-        worker_s: How long the trial had a worker, starts of later attempts left out.
+        worker_s: How long the trial occupied a worker, without the starts of later attempts.
     """
 
     start_s: float = 0.0
@@ -62,11 +62,11 @@ class TrialTiming:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long things took in an experiment, in seconds.
+    """Durations in an experiment, in seconds.
 
     Attributes:
         elapsed_s: Its running time; None without a journal.
-        begin_s: How long it took until the first trial was asked for.
+        begin_s: Time until the first trial was requested from the searcher.
         start_s: Median time until a trial's training code ran.
         leave_s: Median time until a stopped trial's worker exited.
         save_s: Median time of a save on demand.
@@ -81,21 +81,21 @@ class Timing:
     by_trial: Mapping[str, TrialTiming] = field(default_factory=dict)
 
     def of_trial(self, trial_id: str) -> TrialTiming:
-        """Return what is known of a trial; nothing took any time where nothing is."""
+        """Return the times of a trial; all are 0 if none were recorded."""
         return self.by_trial.get(trial_id) or TrialTiming()
 
 
 def read_timing(
     experiment_path: str | os.PathLike[str], *, is_uniform: bool, num_slots: int | None = None
 ) -> Timing:
-    """Return how long things took, from an experiment's journal; empty without a journal.
+    """Return the durations recorded in an experiment's journal; empty without a journal.
 
     Args:
         experiment_path: Directory of the experiment.
-        is_uniform: Whether all trials asked for the same resources, so that one could begin as soon
-            as it was asked for.
-        num_slots: How many trials could run at once, where they were suggested before there was a
-            slot for them; None where they were not.
+        is_uniform: Whether all trials requested the same resources, so that each could start as
+            soon as it was suggested.
+        num_slots: How many trials could run at once, if trials were suggested before a slot was
+            free for them; else None.
 
     Raises:
         DamagedJournal: If the journal does not verify.
@@ -108,13 +108,13 @@ def read_timing(
 
 @final
 class _TimingReader:
-    """Goes along with a journal and takes the time."""
+    """Measures durations while reading a journal."""
 
     def __init__(self, *, is_uniform: bool, num_slots: int | None = None) -> None:
         self._is_uniform = is_uniform
         self._num_slots = num_slots
         self._freed_s: deque[float] = deque([0.0] * (num_slots or 0))
-        """Since when each slot is free that no trial has taken."""
+        """Since when each free slot is free."""
         self._elapsed_s: float | None = None
         self._first_s: float | None = None
         self._turn_s = self._exit_s = 0.0
@@ -123,7 +123,7 @@ class _TimingReader:
         self._last_sign_s: dict[str, float] = {}
         self._saved_s: dict[str, float] = {}
         self._waited: set[str] = set()
-        """Trials whose next result has a waiting time: the first, or a later one of an attempt."""
+        """Trials whose next result has a waiting time: the first, or not the first of an attempt."""
         self._by_trial: defaultdict[str, TrialTiming] = defaultdict(TrialTiming)
         self._leaves_s: list[float] = []
         self._saves_s: list[float] = []
@@ -136,7 +136,7 @@ class _TimingReader:
             case "turn":
                 self._turn_s = at_s
             case "suggested":
-                # It was asked for in the turn before, mostly since there was a free slot.
+                # It was requested in the turn before, usually because a slot was free.
                 self._asked_s[record["id"]] = self._turn_s
             case "started":
                 self._start(record["id"], record["a"], at_s)
@@ -160,16 +160,13 @@ class _TimingReader:
             self._close(trial_id, self._elapsed_s or 0.0)
         # If no trial was stopped, the quickest exit is the best estimate for a worker that
         # has nothing more to do.
-        leave_s = (
-            _median(self._leaves_s)
-            if self._leaves_s
-            else min((trial_timing.exit_s for trial_timing in self._by_trial.values()), default=0.0)
-        )
+        exits_s = [trial_timing.exit_s for trial_timing in self._by_trial.values()]
+        leave_s = _median(self._leaves_s) if self._leaves_s else min(exits_s, default=0.0)
         return Timing(
             elapsed_s=self._elapsed_s,
             begin_s=self._first_s or 0.0,
-            # Not that of each trial: those that begin first wait until the training code is loaded,
-            # once for all.
+            # The median, since the first trials also wait for the training code to be loaded, which
+            # happens once for all.
             start_s=_median([trial_timing.start_s for trial_timing in self._by_trial.values()]),
             leave_s=leave_s,
             save_s=_median(self._saves_s),
@@ -201,10 +198,7 @@ class _TimingReader:
         self._waited.add(trial_id)
 
     def _take_slot(self) -> float:
-        """Return since when the slot is free that is taken now.
-
-        Equal slots are taken in the order in which they became free.
-        """
+        """Take the slot that has been free for longest, and return since when."""
         return self._freed_s.popleft() if self._freed_s else 0.0
 
     def _exit(self, trial_id: str, outcome: str, at_s: float) -> None:
@@ -234,14 +228,13 @@ class RecordedTrial:
     Attributes:
         trial_id: The trial.
         config: Its hyperparameters.
-        resources: What it occupies while it runs.
+        resources: The resources that it occupies while it runs.
         experiment_tag: See `Trial.experiment_tag`.
-        curve: What it reported, and how long it took.
-        is_cut: Whether it would have trained on: a scheduler ended it, or the experiment was
+        curve: Its results with their durations.
+        is_cut: Whether it would have trained further: a scheduler ended it, or the experiment was
             interrupted.
-        is_stopped_by_criterion: Whether its last result is the one at which the stop criterion
-            ended it.
-        refusal: Why it could not run at all; None where it could.
+        is_stopped_by_criterion: Whether the stop criterion ended it at its last result.
+        refusal: Why it could not run at all; None if it could.
     """
 
     trial_id: str
@@ -265,12 +258,12 @@ class Recording:
         seed: Its seed; 0 if not recorded.
         metric: The metric that it optimised, flattened; None for none.
         mode: ``"min"`` or ``"max"``: its direction.
-        timing: How long things took.
-        max_concurrent: How many trials could run at once, beside what the resources allow; None for
+        timing: Its durations.
+        max_concurrent: Limit of the trials that ran at once, in addition to the resources; None for
             no limit.
         is_inline: Whether its trials shared one process, so that one trained at a time.
-        caveats: What keeps a replay from telling all, sentence by sentence.
-        several: Metric and mode of each objective where it optimised several; there is no single
+        caveats: Why a replay may be inexact, one sentence each.
+        several: Metric and mode of each objective if it optimised several; there is no single
             `metric` then.
     """
 
@@ -288,17 +281,17 @@ class Recording:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all trials are in it that had a worker."""
+        """Whether it contains all trials that had a worker."""
         return self.timing.by_trial.keys() <= {trial.trial_id for trial in self.trials}
 
 
 def read_recording(grid: ResultGrid) -> Recording:
-    """Return what an experiment has recorded.
+    """Return the recording of an experiment.
 
     Raises:
-        ValueError: If a trial has no curve of its own, since it went on from another one's
-            checkpoint, or no trial has any.
-        StorageError: If what the directory holds cannot be read.
+        ValueError: If a trial lacks the beginning of its curve, since it continued from another
+            one's checkpoint, or no trial has any results.
+        StorageError: If the directory cannot be read.
     """
     directory = Path(grid.experiment_path)
     declared = read_declaration(directory) if (directory / DECLARATION).is_file() else {}
@@ -335,16 +328,13 @@ def read_recording(grid: ResultGrid) -> Recording:
         several=grid.objectives if len(grid.objectives) > 1 else (),
         timing=timing,
         max_concurrent=_max_concurrent(settings, declared),
-        is_inline=_noted(declared, "run_config", "executor") == "inline",
+        is_inline=_declared_field(declared, "run_config", "executor") == "inline",
         caveats=[*_caveats(grid.trials, len(trials), settings, declared)],
     )
 
 
 def _num_slots(trials: Sequence[Trial], settings: ExperimentSettings | None) -> int | None:
-    """Return how many trials could run at once, if all were alike and were suggested early.
-
-    None otherwise.
-    """
+    """Return how many trials could run at once; None unless trials were suggested in advance."""
     if settings is None or not settings.max_pending or not trials:
         return None
     return ResourcePool(settings.capacity).num_fitting(
@@ -360,7 +350,7 @@ def _metric_of(grid: ResultGrid) -> str | None:
 
 def _mode_of(grid: ResultGrid) -> Mode | None:
     with contextlib.suppress(ValueError):
-        # Where no metric is named, the mode counts for any.
+        # Without a metric, the mode of the experiment applies to any.
         return grid.objective(_metric_of(grid) or "any")[1]
     return None
 
@@ -375,8 +365,8 @@ def _refuse_grafts(trials: Sequence[Trial]) -> None:
         listed = ", ".join(grafted[:_MAX_LISTED]) + (", ..." if len(grafted) > _MAX_LISTED else "")
         raise ValueError(
             f"what-if cannot replay population based training: trials changed their "
-            f"configuration while they ran ({listed}); it needs an "
-            "experiment in which each trial kept its own"
+            f"configuration while they ran ({listed}); it needs an experiment in which each "
+            "trial kept its own"
         )
 
 
@@ -420,9 +410,8 @@ def _counted(trial_id: str, rows: Sequence[Row]) -> list[Row]:
         if earlier[TRAINING_ITERATION] >= later[TRAINING_ITERATION]:
             raise ValueError(
                 f"recording must hold one curve for each trial, got iteration "
-                f"{later[TRAINING_ITERATION]} behind "
-                f"{earlier[TRAINING_ITERATION]} in trial {trial_id}, which went on from another "
-                f"one's checkpoint"
+                f"{later[TRAINING_ITERATION]} after {earlier[TRAINING_ITERATION]} in trial "
+                f"{trial_id}, which continued from another one's checkpoint"
             )
     return counted
 
@@ -453,7 +442,7 @@ def _is_cut(trial: Trial) -> bool:
 
 
 def _max_concurrent(settings: ExperimentSettings | None, declared: Mapping[str, Any]) -> int | None:
-    search_alg = _noted(declared, "tune_config", "search_alg")
+    search_alg = _declared_field(declared, "tune_config", "search_alg")
     limits = [settings.max_concurrent if settings else None]
     if isinstance(search_alg, dict) and search_alg.get("@") == _LIMITER:
         limits.append(search_alg.get("max_concurrent"))
@@ -487,27 +476,30 @@ def _caveats(
             f"attempts that failed and were tried again: {num_retries}; what counted in the "
             f"end is replayed, and not the time they cost"
         )
-    searcher = _kind_of(_noted(declared, "tune_config", "search_alg"))
+    searcher = _kind_of(_declared_field(declared, "tune_config", "search_alg"))
     if searcher and searcher not in _INDEPENDENT:
         yield (
             f"{searcher} chose configurations by earlier results; the replay keeps those that "
             f"it chose then"
         )
-    if _kind_of(_noted(declared, "tune_config", "scheduler")) == "ResourceChangingScheduler":
+    if (
+        _kind_of(_declared_field(declared, "tune_config", "scheduler"))
+        == "ResourceChangingScheduler"
+    ):
         yield (
             "resources of trials changed while they were recorded; the replay takes as long, "
             "with the last ones"
         )
 
 
-def _kind_of(note: Any) -> str:
-    """Return the class of a noted object, of a limiter that of whom it limits."""
-    if not isinstance(note, dict):
+def _kind_of(declared: Any) -> str:
+    """Return the class of a declared object; of a limiter, that of the searcher inside."""
+    if not isinstance(declared, dict):
         return ""
-    inner = note.get("searcher") if note.get("@") == _LIMITER else None
-    return _kind_of(inner) or str(note.get("@", ""))
+    inner = declared.get("searcher") if declared.get("@") == _LIMITER else None
+    return _kind_of(inner) or str(declared.get("@", ""))
 
 
-def _noted(declared: Mapping[str, Any], part: str, field: str) -> Any:
-    noted = declared.get(part)
-    return noted.get(field) if isinstance(noted, dict) else None
+def _declared_field(declared: Mapping[str, Any], part: str, field: str) -> Any:
+    fields = declared.get(part)
+    return fields.get(field) if isinstance(fields, dict) else None

@@ -1,4 +1,4 @@
-"""Replays a recorded experiment under another scheduler: real core, real driver, virtual time."""
+"""Replays a recorded experiment under another scheduler, with the real core in virtual time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .recording import RecordedTrial, Recording
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What counts as quality.
+    """The measure of quality.
 
     Attributes:
         metric: Flattened name of the metric.
@@ -52,12 +52,12 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What the trials of a replay share.
+    """Resources that the trials of a replay share.
 
     Attributes:
         capacity: Total resources.
-        max_concurrent: How many trials may run at once at most; None for as many as fit.
-        request: Resources that most trials request.
+        max_concurrent: Maximum number of trials that run at once; None for as many as fit.
+        request: The most frequent request of a trial.
         count: How many trials with that request run at once.
     """
 
@@ -139,19 +139,18 @@ class TimedValue:
 @final
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What an experiment took and what it found.
+    """Time and quality of an experiment or of a replay.
 
     The best trial is the one whose last value is best, as in `ResultGrid.get_best_result`.
 
     Attributes:
         wall_clock_s: Its running time, in seconds.
-        worker_s: How long its trials had a worker, all together, in seconds.
+        worker_s: How long its trials occupied workers, all together, in seconds.
         num_iterations: How many results its trials reported.
         best_trial_id: The trial with the best last value; of equal ones the one created first. None
-            where no last value is finite.
+            if no last value is finite.
         best_value: That value.
-        progress: Each result that was better than all before it, in order; a value that is not
-            finite is never one.
+        progress: Each result with a finite value that was better than all before it, in order.
     """
 
     wall_clock_s: float
@@ -216,16 +215,16 @@ def improvements(finite_values: Iterable[TimedValue], mode: Mode) -> tuple[Timed
 
 @dataclass(slots=True)
 class ReplayedTrial:
-    """What a replay counts of one trial.
+    """Counts of one trial in a replay.
 
     Attributes:
-        worker_s: How long it had a worker, in seconds.
+        worker_s: How long it occupied a worker, in seconds.
         num_results: How many results it reported, repeated ones included.
         last_iteration: Its largest ``training_iteration``.
         num_pauses: How often it was paused.
         num_resumes: How often it was resumed after a pause.
         first_s: When it got its first worker, in seconds of virtual time.
-        started_s: Since when it has a worker; None where it has none.
+        started_s: Since when it has a worker; None if it has none.
     """
 
     worker_s: float = 0.0
@@ -242,9 +241,9 @@ class Replay:
     """Outcome of a replay.
 
     Attributes:
-        totals: What it took and found.
+        totals: Its time and quality.
         trials: The engine's records of the trials, in the order in which they were recorded.
-        replayed_trials: What was counted of each trial, by its id.
+        replayed_trials: The counts of each trial, by its id.
         decisions: Decisions about trials, in order.
         remarks: Messages of the scheduler to the user.
         state: The scheduler's `debug_string` at the end.
@@ -276,15 +275,15 @@ def replay(
 
     Args:
         recording: The recording.
-        scheduler: The scheduler, with its search properties set, new to every trial.
+        scheduler: The scheduler, which has its search properties but has seen no trial.
         slots: Resources that the trials share.
-        metric: What counts as quality, flattened.
+        metric: The metric that measures quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
         can_save: Whether trials save on demand.
         supposes_saves: Whether `can_save` is only assumed, so that saving takes no time.
 
     Raises:
-        CannotPauseRecording: If the scheduler pauses a trial, and none has ever saved a checkpoint.
+        CannotPauseRecording: If the scheduler pauses a trial, but trials cannot save.
         ValueError: If it gives a trial another configuration, or other resources.
     """
     timing = recording.timing
@@ -300,10 +299,8 @@ def replay(
         scheduler,
         _RecordedStops(recording.trials),
     )
-    observer, recorder = (
-        _ReplayObserver(executor, metric, timing.begin_s),
-        _DecisionRecorder(scheduler),
-    )
+    observer = _ReplayObserver(executor, metric, timing.begin_s)
+    recorder = _DecisionRecorder(scheduler)
     driver = Driver(
         experiment,
         executor,
@@ -360,8 +357,8 @@ def _settings(
 ) -> ExperimentSettings:
     """Return the recording's settings for a replay, with retries and timeouts disabled."""
     recorded = recording.settings or ExperimentSettings(slots.capacity)
-    # A scheduler may ask how many trials there will be: as many as there are, unless nobody could
-    # tell then.
+    # A scheduler may ask for the number of trials: it is that of the recording, unless the recorded
+    # experiment was open-ended, so that it was unknown.
     is_open = recording.settings is not None and recorded.max_trials is None
     return dataclasses.replace(
         recorded,
@@ -391,11 +388,11 @@ class _RecordedSearch:
         self._coming = iter(trials)
 
     def ask(self, trial_ids: list[str], /) -> list[Event]:
-        """Return the next trials under the ids that they had."""
+        """Return the next trials with their recorded ids."""
         return [self._next() for _ in trial_ids]
 
     def take(self) -> list[Event]:
-        """Return nothing: all answers are there at once."""
+        """Return nothing: `ask` answers at once."""
         return []
 
     def withdraw(self) -> None:
@@ -439,7 +436,7 @@ class _DecisionRecorder:
         self.decisions: list[Decision] = []
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
-        """Look at what was decided."""
+        """Record the decisions of a turn."""
         for entry in recorded:
             if isinstance(entry.decision, Exploit | Resize):
                 raise ValueError(cannot_be_replayed(self._scheduler))  # noqa: TRY004
@@ -447,15 +444,15 @@ class _DecisionRecorder:
                 self.decisions.append(entry.decision)
 
     def flush(self) -> None:
-        """Do nothing: there is nothing to be lost."""
+        """Do nothing: decisions are kept in memory only."""
 
 
 def cannot_be_replayed(scheduler: Scheduler) -> str:
     """Return why a scheduler that changes trials is refused."""
     return (
         f"scheduler must only stop, pause and resume trials, got {type(scheduler).__name__}, "
-        f"which gives them other configurations or "
-        "resources; their results were not recorded, so run an experiment with it"
+        f"which gives them other configurations or resources; their results were not recorded, "
+        "so run an experiment with it"
     )
 
 
@@ -478,7 +475,7 @@ class _ReplayObserver:
         """Do nothing."""
 
     def remark(self, text: str, /) -> None:
-        """Write down what the scheduler says."""
+        """Record a message of the scheduler."""
         self.remarks.append(text)
 
     def notify(self, notice: Notice, /) -> bool:
@@ -512,16 +509,15 @@ class _ReplayObserver:
             )
 
     def _end_interval(self, trial: Trial) -> None:
-        # One that ends in the queue, or while it is paused, has no worker any more.
-        if (
-            replayed := self.replayed_trials.get(trial.trial_id)
-        ) and replayed.started_s is not None:
+        # A trial that ends while it is pending or paused has no worker.
+        replayed = self.replayed_trials.get(trial.trial_id)
+        if replayed and replayed.started_s is not None:
             replayed.worker_s += self._executor.clock() - replayed.started_s
             replayed.started_s = None
 
 
 def run_as_recorded(recording: Recording, objective: Objective) -> RunTotals | None:
-    """Return what an experiment really took and found; None without a journal."""
+    """Return time and quality of the experiment as it really ran; None without a journal."""
     timing = recording.timing
     if timing.elapsed_s is None:
         return None
@@ -538,8 +534,8 @@ def run_as_recorded(recording: Recording, objective: Objective) -> RunTotals | N
 
 
 def run_in_full(recording: Recording, slots: Slots, objective: Objective) -> RunTotals:
-    """Return what it takes where every trial runs through all that was recorded of it, at once."""
-    # No scheduler compares results here, so they need not be reported one by one.
+    """Return time and quality if every trial runs through its whole recorded curve."""
+    # No scheduler compares results here, so each curve is replayed as a single step.
     trials = [
         replace(trial, curve=_in_one(trial.curve), is_stopped_by_criterion=False)
         for trial in recording.trials
@@ -575,7 +571,7 @@ def _in_one(curve: Curve) -> Curve:
 def _finite_values(
     trial: RecordedTrial, times_s: Iterable[float | None], metric: str
 ) -> Iterator[TimedValue]:
-    """Yield when a trial reported which finite value; what has no time is left out."""
+    """Yield the finite values of a trial whose times are known."""
     for point, time_s in zip(trial.curve.points, times_s, strict=True):
         value = value_at(point.metrics, metric)
         if time_s is not None and is_number(value) and math.isfinite(value):

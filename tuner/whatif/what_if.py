@@ -69,7 +69,7 @@ def fresh_scheduler(given: Any, arguments: Mapping[str, Any]) -> Scheduler:
 
 
 def _copy_of(scheduler: Scheduler) -> Scheduler:
-    """Return an equal scheduler that has not run."""
+    """Return an equal scheduler that has seen no trial."""
     if isinstance(scheduler, TrialSchedulerAdapter) and scheduler.has_run:
         raise ValueError(
             f"scheduler must not have run before, got {scheduler.adapted!r}, which has; "
@@ -123,10 +123,10 @@ def objective_for(
 
 
 def connect(scheduler: Scheduler, objective: Objective, recording: Recording) -> None:
-    """Give a scheduler its metric, mode and seed, as the recorded experiment would have.
+    """Set a scheduler's metric, mode and seed, as the recorded experiment would have.
 
     Raises:
-        ValueError: If it cannot work with them.
+        ValueError: If it does not accept them.
     """
     metric = None if scheduler.metric else objective.metric
     mode = None if scheduler.mode else objective.mode
@@ -134,7 +134,7 @@ def connect(scheduler: Scheduler, objective: Objective, recording: Recording) ->
 
 
 def description_of(scheduler: Scheduler) -> str:
-    """Return a scheduler as it was constructed, e.g. ``AsyncHyperBandScheduler(max_t=27)``."""
+    """Return the call that constructs a scheduler: ``AsyncHyperBandScheduler(max_t=27)``."""
     if isinstance(scheduler, TrialSchedulerAdapter):
         return f"{type(scheduler.adapted).__name__}(...)"
     listed = ", ".join(f"{name}={value!r}" for name, value in scheduler.declared_arguments.items())
@@ -192,8 +192,8 @@ def what_if(
             `create_scheduler`; or a mapping of several by names of your own.
         slots: How many trials run at once, independent of their resources; None for as many as
             when recorded, which is one if they shared a process.
-        metric: What counts as quality, flattened; None for the scheduler's own, or that of the
-            experiment.
+        metric: The metric that measures quality, flattened; None for the scheduler's own, or that
+            of the experiment.
         mode: ``"min"`` if smaller values of it are better, ``"max"`` if larger ones are; None
             for that of the scheduler or the experiment.
         **arguments: Arguments of a scheduler given by name.
@@ -276,16 +276,13 @@ def _answer(
         )
         for recorded, trial in zip(recording.trials, replayed.trials, strict=True)
     ]
-    in_full, as_recorded = (
-        run_in_full(recording, slots, objective),
-        run_as_recorded(recording, objective),
-    )
-    is_same_place = num_slots is None and not recording.is_inline and recording.is_whole
-    drift = (
-        in_full.wall_clock_s / as_recorded.wall_clock_s - 1
-        if as_recorded and is_same_place and as_recorded.wall_clock_s
-        else None
-    )
+    in_full = run_in_full(recording, slots, objective)
+    as_recorded = run_as_recorded(recording, objective)
+    # Times can be compared only if the replay has the trials and the slots of the recording.
+    is_comparable = num_slots is None and not recording.is_inline and recording.is_whole
+    drift = None
+    if as_recorded and is_comparable and as_recorded.wall_clock_s:
+        drift = in_full.wall_clock_s / as_recorded.wall_clock_s - 1
     return WhatIf(
         experiment=recording.path,
         scheduler=description,
@@ -319,6 +316,7 @@ def _replayed(
 ) -> tuple[Replay, bool]:
     """Return the replay, and whether it had to assume that trials save on demand."""
     can_save = recording.settings is not None and recording.settings.checkpoints.can_save_on_demand
+    # A scheduler cannot be used twice; the copy is for a second replay, if the first one fails.
     second_copy = fresh_scheduler(scheduler, {})
     connect(scheduler, objective, recording)
     try:
@@ -346,10 +344,8 @@ def _caveats(
     supposes_saves: bool,
 ) -> Iterator[str]:
     """Yield the limits of the answer, the most important first."""
-    num_cut, num_run_out = (
-        sum(one.is_cut for one in outcomes),
-        sum(one.ending is ReplayEnding.RAN_OUT for one in outcomes),
-    )
+    num_cut = sum(one.is_cut for one in outcomes)
+    num_run_out = sum(one.ending is ReplayEnding.RAN_OUT for one in outcomes)
     beyond = (
         f"{num_run_out} of {len(outcomes)} trials would have trained longer than they were recorded"
     )

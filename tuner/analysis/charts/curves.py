@@ -1,4 +1,4 @@
-"""Learning curves: what each trial reported, result by result, as data and as a chart."""
+"""Learning curves: the reported values of each trial, as data and as a chart."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The learning curve of one trial, thinned.
+    """The learning curve of one trial, downsampled.
 
     Attributes:
-        trial_id: Whose.
+        trial_id: The trial.
         state: State of the trial, see `state_of`.
-        is_best: Whether it is the best one of the experiment.
-        xs: What the curve is drawn over, in the order of the results. Where the trial went on from
-            another one's checkpoint it may go back.
-        values: The metric there; NaN and infinities as they were reported.
-        num_results: How many results there are with both, before thinning.
+        is_best: Whether it is the best trial of the experiment.
+        xs: Positions of the points, in the order of the results. They step back where the trial
+            continued from an earlier checkpoint.
+        values: The metric at these positions; NaN and infinities as reported.
+        num_results: How many results have both, before downsampling.
     """
 
     trial_id: str
@@ -63,14 +63,14 @@ def learning_curves(
 
     Args:
         source: The experiment.
-        x: What they are drawn over: a number of each result, e.g. ``"time_total_s"``.
-        max_trials: How many curves at most: of more trials, half are the best and half are spread
-            over the ranks of the others.
-        max_points: How many points of each at most: of more, the first, the last, the extremes and
+        x: The horizontal axis: a number in each result, e.g. ``"time_total_s"``.
+        max_trials: Maximum number of curves: of more trials, half are the best ones and half are
+            spread over the ranks of the others.
+        max_points: Maximum number of points of each: of more, the first, the last, the extremes and
             others evenly between them.
 
     Raises:
-        ValueError: If the experiment has no metric and no other one is named.
+        ValueError: If the experiment has no metric.
     """
     metric = source.objective[0]
     curves = [
@@ -100,11 +100,12 @@ def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str
 
     Args:
         curves: The curves.
-        metric: What they show.
+        metric: The metric that they show.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
-        x: What they are drawn over.
+        x: The horizontal axis.
     """
     figure = new_figure(420)
+    # Many curves are drawn paler, so that the best one and their density can be seen.
     opacity = max(0.3, min(0.85, 30 / max(1, len(curves))))
     for state in dict.fromkeys(curve.state for curve in curves if not curve.is_best):
         members = [curve for curve in curves if curve.state == state and not curve.is_best]

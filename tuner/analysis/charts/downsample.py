@@ -1,4 +1,4 @@
-"""Choice of the trials and points that are drawn where there are too many."""
+"""Choice of the trials and points that are drawn if there are too many."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def spread(items: Sequence[_T], count: int) -> list[_T]:
 def shown_trials(source: Source, max_trials: int) -> list[Trial]:
     """Return the trials that are drawn, in the order of their creation.
 
-    Half of the places go to the best trials.
+    One half of them are the best trials; the other half is spread evenly over the ranks of the
+    rest, in which trials without a value are last.
 
     Args:
         source: The trials.
-        max_trials: How many at most. The other half is spread evenly over the ranks of those left,
-            trials without a value being last.
+        max_trials: Maximum number of trials.
     """
     if len(source.trials) <= max_trials:
         return list(source.trials)

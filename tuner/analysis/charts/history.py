@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 from tuner.analysis.ranking import Mode, rank
 
 from .source import Source
-from .style import (
-    BEST,
-    OTHER,
-    drawn,
-    label,
-    metric_axis,
-    new_figure,
-    offer_log_scale,
-    time_axis,
-)
+from .style import BEST, OTHER, drawn, label, metric_axis, new_figure, offer_log_scale, time_axis
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -30,12 +21,12 @@ class HistoryStep:
     """One step of the search.
 
     Attributes:
-        time_s: When, in seconds of experiment time: when the value was reported, or, over trials,
-            when the trial reported last. None where there is no journal.
-        trial_number: Which trial, counted from 1 in the order of their creation.
-        trial_id: Its id.
-        value: The value that it reported; over trials the best one that it ever did, NaN for none.
-        best: The best value so far, NaN before the first.
+        time_s: Experiment time in seconds at which the value was reported; over trials, that of the
+            trial's last result. None without a journal.
+        trial_number: Number of the trial, from 1 in the order of creation.
+        trial_id: The trial.
+        value: The value that it reported; over trials, its best value, NaN for none.
+        best: The best value so far, NaN before the first one.
     """
 
     time_s: float | None
@@ -46,12 +37,12 @@ class HistoryStep:
 
 
 def history_over_time(source: Source) -> list[HistoryStep]:
-    """Return the results that improved on all earlier ones, and a last step at the end of the run.
+    """Return the results that were better than all earlier ones, and a last step at the end.
 
     Raises:
-        ValueError: If the experiment has no metric and no other one is named.
+        ValueError: If the experiment has no metric.
     """
-    source.objective  # noqa: B018  (raises)
+    source.objective  # noqa: B018  (raises the error)
     numbers = {trial.trial_id: number for number, trial in enumerate(source.trials, start=1)}
     steps = [
         HistoryStep(found.time_s, numbers[found.trial_id], found.trial_id, found.value, found.value)
@@ -68,10 +59,10 @@ def history_over_time(source: Source) -> list[HistoryStep]:
 
 
 def history_over_trials(source: Source) -> list[HistoryStep]:
-    """Return a step for each trial, in the order of their creation.
+    """Return a step for each trial, in the order of creation.
 
     Raises:
-        ValueError: If the experiment has no metric and no other one is named.
+        ValueError: If the experiment has no metric.
     """
     metric, mode = source.objective
     reports = source.timeline.reports
@@ -92,9 +83,9 @@ def history_figure(
 
     Args:
         steps: The steps.
-        metric: What they show.
+        metric: The metric that they show.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
-        is_over_time: Whether they are drawn over time, and not over the number of trials.
+        is_over_time: Whether they are drawn over time instead of over trials.
     """
     figure = new_figure(360)
     unit, name = time_axis(max((step.time_s or 0.0 for step in steps), default=0.0))

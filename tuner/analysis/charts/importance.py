@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_BARS: Final = 20
 _MAX_IMPORTANCE_TRIALS: Final = 1000
+"""Limits the time that forests and bootstraps take."""
 
 
 def param_importances(
@@ -33,14 +34,14 @@ def param_importances(
     *,
     with_errors: bool = False,
 ) -> Importances:
-    """Return how much each parameter mattered; see `ResultGrid.get_param_importances`.
+    """Return the importance of each parameter; see `ResultGrid.get_param_importances`.
 
-    Of more than 1,000 trials as many are taken, spread evenly over their ranks.
+    Of more than 1,000 trials, 1,000 are compared, spread evenly over the ranks.
 
     Raises:
         ImportError: If Optuna or, for the forests, scikit-learn is not installed.
         ValueError: If there are too few trials, no parameter differs, or the experiment has no
-            metric and no other one is named.
+            metric.
     """
     require_optuna()
     metric, mode = source.objective
@@ -55,8 +56,8 @@ def importance_figure(importances: Importances, max_shown: int = MAX_BARS) -> go
     """Return a bar for each parameter, the most important on top, with its standard error if known.
 
     Args:
-        importances: What to draw.
-        max_shown: How many bars at most.
+        importances: The importances.
+        max_shown: Maximum number of bars.
     """
     names = list(importances.shares)[:max_shown][::-1]
     shares = [importances.shares[name] for name in names]
@@ -66,7 +67,7 @@ def importance_figure(importances: Importances, max_shown: int = MAX_BARS) -> go
         _percent(share) + (f" ± {100 * error:.0f}" if has_errors else "")
         for share, error in zip(shares, errors, strict=True)
     ]
-    # The number stands behind whisker and bar, and a whisker never reaches beyond 0 or 1.
+    # A share is within 0 and 1, so its whisker is clipped there; the number follows the whisker.
     ends = [
         min(1.0, share + error) if has_errors else share
         for share, error in zip(shares, errors, strict=True)

@@ -24,19 +24,18 @@ MAX_MEMBERS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class LineageSegment:
-    """What a trial trained between two exploits.
+    """Training of a trial between two of its exploits.
 
     Attributes:
-        trial_id: Which trial.
-        branch: How many exploits lay behind it.
-        first_iteration: ``training_iteration`` from which it went on.
-        last_iteration: ``training_iteration`` that it had reached at the next exploit, or at its
-            end.
-        donor_id: From whose checkpoint it went on, None for from the beginning.
-        donor_branch: How many exploits lay behind that one when it saved the checkpoint; None
-            likewise.
-        config: Its flattened configuration.
-        is_in_best: Whether the best trial's training went through it.
+        trial_id: The trial.
+        branch: How many exploits the trial had made before.
+        first_iteration: ``training_iteration`` of the checkpoint from which it continued.
+        last_iteration: ``training_iteration`` that it reached at the next exploit, or at its end.
+        donor_id: The trial from whose checkpoint it continued; None for the beginning of a trial.
+        donor_branch: How many exploits the donor had made when it saved the checkpoint; None as
+            above.
+        config: The flattened configuration.
+        is_in_best: Whether it is part of the best trial's ancestry.
     """
 
     trial_id: str
@@ -51,13 +50,13 @@ class LineageSegment:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStep:
-    """One step of the schedule that has led to where a trial is.
+    """One step of the hyperparameter schedule by which a trial's model was trained.
 
     Attributes:
-        trial_id: Whose schedule.
-        ancestor_id: Trial that trained this step: itself, or one that it descends from.
-        first_iteration: ``training_iteration`` from which on.
-        last_iteration: ``training_iteration`` up to which.
+        trial_id: The trial whose schedule it is.
+        ancestor_id: The trial that trained this step: itself, or one that it descends from.
+        first_iteration: ``training_iteration`` at the beginning of the step.
+        last_iteration: ``training_iteration`` at its end.
         config: The flattened configuration of the step.
         is_best: Whether it is the best trial's schedule.
     """
@@ -71,7 +70,7 @@ class ScheduleStep:
 
 
 def lineage(source: Source) -> list[LineageSegment]:
-    """Return what each trial trained between exploits, in the order of the trials.
+    """Return the segments of each trial's training, in the order of the trials.
 
     Empty if there were no exploits.
     """
@@ -120,18 +119,19 @@ def _schedule(
         )
         for ancestor, branch, last in _ancestry(trial, trials)
     ]
+    # Nothing is trained between two exploits in a row; such a step is left out.
     return [step for step in reversed(steps) if step.last_iteration > step.first_iteration]
 
 
 def _ancestry(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[tuple[Trial, int, int]]:
-    """Yield a trial's ancestry, latest first: trial, its number of exploits, and last iteration."""
+    """Yield a trial's ancestry, latest first: trial, its number of exploits, last iteration."""
     branch, last = len(trial.grafts), trial.iteration
     while True:
         yield trial, branch, last
         if not branch:
             return
         graft = trial.grafts[branch - 1]
-        if graft.donor_id not in trials:
+        if graft.donor_id not in trials:  # a slice of a grid may lack it
             return
         last = graft.from_iteration
         trial = trials[graft.donor_id]
@@ -166,7 +166,7 @@ def _config(trial: Trial, branch: int) -> Mapping[str, Any]:
 
 
 def _branch_at(trial: Trial, checkpoint_index: int) -> int:
-    """Return how many exploits lay behind a trial when it saved a checkpoint."""
+    """Return how many exploits a trial had made when it saved a checkpoint."""
     return sum(graft.first_checkpoint <= checkpoint_index for graft in trial.grafts)
 
 
@@ -174,8 +174,8 @@ def lineage_figure(segments: Sequence[LineageSegment], steps: Sequence[ScheduleS
     """Return a line for each member over its iterations, with the exploits between members.
 
     Args:
-        segments: What was trained between exploits; of more than 60 members, those that the best
-            one descends from are drawn, and then the first ones.
+        segments: The segments of training; of more than 60 members, the ancestors of the best one
+            are drawn, and then the first ones.
         steps: The schedules of the same trials; that of the best one is drawn on top.
     """
     members = _members(segments)

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Scale = Literal["linear", "log", "category"]
-"""How the values of a parameter are laid out: as numbers on one of two scales, or as categories."""
+"""Scale of an axis: numbers on a linear or logarithmic scale, or categories."""
 MAX_CATEGORIES: Final = 12
-"""More categories than this, the rarest ones, are drawn as one."""
+"""Maximum number of categories; rarer ones are drawn as a single one."""
 OTHERS: Final = "others"
 _MAX_MARKS: Final = 8
 _MISSING = -0.09
-"""Where a line goes on an axis whose parameter the trial does not have: below it."""
-_ROOM = 0.06
-"""How far apart, as part of an axis, two ticks have to be."""
+"""Position on an axis, below its end, for trials without the parameter."""
+_MIN_TICK_DISTANCE = 0.06
+"""Minimum distance of two ticks, as a share of the axis."""
 _MAX_COLUMNS = 3
 
 
@@ -54,12 +54,12 @@ class Axis:
 
     Attributes:
         name: The parameter, flattened, e.g. ``"model/depth"``.
-        scale: How its values are laid out.
+        scale: The scale of its values.
         low: The smallest number; 0 for categories.
-        high: The largest number; the place of the last one for categories.
+        high: The largest number; the index of the last one for categories.
         categories: The categories in their order, as text; empty for numbers.
-        marks: The numbers themselves where there are no more than eight, which come again and
-            again; else empty.
+        marks: The numbers themselves if there are at most eight, each of several trials; else
+            empty.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Axis:
         return (at - low) / (high - low) if high > low else 0.5
 
     def shown(self, value: Any) -> Any:
-        """Return a value as it is drawn: a number, or the text of its category."""
+        """Return what is drawn for a value: the number, or the text of its category."""
         if self.scale != "category":
             return value
         text = as_text(value)
@@ -98,10 +98,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class TrialPoint:
-    """A trial as its parameters and its outcome.
+    """Parameters and outcome of a trial.
 
     Attributes:
-        trial_id: Which.
+        trial_id: The trial.
         state: Its state, see `state_of`.
         value: Its last value of the metric, NaN for none.
         is_best: Whether it is the best one.
@@ -126,9 +126,9 @@ def as_text(value: Any) -> str:
 def axes(source: Source) -> list[Axis]:
     """Return the parameters that differ between trials, in order of first appearance.
 
-    A parameter that some trials lack is one of them. Numbers are laid out on that scale, linear or
-    logarithmic, on which they lie more evenly; what is not a finite number makes the parameter one
-    of categories.
+    A parameter that some trials lack is included. Numbers are drawn on the scale, linear or
+    logarithmic, on which they are spread more evenly; a parameter with other values than finite
+    numbers has categories.
     """
     configs = [source.config_of(trial) for trial in source.trials]
     names = dict.fromkeys(name for config in configs for name in config)
@@ -147,7 +147,7 @@ def _axis(name: str, values: Sequence[Any]) -> Axis:
     if len(numbers) == len(values):
         marks = sorted(set(numbers))
         scale: Scale = "log" if is_logarithmic(marks) else "linear"
-        # And not merely since there are few trials.
+        # Values are marks if they recur, and are not few only because there are few trials.
         is_few = len(marks) <= _MAX_MARKS and 2 * len(marks) <= len(numbers) + 1
         return Axis(name, scale, marks[0], marks[-1], marks=marks if is_few else ())
     counts = Counter(as_text(value) for value in values)
@@ -160,12 +160,12 @@ def _axis(name: str, values: Sequence[Any]) -> Axis:
 
 
 def trial_points(source: Source, max_trials: int | None = None) -> list[TrialPoint]:
-    """Return the trials with what they were tried with, in the order of their creation.
+    """Return the trials with their parameters, in the order of creation.
 
     Args:
         source: The experiment.
-        max_trials: How many at most, spread evenly over the ranks of those that have a value, the
-            best one among them; None for all.
+        max_trials: Maximum number, spread evenly over the ranks of the trials that have a value,
+            including the best one; None for all.
     """
     names = [axis.name for axis in axes(source)]
     trials: Sequence[Trial] = source.trials
@@ -188,15 +188,13 @@ def coordinates_figure(
 ) -> go.Figure:
     """Return parallel coordinates: a line per trial over its parameters and the metric.
 
-    Trials without a finite value are left out.
-
-    Drawn in vectors, so that it prints and needs no WebGL; the legend hides and shows the best
-    tenth and the others.
+    Trials without a finite value are left out. The legend hides and shows the best tenth and the
+    others.
 
     Args:
         trials: The trials.
         axes: Their parameters.
-        metric: What the last axis shows.
+        metric: The metric, on the last axis.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; better is up.
     """
     known = sorted(
@@ -208,6 +206,8 @@ def coordinates_figure(
     scale: Scale = "log" if metric_axis(metric, mode, values).get("type") == "log" else "linear"
     outcome = Axis(metric, scale, min(values, default=0), max(values, default=1))
     num_good = max(1, len(known) // 10)
+    # Drawn as lines of an ordinary chart: Plotly's own parallel coordinates need WebGL, print badly
+    # and have neither a legend nor hover texts.
     figure = new_figure(440, margin={"l": 40, "r": 60, "t": 70, "b": 24})
     best = [one for one in known if one.is_best]
     others = [one for one in known if not one.is_best]
@@ -291,10 +291,7 @@ def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
 
 
 def _ticks(axis: Axis) -> list[tuple[float, str]]:
-    """Return positions and texts of an axis's ticks.
-
-    Ticks are round numbers, and the ends of the axis where there is room for them.
-    """
+    """Return positions and texts of an axis's ticks: round numbers, and the ends if they fit."""
     if axis.scale == "category":
         return [(axis.place(name) or 0.0, label(name, 16)) for name in axis.categories]
     inner = axis.marks or _round_ticks(axis)
@@ -307,7 +304,7 @@ def _ticks(axis: Axis) -> list[tuple[float, str]]:
     ]
     kept: list[tuple[float, str]] = []
     for place, text in [*places, *ends]:
-        if all(abs(place - other) > _ROOM for other, _ in kept):
+        if all(abs(place - other) > _MIN_TICK_DISTANCE for other, _ in kept):
             kept.append((place, text))
     return kept
 
@@ -326,7 +323,7 @@ def slice_figure(
     Args:
         trials: The trials.
         axes: The parameters.
-        metric: What the upright axes show.
+        metric: The metric, on the vertical axes.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
     """
     panels = new_panels(
@@ -336,9 +333,12 @@ def slice_figure(
     figure.update_layout(height=60 + 250 * panels.num_rows)
     for place, axis in enumerate(axes):
         _add_slice(figure, trials, axis, panels.place(place), has_legend=place == 0)
-    upright = metric_axis(metric, mode, [one.value for one in trials], is_short=panels.num_rows > 1)
-    figure.update_yaxes(**{key: value for key, value in upright.items() if key != "title_text"})
-    figure.update_yaxes(title_text=upright["title_text"], col=1)
+    vertical = metric_axis(
+        metric, mode, [one.value for one in trials], is_short=panels.num_rows > 1
+    )
+    # The axes are shared within a row, so only those of the first column have a title.
+    figure.update_yaxes(**{key: value for key, value in vertical.items() if key != "title_text"})
+    figure.update_yaxes(title_text=vertical["title_text"], col=1)
     offer_log_scale(
         figure,
         [name for name in figure.layout if name.startswith("yaxis")],
@@ -373,7 +373,7 @@ def _add_slice(
             hovertemplate="%{text}<br>%{y:.6g}<extra></extra>",
             **place,
         )
-    kind = {
+    categorical = {
         "type": "category",
         "categoryorder": "array",
         "categoryarray": [label(name, 16) for name in axis.categories],
@@ -392,5 +392,5 @@ def _add_slice(
             "ticktext": [text for _, text in shown],
         }
     figure.update_xaxes(
-        title_text=label(axis.name), **place, **(kind if axis.categories else numeric)
+        title_text=label(axis.name), **place, **(categorical if axis.categories else numeric)
     )

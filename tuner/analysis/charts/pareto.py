@@ -24,7 +24,7 @@ class ParetoPoint:
     """A trial's values of several metrics.
 
     Attributes:
-        trial_id: Which.
+        trial_id: The trial.
         state: Its state, see `state_of`.
         values: Its last value of each metric.
         is_on_front: Whether no other trial is better in one metric and at least as good in all
@@ -40,7 +40,7 @@ class ParetoPoint:
 def checked_objectives(
     source: Source, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None
 ) -> Objectives:
-    """Return metrics and modes that were named, or those of the experiment.
+    """Return the given metrics and modes, or those of the experiment.
 
     Args:
         source: The experiment.
@@ -90,7 +90,7 @@ def pareto(source: Source, objectives: Objectives) -> list[ParetoPoint]:
 
     Args:
         source: The experiment.
-        objectives: Metrics with their modes.
+        objectives: The metrics with their modes.
     """
     found = [
         (trial, values)

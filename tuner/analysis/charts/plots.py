@@ -42,7 +42,7 @@ Over = Literal["time", "trials"]
 _EVERY: Final = 2**62
 """A limit that no experiment reaches: everything is shown."""
 MAX_AXES: Final = 10
-"""More parameters than this are left out of parallel coordinates, those that matter least."""
+"""Maximum number of parameters in parallel coordinates; the least important ones are left out."""
 _MAX_LINES: Final = 1000
 
 
@@ -50,9 +50,8 @@ _MAX_LINES: Final = 1000
 class PlotData:
     """Data of each chart of `ResultGrid.plot` as data frames, under the same names.
 
-    ``docs/tables.md`` documents their columns.
-
-    Wherever a metric is left out that of the `TuneConfig` counts, in its direction.
+    ``docs/tables.md`` documents their columns. The default metric is that of the `TuneConfig`, in
+    its direction.
 
     Args:
         source: The experiment.
@@ -81,11 +80,11 @@ class PlotData:
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one.
-            mode: ``"min"`` or ``"max"``: its direction, by which ``is_best`` and the trials that
-                are kept are chosen.
-            x: What the curves are drawn over: a number of each result.
-            max_trials: How many trials at most; None for all.
-            max_points: How many points of each at most; None for all.
+            mode: ``"min"`` or ``"max"``: its direction, which determines ``is_best`` and the trials
+                that are kept.
+            x: The horizontal axis: a number in each result.
+            max_trials: Maximum number of trials; None for all.
+            max_points: Maximum number of points of each; None for all.
 
         Returns:
             Columns ``trial_id``, ``x``, ``value``, ``state``, ``is_best``, in the order of the
@@ -126,7 +125,7 @@ class PlotData:
         Columns ``parameter``, ``setting``, ``trial_id``, ``state``, ``value`` and ``is_best``.
 
         Args:
-            params: Which parameters, flattened; None for all that differ.
+            params: The parameters, flattened; None for all that differ.
             metric: Name of the metric.
             mode: ``"min"`` or ``"max"``: its direction.
         """
@@ -158,9 +157,9 @@ class PlotData:
         See `ResultGrid.get_param_importances` for the arguments.
 
         Returns:
-            Columns ``parameter``, ``importance``, ``std_error`` (by a bootstrap over the trials; of
-            PED-ANOVA alone), ``num_trials`` and ``iteration``: how many trials were compared, and
-            where; missing for the last result of each.
+            Columns ``parameter``, ``importance``, ``std_error`` (by a bootstrap over the trials;
+            only with PED-ANOVA), ``num_trials`` (how many trials were compared) and ``iteration``
+            (where they were compared; missing for the last result of each).
         """
         found = param_importances(
             self._source.with_objective(metric, mode), evaluator, iteration, with_errors=True
@@ -176,11 +175,11 @@ class PlotData:
     def history(
         self, over: Over = "time", metric: str | None = None, mode: Mode | None = None
     ) -> pd.DataFrame:
-        """Return how the best value came about, see `HistoryStep` for the columns.
+        """Return the improvements of the best value, see `HistoryStep` for the columns.
 
         Args:
             over: ``"time"`` for a row for each result that was better than all before it,
-                ``"trials"`` for one for each trial.
+                ``"trials"`` for a row for each trial.
             metric: Name of the metric.
             mode: ``"min"`` or ``"max"``: its direction.
 
@@ -194,11 +193,9 @@ class PlotData:
         return _records(HistoryStep, steps)
 
     def rungs(self) -> pd.DataFrame:
-        """Return a row for each trial at each rung; its outcome is the column ``fate``.
+        """Return a row for each trial at each rung; empty if no scheduler compared trials at rungs.
 
-        See `RungEntry` for the columns.
-
-        Empty where no scheduler compared trials at rungs.
+        See `RungEntry` for the columns; ``outcome`` is called ``fate``.
         """
         return _records(RungEntry, rungs(self._source)).rename(columns={"outcome": "fate"})
 
@@ -232,7 +229,7 @@ class PlotData:
 
         Args:
             metrics: At least two metrics; None for all objectives of the experiment.
-            modes: For each of them ``"min"`` or ``"max"``: its direction; None where the experiment
+            modes: For each of them ``"min"`` or ``"max"``: its direction; None if the experiment
                 optimises each of them.
         """
         objectives = checked_objectives(self._source, metrics, modes)
@@ -246,7 +243,7 @@ class PlotData:
         )
 
     def slowest(self, count: int = 10) -> pd.DataFrame:
-        """Return the `count` trials that ran longest, see `SlowTrial` for the columns."""
+        """Return the trials that ran longest, `count` at most; see `SlowTrial` for the columns."""
         return _records(SlowTrial, slowest(self._source, count))
 
     def failed(self) -> pd.DataFrame:
@@ -296,8 +293,8 @@ def _frame_of_mappings(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
 class Plots:
     """The charts of an experiment; each method returns a Plotly figure, which a notebook shows.
 
-    Wherever a metric is left out, that of the `TuneConfig` counts, in its direction. Orange is the
-    best trial, everywhere.
+    The default metric is that of the `TuneConfig`, in its direction. The best trial is orange in
+    every chart.
 
     Args:
         source: The experiment.
@@ -321,7 +318,7 @@ class Plots:
         self._source = source
 
     def _repr_html_(self) -> str:
-        """Return for a notebook which charts there are."""
+        """Return the list of charts, for notebooks."""
         names = [name for name in vars(Plots) if not name.startswith("_") and name != "data"]
         summaries = {
             name: (getattr(Plots, name).__doc__ or "").partition("\n")[0].partition(";")[0]
@@ -343,7 +340,7 @@ class Plots:
 
     @property
     def data(self) -> PlotData:
-        """What the charts show, as data frames, under the same names; needs no Plotly."""
+        """Data of the charts as data frames, under the same names; needs no Plotly."""
         return PlotData(self._source)
 
     def learning_curves(
@@ -355,15 +352,15 @@ class Plots:
         max_trials: int = MAX_TRIALS,
         max_points: int = MAX_POINTS,
     ) -> go.Figure:
-        """Draw what each trial reported, one result after the other.
+        """Draw the learning curve of each trial.
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one.
             mode: ``"min"`` or ``"max"``: its direction.
-            x: What the curves are drawn over: a number of each result, e.g. ``"time_total_s"``.
-            max_trials: How many curves at most: of more, half are the best and half are spread over
-                the ranks of the others.
-            max_points: How many points of each at most: of more, the first, the last, the extremes
+            x: The horizontal axis: a number in each result, e.g. ``"time_total_s"``.
+            max_trials: Maximum number of curves: of more, half are the best ones and half are
+                spread over the ranks of the others.
+            max_points: Maximum number of points of each: of more, the first, the last, the extremes
                 and others evenly between them.
 
         Raises:
@@ -461,7 +458,7 @@ class Plots:
         return history_figure(steps, *source.objective, is_over_time=is_over_time)
 
     def rungs(self) -> go.Figure:
-        """Draw which trials reached which rung of which bracket, and which were promoted.
+        """Draw the trials at each rung of each bracket, and which of them were promoted.
 
         Empty if no scheduler compared trials at rungs.
         """
@@ -470,7 +467,7 @@ class Plots:
         )
 
     def lineage(self) -> go.Figure:
-        """Draw which trials exploited which others; empty if none did."""
+        """Draw the exploits between trials; empty if there were none."""
         return lineage_figure(lineage(self._source), schedules(self._source))
 
     def schedules(self) -> go.Figure:
@@ -481,7 +478,7 @@ class Plots:
         return schedules_figure(schedules(self._source))
 
     def slots(self) -> go.Figure:
-        """Draw which trial ran when, laid out on slots; empty without a journal."""
+        """Draw the runs of trials over time, on slots; empty without a journal."""
         return slots_figure(run_intervals(self._source), self._source.best_id)
 
     def pareto(
@@ -490,10 +487,10 @@ class Plots:
         """Draw the trials in the plane of each pair of metrics, with the Pareto front highlighted.
 
         Args:
-            metrics: At least two metrics, whose last values count; None for all objectives of the
+            metrics: At least two metrics, compared by last values; None for all objectives of the
                 experiment.
             modes: For each of them ``"min"`` if smaller values are better, ``"max"`` if larger ones
-                are; None where the experiment optimises each of them.
+                are; None if the experiment optimises each of them.
 
         Raises:
             ValueError: If they are not at least two with as many modes, or no trial reported one of
@@ -508,12 +505,12 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
 
     Args:
         source: The experiment.
-        params: Which ones, in this order; None for all that differ.
-        max_axes: How many at most, where none are named: those that matter most, or the first ones
-            if that is unknown.
+        params: The parameters, in this order; None for those that differ.
+        max_axes: Maximum number without `params`: the most important ones are drawn, or the first
+            ones if importances are unknown.
 
     Raises:
-        ValueError: If one of them is no parameter that differs between trials.
+        ValueError: If one of `params` does not differ between trials.
     """
     found = {axis.name: axis for axis in axes(source)}
     if params is not None:

@@ -38,10 +38,10 @@ class RungEntry:
         bracket: Number of the bracket, counted from 0.
         level: The rung: an amount of training in the scheduler's ``time_attr``.
         trial_id: The trial.
-        value: The metric that was compared; NaN if that was no number.
-        outcome: Its outcome there.
-        cutoff: The worst value that was promoted at the last decision about it there; None without
-            a decision.
+        value: The value of the metric that was compared; NaN if it was not a number.
+        outcome: The outcome of the trial at the rung.
+        cutoff: The worst value that was promoted when the trial was last decided about; None
+            without a decision.
         rank: Its rank then, 1 for the best; None without a decision.
         num_compared: How many trials were ranked; None without a decision.
         rule: Rule of the decision, e.g. ``"asha.rung"``; empty without a decision.
@@ -67,7 +67,7 @@ class _RungDecisions:
     Attributes:
         brackets: Bracket of each trial.
         levels: The levels of each bracket.
-        decisions: Decisions about a trial at a rung, the latest last.
+        decisions: Decisions by trial and level, the latest last.
         full_levels: Level of a full training, by bracket.
     """
 
@@ -105,13 +105,14 @@ def rungs(source: Source) -> list[RungEntry]:
     for decision in timeline.decisions:
         known_rungs.add(decision)
     if len(known_rungs.levels) == 1:
-        # With a single bracket, trials without a decision are in it, too.
+        # If there is a single bracket, trials without a decision belong to it as well.
         known_rungs.brackets = {
             **dict.fromkeys(
                 (trial.trial_id for trial in source.trials), next(iter(known_rungs.levels))
             ),
             **known_rungs.brackets,
         }
+    # Results are indexed by iteration; a scheduler may count levels in another unit, such as time.
     is_by_iteration = all(_is_at_iteration(decision) for decision in timeline.decisions)
     entries = [
         entry
@@ -201,11 +202,11 @@ def rungs_figure(
 ) -> go.Figure:
     """Return a chart for each bracket: a column per rung, a dot per trial.
 
-    Above each rung stands how many trials came and how many went on.
+    Above each rung are the numbers of trials that reached it and of those that continued.
 
     Args:
         entries: Trials at rungs; of more than 6 brackets, those with the most trials are drawn.
-        metric: What was compared.
+        metric: The metric that was compared.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
         best_id: The best trial, None for none.
     """
@@ -259,7 +260,7 @@ def _add_dots(
     place: Mapping[str, int],
 ) -> None:
     for outcome, color in _OUTCOME_COLORS.items():
-        xs, ys, texts, sizes, frames = [], [], [], [], []
+        xs, ys, texts, sizes, outlines = [], [], [], [], []
         for number, level in enumerate(levels):
             at_level = [
                 entry
@@ -272,13 +273,8 @@ def _add_dots(
                 ys.append(entry.value)
                 texts.append(_hover_text(entry))
                 sizes.append(11 if entry.trial_id == best_id else 7)
-                frames.append(
-                    BEST
-                    if entry.trial_id == best_id
-                    else color
-                    if outcome == "stopped"
-                    else "rgba(0,0,0,0)"
-                )
+                outline = color if outcome == "stopped" else "rgba(0,0,0,0)"
+                outlines.append(BEST if entry.trial_id == best_id else outline)
         is_out = outcome == "stopped"
         marker = {
             "color": color,
@@ -294,7 +290,7 @@ def _add_dots(
             name=outcome,
             legendgroup=outcome,
             showlegend=bool(xs) and not _has_legend_entry(figure, outcome),
-            marker={**marker, "line": {"color": frames, "width": 1.6 if is_out else 2.5}},
+            marker={**marker, "line": {"color": outlines, "width": 1.6 if is_out else 2.5}},
             hovertemplate="%{text}<extra></extra>",
             **place,
         )

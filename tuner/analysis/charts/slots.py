@@ -22,7 +22,7 @@ _STATES: Final[Mapping[str, str]] = {
 }
 _NUM_TALL_ROWS: Final = 4
 _MAX_BARS: Final = 3000
-"""More runs than this are drawn as lines, which have no hover text."""
+"""More runs than this are drawn as lines, which are drawn faster but have no hover text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class RunInterval:
     """One run of a trial.
 
     Attributes:
-        slot: Where it is drawn, counted from 0: the lowest one that was free. What else the trial
-            occupied is not shown.
-        trial_id: Which trial.
-        attempt: Which of its runs; counts from 1.
-        start_s: When its worker was up, in seconds of experiment time.
+        slot: The row in which it is drawn, counted from 0: the lowest free one. The resources that
+            the trial occupied are not shown.
+        trial_id: The trial.
+        attempt: Number of the run, from 1.
+        start_s: When its worker was ready, in seconds of experiment time.
         end_s: When its worker exited.
         state: How it ended: ``"completed"``, ``"stopped early"``, ``"paused"``, ``"failed"``,
-            ``"interrupted"``, ``"running"``, ``"replaced"`` where it gave way to another trial's
-            checkpoint, ``"resized"`` where it went on with other resources.
+            ``"interrupted"``, ``"running"``, ``"replaced"`` if the trial continued from another
+            trial's checkpoint, ``"resized"`` if it continued with other resources.
     """
 
     slot: int
@@ -59,6 +59,7 @@ def run_intervals(source: Source) -> list[RunInterval]:
     for attempt in sorted(
         source.timeline.attempts, key=lambda attempt: (attempt.start_s, attempt.trial_id)
     ):
+        # Slots of the runs that have ended by now become free; `busy` is ordered by the end.
         while busy and busy[0][0] <= attempt.start_s:
             heapq.heappush(free, heapq.heappop(busy)[1])
         slot = heapq.heappop(free) if free else len(busy)

@@ -27,11 +27,11 @@ class Source:
     Args:
         trials: The trials, in the order of their creation.
         rows: Their results.
-        experiment_path: Directory of the experiment; one without a journal gives charts without
-            times and decisions.
+        experiment_path: Directory of the experiment; without a journal, charts lack times and
+            decisions.
         metric: The metric that it optimises, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
-        several: Metric and mode of each objective where it has several; there may be no single
+        several: Metric and mode of each objective if it has several; there may be no single
             `metric` then.
     """
 
@@ -60,7 +60,7 @@ class Source:
 
     @functools.cached_property
     def timeline(self) -> Timeline:
-        """What happened when; empty where there is no journal, or none that can be read."""
+        """Events with their times; empty if there is no readable journal."""
         ids = {trial.trial_id for trial in self.trials}
         try:
             return Timeline(journal_records(self.experiment_path), ids, self.metric, self.mode)
@@ -68,11 +68,9 @@ class Source:
             return Timeline((), ids)
 
     def with_objective(self, metric: str | None, mode: Mode | None) -> Source:
-        """Return the source for another metric or direction, itself where neither is given."""
-        name, direction = (
-            metric or self.metric,
-            mode or mode_for(metric, self.metric, self.mode, self.several),
-        )
+        """Return the source for another metric or direction; itself if neither is given."""
+        name = metric or self.metric
+        direction = mode or mode_for(metric, self.metric, self.mode, self.several)
         if (name, direction) == (self.metric, self.mode):
             return self
         return Source(
@@ -100,7 +98,7 @@ class Source:
     def config_of(self, trial: Trial) -> Mapping[str, Any]:
         """Return the flattened configuration in force at a trial's last value of the metric.
 
-        Without a metric it is the configuration at its last result.
+        Without a metric it is that of its last result.
         """
         if trial.trial_id not in self._configs:
             self._configs[trial.trial_id] = flatten(config_of(trial, self.rows, self.metric))
@@ -128,7 +126,7 @@ class Source:
 
 
 def state_of(trial: Trial) -> str:
-    """Return a trial's state in the words of the charts, e.g. ``"stopped early"``."""
+    """Return a trial's state as shown in charts, e.g. ``"stopped early"``."""
     if trial.status is Status.ERROR:
         return str(TerminationReason.FAILED)
     return str(trial.ending) if trial.ending else trial.status.lower()

@@ -37,7 +37,7 @@ _MAX_TICKS: Final = 6
 _WIDE: Final = 100.0
 _DECADE: Final = 10.0
 MAX_TEXT: Final = 40
-"""Longer names and values are cut in charts."""
+"""Longer names and values are truncated in charts."""
 
 
 def require_plotly() -> Any:
@@ -61,13 +61,13 @@ def template(
     grid: str = "rgba(128,140,155,0.18)",
     paper: str = "rgba(0,0,0,0)",
 ) -> dict[str, Any]:
-    """Return the look of a chart, whose own paper is transparent.
+    """Return Plotly's template for the charts, whose background is transparent.
 
     Args:
         ink: Colour of texts.
         line: Colour of axes.
         grid: Colour of the lines behind the data.
-        paper: Colour behind texts among the data, that of the page.
+        paper: Colour behind texts among the data: that of the page.
     """
     axis = {
         "gridcolor": grid,
@@ -108,11 +108,11 @@ def template(
 
 
 def new_figure(height: int = 380, **layout: Any) -> go.Figure:
-    """Return an empty chart in our look.
+    """Return an empty chart in the common style.
 
     Args:
         height: In pixels; the width is that of the page.
-        layout: More of Plotly's layout.
+        layout: More properties of Plotly's layout.
     """
     require_plotly()
     from .notebook_figure import NotebookFigure  # noqa: PLC0415  (an extra)
@@ -204,12 +204,12 @@ def label(value: Any, max_length: int = MAX_TEXT) -> str:
 
 
 def direction(mode: str | None) -> str:
-    """Return which way is better, in brackets, behind a metric's name."""
+    """Return the direction of optimisation in brackets, to be appended to a metric's name."""
     return "" if mode is None else " (lower is better)" if mode == "min" else " (higher is better)"
 
 
 def drawn(values: Sequence[float]) -> list[float | None]:
-    """Return numbers as they can be drawn: those that are not finite leave a gap."""
+    """Return numbers for drawing: None, which leaves a gap, instead of those not finite."""
     return [value if math.isfinite(value) else None for value in values]
 
 
@@ -221,10 +221,10 @@ def metric_axis(
     The scale is logarithmic if a minimised metric spans more than two orders of magnitude.
 
     Args:
-        metric: Which metric.
+        metric: The metric.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
-        values: What is shown.
-        is_short: Whether there is no room for the direction in the title.
+        values: The values that are shown.
+        is_short: Whether to leave the direction out of the title.
     """
     finite = [value for value in values if math.isfinite(value)]
     is_wide = (
@@ -235,14 +235,14 @@ def metric_axis(
 
 
 def offer_log_scale(figure: go.Figure, axes: Iterable[str], values: Sequence[float]) -> None:
-    """Record in ``layout.meta`` how axes look on a logarithmic scale, for the report's switch.
+    """Store logarithmic versions of axes in ``layout.meta``, for the switch in the report.
 
-    Nothing is recorded if the values span less than a decade.
+    Nothing is stored if the values span less than a decade, or are not all positive.
 
     Args:
         figure: The chart.
         axes: Names of the axes, e.g. ``["yaxis", "yaxis2"]``.
-        values: What they show; they have to be positive.
+        values: The values that they show.
     """
     finite = [value for value in values if math.isfinite(value)]
     if not finite or min(finite) <= 0 or max(finite) < _DECADE * min(finite):
@@ -254,7 +254,7 @@ def offer_log_scale(figure: go.Figure, axes: Iterable[str], values: Sequence[flo
 
 
 def log_axis(low: float, high: float) -> dict[str, Any]:
-    """Return a logarithmic axis whose ticks are written out."""
+    """Return a logarithmic axis with labelled ticks."""
     ticks = log_ticks(low, high)
     return {
         "type": "log",
@@ -279,7 +279,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def linear_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between two others, about five.
+    """Return about five round numbers between two others.
 
     Example:
         >>> linear_ticks(0.003, 0.498), linear_ticks(2, 11)
@@ -295,7 +295,7 @@ def linear_ticks(low: float, high: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Return a tick's number, as people write it.
+    """Return the text of a tick's number.
 
     Example:
         >>> number(0.00001), number(0.01), number(250000.0), number(3.0)
@@ -313,7 +313,7 @@ def config_text(config: Mapping[str, Any], max_lines: int = 8) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration for people.
+    """Return a duration as text.
 
     Example:
         >>> seconds(0.0042), seconds(4.25), seconds(75), seconds(12_000), seconds(200_000)
@@ -337,7 +337,7 @@ def seconds(value: float | None) -> str:
 
 
 def time_axis(end_s: float) -> tuple[float, str]:
-    """Return by what to divide seconds for an axis that ends there, and the name of the unit."""
+    """Return the unit of an axis that ends at this time: its length in seconds, and its name."""
     for unit, name in ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if end_s >= 2 * unit:
             return unit, name

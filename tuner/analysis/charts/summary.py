@@ -1,4 +1,4 @@
-"""Summary of an experiment: counts, times, what early stopping saved, slowest and failed trials."""
+"""Summary of an experiment: counts, times, savings by early stopping, slowest and failed trials."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .source import Source, state_of
 
 @dataclass(frozen=True, slots=True)
 class EarlyStoppingSavings:
-    """What was not trained since trials were stopped early: an estimate.
+    """Estimate of the training that early stopping avoided.
 
     Attributes:
         num_trials: How many trials were stopped early.
-        full_iterations: What is taken for a full training: the largest ``training_iteration`` that
-            any trial reached.
-        iterations: How many iterations they would have needed up to there.
+        full_iterations: The assumed length of a full training: the largest ``training_iteration``
+            that any trial reached.
+        iterations: How many iterations the stopped trials would have needed to reach it.
         time_s: How long these would have taken in seconds, at the pace of each trial.
-        share: Part of the time that all trials would have run, had none been stopped early, which
-            was saved; 0 to 1.
+        share: The time saved as a share, 0 to 1, of the time that all trials would have run without
+            early stopping.
     """
 
     num_trials: int
@@ -42,7 +42,7 @@ class EarlyStoppingSavings:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSummary:
-    """An experiment in figures.
+    """Key figures of an experiment.
 
     Attributes:
         name: Name of its directory.
@@ -52,15 +52,15 @@ class ExperimentSummary:
         best_trial_id: The trial with the best last value, None for none.
         best_value: That value, NaN for none.
         best_step: The best value that this trial has reported, with its iteration; None for none.
-        best_config: The configuration with which it reached that, flattened with the parameters
-            that are the same in all trials; empty for none.
+        best_config: The flattened configuration with which it reached that value, with the
+            parameters that are the same in all trials; empty for none.
         num_trials: How many trials there are.
-        num_by_state: How many there are of each state, the most frequent first.
-        num_iterations: How many iterations count that were reported, by all trials.
-        run_s: How long the trials ran, all together, in seconds.
-        wall_s: Experiment time in seconds, from the first to the last thing that happened; None
-            without a journal.
-        saving: What early stopping has saved, None where no trial was stopped early.
+        num_by_state: Number of trials by state, the most frequent first.
+        num_iterations: How many results all trials have, without superseded ones.
+        run_s: Running time of all trials together, in seconds.
+        wall_s: Experiment time in seconds, from the first to the last event; None without a
+            journal.
+        saving: Savings by early stopping, None if no trial was stopped early.
     """
 
     name: str
@@ -81,14 +81,14 @@ class ExperimentSummary:
 
 @dataclass(frozen=True, slots=True)
 class SlowTrial:
-    """A trial that took long.
+    """Running time of one of the slowest trials.
 
     Attributes:
-        trial_id: Which.
+        trial_id: The trial.
         state: Its state, see `state_of`.
         run_s: How long it ran, in seconds, all attempts together.
-        num_iterations: How many iterations of it count.
-        share: Its part of the time that all trials ran, 0 to 1.
+        num_iterations: How many results it has, without superseded ones.
+        share: Its share of the running time of all trials, 0 to 1.
     """
 
     trial_id: str
@@ -99,7 +99,7 @@ class SlowTrial:
 
 
 def summarize(source: Source) -> ExperimentSummary:
-    """Return the experiment in figures."""
+    """Return the key figures of an experiment."""
     best = source.best
     wall_s = source.timeline.end_s
     step = tracked(best, source.rows, *source.objective).best if best else None
@@ -124,9 +124,9 @@ def summarize(source: Source) -> ExperimentSummary:
 
 
 def run_times(source: Source) -> dict[str, float]:
-    """Return how long each trial ran in seconds, all attempts together.
+    """Return the running time of each trial in seconds, all attempts together.
 
-    Without a journal this is the training time that it reported.
+    Without a journal it is the training time that the trial reported.
     """
     if not source.timeline.attempts:
         return {trial.trial_id: _training_s(trial) for trial in source.trials}
@@ -143,7 +143,7 @@ def _training_s(trial: Trial) -> float:
 
 
 def saving(source: Source) -> EarlyStoppingSavings | None:
-    """Return what early stopping has saved, None where no trial was stopped early."""
+    """Return the savings by early stopping, None if no trial was stopped early."""
     stopped = [
         trial
         for trial in source.trials
@@ -185,10 +185,10 @@ class FailedTrial:
     """A trial that failed for good.
 
     Attributes:
-        trial_id: Which.
-        error: The last line of what is known about it.
+        trial_id: The trial.
+        error: The last line of its error.
         num_failures: How many of its attempts failed.
-        training_iteration: How far it had got.
+        training_iteration: The last iteration that it reported.
         log: Path of the file with details.
     """
 
@@ -206,9 +206,8 @@ class FailureGroup:
     See `cause_of`.
 
     Attributes:
-        place: The line of the user's code, e.g. ``"train.py:12 in train"``; empty where that is not
-            known.
-        error: What the first of them failed with.
+        place: The line of the user's code, e.g. ``"train.py:12 in train"``; empty if it is unknown.
+        error: The error of the first of them.
         trials: These trials.
         configs: The flattened configuration of each.
         traceback: The traceback of the first, empty for none.

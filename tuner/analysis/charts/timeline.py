@@ -24,10 +24,10 @@ class TimedAttempt:
     Attributes:
         trial_id: The trial.
         attempt: Number of the attempt, from 1.
-        start_s: When its worker was up, in seconds of experiment time.
+        start_s: When its worker was ready, in seconds of experiment time.
         end_s: When its worker exited; if it did not, the time of the last record.
         outcome: How the worker ended: ``"completed"``, ``"stopped"``, ``"failed"``, ``"unsaved"``,
-            ``"killed"`` or ``"lost"``; ``""`` where it did not.
+            ``"killed"`` or ``"lost"``; ``""`` if it did not.
         last_decision: Latest decision about the trial, e.g. ``"pause"``; ``""`` for none.
         is_complete: Whether that decision ended a full training.
     """
@@ -47,11 +47,11 @@ class TimedDecision:
 
     Attributes:
         trial_id: The trial.
-        time_s: When, in seconds of experiment time.
-        iteration: ``training_iteration`` that the trial had reported last, 0 for none.
+        time_s: Time of the decision, in seconds of experiment time.
+        iteration: Last ``training_iteration`` that the trial had reported, 0 for none.
         kind: ``"stop"``, ``"pause"``, ``"resume"``, ``"exploit"`` or ``"resize"``.
         rule: Its rule, a dotted name.
-        numbers: The numbers that were compared; those that are not finite as floats again.
+        numbers: The numbers that were compared, including NaN and infinities as floats.
     """
 
     trial_id: str
@@ -62,7 +62,7 @@ class TimedDecision:
     numbers: Mapping[str, Number | str]
 
     def number(self, *names: str) -> float | None:
-        """Return the first of these numbers that there is, None for none."""
+        """Return the first of these numbers that exists, None without one."""
         return next(
             (float(value) for name in names if is_number(value := self.numbers.get(name))), None
         )
@@ -75,8 +75,8 @@ class Improvement:
     Attributes:
         time_s: When it was reported, in seconds of experiment time.
         trial_id: The trial that reported it.
-        training_iteration: At which iteration.
-        value: The metric.
+        training_iteration: The iteration at which it was reported.
+        value: The metric's value.
     """
 
     time_s: float
@@ -90,9 +90,9 @@ class Reports:
     """Results of one trial, all attempts in order, as arrays since there may be millions.
 
     Attributes:
-        times_s: When, in seconds of experiment time.
-        iterations: ``training_iteration``.
-        values: The metric, NaN where it was missing.
+        times_s: Times of the results, in seconds of experiment time.
+        iterations: Their ``training_iteration``.
+        values: Their values of the metric, NaN if it is missing.
     """
 
     times_s: array[float] = field(default_factory=lambda: array("d"))
@@ -100,7 +100,7 @@ class Reports:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def at(self, level: float) -> tuple[float, float] | None:
-        """Return when an iteration was first reached, and the metric there; None if it was not."""
+        """Return time and value of the first result that reached a level; None if none did."""
         return next(
             (
                 (self.times_s[i], self.values[i])
@@ -118,7 +118,7 @@ class Timeline:
     Args:
         records: The journal, in its order.
         trial_ids: The trials to include.
-        metric: The metric that is followed, flattened; None for none.
+        metric: The metric, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
 
     Attributes:
@@ -153,6 +153,7 @@ class Timeline:
 
     def _add_record(self, record: Body) -> None:
         if record["k"] == "restarted":
+            # The driver died with these workers; their attempts end at its last record.
             for trial_id in list(self._started):
                 self._end_attempt(trial_id, self.end_s, "")
         self.end_s = record["t"]
@@ -167,6 +168,7 @@ class Timeline:
             case "result":
                 self._add_result(trial_id, record["m"])
             case "started":
+                # An attempt without a recorded exit ends where the next one begins.
                 self._end_attempt(trial_id, self.end_s, "stopped")
                 self._started[trial_id] = record["a"], self.end_s
                 self._latest_decisions.pop(trial_id, None)
@@ -214,7 +216,7 @@ class Timeline:
 
     def _add_decision(self, decision: Body) -> None:
         trial_id = decision["id"]
-        # A stop takes precedence.
+        # A stop ends the attempt whatever else is decided before the worker has exited.
         if (
             decision["k"] != "resume"
             and self._latest_decisions.get(trial_id, ("", False))[0] != "stop"
@@ -235,7 +237,7 @@ class Timeline:
 
 
 def _as_number(value: Number | str) -> Number | str:
-    """Return the name of a number that JSON does not have, e.g. ``"NaN"``, as a number."""
+    """Return the text of a number that JSON lacks, e.g. ``"NaN"``, as a float."""
     return (
         float(value)
         if isinstance(value, str)

@@ -1,8 +1,7 @@
 """HTML report of an experiment: one file that needs no network and no server.
 
-`page` puts it together, `charts` chooses the charts, and `sections` writes text and tables; its
-style and script are `page.css` and `page.js`. What the charts show is computed in
-`tuner.analysis.charts`.
+`page` assembles it, `charts` chooses the charts, and `sections` writes text and tables; style and
+script are `page.css` and `page.js`. The charts and their data come from `tuner.analysis.charts`.
 """
 
 from .page import write_page

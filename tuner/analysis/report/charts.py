@@ -51,7 +51,7 @@ class Chart:
         note: Text below the heading.
         figure: The chart; None if it cannot be drawn, for the reason given in the note.
         is_wide: Whether it takes the whole width of the page.
-        min_width: In pixels; on a narrower screen it is scrolled.
+        min_width: Minimum width in pixels; it is scrolled on a narrower screen.
     """
 
     name: str
@@ -63,11 +63,7 @@ class Chart:
 
 
 def charts(source: Source) -> Iterator[Chart]:
-    """Yield the charts of an experiment, without those that do not apply, e.g. rungs.
-
-    Args:
-        source: The experiment.
-    """
+    """Yield the charts of an experiment that apply to it, e.g. rungs only with a bracket."""
     if source.several:
         yield _pareto(source)
         source = source if source.metric else source.with_objective(source.several[0][0], None)
@@ -85,11 +81,10 @@ def charts(source: Source) -> Iterator[Chart]:
     else:
         importance = _importance(source)
         yield _curves(source)
-        # In two columns no place stays empty: beside the history there is one importance, or an odd
-        # number of them.
-        yield _history(
-            source, is_wide=importance.is_wide or len(source.several) % 2 == 0 < len(source.several)
-        )
+        # Charts of importance, one for each objective, take half the width. Beside an odd number of
+        # them the history fills the free half; otherwise it is wide, so that no place stays empty.
+        is_even = bool(source.several) and len(source.several) % 2 == 0
+        yield _history(source, is_wide=importance.is_wide or is_even)
         yield importance
         for number, (metric, _) in enumerate(source.several[1:], start=2):
             yield _importance(source.with_objective(metric, None), f"importance-{number}")
@@ -119,9 +114,9 @@ def _thinned(points: Sequence[ParetoPoint]) -> tuple[list[ParetoPoint], str]:
     shown = [point for point in points if point.is_on_front] + spread(
         [point for point in points if not point.is_on_front], _MAX_POINTS
     )
-    return shown, f" Shows {len(shown):,} of {len(points):,} trials, with all of the front." if len(
-        shown
-    ) < len(points) else ""
+    if len(shown) == len(points):
+        return shown, ""
+    return shown, f" Shows {len(shown):,} of {len(points):,} trials, with all of the front."
 
 
 def _curves(source: Source) -> Chart:
@@ -138,8 +133,7 @@ def _curves(source: Source) -> Chart:
     if num_long:
         notes.append(
             f"A curve with more than {MAX_POINTS} points ({num_long} here) is drawn from its "
-            f"first, last and extreme points and others "
-            "evenly spaced between them."
+            f"first, last and extreme points and others evenly spaced between them."
         )
     return Chart(
         "curves",
@@ -177,23 +171,15 @@ def _importance(source: Source, name: str = "importance") -> Chart:
         found = param_importances(source, with_errors=True)
     except (ImportError, ValueError) as error:
         return Chart(name, title, f"Not shown: {error}.", None)
-    num_params, num_best = len(found.shares), num_best_of(found.num_trials)
-    more = (
-        f" Shows the first {MAX_BARS} of {num_params} parameters." if num_params > MAX_BARS else ""
+    num_params = len(found.shares)
+    note = (
+        f"Compares {found.num_trials:,} of {len(source.trials):,} trials by {source.metric} at "
+        f"iteration {found.iteration}: how differently each parameter is distributed among the "
+        f"best {num_best_of(found.num_trials)} (PED-ANOVA), ± its standard error."
     )
-    compared = (
-        f"{found.num_trials:,} of {len(source.trials):,} trials by {source.metric} at "
-        f"iteration {found.iteration}"
-    )
-    return Chart(
-        name,
-        title,
-        f"Compares {compared}: how differently each parameter is distributed among the best "
-        f"{num_best} (PED-ANOVA), ± its standard "
-        f"error.{more}",
-        importance_figure(found),
-        is_wide=False,
-    )
+    if num_params > MAX_BARS:
+        note += f" Shows the first {MAX_BARS} of {num_params} parameters."
+    return Chart(name, title, note, importance_figure(found), is_wide=False)
 
 
 def _parameters(source: Source) -> Iterator[Chart]:
@@ -309,14 +295,9 @@ def _slots(source: Source) -> Iterator[Chart]:
 
 
 def _quality(source: Source) -> Iterator[Chart]:
-    if (
-        source.best is None
-        or source.metric is None
-        or source.mode is None
-        or source.metric == TIME_TOTAL_S
-    ):
+    if source.metric is None or source.mode is None or source.metric == TIME_TOTAL_S:
         return
-    if TIME_TOTAL_S not in source.best.summary:
+    if source.best is None or TIME_TOTAL_S not in source.best.summary:
         return
     objectives = ((TIME_TOTAL_S, "min"), (source.metric, source.mode))
     points = pareto(source, objectives)

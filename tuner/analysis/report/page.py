@@ -63,6 +63,7 @@ def page(source: Source) -> str:
     from plotly.offline import get_plotlyjs  # noqa: PLC0415  (an extra)
 
     found, setup = list(charts(source)), setup_section(source)
+    # A browser hashes a script with its line ends normalized, so they must be so before.
     scripts = [get_plotlyjs().replace("\r\n", "\n"), _asset("page.js")]
     date = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     title = escape(Path(source.experiment_path).name)
@@ -82,8 +83,7 @@ def page(source: Source) -> str:
             "</div>\n</main>",
             (
                 f"<footer>Made by tuner-hpo {THIS_RELEASE} on {date}; nothing in this file is "
-                f"loaded "
-                f"from elsewhere.</footer>"
+                f"loaded from elsewhere.</footer>"
             ),
             _data("figures", [_figure(chart) for chart in found if chart.figure is not None]),
             _data("looks", _LOOKS),
@@ -99,7 +99,8 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: list[str]) -> str:
-    """Return the policy by which a browser runs these scripts and no others, and loads nothing."""
+    """Return the policy that lets a browser run only these scripts, and load nothing."""
+    # Texts of the user are on the page: even if one escaped as markup, it could not run a script.
     hashes = (
         base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
     )
@@ -150,8 +151,9 @@ def _scale_switch(chart: Chart) -> str:
 
 def _figure(chart: Chart) -> dict[str, Any]:
     figure = chart.figure
-    if figure is None:  # a chart without one has no place
+    if figure is None:  # only charts with a figure have a place on the page
         return {}
+    # The page's script applies its light or dark template, once for all charts.
     figure.layout.template = None
     drawn = json.loads(figure.to_json())
     log = (drawn["layout"].pop("meta", None) or {}).get("log", {})
@@ -166,7 +168,7 @@ def _figure(chart: Chart) -> dict[str, Any]:
 def _data(name: str, value: Any) -> str:
     """Return a value as a JSON element for scripts.
 
-    Angle brackets are escaped, so no text in it can end the element.
+    Angle brackets are escaped, so that no text in it can end the element.
     """
     text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     for character in "<>&":

@@ -32,7 +32,7 @@ from tuner.storage.declaration import RELEASE_KEY, read_declaration, read_enviro
 _MAX_TEXT: Final = 160
 _MAX_FRONT: Final = 50
 _NONE: Final = "\u2013"
-"""Stands for a parameter that a trial does not have."""
+"""Shown for a parameter that a trial lacks."""
 _ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All trials</h2>
 <p class="note">{note}</p>
 <div class="tools"><input id="filter" type="search" aria-label="Filter"
@@ -59,7 +59,7 @@ _LAST: Final = ("iterations", "run time (s)", "decision")
 
 
 def head(source: Source) -> str:
-    """Return the head of the page: name, place and the figures that people ask for first."""
+    """Return the head of the page: name, directory and key figures of the experiment."""
     figures = summarize(source)
     cells = "".join([_best(source, figures), _trials(figures), _time(figures), _saved(figures)])
     place = f'<div class="soft path">{escape(figures.path)}</div>'
@@ -69,7 +69,7 @@ def head(source: Source) -> str:
 
 
 def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
-    """Return one of the figures; value and more are HTML."""
+    """Return one of the key figures; `value` and `more` are HTML."""
     small = f"<small>{more}</small>" if more else ""
     return f'<div class="figure{kind}"><dt>{name}</dt><dd>{value}{small}</dd></div>'
 
@@ -161,11 +161,10 @@ def best_section(source: Source) -> str:
 def _copied(config: Mapping[str, Any]) -> str:
     """Return a button that copies a configuration, and the hidden Python dictionary it copies."""
     text = pprint.pformat(dict(config), sort_dicts=False, width=100)
-    button = (
+    return (
         '<button class="more copy" type="button" data-copy="best-config">Copy '
-        "configuration</button>"
+        f'configuration</button><pre id="best-config" hidden>{escape(text)}</pre>'
     )
-    return f'{button}<pre id="best-config" hidden>{escape(text)}</pre>'
 
 
 def front_section(source: Source) -> str:
@@ -296,7 +295,7 @@ def failures_section(source: Source) -> str:
 
 def _block(group: FailureGroup, params: list[str]) -> str:
     num_trials = len(group.trials)
-    # A message that is that of the heading is not repeated.
+    # If all trials have the same error, it is in the heading and needs no column.
     has_errors = len({trial.error for trial in group.trials}) > 1
     names = ["trial", "iteration", *params, *(["error"] if has_errors else []), "log"]
     rows = []
@@ -342,7 +341,7 @@ def _block(group: FailureGroup, params: list[str]) -> str:
 def setup_section(source: Source) -> str:
     """Return how an experiment was declared and run, and code that declares it again.
 
-    Empty where the directory does not tell, as that of another program.
+    Empty if the directory has no declaration, e.g. if another program wrote it.
     """
     try:
         declaration = read_declaration(Path(source.experiment_path))
@@ -356,7 +355,8 @@ def setup_section(source: Source) -> str:
         for name, text in facts
         if text
     )
-    # A scheduler that gives trials other resources while they run is declared itself.
+    # Different resources of trials usually mean that a function chose them, which the code has to
+    # mention; this scheduler chooses them itself, and is part of the code.
     is_changing = "ResourceChangingScheduler" in expression(
         (declaration.get("tune_config") or {}).get("scheduler")
     )
@@ -367,9 +367,8 @@ def setup_section(source: Source) -> str:
         f'<section id="setup" class="wide"><h2>How it was searched</h2><dl class="params '
         f'setup">{items}</dl>'
         '<details><summary>How to reproduce it</summary><p class="note">The same code with the '
-        "same seed proposes the same "
-        "configurations. Whether training itself repeats is up to the training code: seed it "
-        "with the seed of the trial's context.</p>"
+        "same seed proposes the same configurations. Whether training itself repeats is up to the "
+        "training code: seed it with the seed of the trial's context.</p>"
         f'<div class="code"><button class="more copy" type="button" data-copy="code">Copy '
         f'code</button><pre id="code">{code}</pre></div>'
         "</details></section>"
@@ -397,7 +396,7 @@ def _declared(source: Source, declaration: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _recorded(session: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield with what the latest session was run, as far as that was recorded."""
+    """Yield the recorded environment of the latest session."""
     yield "Python", str((session.get("python") or {}).get("version") or "")
     yield "Platform", str(session.get("platform") or "")
     if script := session.get("script"):
@@ -433,26 +432,17 @@ def _date(created: Any) -> str:
 
 
 def trial_table(source: Source) -> dict[str, Any]:
-    """Return the table as JSON values.
+    """Return the table of all trials as JSON values.
 
-    ``columns`` are their names, ``priority`` their places, the most important first: where there is
-    no room, the last ones are hidden. ``rows`` come in order, the best first, ``num_best`` of which
-    stand out: the best trial, or those on the Pareto front. A cell is a number, a text or None;
-    numbers have six digits, and those that are not finite are texts.
-
-    Args:
-        source: The experiment.
+    ``columns`` are the names of columns and ``priority`` their indices, the most important first:
+    on a narrow page, the last ones are hidden. ``rows`` are ordered, the best first; the first
+    ``num_best`` are highlighted: the best trial, or the Pareto front. A cell is a number, a text or
+    None; numbers have six digits, and those that are not finite are texts.
     """
     metrics, own = _metrics(source)
     params = [axis.name for axis in axes(source)][:_MAX_PARAMS]
     times = run_times(source)
-    best = (
-        best_trials(source.trials, source.several, source.value_of)
-        if source.several
-        else [source.best]
-        if source.best
-        else []
-    )
+    best = _best_trials(source)
     ranked = best if source.several else source.ranked()
     first = {trial.trial_id for trial in ranked}
     trials = [*ranked, *(trial for trial in source.trials if trial.trial_id not in first)]
@@ -461,6 +451,7 @@ def trial_table(source: Source) -> dict[str, Any]:
     end = first_param + len(params)
     return {
         "columns": columns,
+        # Objectives and parameters, iterations and time, other metrics, and last the decision.
         "priority": [
             *range(first_metric + own),
             *range(first_param, end),
@@ -473,6 +464,12 @@ def trial_table(source: Source) -> dict[str, Any]:
         "rows": [_row(source, trial, metrics, params, times) for trial in trials],
         "num_best": len(best),
     }
+
+
+def _best_trials(source: Source) -> list[Trial]:
+    if source.several:
+        return best_trials(source.trials, source.several, source.value_of)
+    return [source.best] if source.best else []
 
 
 def _metrics(source: Source) -> tuple[list[str], int]:
@@ -498,18 +495,15 @@ def _row(
 ) -> list[Any]:
     config = source.config_of(trial)
     values = [source.value_of(trial, name) if name in trial.summary else None for name in metrics]
-    trial_points = [config.get(name) for name in params]
-    reason = str(trial.reason) if trial.reason else None
-    ending = trial.ending.word if trial.ending else None
     cells = [
         trial.trial_id,
         str(trial.status),
-        ending,
+        trial.ending.word if trial.ending else None,
         *values,
-        *trial_points,
+        *(config.get(name) for name in params),
         trial.num_rows,
         times[trial.trial_id],
-        reason,
+        str(trial.reason) if trial.reason else None,
     ]
     return [_json_cell(cell) for cell in cells]
 
