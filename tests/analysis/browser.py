@@ -1,4 +1,4 @@
-"""A browser without a window, told what to do through a pipe."""
+"""A headless browser that is controlled through a pipe."""
 
 from __future__ import annotations
 
@@ -107,8 +107,11 @@ class Browser:
         assert self.comes("document.body?.dataset.drawn"), "the charts are not drawn"
 
     def comes(self, condition):
-        """Return whether a condition comes to hold, within half a minute."""
-        wait = f"const end = Date.now() + 30000; const wait = () => ({condition}) || Date.now() > end ? done() : setTimeout(wait, 20);"
+        """Return whether a condition becomes true within half a minute."""
+        wait = (
+            "const end = Date.now() + 30000; "
+            f"const wait = () => ({condition}) || Date.now() > end ? done() : setTimeout(wait, 20);"
+        )
         self.run(f"new Promise(done => {{ {wait} wait(); }})")
         return bool(self.run(condition))
 

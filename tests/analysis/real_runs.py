@@ -1,4 +1,4 @@
-"""Experiments that were really run, in this process and in no time, for what is read from a journal."""
+"""Small experiments that are run in this process, for tests that need a journal."""
 
 from __future__ import annotations
 

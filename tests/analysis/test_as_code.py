@@ -155,7 +155,7 @@ def test_values_that_are_false_are_left_out_only_where_they_are_the_default(
         assert list(differences(then, now, part)) == []
 
 
-def test_what_is_the_default_is_left_out(tmp_path):
+def test_defaults_are_left_out(tmp_path):
     code = as_code(
         declared(
             tmp_path,
@@ -236,7 +236,7 @@ def test_grids_and_population_based_training_are_written_as_they_were_declared(
     assert dict(again._spec.space) == space
 
 
-def test_what_was_only_described_is_named_and_left_open(tmp_path):
+def test_objects_that_were_only_described_are_named_in_comments(tmp_path):
     declaration = declared(
         tmp_path,
         {"loss": abs, "x": tune.sample_from(lambda spec: 1)},

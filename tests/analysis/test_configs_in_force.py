@@ -1,4 +1,4 @@
-"""Wherever a value stands beside a configuration, it is the configuration with which the value was reached."""
+"""A value is always shown with the configuration with which it was reached."""
 
 import importlib
 import json
@@ -53,7 +53,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(params=["journal", "files"])
 def grid(request, path, tmp_path):
-    """The experiment as its journal tells it, and as the trials' own files do where nothing else is left."""
+    """The experiment as read from its journal, and as read from the trials' files alone."""
     if request.param == "journal":
         return tune.ResultGrid.from_directory(path)
     for trial in path.glob("t0000*"):
@@ -70,7 +70,7 @@ def test_tables_tell_the_configuration_of_the_row_that_they_show(grid):
     assert worst["config/lr"].tolist() == worst["lr_now"].tolist() == [0.5, 0.25, 12.0]
 
 
-def test_a_result_tells_which_configuration_is_meant(grid):
+def test_a_result_has_the_current_and_the_last_configuration(grid):
     assert [result.config["lr"] for result in grid][::2] == [0.5, 12.0]  # the present ones
     for result in grid:
         assert result.metrics["config"]["lr"] == result.metrics["lr_now"]
@@ -93,7 +93,7 @@ def test_the_present_configuration_is_that_of_the_last_exploit(path):
     ]
 
 
-def test_charts_and_importances_pair_values_with_what_they_were_reached_with(grid):
+def test_charts_and_importances_pair_values_with_their_configurations(grid):
     source = grid._source()
     assert [(one.value, one.config["lr"]) for one in trial_points(source)] == [
         (2.5, 0.5),
@@ -122,7 +122,7 @@ def test_a_row_is_counted_from_one_on(grid):
     assert config_at(trial, grid._rows)["lr"] == 12.0
 
 
-def test_points_for_another_search_are_what_the_values_were_reached_with(path):
+def test_points_for_another_search_are_the_configurations_of_the_values(path):
     points, values = tune.points_from(path, metric="loss", mode="min", with_rewards=True)
     assert [(point["lr"], value) for point, value in zip(points, values, strict=True)] == [
         (0.25, 1.25),
@@ -131,7 +131,7 @@ def test_points_for_another_search_are_what_the_values_were_reached_with(path):
     ]
 
 
-def test_optuna_is_told_what_the_values_were_reached_with(grid):
+def test_optuna_gets_the_configurations_of_the_values(grid):
     pytest.importorskip("optuna")
     storage = importlib.import_module("tuner.analysis.optuna_storage")
     trials = storage._translated(read_directory(Path(grid.experiment_path)), (("loss", "min"),))
@@ -142,7 +142,7 @@ def test_optuna_is_told_what_the_values_were_reached_with(grid):
     ]
 
 
-def test_the_page_and_what_is_printed_tell_the_same(grid):
+def test_the_page_and_the_printed_table_show_the_same(grid):
     assert [line.split()[-1] for line in repr(grid).splitlines()[2:]] == ["0.5", "0.25", "12"]
     told = trial_table(grid._source())
     # Best first.

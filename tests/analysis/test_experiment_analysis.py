@@ -76,7 +76,7 @@ def test_tables_and_mappings_cover_every_trial(analysis, tmp_path):
     assert len(analysis.best_dataframe) == 1
 
 
-def test_the_path_of_a_trial_finds_what_its_id_finds(analysis, tmp_path):
+def test_the_path_of_a_trial_is_a_key_like_its_id(analysis, tmp_path):
     path = str(tmp_path / "t1")
     for by_trial, known in ((analysis.trial_dataframes, 2), (analysis.get_all_configs(), 1)):
         for found in (by_trial, pickle.loads(pickle.dumps(by_trial))):  # noqa: S301  (made here)
@@ -96,7 +96,8 @@ def test_where_no_trial_can_be_compared_none_is_best(make, tmp_path):
     analysis = ExperimentAnalysis(ResultGrid(trials, str(tmp_path), MemoryRows({}), "loss", "min"))
     with pytest.warns(
         RuntimeWarning,
-        match=r"none has a finite value of 'loss' \(scope 'last'\); metrics that were reported: loss",
+        match=r"none has a finite value of 'loss' \(scope 'last'\); "
+        r"metrics that were reported: loss",
     ):
         assert (analysis.best_trial, analysis.best_config, analysis.get_last_checkpoint()) == (
             None,

@@ -1,4 +1,4 @@
-"""A trial's story tells each decision with its numbers, and what it led to."""
+"""The explanation of a trial lists each decision with its numbers and its effect."""
 
 import io
 import re
@@ -69,7 +69,7 @@ def records():
     ]
 
 
-def test_the_story_is_told_in_order_with_every_number(trial):
+def test_events_are_listed_in_order_with_every_number(trial):
     assert explain_trial(trial, records(), "loss") == [
         (
             "t00001: TERMINATED after 0 iterations, stopped early: asha.rung (rung=3, value=0.5, "
@@ -98,7 +98,7 @@ def test_the_story_is_told_in_order_with_every_number(trial):
     ]
 
 
-def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
+def test_a_restore_is_listed_if_the_trial_continues_afterwards(trial):
     def at(at_s, event):
         return encode(event, at_s, [])
 
@@ -117,14 +117,14 @@ def test_a_restore_is_told_where_the_trial_goes_on_afterwards(trial):
     ]
 
 
-def test_an_attempt_that_could_not_be_saved_is_told_as_such(trial):
+def test_an_attempt_that_could_not_be_saved_is_described_as_such(trial):
     (told,) = explain_trial(
         trial, [encode(WorkerExited("t00001", 1, Outcome.UNSAVED, BOOM), 1.0, [])]
     )[1:]
     assert told == "     1.00 s  attempt 1 ends, since it could not be saved: ValueError: boom"
 
 
-def test_of_a_trial_that_failed_for_good_it_is_told_why_it_was_not_tried_again(trial):
+def test_the_explanation_of_a_failed_trial_says_why_it_was_not_retried(trial):
     records = [
         encode(WorkerExited("t00001", attempt, Outcome.FAILED, BOOM), float(attempt), [])
         for attempt in (1, 2)

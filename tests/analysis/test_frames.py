@@ -72,7 +72,7 @@ def test_a_column_of_truth_values_with_gaps_is_still_a_mask():
     assert frame["ok"].isna().tolist() == [False, True, False]
 
 
-def test_values_that_are_no_scalars_stay_what_they_are():
+def test_values_that_are_not_scalars_are_kept():
     array = np.arange(3)
     frame = to_frame(
         [

@@ -1,4 +1,4 @@
-"""A directory alone tells what `fit` returned: no training code, no search space, nothing unpickled."""
+"""Results read from a directory equal those of `fit`, without training code or search space."""
 
 import json
 import shutil
@@ -91,7 +91,7 @@ def assert_same(found, expected):
     ],
     ids=["plain", "stopped early", "promoted", "cloned"],
 )
-def test_what_was_run_is_found_again(tmp_path, trainable, settings):
+def test_results_are_read_as_they_were_returned(tmp_path, trainable, settings):
     expected = run(tmp_path, trainable, stop={"training_iteration": 9}, **settings)
     found = tune.ResultGrid.from_directory(expected.experiment_path)
     assert_same(found, expected)
@@ -109,7 +109,7 @@ def test_a_snapshot_of_another_release_is_passed_over(tmp_path, monkeypatch):
     assert_same(tune.ResultGrid.from_directory(expected.experiment_path), expected)
 
 
-def test_the_story_of_a_trial_is_told(tmp_path, capsys):
+def test_a_trial_read_from_its_directory_is_explained(tmp_path, capsys):
     run(tmp_path, scheduler=ASHAScheduler(max_t=9, type="stopping"))
     tune.ResultGrid.from_directory(tmp_path / "exp").explain("t00001")
     assert "asha" in capsys.readouterr().out
@@ -139,7 +139,7 @@ def test_objects_are_told_by_their_descriptions_and_arrays_are_themselves(tmp_pa
     np.testing.assert_array_equal(config["data"], np.arange(500.0))
 
 
-def test_a_lost_array_is_told_by_its_description(tmp_path):
+def test_a_lost_array_is_replaced_by_its_description(tmp_path):
     run(tmp_path, space={"x": 1.0, "data": np.arange(500.0)}, num_samples=1)
     shutil.rmtree(tmp_path / "exp" / "objects")
     assert tune.ResultGrid.from_directory(tmp_path / "exp")[0].config["data"].startswith("ndarray(")
@@ -169,7 +169,7 @@ def test_a_torn_end_is_passed_over(tmp_path):
     assert len(tune.ResultGrid.from_directory(tmp_path / "exp")) == 2
 
 
-def test_a_moved_directory_tells_its_own_paths(tmp_path):
+def test_results_of_a_moved_directory_have_its_new_paths(tmp_path):
     run(tmp_path, num_samples=1)
     moved = (tmp_path / "exp").rename(tmp_path / "elsewhere")
     assert tune.ResultGrid.from_directory(moved)[0].path == str(moved / "t00000")
@@ -191,7 +191,7 @@ def test_a_damaged_journal_leaves_the_files_of_the_trials(tmp_path):
     ]
 
 
-def test_a_damaged_journal_without_trials_is_told(tmp_path):
+def test_a_damaged_journal_without_trials_is_an_error(tmp_path):
     (tmp_path / JOURNAL).mkdir()
     (tmp_path / JOURNAL / f"{1:020d}.log").touch()
     with pytest.raises(tune.errors.StorageError, match=r"experiment\.json cannot be read"):
@@ -317,7 +317,7 @@ def test_trials_are_read_without_any_state(ray):
     assert grid.get_best_result().ending is TerminationReason.COMPLETED
 
 
-def test_a_state_that_cannot_be_read_is_told_and_left_out(ray):
+def test_an_unreadable_state_is_left_out_with_a_warning(ray):
     (ray.path / "experiment_state-2026-11-22_00-00-00.json").write_text("{")
     with pytest.warns(
         RuntimeWarning, match="experiment_state-2026-11-22_00-00-00.json cannot be read"

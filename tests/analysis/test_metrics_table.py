@@ -1,4 +1,4 @@
-"""Frames that are read in one pass are those that are put together row by row."""
+"""Frames that are read in one pass equal those built row by row."""
 
 import pickle
 import tempfile
@@ -211,7 +211,7 @@ def test_a_few_of_many_trials_are_looked_up_and_more_of_them_are_read_in_one_pas
     assert len(rows.read) == 5
 
 
-def test_what_is_changed_in_a_frame_changes_no_other():
+def test_changing_a_frame_changes_no_other():
     rows = MemoryRows(
         {
             trial_id: [{"loss": 1.0, "training_iteration": 1, "trial_id": trial_id}]

@@ -70,7 +70,7 @@ def test_a_study_is_loaded_from_it_and_its_best_trial_is_ours(tmp_path):
     assert study.user_attrs == {"path": str(path)}
 
 
-def test_what_is_written_later_is_seen_and_what_has_not_changed_is_not_read_again(tmp_path):
+def test_later_results_are_seen_and_unchanged_journals_are_not_read_again(tmp_path):
     storage = ExperimentStorage(run(tmp_path, {"length": 3, "kind": "plain"}))
     before = storage.get_all_trials(0)
     assert storage.get_all_trials(0)[0] is before[0]

@@ -98,7 +98,7 @@ def test_objects_are_described(grid, tmp_path):
     assert ("built-in function len" in text, kind, is_json) == (True, "string", True)
 
 
-def test_what_was_not_reported_is_missing_and_nan_is_nan(grid, tmp_path):
+def test_unreported_values_are_missing_and_nan_is_nan(grid, tmp_path):
     found, kind, _ = the_column(
         grid({"a": [{"loss": math.nan}, {"other": 1}, {"loss": 2.0}]}),
         tmp_path,
@@ -134,7 +134,7 @@ def test_tables_that_are_put_together_from_parts_agree(grid, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("reported", [{}, {"a": []}])
-def test_without_results_the_tables_are_there(grid, tmp_path, reported):
+def test_without_results_the_tables_are_written(grid, tmp_path, reported):
     trials, results = grid(reported).to_parquet(tmp_path)
     assert (parquet.read_table(trials).num_rows, parquet.read_table(results).num_rows) == (
         len(reported),

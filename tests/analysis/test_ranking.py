@@ -59,7 +59,7 @@ def test_truth_values_and_texts_are_no_numbers(value, expected):
         ("xyz", [], "reported were: none"),
     ],
 )
-def test_an_unknown_metric_is_answered_with_those_that_exist(metric, known, said):
+def test_the_error_for_an_unknown_metric_lists_those_that_exist(metric, known, said):
     assert said in str(unknown_metric(metric, known, "a trial"))
 
 
@@ -68,7 +68,7 @@ def test_a_long_list_of_metrics_is_cut():
     assert message.endswith("m08, m09, ...")
 
 
-def test_what_an_experiment_and_its_results_take_for_the_metric_that_was_meant_is_the_same():
+def test_an_experiment_and_its_results_suggest_the_same_metric():
     keys = ["losses", "train/loss", "val/loss"]
     meant = meant_by("loss", keys)
     assert meant == ["train/loss", "val/loss", "losses"]

@@ -70,7 +70,7 @@ def test_a_trial_that_never_reported_still_says_who_it_is(make, result_of):
         (Status.PAUSED, None, False),
     ],
 )
-def test_done_tells_whether_there_is_nothing_left_to_do(make, result_of, status, ending, is_done):
+def test_done_is_whether_the_trial_is_over(make, result_of, status, ending, is_done):
     trial = make.trial("t1", [{"loss": 1.0}], status=status, ending=ending)
     result = result_of(trial, make.rows("t1", [{"loss": 1.0}]))
     assert (result.status, result.ending) == (status, ending)
@@ -194,7 +194,8 @@ def test_a_metric_that_no_checkpoint_has_is_refused_with_a_suggestion(make, resu
     result = result_of(trial, metric="acc", mode="max")
     with pytest.raises(
         ValueError,
-        match="trial t1 with a checkpoint reported as a number, got 'loss'; did you mean 'val/loss'",
+        match="trial t1 with a checkpoint reported as a number, got 'loss'; "
+        "did you mean 'val/loss'",
     ):
         result.get_best_checkpoint("loss", "min")
     with pytest.raises(ValueError, match="got 'mim'"):

@@ -174,7 +174,7 @@ def report(trial, results):
 
 @pytest.mark.parametrize("scope", ["last", "avg", "last-5-avg", "last-10-avg", "all"])
 def test_results_that_a_later_attempt_has_superseded_do_not_count(make, scope):
-    """The first trial dies after iteration 3 and goes on from iteration 1: what it had at 2 and 3 is in no table any more."""
+    """The first trial fails after iteration 3 and continues from 1: results 2 and 3 are gone."""
     attempts = [*make.rows("t1", losses(9, -50, -50)), *make.rows("t1", losses(9, 8, 7, 3))[1:]]
     again, steady = make.trial("t1"), make.trial("t2", losses(2, 2, 2, 2))
     report(again, attempts)
@@ -246,12 +246,12 @@ def test_the_only_trial_is_judged_where_a_metric_is_named(grid):
         grid({"t1": losses(1.0)}).get_best_result("los", "min")
 
 
-def test_a_metric_that_nobody_reported_is_refused_with_a_suggestion(grid):
+def test_a_metric_that_no_trial_reported_is_refused_with_a_suggestion(grid):
     with pytest.raises(ValueError, match="got 'los'; did you mean 'loss'"):
         grid({"t1": losses(1.0), "t2": losses(2.0)}).get_best_result("los", "min")
 
 
-def test_a_metric_of_the_experiment_that_nobody_reported_is_no_argument_error(grid):
+def test_a_metric_of_the_experiment_that_no_trial_reported_is_no_argument_error(grid):
     with pytest.raises(RuntimeError, match="got 'los'; did you mean 'loss'"):
         grid({"t1": losses(1.0), "t2": losses(2.0)}, "los", "min").get_best_result()
 
@@ -330,7 +330,7 @@ def test_every_trial_has_a_row_with_status_and_directory(make):
     assert frame["done"].dtype == bool
 
 
-def test_where_the_last_result_lacks_the_metric_the_newest_value_is_told_with_its_iteration(grid):
+def test_if_the_last_result_lacks_the_metric_the_newest_value_is_given_with_its_iteration(grid):
     results = grid(
         {"t1": [{"val": {"loss": 0.5}}, {"val": {"loss": 0.4}}, {"step": 3}], "t2": [{"step": 1}]},
         "val/loss",
@@ -439,7 +439,7 @@ def test_paths_and_file_systems_are_those_of_the_experiment(grid):
 
 
 def test_on_the_front_results_that_a_later_attempt_has_superseded_do_not_count(make):
-    """The first trial dies after iteration 2 and goes on from iteration 1; it reports the loss no more."""
+    """The first trial fails after iteration 2, and continues from 1 without reporting the loss."""
     attempts = [
         *make.rows("t1", [{"loss": 9, "size": 5}, {"loss": -50, "size": 5}]),
         *make.rows("t1", [{}, {"size": 5}])[1:],

@@ -20,7 +20,7 @@ def test_results_come_in_the_order_of_their_iteration():
     assert counted(rows(1, 2, 3)) == rows(1, 2, 3)
 
 
-def test_what_a_retry_reports_again_supersedes_the_earlier_rows():
+def test_repeated_results_of_a_retry_supersede_the_earlier_rows():
     # Saved at 2, crashed after 4, went on at 3.
     assert counted(rows(1, 2, 3, 4) + rows(3, 4, 5, attempt=2)) == rows(1, 2) + rows(
         3, 4, 5, attempt=2
@@ -50,7 +50,7 @@ def test_results_without_an_iteration_are_counted():
     assert counted([{"loss": 1}, {"loss": 2}]) == [{"loss": 1}, {"loss": 2}]
 
 
-def test_what_was_reported_before_an_exploit_stays_and_iterations_may_repeat():
+def test_results_before_an_exploit_stay_and_iterations_may_repeat():
     # At 4 it took over a checkpoint of 2, crashed after 4, and went on at 3.
     reported = [(0, None, row) for row in rows(1, 2, 3, 4)] + [
         (1, None, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)

@@ -1,4 +1,4 @@
-"""The page on tables names every column there is, and none that is not."""
+"""The page on tables documents exactly the columns that exist."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ CHARTS = [
 
 
 def columns(section):
-    """Return the columns that a section names, in their order, with the types that it gives them."""
+    """Return the columns that a section documents, in their order, with their types."""
     named = [(name, kind) for name, kind in ROW.findall(SECTIONS[section])]
     return {column: kind for name, kind in named for column in PLACEHOLDERS.get(name, [name])}
 
@@ -52,7 +52,7 @@ def charts(experiment):
     }
 
 
-def test_a_result_has_the_keys_that_the_page_tells(grid):
+def test_a_result_has_the_keys_that_the_page_documents(grid):
     row = {key for key in grid[0].metrics if key not in ("config", "experiment_tag")}
     assert row == set(columns(RESULT))
     # The others are those of which the page tells beside the table, and those that every table has

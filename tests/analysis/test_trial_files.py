@@ -23,7 +23,7 @@ def write_results(directory, rows, end="\n"):
 
 
 def write_error(directory, *events):
-    """Write what went wrong, or None for a new start, in this order, the clock being set back an hour each time."""
+    """Write errors, or None for a new attempt, each dated an hour before the previous one."""
     texts, num_failures = [], 0
     for number, event in enumerate(events, start=1):
         dated = f"(attempt {number}, {FIRST_AT - number * timedelta(hours=1):%Y-%m-%d %H:%M:%S})"
@@ -60,7 +60,7 @@ def test_results_and_configuration_come_from_the_json_files(directory):
     assert (result.error, result.status, result.ending) == (None, None, None)
 
 
-def test_the_configuration_of_the_last_result_stands_in_for_a_missing_file(directory):
+def test_the_configuration_of_the_last_result_replaces_a_missing_file(directory):
     write_results(directory, [{"config": {"lr": 0.1}}, {"config": {"lr": 0.2}}])
     assert Result.from_path(directory).config == {"lr": 0.2}
 
@@ -99,7 +99,7 @@ def test_rows_that_were_reported_again_count_once(directory):
     assert Result.from_path(directory).metrics_dataframe["n"].tolist() == [0, 3, 4, 5]
 
 
-def test_the_csv_file_stands_in_where_there_is_no_json(directory):
+def test_the_csv_file_is_read_if_there_is_no_json(directory):
     (directory / "params.json").write_text('{"lr": 0.1}')
     lines = [
         "loss,done,training_iteration,trial_id,date,val/acc,note",
@@ -152,7 +152,7 @@ def test_a_moved_directory_is_read_where_it_is(directory, make, tmp_path):
     assert result.checkpoint.path == str(moved / "checkpoint_000000")
 
 
-def test_the_last_failure_is_the_error_of_a_trial_that_did_not_go_on_whatever_the_clock_said(
+def test_the_last_failure_is_the_error_of_a_trial_that_did_not_continue_at_any_clock(
     directory,
 ):
     write_results(
@@ -187,7 +187,7 @@ def test_an_error_file_of_another_form_is_shown_whole(directory):
     assert str(Result.from_path(directory).error) == "trial t00007 failed: it broke"
 
 
-def test_what_is_no_trial_directory_is_refused(tmp_path):
+def test_a_directory_without_a_trial_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="path must be the directory of a trial"):
         Result.from_path(tmp_path)
     with pytest.raises(FileNotFoundError, match="path must be the directory of a trial"):

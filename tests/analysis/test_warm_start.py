@@ -47,7 +47,7 @@ class Trap:
 
 @pytest.fixture
 def rays(tmp_path):
-    """Return a directory as Ray Tune leaves it: rows with the configuration, NaN as a bare word, pickles beside the texts."""
+    """Return a directory of Ray Tune: rows with configurations, bare NaN, and pickled files."""
     path = tmp_path / "train_2026-11-21"
     for number, (lr, losses) in enumerate(
         [(0.3, [0.9, 0.8]), (0.01, [0.7, 0.2]), (0.1, [0.5, math.nan]), (0.2, [0.4, 0.4])]
@@ -110,7 +110,7 @@ def test_ray_tunes_directories_are_read_and_nothing_is_unpickled(rays):
     assert points[0] == {"lr": 0.01, "model/size": (8, 8), "model/depth": 2}
 
 
-def test_a_table_stands_in_for_missing_rows(rays):
+def test_the_csv_table_replaces_missing_rows(rays):
     for path in rays.glob("*/result.json"):
         path.unlink()
     assert points_from(rays, "eval/loss", "min", with_rewards=True)[1] == [0.2, 0.4, 0.8]
@@ -168,7 +168,7 @@ def test_equal_configurations_come_once_with_the_best_value(rays):
 
 
 def give_all(rays, config):
-    """Write another configuration into the files of all trials, in each result and in ``params.json``."""
+    """Write another configuration into each result and ``params.json`` of all trials."""
     for path in rays.glob("*/params.json"):
         path.write_text(json.dumps(config))
     for path in rays.glob("*/result.json"):
@@ -279,7 +279,7 @@ def test_points_of_a_conditional_space_are_nested_and_have_their_tuples_back(con
     } == {tuple}
 
 
-def test_points_of_a_conditional_space_are_what_searchers_begin_with(conditional):
+def test_searchers_begin_with_points_of_a_conditional_space(conditional):
     points, rewards = points_from(conditional.experiment_path, space=CONDITIONAL, with_rewards=True)
     told = TreeSearch(points_to_evaluate=points, evaluated_rewards=rewards)
     assert told.set_search_properties("eval/loss", "min", CONDITIONAL, seed=0, num_samples=1)

@@ -1,4 +1,4 @@
-"""Experiments recorded in virtual time: real drivers, journals and directories, and nothing trained."""
+"""Experiments recorded in virtual time, with real drivers, journals and directories."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class World:
 
 @pytest.fixture
 def record(tmp_path, monkeypatch):
-    """Return a function that runs an experiment in virtual time, and leaves a directory like any other."""
+    """Return a function that runs an experiment in virtual time, with a real directory."""
     names = itertools.count()
 
     def run(

@@ -1,4 +1,4 @@
-"""What no recording can tell is said or refused."""
+"""Limits of recordings, which are stated in caveats or refused."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_one_that_does_not_say_so_is_refused_when_it_does(record, world, kind):
         tune.what_if(record(world, can_save=True).path, Changing(kind))
 
 
-def test_what_population_based_training_recorded_is_refused():
+def test_recordings_of_population_based_training_are_refused():
     def curve(config):
         yield from ({"loss": config["x"]} for _ in range(8))
 
@@ -101,7 +101,7 @@ def test_what_population_based_training_recorded_is_refused():
         tune.what_if(simulation.grid, FIFOScheduler(), slots=1)
 
 
-def test_what_users_did_by_hand_is_left_out_or_cut():
+def test_requests_of_users_are_left_out_or_cut_curves():
     def trial_of(trial_id, losses, reason=None, *, is_fork=False):
         trial = Trial(trial_id, {}, {"cpu": 1.0})
         trial.move_to(Status.TERMINATED)
@@ -135,7 +135,7 @@ def test_what_users_did_by_hand_is_left_out_or_cut():
     assert "1 of 3 trials were forked from others by hand and are left out" in answer.caveats
 
 
-def test_an_answer_beyond_what_was_recorded_is_a_bound(record, world):
+def test_an_answer_beyond_the_recorded_curves_is_a_bound(record, world):
     recorded = record(world, ASHAScheduler(max_t=4, reduction_factor=3, type="stopping"))
     answer = tune.what_if(recorded.path, FIFOScheduler())
     assert [trial.ending for trial in answer.trials] == [ReplayEnding.RAN_OUT] * 3
@@ -162,7 +162,7 @@ def test_where_few_curves_run_out_the_answer_says_that_it_is_one(record, worlds)
     assert answer.is_bound
 
 
-def test_where_none_runs_out_it_is_exact_up_to_what_full_trainings_would_have_found(record, world):
+def test_if_no_curve_runs_out_the_answer_is_exact_except_for_better_full_trainings(record, world):
     recorded = record(world, ASHAScheduler(**ASHA))
     answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
     assert (answer.num_cut, answer.num_run_out, answer.is_bound) == (3, 0, False)
@@ -179,7 +179,7 @@ def test_trials_that_an_interruption_cut_short_are_cut(record, worlds):
     assert any(caveat.startswith("2 of 4 trials never ran") for caveat in answer.caveats)
 
 
-def test_a_searcher_that_learns_is_told_of(record, world):
+def test_a_caveat_names_a_searcher_that_learns(record, world):
     space = {"number": tune.randint(0, 3)}
     assert (
         tune.what_if(

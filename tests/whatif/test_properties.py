@@ -1,4 +1,4 @@
-"""What holds for every recording."""
+"""Properties of the replay of any recording."""
 
 import json
 

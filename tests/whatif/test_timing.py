@@ -80,7 +80,7 @@ def test_a_slot_whose_trial_did_not_start_is_free_again():
     )
 
 
-def test_what_passes_between_results_beside_training_is_a_wait():
+def test_time_between_results_without_training_is_a_wait():
     trial_timing = watched(
         *BEGIN, result(2.0, 1), result(3.5, 2), result(4.0, 3, trained_s=9.0)
     ).of_trial("a")
@@ -94,12 +94,12 @@ def test_saving_and_leaving_are_told_apart():
     assert (timing.save_s, timing.leave_s, timing.of_trial("a").exit_s) == (0.5, 0.25, 0.25)
 
 
-def test_where_nobody_was_told_to_leave_the_quickest_end_tells_how_long_it_takes():
+def test_if_no_trial_was_stopped_the_quickest_exit_is_the_duration_of_exits():
     other = [started(0.75, trial_id="b"), result(2.0, 1, trial_id="b"), exited(2.5, trial_id="b")]
     assert watched(*BEGIN, result(2.0, 1), exited(5.0), *other).leave_s == 0.5
 
 
-def test_the_first_result_of_a_later_attempt_tells_no_wait():
+def test_the_first_result_of_a_later_attempt_has_no_wait():
     timing = watched(
         *BEGIN,
         result(2.0, 1),

@@ -1,4 +1,4 @@
-"""What the answer says, with numbers that can be checked by hand."""
+"""Answers of what-if, with numbers that can be checked by hand."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def test_time_and_iterations_are_told_as_they_were_in_full_and_under_the_schedul
     )
 
 
-def test_lost_quality_is_told_in_units_of_the_metric_and_as_a_rank(late_bloomer):
+def test_lost_quality_is_given_in_units_of_the_metric_and_as_a_rank(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA))
     assert (answer.in_full.best_value, answer.replayed.best_value) == (0.05, 0.7)
     assert answer.regret == pytest.approx(0.65)
@@ -104,7 +104,7 @@ def test_the_best_recorded_trial_is_followed_to_its_end(late_bloomer):
     assert (best.recorded_best, best.best) == (0.05, 2.0)
 
 
-def test_the_best_so_far_is_told_over_time(late_bloomer):
+def test_the_best_so_far_is_given_over_time(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA))
     assert answer.replayed.progress == tuple(
         TimedValue(at_s, value, "t00000")
@@ -121,7 +121,7 @@ def test_the_best_so_far_is_told_over_time(late_bloomer):
     assert frame["run"].value_counts().to_dict() == {"recorded": 7, "in full": 7, "replayed": 4}
 
 
-def test_nothing_is_lost_where_nobody_judges(late_bloomer):
+def test_nothing_is_lost_without_comparisons(late_bloomer):
     answer = tune.what_if(late_bloomer.path, FIFOScheduler())
     assert (answer.saved_s, answer.regret, answer.chosen_rank) == (0.0, 0.0, 1)
     assert answer.num_by_ending == {
@@ -285,6 +285,8 @@ def test_the_answer_is_strict_json(late_bloomer):
     answer = tune.what_if(late_bloomer.path, ASHAScheduler(**ASHA))
     fields = json.loads(json.dumps(answer.as_dict(), allow_nan=False))
     assert fields["replayed"]["wall_clock_s"] == 6.0
+    assert answer.num_by_fate == answer.num_by_ending
+    assert [trial.fate for trial in answer.trials] == [trial.ending for trial in answer.trials]
     assert fields["num_by_fate"] == {"completed": 1, "stopped_early": 2, "failed": 0, "ran_out": 0}
     assert (fields["chosen"], fields["best_recorded"], fields["chosen_rank"]) == (
         "t00000",
@@ -334,7 +336,7 @@ def test_several_schedulers_are_compared(late_bloomer):
 
 
 class HalvesAtTwo:
-    """A scheduler with Ray Tune's signatures: at the second iteration, a trial that is worse than the best one so far stops."""
+    """A scheduler of Ray Tune that stops trials at iteration 2 if they are not the best so far."""
 
     def __init__(self):
         self.best = float("inf")

@@ -523,7 +523,7 @@ def _conclusions(answer: WhatIf) -> Iterator[str]:
         yield f"The best recorded trial, {best.trial_id}, is stopped at {where}: {best.reason}"
     counts = [f"{count} {ending}" for ending, count in answer.num_by_ending.items() if count]
     paused = (
-        f"; {answer.num_pauses} pauses, after {answer.num_resumes} of which the trial went on"
+        f"; {answer.num_pauses} pauses, {answer.num_resumes} of them resumed"
         if answer.num_pauses
         else ""
     )

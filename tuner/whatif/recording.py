@@ -123,7 +123,7 @@ class _TimingReader:
         self._last_sign_s: dict[str, float] = {}
         self._saved_s: dict[str, float] = {}
         self._waited: set[str] = set()
-        """Trials whose next result has a waiting time: the first, or not the first of an attempt."""
+        """Trials whose next result has a waiting time: all but the first one of a later attempt."""
         self._by_trial: defaultdict[str, TrialTiming] = defaultdict(TrialTiming)
         self._leaves_s: list[float] = []
         self._saves_s: list[float] = []

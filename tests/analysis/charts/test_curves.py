@@ -1,4 +1,4 @@
-"""Learning curves, and which of too many trials and points are drawn."""
+"""Learning curves, and the choice of trials and points if there are too many."""
 
 import math
 
@@ -29,7 +29,7 @@ def source(make, tmp_path):
     return build
 
 
-def test_a_curve_is_what_the_trial_reported_in_order(source):
+def test_a_curve_has_the_reported_values_in_order(source):
     curve, other = learning_curves(source({"a": losses(0.5, 0.25), "b": losses(0.9)}))
     assert (curve.trial_id, curve.xs, curve.values, curve.is_best, curve.num_results) == (
         "a",

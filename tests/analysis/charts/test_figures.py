@@ -1,4 +1,4 @@
-"""Charts hold what their data say, whatever the data are; and no text of the user's is taken for markup."""
+"""Charts show their data, also unusual ones, and never interpret texts of the user as markup."""
 
 import json
 import math
@@ -92,7 +92,7 @@ def test_an_empty_grid_has_empty_charts(grid):
         assert sum(len(trace.x or ()) for trace in getattr(grid([]).plot, name)().data) == 0
 
 
-def test_what_is_not_finite_leaves_a_gap(make, grid):
+def test_values_that_are_not_finite_leave_a_gap(make, grid):
     trials, rows = reported(
         make,
         {"a": [{"loss": math.nan}, {"loss": 1.0}, {"loss": math.inf}, {"loss": 0.5}]},
@@ -200,7 +200,7 @@ def test_frames_have_states_of_one_word(experiment):
         )
 
 
-def test_rungs_tell_how_many_came_and_went_on(experiment):
+def test_rungs_show_how_many_trials_came_and_continued(experiment):
     figure = experiment("asha").plot.rungs()
     counts = [annotation.text for annotation in figure.layout.annotations]
     frame = experiment("asha").plot.data.rungs()

@@ -53,7 +53,7 @@ def test_over_trials_larger_may_be_better(source):
     assert [step.best for step in steps] == [1.0, 3.0, 3.0]
 
 
-def test_over_time_a_journal_tells_each_improvement_and_the_end(experiment):
+def test_over_time_the_history_has_each_improvement_and_the_end(experiment):
     grid = experiment("asha")
     source = grid._source()
     steps = history_over_time(source)
@@ -72,7 +72,7 @@ def both(values):
     return {name: [{"loss": loss, "size": size}] for name, (loss, size) in values.items()}
 
 
-def test_the_front_is_what_nothing_beats_in_both(source):
+def test_no_trial_beats_the_front_in_both_metrics(source):
     values = {
         "a": (1.0, 9.0),
         "b": (2.0, 5.0),

@@ -1,4 +1,4 @@
-"""Parameters as axes: of numbers, of categories, of what only some trials have."""
+"""Parameters as axes: numbers, categories, and parameters that some trials lack."""
 
 import math
 
@@ -81,7 +81,7 @@ def test_rare_categories_are_one(source):
     assert axis.shown("n007") == "n007"
 
 
-def test_what_is_the_same_everywhere_is_no_axis_but_what_some_lack_is(source):
+def test_parameters_that_are_the_same_everywhere_have_no_axis_but_those_that_some_lack_have(source):
     experiment = source([{"same": 1, "only": 3}, {"same": 1}])
     assert [axis.name for axis in axes(experiment)] == ["only"]
     assert [dict(one.config) for one in trial_points(experiment)] == [{"only": 3}, {}]

@@ -1,4 +1,4 @@
-"""Rungs and lineages, of experiments that were really run."""
+"""Rungs and lineages of experiments that were run."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ def by_level(entries):
     }
 
 
-def test_all_trials_of_asha_stand_at_the_first_rung_and_those_that_went_on_at_the_next(experiment):
+def test_all_trials_of_asha_are_at_the_first_rung_and_those_that_continued_at_the_next(experiment):
     grid = experiment("asha")
     entries = rungs(grid._source())
     levels = by_level(entries)
@@ -41,7 +41,7 @@ def test_who_is_stopped_is_worse_than_the_cutoff_and_has_its_rank(experiment):
     )
 
 
-def test_who_goes_on_unasked_has_the_value_that_it_reported_there(experiment):
+def test_a_trial_that_continues_without_a_decision_has_its_reported_value(experiment):
     grid = experiment("asha")
     [entry] = [entry for entry in rungs(grid._source()) if entry.rule == "" and entry.level == 1][
         :1
@@ -51,7 +51,7 @@ def test_who_goes_on_unasked_has_the_value_that_it_reported_there(experiment):
     assert (entry.outcome, entry.cutoff, entry.rank) == ("went on", None, None)
 
 
-def test_promotion_tells_who_was_promoted_by_what(experiment):
+def test_promotions_have_their_rules_and_ranks(experiment):
     entries = rungs(experiment("promotion")._source())
     assert by_level(entries)[1] == {"stopped": 6, "went on": 3}
     assert {entry.rule for entry in entries if entry.level == 1 and entry.outcome == "went on"} <= {
@@ -108,7 +108,7 @@ def test_a_schedule_has_no_gap_and_ends_with_the_trials_configuration(experiment
     assert {step.trial_id for step in steps if step.is_best} == {best}
 
 
-def test_a_schedule_is_what_the_policy_file_says(experiment):
+def test_a_schedule_equals_the_policy_file(experiment):
     grid = experiment("pbt")
     trial = next(trial for trial in grid.trials if trial.grafts)
     [*_, last] = [
@@ -123,7 +123,7 @@ def test_a_schedule_is_what_the_policy_file_says(experiment):
     assert donor_iteration in {step.last_iteration for step in own} | {trial.iteration}
 
 
-def test_a_slice_of_the_grid_tells_of_its_own_trials(experiment):
+def test_charts_of_a_slice_have_its_trials_alone(experiment):
     part = experiment("pbt")[:1]
     assert {segment.trial_id for segment in lineage(part._source())} <= {"t00000"}
     assert {step.ancestor_id for step in schedules(part._source())} <= {"t00000"}

@@ -1,4 +1,4 @@
-"""An experiment in figures."""
+"""Key figures of an experiment."""
 
 import math
 
@@ -43,7 +43,7 @@ def test_the_best_trial_and_the_counts_are_told(make, source, tmp_path):
     assert (told.num_trials, told.num_iterations, told.run_s, told.wall_s) == (4, 13, 26.0, None)
 
 
-def test_what_early_stopping_saved_is_what_the_stopped_ones_did_not_train(make, source):
+def test_early_stopping_saves_the_iterations_that_stopped_trials_lack(make, source):
     stopped = timed(make, "b", 2, pace_s=3.0, ending=TerminationReason.STOPPED_EARLY)
     found = saving(source([timed(make, "a", 10), stopped]))
     assert (found.num_trials, found.full_iterations, found.iterations, found.time_s) == (
@@ -61,7 +61,7 @@ def test_nothing_is_saved_where_nothing_was_stopped_early(make, source):
     assert saving(source([])) is None
 
 
-def test_an_experiment_without_anything_is_told_as_well(source):
+def test_an_empty_experiment_has_a_summary(source):
     told = summarize(source([], metric=None, mode=None))
     assert (told.best_trial_id, told.num_trials, told.run_s, told.saving) == (None, 0, 0.0, None)
     assert math.isnan(told.best_value)
@@ -97,14 +97,14 @@ def test_the_slowest_come_first(make, source):
         ([Failure("killed by SIGKILL", "", "last words")], "killed by SIGKILL"),
     ],
 )
-def test_of_a_failure_the_last_line_is_told(make, source, failures, expected):
+def test_a_failure_is_described_by_its_last_line(make, source, failures, expected):
     trial = make.trial("a", status=Status.ERROR, ending=TerminationReason.FAILED)
     trial.failures = failures
     [found] = failed(source([trial, make.trial("b")]))
     assert (found.trial_id, found.error) == ("a", expected)
 
 
-def test_the_log_is_a_file_that_is_there(experiment):
+def test_the_log_is_an_existing_file(experiment):
     found = failed(experiment("plain")._source())
     assert [one.trial_id for one in found] == [
         trial.trial_id for trial in experiment("plain").trials if trial.num_failures

@@ -1,4 +1,4 @@
-"""The chronicle tells when everything happened, out of the journal alone."""
+"""Times of attempts, decisions and results, from the journal alone."""
 
 import math
 
@@ -42,7 +42,7 @@ def exited(trial_id, outcome, attempt=1):
     return WorkerExited(trial_id, attempt, outcome, BOOM if outcome is Outcome.FAILED else None), ()
 
 
-def test_attempts_have_their_times_and_what_had_been_decided_last():
+def test_attempts_have_their_times_and_the_last_decision():
     records = told(
         started("a"),
         started("b"),
@@ -59,7 +59,7 @@ def test_attempts_have_their_times_and_what_had_been_decided_last():
     ]
 
 
-def test_an_end_outweighs_what_is_decided_beside_it():
+def test_a_stop_takes_precedence_over_other_decisions():
     records = told(
         started("a"),
         result("a", 9, 0.1, Stop("a", RUNG, is_complete=True), Pause("a", RUNG)),
@@ -73,7 +73,7 @@ def test_an_end_outweighs_what_is_decided_beside_it():
 @pytest.mark.parametrize(
     ("wish", "last_decision"), [(PauseRequested("a"), "pause"), (TrialStopRequested("a"), "stop")]
 )
-def test_what_the_user_wants_is_told_as_well(wish, last_decision):
+def test_requests_of_the_user_count_as_decisions(wish, last_decision):
     assert (
         Timeline(told(started("a"), (wish, ()), exited("a", Outcome.STOPPED)), {"a"})
         .attempts[0]
@@ -127,7 +127,7 @@ def test_improvements_are_results_better_than_all_before_them(mode, expected):
     assert found[0] == Improvement(1.0, "a", 2, 0.9)
 
 
-def test_trials_that_are_none_of_its_own_are_passed_over():
+def test_other_trials_are_left_out():
     records = told(
         started("a"),
         started("b"),

@@ -1,4 +1,4 @@
-"""The report: one file, complete, and safe whatever users call their parameters."""
+"""The report: one complete file, which is safe with any names of parameters."""
 
 import base64
 import hashlib
@@ -58,7 +58,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def _small_library(request, monkeypatch):
-    """The library's script has five megabytes; where it does not matter it is not taken apart again and again."""
+    """Replace the five megabytes of Plotly's script in tests that do not need it."""
     if "library" not in request.fixturenames:
         monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "// the library")
 
@@ -137,7 +137,7 @@ def test_the_table_has_every_trial_with_metric_parameters_and_decision(experimen
     assert {row[-1].split(" ")[0] for row in table["rows"]} == {"asha.rung", "asha.max_t"}
 
 
-def test_the_head_tells_what_people_ask_first(experiment, page_of):
+def test_the_head_shows_the_key_figures(experiment, page_of):
     grid = experiment("asha")
     text = page_of(grid).text
     best = grid.get_best_result()
@@ -186,7 +186,7 @@ def test_causes_differ_by_type_and_by_message_without_its_numbers(make, grid, pa
     assert ("Traceback of t1" in text, "Traceback of t2Traceback" in text) == (True, False)
 
 
-def test_the_same_exception_at_the_same_line_is_one_cause_whatever_its_message(make, grid, page_of):
+def test_the_same_exception_at_the_same_line_is_one_cause_with_any_message(make, grid, page_of):
     trials = [make.failed(f"t{number}", config={"x": number}) for number in range(4)]
     for number, trial in enumerate(trials):
         frame = f'  File "/home/me/train.py", line {12 if number else 30}, in train\n    x'
@@ -202,7 +202,7 @@ def test_the_same_exception_at_the_same_line_is_one_cause_whatever_its_message(m
     assert "at train.py:12 in train" in text
 
 
-def test_the_foot_tells_how_the_experiment_was_searched_and_how_to_reproduce_it(
+def test_the_foot_shows_how_the_experiment_was_searched_and_how_to_reproduce_it(
     experiment, page_of
 ):
     text = page_of(experiment("asha")).text
@@ -222,7 +222,7 @@ def test_the_foot_tells_how_the_experiment_was_searched_and_how_to_reproduce_it(
     assert re.search(r"Begun\d{4}-\d\d-\d\d \d\d:\d\d UTC", text)
 
 
-def test_the_foot_tells_with_what_the_latest_session_was_run(experiment, page_of, tmp_path):
+def test_the_foot_shows_the_environment_of_the_latest_session(experiment, page_of, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(experiment("asha").experiment_path, copy)
     session = {
@@ -307,7 +307,7 @@ def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):
     assert HOSTILE in page.text
 
 
-def test_the_browser_is_told_to_run_these_scripts_and_to_load_nothing(experiment, page_of, library):
+def test_the_policy_allows_only_these_scripts_and_no_loading(experiment, page_of, library):
     page = page_of(experiment("asha"))
     [policy] = [
         attrs["content"]
@@ -367,7 +367,7 @@ def one_trial(make):
         ),
     ],
 )
-def test_there_is_a_page_of_whatever_there_is(make, grid, page_of, matter):
+def test_every_experiment_has_a_page(make, grid, page_of, matter):
     trials, metric, told = matter
     page = page_of(grid(trials(make), metric, metric and "min"))
     assert told in page.text
@@ -404,7 +404,7 @@ def test_importances_name_what_has_to_be_installed(make, grid, page_of, monkeypa
     assert 'needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"' in page.text
 
 
-def test_what_is_left_out_is_said(make, tmp_path, page_of):
+def test_the_page_says_what_is_left_out(make, tmp_path, page_of):
     trials, rows = [], {}
     for n in range(210):
         trials.append(make.trial(f"t{n:03d}", [{"loss": float(n)}], config={"x": n}))
