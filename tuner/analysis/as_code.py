@@ -44,6 +44,7 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
         if field not in _NOT_OF_THE_SEARCH
     }
     request = (declaration.get("settings") or {}).get("default_request")
+    # A request for the default resources needs no with_resources.
     has_request = request is not None and request != ExperimentSettings({}).default_request
     arguments = [
         f"tune.with_resources({name}, {expression(request)})" if has_request else name,
@@ -127,6 +128,7 @@ def _config(kind: str, fields: Mapping[str, Any]) -> str:
 
 def _call(name: str, fields: Mapping[str, Any]) -> str:
     given = _non_defaults(name, fields) if name in _CONFIGS else dict(fields)
+    # The arguments of *args are recorded as a tuple under the parameter's name.
     positional = [
         item for key in _positional(name) for item in (given.pop(key, None) or {}).get("items", ())
     ]
@@ -257,6 +259,7 @@ def _trainable_name(trainable: Mapping[str, Any]) -> str:
 
 def _trainable_import(trainable: Mapping[str, Any], name: str) -> Iterator[str]:
     module = str(trainable.get("module") or "")
+    # Neither a script nor a local function nor a lambda can be imported.
     if (
         module != "__main__"
         and trainable.get("qualname") == name

@@ -42,6 +42,7 @@ class ByTrial(dict[str, T]):
         return self[self._paths[path]]
 
     def __contains__(self, key: object) -> bool:
+        # `in` does not call __missing__, and dict.get does not either.
         return super().__contains__(key) or key in self._paths
 
     def get(self, key: str, default: Any = None) -> Any:

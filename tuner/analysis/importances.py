@@ -146,6 +146,7 @@ def _evaluated(
     The value is None if there is none.
     """
     if iteration is None or trial.iteration == iteration:
+        # The summary that the engine keeps suffices; results are read only of longer trials.
         return config_of(trial, rows, metric), value_of(trial, rows, metric, None)
     results = rows.of(trial.trial_id)
     for place in range(len(results), 0, -1):
@@ -205,6 +206,7 @@ def importances(
         name: float(share)
         for name, share in _evaluate(_study(trials, varied, mode), evaluator).items()
     }
+    # A parameter with a single value cannot have mattered.
     constants = dict.fromkeys((name for name in columns if name not in varied), 0.0)
     shares = dict(sorted({**found, **constants}.items(), key=lambda item: (-item[1], item[0])))
     has_errors = with_errors and evaluator == "ped_anova"

@@ -117,6 +117,7 @@ class ExperimentStorage(BaseStorage):
 
     def _seen(self) -> _StudySnapshot:
         with self._lock:
+            # Requests may come from several threads: one of them reads, the others wait for it.
             stamp = _stamp_of(self._path)
             if self._last_seen is None or stamp != self._last_seen.stamp:
                 found = read_directory(self._path)
@@ -173,6 +174,7 @@ class ExperimentStorage(BaseStorage):
             f"{self._path} is read-only; a change made here would not be saved"
         )
 
+    # All methods of Optuna that write; its base class has them abstract.
     create_new_study = delete_study = set_study_user_attr = set_study_system_attr = _refuse
     create_new_trial = set_trial_param = set_trial_state_values = set_trial_intermediate_value = (
         _refuse
@@ -208,6 +210,7 @@ def _objectives_of(
 def _translated(found: OpenedExperiment, objectives: Objectives) -> list[FrozenTrial]:
     metric = objectives[0][0] if len(objectives) == 1 else None
     configs = [flatten(config_of(trial, found.rows, metric)) for trial in found.trials]
+    # Optuna wants domains, but the search space may be unknown: it is guessed from the values.
     columns = observed_columns([Evaluated(config, 0.0) for config in configs])
     varied = {name: column for name, column in columns.items() if column.is_varied}
     distributions = {name: column.distribution() for name, column in varied.items()}

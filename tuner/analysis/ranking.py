@@ -35,7 +35,7 @@ def check_mode(mode: str | None, name: str = "mode") -> Mode:
     Raises:
         ValueError: If it is not one of them.
     """
-    for known in MODES:
+    for known in MODES:  # returned instead of the argument, whose type is any string
         if mode == known:
             return known
     if mode is None:
@@ -111,7 +111,7 @@ def is_finite(value: Any) -> TypeGuard[float]:
     """Return whether a value is a finite number within the range of floats."""
     try:
         return is_number(value) and math.isfinite(value)
-    except OverflowError:
+    except OverflowError:  # an integer beyond the range of floats
         return False
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 
 @final
+# Without slots, since cached properties need a __dict__.
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Result:
     """The outcome of one trial: its last result, its checkpoints, and how it ended.

@@ -347,6 +347,8 @@ class ResultGrid(Sequence[Result]):
         if scope not in SCOPES:
             raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
         found = best_first(self._trials, self._rows, name, direction, scope)
+        # The best step of each result is to be that of the compared metric, which may not be the
+        # experiment's.
         return [
             (dataclasses.replace(self._results[index], metric=name, mode=direction), value)
             for index, value in found

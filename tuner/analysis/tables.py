@@ -267,6 +267,7 @@ def _column(arrow: Any, values: Sequence[Any]) -> tuple[pa.Array, bool]:
     ):
         # Not from pandas, which would turn NaN into a missing value.
         column = arrow.array(values, from_pandas=False)
+        # A struct would give every row the keys of all rows, with nulls.
         if not arrow.types.is_struct(column.type) and not arrow.types.is_binary(column.type):
             return column, False
     return _as_json(arrow, values), True

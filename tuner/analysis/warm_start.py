@@ -77,6 +77,7 @@ def _recast(node: Any, value: Any) -> Any:
         case SampleFrom():
             return _ABSENT
         case Branching():
+            # The option that was chosen is not recorded: it is the first that can have the value.
             candidates = (_recast(option, value) for option in node.options)
             return next(
                 (
@@ -275,6 +276,7 @@ def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
     for trial, last in zip(trials, lasts, strict=True):
         if last is not None:
             value, config = last
+            # A Repeater adds the index of the repetition to each configuration.
             yield _RankedTrial(
                 trial.path.name,
                 {key: item for key, item in config.items() if key != TRIAL_INDEX},
@@ -316,6 +318,7 @@ def _chosen(
         except ValueError as misfit:
             misfits.append(f"{each.directory!r} ({misfit})")
             continue
+        # Trials come in the order of their ranks, so of equal points the best value is kept.
         chosen.setdefault(json.dumps(point, sort_keys=True, default=repr), (point, each.value))
         if len(chosen) == num_points:
             break

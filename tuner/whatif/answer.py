@@ -182,11 +182,9 @@ def _ending_of(recorded: RecordedTrial, replayed: Trial) -> ReplayEnding:
         return ReplayEnding.FAILED
     if replayed.ending is TerminationReason.STOPPED_EARLY:
         return ReplayEnding.STOPPED
-    return (
-        ReplayEnding.RAN_OUT
-        if recorded.is_cut and replayed.reason is None
-        else ReplayEnding.COMPLETED
-    )
+    # With a reason, a decision ended the trial where its cut curve happens to end.
+    has_run_out = recorded.is_cut and replayed.reason is None
+    return ReplayEnding.RAN_OUT if has_run_out else ReplayEnding.COMPLETED
 
 
 @final

@@ -422,6 +422,8 @@ def _point(row: Row, trial_timing: TrialTiming, *, saves_on_demand: bool) -> Cur
     took_s = (float(trained_s or 0.0) if is_time else 0.0) + trial_timing.waits_s.get(
         row[TRAINING_ITERATION], 0.0
     )
+    # If trials save on demand, the executor saves whenever a replay needs it; otherwise they can be
+    # paused only where they saved by themselves.
     return CurvePoint(
         row,
         took_s,

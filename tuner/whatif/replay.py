@@ -81,7 +81,7 @@ def slots_for(recording: Recording, num_slots: int | None) -> Slots:
     """
     request = _usual_request(recording.trials)
     if num_slots is None and recording.is_inline:
-        num_slots = 1
+        num_slots = 1  # trials that share one process train one at a time
     if num_slots is None:
         return _recorded(recording, request)
     if isinstance(num_slots, bool) or not isinstance(num_slots, int):
@@ -360,6 +360,8 @@ def _settings(
     # A scheduler may ask for the number of trials: it is that of the recording, unless the recorded
     # experiment was open-ended, so that it was unknown.
     is_open = recording.settings is not None and recorded.max_trials is None
+    # The recorded results are final: failed attempts were retried when they were recorded, and
+    # limits of time and of common failures applied then.
     return dataclasses.replace(
         recorded,
         capacity=slots.capacity,

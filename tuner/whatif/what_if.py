@@ -77,6 +77,7 @@ def _copy_of(scheduler: Scheduler) -> Scheduler:
         )
     if isinstance(scheduler.experiment, NoExperiment):
         return copy.deepcopy(scheduler)
+    # One that has run refers to its experiment, so it is constructed anew instead of copied.
     kind = type(scheduler)
     bound = inspect.signature(kind).bind_partial()
     bound.arguments.update(scheduler.declared_arguments)
@@ -242,6 +243,7 @@ def what_if(
                 for name, one in scheduler_copies.items()
             }
         )
+    # The scheduler is checked first: reading a large experiment takes longer.
     scheduler_copy = fresh_scheduler(scheduler, arguments)
     return _answer(read_recording(_grid(path_or_grid)), scheduler_copy, slots, metric, mode)
 

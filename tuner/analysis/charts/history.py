@@ -70,6 +70,7 @@ def history_over_trials(source: Source) -> list[HistoryStep]:
     steps = []
     for number, trial in enumerate(source.trials, start=1):
         value = trial.summary[metric].by_scope("all", mode) if metric in trial.summary else math.nan
+        # NaN ranks below every number, so it is only kept until the first value.
         best = max(best, value, key=lambda candidate: rank(candidate, mode))
         time_s = reports[trial.trial_id].times_s[-1] if trial.trial_id in reports else None
         steps.append(HistoryStep(time_s, number, trial.trial_id, value, best))

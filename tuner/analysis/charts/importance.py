@@ -91,6 +91,7 @@ def importance_figure(importances: Importances, max_shown: int = MAX_BARS) -> go
         customdata=texts,
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )
+    # A trace of its own for the texts, since those of bars would be crossed by the whiskers.
     figure.add_scatter(
         x=ends,
         y=[label(name, 28) for name in names],

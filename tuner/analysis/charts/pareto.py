@@ -125,6 +125,7 @@ def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.F
     figure.update_layout(height=400 if panels.num_rows == 1 else 320 * panels.num_rows)
     front = [point for point in points if point.is_on_front]
     rest = [point for point in points if not point.is_on_front]
+    # With three metrics or more, the front is a surface, of which no line is drawn.
     line = (
         {"mode": "lines+markers", "line": {"color": BEST, "width": 2, "dash": "dot"}}
         if len(pairs) == 1

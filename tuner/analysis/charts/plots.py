@@ -525,7 +525,8 @@ def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> 
         return list(found.values())
     try:
         ranked = list(param_importances(source).shares)
-    except (ImportError, ValueError):
+    except (ImportError, ValueError):  # Optuna is not installed, or there are too few trials
         ranked = list(found)
+    # Importance decides which parameters are drawn, but not their order.
     kept = set(ranked[:max_axes])
     return [axis for name, axis in found.items() if name in kept]

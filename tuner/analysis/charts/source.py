@@ -92,6 +92,7 @@ class Source:
             trial,
             self.rows,
             metric or self.metric or "",
+            # The mode of the experiment does not apply to another metric.
             self.mode if metric in (None, self.metric) else None,
         )
 

@@ -160,6 +160,7 @@ def new_panels(
     num_columns = max(1, min(max_columns, num_panels))
     num_rows = max(1, math.ceil(num_panels / num_columns))
     figure = new_figure()
+    # Plotly measures gaps as shares of the whole figure.
     figure.set_subplots(
         num_rows,
         num_columns,
@@ -200,6 +201,7 @@ def label(value: Any, max_length: int = MAX_TEXT) -> str:
     """
     text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
     text = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+    # Plotly interprets tags such as <b> and <a> in every text.
     return html.escape(text, quote=False)
 
 
@@ -291,6 +293,7 @@ def linear_ticks(low: float, high: float) -> list[float]:
     widths = (width * power for width in (1, 2, 5, 10))
     step = next(width for width in widths if (high - low) / width <= _MAX_TICKS)
     first, last = math.ceil(low / step), math.floor(high / step)
+    # Formatting removes errors of multiplication such as 0.30000000000000004.
     return [float(f"{count * step:.10g}") for count in range(first, last + 1)]
 
 
@@ -302,7 +305,7 @@ def number(value: float) -> str:
         ('1e-5', '0.01', '250000', '3')
     """
     text = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.6g}"  # noqa: PLR2004
-    mantissa, mark, power = text.partition("e")
+    mantissa, mark, power = text.partition("e")  # 1e-05 is written as 1e-5
     return f"{mantissa}e{int(power)}" if mark else text
 
 
@@ -331,6 +334,7 @@ def seconds(value: float | None) -> str:
         (60, "min", 1, "s"),
     ):
         if value >= unit:
+            # Rounded before it is divided: 119.7 s are 2 min, and not 1 min 60 s.
             whole, rest = divmod(round(value / part), unit // part)
             return f"{whole} {name} {rest} {part_name}" if rest else f"{whole} {name}"
     return f"{value:.0f} s"

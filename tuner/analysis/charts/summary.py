@@ -152,6 +152,7 @@ def saving(source: Source) -> EarlyStoppingSavings | None:
     if not stopped:
         return None
     full = max(trial.iteration for trial in source.trials)
+    # All trials are assumed to have needed the longest training, at their own average pace.
     missing = [full - trial.iteration for trial in stopped]
     time_s = math.fsum(
         count * _training_s(trial) / trial.iteration
@@ -166,6 +167,7 @@ def saving(source: Source) -> EarlyStoppingSavings | None:
 def slowest(source: Source, count: int = 10) -> list[SlowTrial]:
     """Return the trials that ran longest, the slowest first."""
     times = run_times(source)
+    # If no trial took any time, all shares are 0.
     total = math.fsum(times.values()) or math.inf
     ranked = sorted(source.trials, key=lambda trial: times[trial.trial_id], reverse=True)[:count]
     return [

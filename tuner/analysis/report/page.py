@@ -54,6 +54,7 @@ def write_page(source: Source, path: str | os.PathLike[str]) -> Path:
     file = Path(path).expanduser()
     file = file / "report.html" if file.is_dir() else file
     require_parent(file)
+    # Not synced to the disk: a lost report can be written again.
     write_bytes(file, page(source).encode(), sync=False)
     return file.absolute()
 
