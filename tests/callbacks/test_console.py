@@ -21,8 +21,8 @@ from tuner.callbacks.console.console_view import (
     status_line,
     summary_view,
 )
+from tuner.callbacks.console.displays import plain_lines
 from tuner.callbacks.console.progress_table import trial_table
-from tuner.callbacks.console.view import rendered, texts
 from tuner.core.progress import Progress
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Failure, Trial
 
@@ -45,17 +45,15 @@ def console_on(stream, progress, **settings):
 
 
 def live_lines(progress, width, height=None, **scene):
-    return texts(rendered(live_view(Scene(progress, **scene), width, height), width))
+    return plain_lines(live_view(Scene(progress, **scene), width, height), width)
 
 
 def summary_lines(progress, trials, path, width):
-    return texts(
-        rendered(summary_view(Scene(progress, trials, experiment_path=path), width), width)
-    )
+    return plain_lines(summary_view(Scene(progress, trials, experiment_path=path), width), width)
 
 
 def table(trials, progress, width):
-    return texts(trial_table(trials, progress).lines(width))
+    return plain_lines([trial_table(trials, progress)], width)
 
 
 def test_golden_view_on_120_columns(progress):
@@ -117,7 +115,7 @@ def test_user_text_is_printed_with_control_characters_written_out(progress, make
 
 def test_a_narrow_table_gives_up_other_metrics_first_then_parameters_and_never_the_metric(progress):
     def titles(width):
-        return table(progress.leaders, progress, width)[0].split()
+        return [column.title for column in trial_table(progress.leaders, progress).fitting(width)]
 
     assert titles(120) == [
         "trial",

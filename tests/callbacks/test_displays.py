@@ -1,7 +1,10 @@
 """Where a view is shown, and what that looks like there."""
 
 import io
+import os
+import pty
 import sys
+import termios
 import types
 from dataclasses import replace
 from xml.etree import ElementTree as ET
@@ -11,9 +14,16 @@ import pytest
 from tests.callbacks.scenes import failed_trial, trial_at
 from tuner.callbacks.console.console import Console
 from tuner.callbacks.console.console_view import Scene, live_view, summary_view
-from tuner.callbacks.console.displays import NotebookDisplay, TerminalDisplay, can_redraw, notebook
-from tuner.callbacks.console.html_view import html_of
-from tuner.callbacks.console.view import Line, Piece, Tone, rendered
+from tuner.callbacks.console.displays import (
+    Line,
+    NotebookDisplay,
+    TerminalDisplay,
+    can_redraw,
+    html_of,
+    notebook,
+    plain_lines,
+)
+from tuner.callbacks.pipe_safe_stream import PipeSafeStream
 
 
 class FakeDisplay:
@@ -95,8 +105,8 @@ def test_at_verbose_0_a_notebook_shows_nothing(progress, trials):
 def test_a_front_end_without_handles_gets_a_new_output_each_time(progress):
     outputs = []
     display = NotebookDisplay(lambda bundle, **_: outputs.append(bundle), io.StringIO())
-    display.draw([Line((Piece("one"),))])
-    display.draw([Line((Piece("two"),))])
+    display.draw([Line(("one",))])
+    display.draw([Line(("two",))])
     assert [output["text/plain"] for output in outputs] == ["one", "two"]
 
 
@@ -118,19 +128,11 @@ def test_everything_of_the_users_is_escaped(progress, trials):
 def test_html_is_well_formed_and_needs_nothing_else(progress, trials):
     html = html_of(live_view(Scene(progress, trials, {"t00009": trials[9]}), 150), 150)
     root = ET.fromstring(html)  # noqa: S314  (our own text)
-    assert {element.tag for element in root.iter()} == {
-        "div",
-        "span",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-    }
-    progress_table, failures = root.findall("table")
-    assert len(progress_table.findall("tbody/tr")) == 8
-    assert [cell.text for cell in failures.iter("td")] == [
+    assert {element.tag for element in root.iter()} == {"pre", "span"}
+    lines = "".join(root.itertext()).splitlines()
+    (heading,) = (number for number, line in enumerate(lines) if line.startswith("failed "))
+    assert heading == 4 + 8
+    assert lines[heading + 1].split("  ")[:4] == [
         "t00009",
         "1, gave up",
         "ValueError: exploded",
@@ -188,8 +190,8 @@ def test_no_color_is_respected(monkeypatch, no_color):
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
     stream = Terminal()
-    display = TerminalDisplay(stream, 80)
-    display.draw([Line((Piece("good", Tone.GOOD), Piece("bad", Tone.BAD)))])
+    display = TerminalDisplay(PipeSafeStream(stream), 80)
+    display.draw([Line((("good", "green"), ("bad", "red")))])
     display.close()
     assert ("\x1b[32mgood" in stream.getvalue()) is not bool(no_color)
     assert ("\x1b[31mbad" in stream.getvalue()) is not bool(no_color)
@@ -203,7 +205,7 @@ def test_the_view_leaves_room_for_failures_on_a_low_terminal(progress, trials):
     scene = Scene(
         replace(progress, running=[trial_at(number) for number in range(9, 40)]), trials, failed
     )
-    lines = [line.text for line in rendered(live_view(scene, 80, 24), 80)]
+    lines = plain_lines(live_view(scene, 80, 24), 80)
     assert len(lines) == 24 - 2
     (heading,) = [number for number, line in enumerate(lines) if line.startswith("failed ")]
     assert heading == 4 + 12
@@ -217,18 +219,72 @@ def test_the_view_is_never_higher_than_the_terminal_by_more_than_its_fixed_lines
     progress, trials, height
 ):
     scene = Scene(progress, trials, {"t00009": trials[9]})
-    assert len(rendered(live_view(scene, 80, height), 80)) <= max(height - 1, 7)
+    assert len(plain_lines(live_view(scene, 80, height), 80)) <= max(height - 1, 7)
 
 
 def test_failures_of_one_cause_share_a_row_with_their_number(progress, trials):
     failed = [failed_trial(number) for number in range(9, 40)] + [
         failed_trial(50, message="something else")
     ]
-    lines = [
-        line.text for line in rendered(summary_view(Scene(progress, [*trials, *failed]), 100), 100)
-    ]
+    lines = plain_lines(summary_view(Scene(progress, [*trials, *failed]), 100), 100)
     (heading,) = [number for number, line in enumerate(lines) if line.startswith("failed ")]
     assert lines[heading].split() == ["failed", "trials", "attempt", "error", "log"]
     assert lines[heading + 1].split()[:4] == ["t00009", "32", "1,", "gave"]
     assert lines[heading + 2].split()[:4] == ["t00050", "1", "1,", "gave"]
     assert not any("more failed" in line for line in lines)
+
+
+@pytest.fixture
+def pseudo_terminal():
+    """Return a terminal's stream, and a function that reads what is written to it up to a text."""
+    reader, writer = pty.openpty()
+
+    def read_until(end):
+        text = ""
+        while end not in text:
+            text += os.read(reader, 65_536).decode()
+        return text
+
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        yield stream, read_until
+    os.close(reader)
+
+
+def test_a_stopped_terminal_does_not_block_and_shows_the_next_view_when_it_goes_on(pseudo_terminal):
+    stream, read_until = pseudo_terminal
+    display = TerminalDisplay(PipeSafeStream(stream), 80)
+    display.draw([Line(("first",))])
+    termios.tcflow(stream.fileno(), termios.TCOOFF)
+    display.draw([Line(("second",))])
+    termios.tcflow(stream.fileno(), termios.TCOON)
+    display.draw([Line(("third",))])
+    shown = read_until("third")
+    assert "first" in shown
+    assert "second" not in shown
+    display.close()
+
+
+def test_text_that_is_printed_above_the_view_leaves_it_in_place(pseudo_terminal):
+    stream, read_until = pseudo_terminal
+    display = TerminalDisplay(PipeSafeStream(stream), 80)
+    display.draw([Line(("view",))])
+    display.print("one\ntwo")
+    assert "one\r\n" in read_until("two\r\nview")
+    display.close()
+
+
+def test_the_time_to_import_rich_does_not_delay_the_second_view(progress, trials):
+    clock = Clock()
+
+    def slow_at_first():
+        if clock.now == 1000.0:
+            clock.now += 10
+        return progress
+
+    stream = io.StringIO()
+    console = Console(slow_at_first, stream=stream, is_terminal=True, width=80, clock=clock)
+    console.on_step_end(1, trials)
+    clock.now += 0.5
+    console.on_step_end(2, trials)
+    assert stream.getvalue().count("stopped_early 4") == 2
+    console.close()

@@ -1,11 +1,13 @@
-"""Nobody has to read what is shown."""
+"""Output goes on without a reader, and does not block on one that is stopped."""
 
+import io
 import os
 import pty
+import termios
 
 import pytest
 
-from tuner.callbacks.pipe_safe_stream import LastingStream
+from tuner.callbacks.pipe_safe_stream import PipeSafeStream
 
 
 @pytest.fixture(params=["pipe", "terminal"])
@@ -18,27 +20,27 @@ def ends(request):
 
 def test_what_is_written_arrives(ends):
     reader, stream = ends
-    lasting = LastingStream(stream)
-    assert lasting.write("table") == 5
-    lasting.flush()
+    safe = PipeSafeStream(stream)
+    assert safe.write("table") == 5
+    safe.flush()
     assert os.read(reader, 100) == b"table"
     os.close(reader)
 
 
 def test_without_a_reader_all_goes_on_for_others_that_write_there_too(ends):
     reader, stream = ends
-    lasting = LastingStream(stream)
+    safe = PipeSafeStream(stream)
     os.close(reader)
     for _ in range(2):
-        assert lasting.write("table\n") == 6
-        lasting.flush()
+        assert safe.write("table\n") == 6
+        safe.flush()
     print("the script itself", file=stream, flush=True)
 
 
 def test_it_is_what_the_stream_is(ends):
     reader, stream = ends
-    lasting = LastingStream(stream)
-    assert (lasting.isatty(), lasting.encoding) == (stream.isatty(), "utf-8")
+    safe = PipeSafeStream(stream)
+    assert (safe.isatty(), safe.encoding) == (stream.isatty(), "utf-8")
     os.close(reader)
 
 
@@ -53,6 +55,22 @@ def test_a_stream_without_a_descriptor_is_given_up_in_silence():
         def fileno(self):
             raise OSError
 
-    lasting = LastingStream(Gone())
-    assert lasting.write("table") == 5
-    lasting.flush()
+    safe = PipeSafeStream(Gone())
+    assert safe.write("table") == 5
+    safe.flush()
+
+
+def test_a_stopped_terminal_is_not_writable_until_it_goes_on():
+    reader, writer = pty.openpty()
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        safe = PipeSafeStream(stream)
+        assert safe.is_writable_now()
+        termios.tcflow(stream.fileno(), termios.TCOOFF)
+        assert not safe.is_writable_now()
+        termios.tcflow(stream.fileno(), termios.TCOON)
+        assert safe.is_writable_now()
+    os.close(reader)
+
+
+def test_a_stream_without_a_descriptor_counts_as_writable():
+    assert PipeSafeStream(io.StringIO()).is_writable_now()

@@ -40,7 +40,7 @@ def curve_after(looks):
     for number in range(looks[-1]):
         summary.add(float(number))
         if number + 1 in looks:
-            curve.take(summary)
+            curve.update(summary)
     return curve
 
 
@@ -91,33 +91,33 @@ def test_what_trials_report_is_drawn(curves):
     one, other = Trial("t00000", {}, {}), Trial("t00001", {}, {})
     report(one, 3.0, 2.0)
     report(other, 1.0, name="acc")
-    curves.look_at([one, other])
+    curves.update([one, other])
     report(one, 1.0)
-    assert (curves.drawn(one, 8), curves.drawn(other, 8)) == ("█▁", "")
-    curves.look_at([one, other])
-    assert (curves.drawn(one, 8), curves.drawn(other, 8)) == ("█▅▁", "")
+    assert (curves.draw(one, 8), curves.draw(other, 8)) == ("█▁", "")
+    curves.update([one, other])
+    assert (curves.draw(one, 8), curves.draw(other, 8)) == ("█▅▁", "")
 
 
 def test_without_a_metric_there_are_no_curves():
     trial = Trial("t00000", {}, {})
     report(trial, 1.0)
-    assert Curves(None).drawn(trial, 8) == ""
+    assert Curves(None).draw(trial, 8) == ""
 
 
 def test_a_trial_that_nobody_has_looked_at_has_a_curve_of_what_its_summary_knows(curves):
     trial = Trial("t00000", {}, {})
     report(trial, *map(float, range(100)))
-    assert len(curves.drawn(trial, 20)) == 10
+    assert len(curves.draw(trial, 20)) == 10
 
 
 def test_a_trial_that_begins_anew_gets_a_new_curve(curves):
     trial = Trial("t00000", {}, {})
     report(trial, 3.0, 2.0, 1.0)
-    curves.look_at([trial])
+    curves.update([trial])
     trial.restart()
     report(trial, 9.0, 10.0)
-    curves.look_at([trial])
-    assert curves.drawn(trial, 8) == "▁█"
+    curves.update([trial])
+    assert curves.draw(trial, 8) == "▁█"
 
 
 def test_of_many_trials_only_those_that_are_shown_are_remembered(curves):
@@ -125,6 +125,6 @@ def test_of_many_trials_only_those_that_are_shown_are_remembered(curves):
     for _ in range(2):
         for trial in trials:
             report(trial, *map(float, range(10)))
-        curves.look_at(trials[:1_100])
-    curves.look_at(trials[:2])
-    assert [len(curves.drawn(trial, 40)) for trial in trials[:3]] == [20, 20, 10]
+        curves.update(trials[:1_100])
+    curves.update(trials[:2])
+    assert [len(curves.draw(trial, 40)) for trial in trials[:3]] == [20, 20, 10]

@@ -5,7 +5,7 @@ import math
 import click
 import pytest
 
-from tuner.cli.output import Column, Output, OutputType, as_csv, as_json, fitting, plain_lines
+from tuner.cli.output import Column, Output, OutputType, as_csv, as_json, table_of
 from tuner.cli.selection import ConditionType, Selection, resolved
 
 RECORDS = [
@@ -105,21 +105,20 @@ def test_columns_that_do_not_fit_are_left_out_the_higher_ranks_first():
         Column("config/lr", "learning rate", rank=1),
     ]
     shown = {
-        width: [column.key for column in fitting(RECORDS, columns, width)]
+        width: [column.title for column in table_of(RECORDS, columns).fitting(width)]
         for width in (80, 24, 12, 3)
     }
     assert shown == {
-        80: ["id", "kind", "loss", "config/lr"],
-        24: ["id", "loss", "config/lr"],
+        80: ["id", "kind", "loss", "learning rate"],
+        24: ["id", "loss", "learning rate"],
         12: ["id", "loss"],
         3: ["id"],
     }
 
 
 def test_wide_characters_count_for_what_they_take():
-    first, second, third = plain_lines(
-        [{"id": "日本", "n": 1}, {"id": "abcd", "n": 2}], [Column("id"), Column("n")]
-    )
+    records = [{"id": "日本", "n": 1}, {"id": "abcd", "n": 2}]
+    first, second, third = table_of(records, [Column("id"), Column("n")]).lines()
     assert (first, second, third) == ("id    n", "日本  1", "abcd  2")
 
 

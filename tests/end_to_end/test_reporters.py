@@ -157,7 +157,7 @@ def test_a_notebook_gets_one_output_that_is_replaced_and_none_at_verbose_0(run_c
     assert {content["transient"]["display_id"] for _, content in others} == {display_id}
     final = others[-1][1]["data"]
     assert "last 0.3333 (iter 3)  best 0.3333 (iter 3)" in final["text/plain"]
-    assert final["text/html"].startswith("<div")
+    assert final["text/html"].startswith("<pre")
     assert "t00001" in final["text/html"]
     assert run_cell(verbose=0, reporter="tune.JupyterNotebookReporter()") == []
 

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tuner.callbacks.formatting import text_table
+from tuner.callbacks.tables import text_table
 from tuner.core.result import CONFIG, DONE, TRAINING_ITERATION, TRIAL_ID, flatten
 from tuner.core.trial import Trial
 from tuner.journal.rows import Rows

@@ -1,8 +1,7 @@
-"""Values as short text that is safe to print, and plain text tables."""
+"""Values as short text that is safe to print."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 _ELLIPSIS = "…"
@@ -10,7 +9,7 @@ _MAX_ITEMS = 20
 
 
 def printable(text: str) -> str:
-    r"""Return the text with everything that could steer a terminal written out, line breaks included.
+    r"""Return the text with control characters escaped, line breaks included.
 
     Example:
         >>> print(printable("a\x1b[31mb\nc"))
@@ -65,28 +64,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:  # noqa: PLR2004  (seconds of an hour)
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-
-
-def text_table(rows: Sequence[Sequence[str]], *, align_right: bool = False) -> list[str]:
-    """Return rows of cells as lines of a plain text table, two spaces between columns.
-
-    Args:
-        rows: The cells, as many in each row.
-        align_right: Whether all columns but the first are aligned to the right, as numbers are.
-
-    Example:
-        >>> text_table([["", "time"], ["in full", "8s"]], align_right=True)
-        ['         time', 'in full    8s']
-    """
-    from rich.cells import cell_len  # noqa: PLC0415  (only where a table is printed)
-
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        pads = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        cells = [
-            pad + cell if align_right and index else cell + pad
-            for index, (cell, pad) in enumerate(zip(row, pads, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines

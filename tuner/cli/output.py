@@ -18,13 +18,13 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
-from tuner.callbacks.formatting import duration, printable, shorten, show, text_table
+from tuner.callbacks import tables
+from tuner.callbacks.formatting import duration, printable, shorten, show
 from tuner.storage import atomic
 from tuner.storage.spreadsheets import neutralised
 
 _QUOTED_ENDS: Final = "\r\n"
 FORMATS: Final = ("table", "csv", "json")
-_GAP: Final = "  "
 _MAX_CELL: Final = 32
 _BRIEF_S: Final = 10
 _STYLES: Final = {
@@ -104,9 +104,9 @@ class Output:
             case _ if not records:
                 pass
             case _ if self.path is None and sys.stdout.isatty():
-                _draw(records, columns)
+                _draw(table_of(records, columns))
             case _:
-                self._put("".join(f"{line}\n" for line in plain_lines(records, columns)))
+                self._put("".join(f"{line}\n" for line in table_of(records, columns).lines()))
 
     def write_facts(self, facts: Record, columns: Sequence[Column]) -> None:
         """Write one record: a line per column that has a value, or a JSON object."""
@@ -122,7 +122,7 @@ class Output:
             if facts.get(column.key) is not None
         ]
         size = max((len(heading) for heading, _ in shown), default=0)
-        self._put("".join(f"{heading:{size}}{_GAP}{text}\n" for heading, text in shown))
+        self._put("".join(f"{heading:{size}}{tables.GAP}{text}\n" for heading, text in shown))
 
     def _put(self, text: str) -> None:
         if self.path is None:
@@ -311,59 +311,35 @@ def seconds_of(text: str) -> float | None:
     return sum(float(part["number"]) * _PER_UNIT_S[part["unit"]] for part in _SPAN.finditer(span))
 
 
-def plain_lines(records: Iterable[Record], columns: Sequence[Column]) -> list[str]:
-    """Return a table without colours and frames, as wide as it gets."""
-    rows = [[column.cell(record) for column in columns] for record in records]
-    return text_table([[column.heading for column in columns], *rows])
+def table_of(records: Sequence[Record], columns: Sequence[Column]) -> tables.Table:
+    """Return records as a table with these columns."""
+    headings = {column.key: column.heading for column in columns}
+    return tables.Table(
+        [
+            tables.Column(
+                column.heading,
+                [column.cell(record) for record in records],
+                column.rank,
+                all(isinstance(record.get(column.key), int | float | None) for record in records),
+                # A partner that is no column at all has no heading that could be found.
+                beside=headings.get(column.beside, column.beside),
+            )
+            for column in columns
+        ],
+        cell_styles=_STYLES,
+        header_style="bold",
+    )
 
 
-def _draw(records: Sequence[Record], columns: Sequence[Column]) -> None:
-    """Draw a table that fits the terminal."""
+def _draw(table: tables.Table) -> None:
+    """Draw a table that fits the terminal, and say which columns are left out."""
     from rich.console import Console  # noqa: PLC0415  (only on a terminal)
-    from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    width = shutil.get_terminal_size().columns
-    shown = fitting(records, columns, width)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(_GAP), 0, 0))
-    for column in shown:
-        is_number = all(
-            isinstance(record.get(column.key), int | float | None) for record in records
-        )
-        table.add_column(
-            Text(column.heading), justify="right" if is_number else "left", no_wrap=True
-        )
-    for record in records:
-        table.add_row(
-            *(
-                Text(cell, style=_STYLES.get(cell, ""))
-                for cell in (column.cell(record) for column in shown)
-            )
-        )
-    console = Console(width=width, highlight=False)
+    console = Console(width=shutil.get_terminal_size().columns, highlight=False)
     console.print(table)
-    if len(shown) < len(columns):
-        left_out = ", ".join(column.heading for column in columns if column not in shown)
-        console.print(Text(shorten(f"not enough room for: {left_out}", width), style="dim"))
-
-
-def fitting(records: Sequence[Record], columns: Sequence[Column], width: int) -> list[Column]:
-    """Return the columns that fit the width: rank 0 always, then lower ranks, left to right.
-
-    A column that is `Column.beside` another one comes after it, and has no lower rank.
-    """
-    from rich.cells import cell_len  # noqa: PLC0415  (only where a table is drawn)
-
-    chosen: set[int] = set()
-    keys: set[str] = set()
-    room = width + len(_GAP)
-    for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
-        column = columns[index]
-        if column.beside and column.beside not in keys:
-            continue
-        size = max(map(cell_len, [column.heading, *map(column.cell, records)])) + len(_GAP)
-        if column.rank == 0 or size <= room:
-            chosen.add(index)
-            keys.add(column.key)
-            room -= size
-    return [column for index, column in enumerate(columns) if index in chosen]
+    shown = table.fitting(console.width)
+    if len(shown) < len(table.columns):
+        left_out = ", ".join(column.title for column in table.columns if column not in shown)
+        text = shorten(f"not enough room for: {left_out}", console.width)
+        console.print(Text(text, style="dim"))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, final
 from schedulers.decisions import Decision, Reason
 from tuner.analysis.frames import to_frame, value_at
 from tuner.analysis.ranking import Mode, is_number, rank
-from tuner.callbacks.formatting import duration, printable, show, text_table
+from tuner.callbacks.formatting import duration, printable, show
+from tuner.callbacks.tables import text_table
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Status, TerminationReason, Trial
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from tuner.callbacks.formatting import duration, printable, shorten, show
+from tuner.callbacks.tables import GAP
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.progress import Progress
 from tuner.core.trial import Failure, Status, TerminationReason, Trial
 from tuner.core.trial_metrics import Evaluation
 
+from .displays import Line, Part, View, line
 from .progress_table import (
     TableOptions,
     differing,
@@ -25,7 +27,6 @@ from .progress_table import (
     unique,
 )
 from .sparklines import Curves
-from .view import GAP, Line, Piece, Tone, View, line
 
 _BAR_CELLS: Final = 20
 _MIN_BAR_CELLS: Final = 5
@@ -33,19 +34,19 @@ _TRACEBACK_LINES: Final = 40
 _TRACEBACK_HEAD: Final = 8
 _NUM_LEADERS: Final = 5
 _LINES_BESIDE_ROWS: Final = 6
-"""Headline, best, counts, heading and place of a live view, and a line to spare for the cursor."""
+"""Headline, best, counts, heading and path of a live view, and a line for the cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What there is to show.
+    """Everything that a view may show.
 
     Attributes:
-        progress: How far the experiment is.
+        progress: The experiment's progress.
         trials: All its trials.
         failed: The trials whose latest attempt has failed, by id, the latest to fail last.
-        options: What the user wants to see in tables.
-        curves: Where learning curves are remembered, None for none.
+        options: Options of the tables.
+        curves: The learning curves, None for none.
         experiment_path: The experiment's directory, None if it has none.
     """
 
@@ -58,12 +59,12 @@ class Scene:
 
 
 def live_view(scene: Scene, width: int, height: int | None = None) -> View:
-    """Return the live view: headline, best trial, counts, a table of the running and the best trials, and one of failures.
+    """Return the live view: headline, best trial, counts, trials and failures.
 
     Args:
-        scene: What there is to show.
+        scene: The scene.
         width: Characters of a line.
-        height: How many lines there may be, None for as many as it takes.
+        height: How many lines there may be, None for no limit.
     """
     progress, options = scene.progress, scene.options
     view: list[Line] = [headline(progress, width), best_line(progress), counts_line(progress)]
@@ -86,7 +87,7 @@ def live_view(scene: Scene, width: int, height: int | None = None) -> View:
 
 
 def summary_view(scene: Scene, width: int) -> View:
-    """Return the final summary: what was found, how it compares, what failed, and where it all lies.
+    """Return the final summary: the best trial, the best few, failures, and the directory.
 
     Args:
         scene: The experiment at its end.
@@ -97,7 +98,7 @@ def summary_view(scene: Scene, width: int) -> View:
     leaders = (progress.leaders or progress.front)[: min(_NUM_LEADERS, options.max_progress_rows)]
     failed = [trial for trial in scene.trials if trial.status is Status.ERROR]
     return [
-        line(Piece(done, Tone.STRONG), *_state_counts(progress), is_whole=True),
+        line((done, "bold"), *_state_counts(progress), is_whole=True),
         *_best_configuration(progress),
         trial_table(leaders, progress, options, scene.curves, width),
         *_failures(
@@ -112,10 +113,10 @@ def summary_view(scene: Scene, width: int) -> View:
 
 
 def headline(progress: Progress, width: int = 100) -> Line:
-    """Return name, objective, bar and times in one line; the bar takes what room there is."""
-    name = [Piece(shorten(printable(progress.name), max(20, width // 4)), Tone.STRONG)]
+    """Return name, objective, bar and times in one line; the bar fills the room that is left."""
+    name: list[Part] = [(shorten(printable(progress.name), max(20, width // 4)), "bold")]
     if objective := _objective(progress):
-        name.append(Piece(objective))
+        name.append(objective)
     parts = [_num_trials(progress)]
     if progress.fraction is not None and progress.fraction < 1:
         left = "?" if progress.remaining_s is None else duration(progress.remaining_s)
@@ -129,28 +130,28 @@ def headline(progress: Progress, width: int = 100) -> Line:
 
 
 def best_line(progress: Progress) -> Line:
-    """Return the best trial so far: its last value, which decides, its best one, and the parameters of that; empty before the first."""
+    """Return the best trial so far, with its last value, which ranks trials, and its best."""
     if progress.best is None:
         return line(_front(progress))
-    values = [Piece(" last "), Piece(_evaluation(progress.best_last), Tone.GOOD)]
-    found = Line((Piece(f"best trial {progress.best.trial_id}"), *values))
+    values: list[Part] = [" last ", (_evaluation(progress.best_last), "green")]
+    found = Line((f"best trial {progress.best.trial_id}", *values))
     ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
     return line(found, ever, " ".join(_params_of(progress, progress.best)))
 
 
 def counts_line(progress: Progress) -> Line:
-    """Return how many trials are in which state, and which resources are in use."""
+    """Return the number of trials in each state, and the resources in use."""
     waiting = f"waiting for {printable(progress.waiting_for)}" if progress.waiting_for else ""
     return line(*_state_counts(progress), resources_line(progress), waiting)
 
 
 def resources_line(progress: Progress) -> str:
-    """Return which resources are in use, out of how many."""
+    """Return the resources in use, out of how many."""
     return GAP.join(_resources(progress))
 
 
 def status_line(progress: Progress) -> Line:
-    """Return everything that counts in one line, for log files."""
+    """Return the progress in one line, for log files."""
     best = (
         f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}"
         if progress.best
@@ -158,12 +159,17 @@ def status_line(progress: Progress) -> Line:
     )
     left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
     return line(
-        f"[{duration(progress.elapsed_s)}]", printable(progress.name), _num_trials(progress), counts_line(progress), best, left
-    )  # fmt: skip
+        f"[{duration(progress.elapsed_s)}]",
+        printable(progress.name),
+        _num_trials(progress),
+        counts_line(progress),
+        best,
+        left,
+    )
 
 
 def ending_line(trial: Trial, metrics: Sequence[str]) -> Line:
-    """Return in one line how a trial ended, with the last value of each metric that is optimised."""
+    """Return in one line how a trial ended, with the last value of each optimised metric."""
     values = [
         f"{printable(metric)} last {_evaluation(last)}"
         for metric in metrics
@@ -179,7 +185,7 @@ def ending_line(trial: Trial, metrics: Sequence[str]) -> Line:
 
 
 def _last_of(trial: Trial, metric: str) -> Evaluation | None:
-    """Return the newest value of a metric; its iteration is known of the experiment's own alone."""
+    """Return the newest value of a metric, with its iteration for the experiment's own only."""
     if trial.objective.metric == metric:
         return trial.objective.last
     summary = trial.summary.get(metric)
@@ -187,7 +193,7 @@ def _last_of(trial: Trial, metric: str) -> Evaluation | None:
 
 
 def failure_line(trial: Trial, *, will_retry: bool) -> Line:
-    """Return what went wrong in a trial's latest attempt and where more is written about it."""
+    """Return the error of a trial's latest attempt, and the path of its error file."""
     what = shorten(printable(str(trial.failures[-1])), 200) if trial.failures else "no reason known"
     then = "trying again" if will_retry else "giving up"
     return line(
@@ -199,28 +205,28 @@ def failure_line(trial: Trial, *, will_retry: bool) -> Line:
 
 def _bar(fraction: float, num_cells: int) -> Line:
     done = round(fraction * num_cells)
-    return Line((Piece("━" * done, Tone.GOOD), Piece("─" * (num_cells - done), Tone.FAINT)))
+    return Line((("━" * done, "green"), ("─" * (num_cells - done), "dim")))
 
 
 def failure_lines(failure: Failure, log: str) -> list[str]:
-    """Return the traceback of a failure, or what is known instead of it, line by line, a long one without its middle.
+    """Return the traceback of a failure, or what is known instead, a long one without its middle.
 
     Args:
-        failure: What went wrong.
-        log: Where all of it stands.
+        failure: The failure.
+        log: Path of the file that holds all of it.
     """
-    told = failure.traceback.rstrip().splitlines()
-    if len(told) > _TRACEBACK_LINES:
-        told = [
-            *told[:_TRACEBACK_HEAD],
+    lines = failure.traceback.rstrip().splitlines()
+    if len(lines) > _TRACEBACK_LINES:
+        lines = [
+            *lines[:_TRACEBACK_HEAD],
             f"  ... all of it is in {log or 'error.txt'} ...",
-            *told[_TRACEBACK_HEAD - _TRACEBACK_LINES :],
+            *lines[_TRACEBACK_HEAD - _TRACEBACK_LINES :],
         ]
-    return [f"  {printable(text)}" for text in told]
+    return [f"  {printable(text)}" for text in lines]
 
 
 def common_failure_line(num: int, cause: Cause) -> Line:
-    """Return how many attempts have failed for one cause."""
+    """Return the number of attempts that have failed for one cause."""
     return line(f"{num} failures so far: {printable(str(cause))}", is_whole=True)
 
 
@@ -228,16 +234,12 @@ def _failures(shown: Sequence[Sequence[Trial]], num_all: int, scene: Scene, widt
     if not shown:
         return []
     num_more = num_all - sum(map(len, shown))
-    more = [line(Piece(f"and {num_more} more failed trials", Tone.FAINT))] if num_more else []
+    more = [line((f"and {num_more} more failed trials", "dim"))] if num_more else []
     return [failure_table(shown, scene.experiment_path, width), *more]
 
 
 def _place(scene: Scene) -> Line:
-    return (
-        line(Piece(f"in {_path(scene.experiment_path)}", Tone.FAINT))
-        if scene.experiment_path
-        else line()
-    )
+    return line((f"in {_path(scene.experiment_path)}", "dim")) if scene.experiment_path else line()
 
 
 def _path(path: Path | None) -> str:
@@ -245,42 +247,40 @@ def _path(path: Path | None) -> str:
 
 
 def _objective(progress: Progress) -> str:
-    """Return what is optimised, with the direction of each metric."""
+    """Return the optimised metrics with their directions."""
     if progress.metric:
         return f"{progress.mode or ''} {printable(progress.metric)}".strip()
     return ", ".join(f"{mode} {printable(metric)}" for metric, mode in progress.several_objectives)
 
 
 def _front(progress: Progress) -> str:
-    """Return how many trials are on the Pareto front of several objectives, empty where there is none."""
+    """Return the trials on the Pareto front of several objectives; empty for a single one."""
     if not progress.front:
         return ""
     num = len(progress.front)
     shown = ", ".join(trial.trial_id for trial in progress.front[:_NUM_LEADERS])
-    return f"{num} trial{'s' if num > 1 else ''} on the Pareto front: {shown}{', …' if num > _NUM_LEADERS else ''}"
+    more = ", …" if num > _NUM_LEADERS else ""
+    return f"{num} trial{'s' if num > 1 else ''} on the Pareto front: {shown}{more}"
 
 
 def _best_configuration(progress: Progress) -> Iterator[Line]:
     if progress.best is None and progress.front:
-        yield Line(
-            (Piece(f"{_front(progress)} ({_objective(progress)})", Tone.STRONG),), is_whole=True
-        )
+        yield Line(((f"{_front(progress)} ({_objective(progress)})", "bold"),), is_whole=True)
     if progress.best is None:
         return
     metric = printable(progress.metric or "")
-    found = Piece(f"best trial {progress.best.trial_id} ({progress.mode} {metric})", Tone.STRONG)
+    found = (f"best trial {progress.best.trial_id} ({progress.mode} {metric})", "bold")
     ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
     yield line(found, f"last {_evaluation(progress.best_last)}", ever, is_whole=True)
     params = {show(name, 40): show(value, 200) for name, value in progress.best_config.items()}
     size = max(map(len, params), default=0)
     yield from (
-        Line((Piece(f"{GAP}{name:{size}}{GAP}{value}"),), is_whole=True)
-        for name, value in params.items()
+        Line((f"{GAP}{name:{size}}{GAP}{value}",), is_whole=True) for name, value in params.items()
     )
 
 
 def _evaluation(evaluation: Evaluation | None) -> str:
-    """Return a value with the iteration in which it was reported, where that is known."""
+    """Return a value, with the iteration in which it was reported if known."""
     if evaluation is None:
         return "-"
     value = show(evaluation.value)
@@ -298,7 +298,7 @@ def _num_trials(progress: Progress) -> str:
     return f"{progress.num_finished}{total} trials"
 
 
-def _state_counts(progress: Progress) -> list[Piece]:
+def _state_counts(progress: Progress) -> list[Part]:
     count = progress.num_trials_by_status
     states = {
         "running": count.get(Status.RUNNING, 0),
@@ -313,9 +313,7 @@ def _state_counts(progress: Progress) -> list[Piece]:
         "failed": count.get(Status.ERROR, 0),
     }
     return [
-        Piece(f"{name} {num}", Tone.BAD if name == "failed" else Tone.PLAIN)
-        for name, num in states.items()
-        if num
+        (f"{name} {num}", "red" if name == "failed" else "") for name, num in states.items() if num
     ]
 
 

@@ -5,36 +5,40 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tuner.callbacks.formatting import duration, printable, show
+from tuner.callbacks.tables import GAP, Column, Table
 from tuner.core.progress import Progress
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
 from tuner.storage.layout import ERROR
 
 from .sparklines import Curves
-from .view import GAP, Column, Table, Tone
 
 _NUM_LEADERS: Final = 5
 _COMPARED: Final = 1_000
+"""Characters of a value by which hyperparameters are compared."""
 _MAX_ERROR_LENGTH: Final = 100
 _ERROR_LENGTH: Final = 40
-"""So much of an error has to be legible before its log's path is given in full."""
+"""Characters of an error that must fit before its log's path is shown in full."""
+_MIN_PATH_WIDTH: Final = 60
+"""From this width on, paths are not cut."""
+_MIN_STATUS: Final = 6
+"""A status may be cut to this width on a terminal that has no room for the metric otherwise."""
 _CURVE_CELLS: Final = ((180, 20), (120, 12), (0, 8))
-"""From which width on a curve has how many cells."""
+"""Number of cells of a curve, by the least width of the view."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What the user wants to see in the tables.
+    """Options of the tables.
 
     Attributes:
-        metric_columns: Which metrics, with the titles of their columns; None for the first few
-            numbers.
-        parameter_columns: Which hyperparameters, with titles; None for those that differ.
+        metric_columns: Titles of columns by metric; None for the first few numbers.
+        parameter_columns: Titles of columns by hyperparameter; None for those that differ.
         max_progress_rows: How many trials are listed at most.
         max_error_rows: How many failed trials are listed at most.
         max_column_length: How many characters of a title or a value are shown.
@@ -60,23 +64,23 @@ class TableOptions:
 def listed(
     progress: Progress, trials: Sequence[Trial], options: TableOptions, max_rows: int
 ) -> list[Trial]:
-    """Return the trials for the table: running ones, then the best, then, if all are wanted, the latest others.
+    """Return the trials for the table: running ones, the best, and, if wanted, the latest others.
 
     Args:
         progress: The running and the best trials.
         trials: All trials.
-        options: What is wanted.
-        max_rows: For how many there is room.
+        options: Options of the table.
+        max_rows: How many fit.
     """
     max_rows = min(max_rows, options.max_progress_rows)
     leaders = list((progress.leaders or progress.front)[: min(_NUM_LEADERS, max_rows)])
     running = _in_order(progress.running, progress, options)
-    # However many run, a third of the room is for the best.
+    # A third of the rows is for the best, no matter how many trials are running.
     num_others = len(set(leaders).difference(running[:max_rows]))
     shown = unique([*running[: max_rows - min(num_others, max_rows // 3)], *leaders])[:max_rows]
     if options.lists_all and len(shown) < max_rows:
-        # Among the latest some are shown already; looking at all trials of a large experiment would
-        # take too long.
+        # Some of the latest are listed already. Going through all trials of a large experiment
+        # would take too long.
         latest = [
             trial
             for trial in itertools.islice(reversed(trials), 4 * max_rows)
@@ -95,21 +99,21 @@ def trial_table(
 ) -> Table:
     """Return trials as a table, one row each.
 
-    Columns that do not fit are left out, other metrics first, then parameters, then curves; those
-    that the user has named come last.
+    Columns that do not fit are left out: other metrics first, then parameters, curves, time and
+    best value, and columns that the user has named last.
 
     Args:
-        trials: What to list.
-        progress: What is optimised, and what is the best.
-        options: What is wanted.
-        curves: Where learning curves are remembered; None for none.
-        width: For how many characters the curves are.
+        trials: The trials to list.
+        progress: For the metric and the best trials.
+        options: Options of the table.
+        curves: The learning curves; None for no such column.
+        width: Width of the view, on which the length of curves depends.
     """
     options = options or TableOptions()
     results = [flatten(trial.last_result) for trial in trials]
     columns = [
         Column("trial", [trial.trial_id for trial in trials]),
-        Column("status", [str(trial.status) for trial in trials]),
+        Column("status", [str(trial.status) for trial in trials], min_width=_MIN_STATUS),
         *_endings(trials),
         *_metric_columns(trials, results, progress, options, curves, width),
         *_parameter_columns(trials, options),
@@ -118,18 +122,18 @@ def trial_table(
         columns.append(
             Column("time", [training_time(trial) for trial in trials], 2, is_number=True)
         )
-    return Table(columns, [_tone(trial, progress) for trial in trials])
+    return Table(columns, [_style_of(trial, progress) for trial in trials])
 
 
 def failure_table(
     groups: Sequence[Sequence[Trial]], experiment_path: Path | None, width: int
 ) -> Table:
-    """Return failed trials, a row for each cause, with what went wrong in the first one's latest attempt, and where more is written.
+    """Return failed trials as a table, one row per cause, with the latest error of its first trial.
 
     Args:
-        groups: Trials that have failed for one cause each, see `by_cause`.
-        experiment_path: Where paths start from for which there is no room.
-        width: Characters of a line; errors are cut.
+        groups: The trials that have failed for one cause each, see `by_cause`.
+        experiment_path: Paths that do not fit are shown relative to it.
+        width: Width of the view; errors are cut.
     """
     failed = [group[0] for group in groups]
     errors = [
@@ -147,8 +151,8 @@ def failure_table(
             if any(len(group) > 1 for group in groups)
             else []
         ),
-        Column("attempt", attempts),
-        Column("error", errors, can_shrink=True),
+        Column("attempt", attempts, min_width=8),
+        Column("error", errors, min_width=8),
     ]
     room = (
         width
@@ -159,11 +163,14 @@ def failure_table(
     paths = Column("log", [log_path(trial) for trial in failed])
     if paths.width > room:
         paths = Column("log", [log_path(trial, experiment_path) for trial in failed])
-    return Table([*columns, paths], [Tone.PLAIN] * len(failed))
+    if width < _MIN_PATH_WIDTH:
+        # The line that was printed when the trial failed has the path in full.
+        paths = replace(paths, min_width=8)
+    return Table([*columns, paths])
 
 
 def log_path(trial: Trial, below: Path | None = None) -> str:
-    """Return the path of the file that tells about a trial's failures, relative to a directory if it lies there; empty for none."""
+    """Return the path of a trial's error file, relative to `below` if inside it; empty for none."""
     if not trial.local_path:
         return ""
     path = Path(trial.local_path) / ERROR
@@ -171,7 +178,7 @@ def log_path(trial: Trial, below: Path | None = None) -> str:
 
 
 def differing(trials: Sequence[Trial]) -> list[str]:
-    """Return the names of the hyperparameters in which trials differ, those of a single one all."""
+    """Return the hyperparameters in which trials differ, all of them for a single trial."""
     configs = [flatten(trial.config_at(trial.num_rows)) for trial in trials]
     names = dict.fromkeys(name for config in configs for name in config)
     if len(configs) == 1:
@@ -186,7 +193,7 @@ def ending(trial: Trial) -> str:
 
 def _endings(trials: Sequence[Trial]) -> list[Column]:
     return (
-        [Column("ending", [ending(trial) or "-" for trial in trials])]
+        [Column("ending", [ending(trial) or "-" for trial in trials], min_width=_MIN_STATUS)]
         if any(trial.ending for trial in trials)
         else []
     )
@@ -198,11 +205,11 @@ def training_time(trial: Trial) -> str:
 
 
 def unique(trials: Iterable[Trial]) -> list[Trial]:
-    """Return each trial once, where it came first."""
+    """Return the trials without duplicates."""
     return list(dict.fromkeys(trials))
 
 
-def _metric_columns(  # noqa: PLR0917  (what a table is made of)
+def _metric_columns(  # noqa: PLR0917  (everything that a table depends on)
     trials: Sequence[Trial],
     results: Sequence[Mapping[str, Any]],
     progress: Progress,
@@ -249,7 +256,8 @@ def _parameter_columns(trials: Sequence[Trial], options: TableOptions) -> list[C
     named = options.parameter_columns
     titles = dict(named) if named is not None else {name: name for name in differing(trials)}
     rank = 1 if named is not None else 4
-    # Those of the last results, which stand beside them.
+    # The configuration of the last result, which is in the same row: after an exploit the trial's
+    # own is the next one.
     configs = [flatten(trial.config_at(trial.num_rows)) for trial in trials]
     return [
         _column(title, [config.get(name) for config in configs], rank, options.max_column_length)
@@ -263,7 +271,7 @@ def _column(title: str, values: Sequence[Any], rank: int, limit: int) -> Column:
 
 def _curves(trials: Sequence[Trial], curves: Curves | None, width: int) -> list[Column]:
     num_cells = next(cells for at_least, cells in _CURVE_CELLS if width >= at_least)
-    cells = [curves.drawn(trial, num_cells) for trial in trials] if curves else []
+    cells = [curves.draw(trial, num_cells) for trial in trials] if curves else []
     return (
         [Column("curve", [cell.ljust(num_cells) for cell in cells], 3)]
         if any(len(cell) > 1 for cell in cells)
@@ -286,7 +294,7 @@ def _first_numbers(
 
 
 def _do_differ(values: Sequence[Any]) -> bool:
-    # Constants of a search space are the same object in all trials; comparing big ones by their
+    # Constants of a search space are the same object in all trials; comparing large ones by their
     # text would be slow.
     if all(value is values[0] for value in values):
         return False
@@ -308,12 +316,12 @@ def _in_order(trials: Sequence[Trial], progress: Progress, options: TableOptions
 
 
 def cost_of(trial: Trial, metric: str | None, mode: str | None) -> float:
-    """Return a trial's newest value of a metric such that less is better, infinite where it is not finite.
+    """Return a trial's newest value of a metric, negated for ``"max"``; infinite if not finite.
 
     Args:
         trial: The trial.
-        metric: By its flattened name.
-        mode: Its direction, None like ``"min"``.
+        metric: Its flattened name.
+        mode: ``"min"`` or ``"max"``; None means ``"min"``.
     """
     value = _last_of(trial, metric)
     if value is None or not math.isfinite(value):
@@ -330,7 +338,7 @@ def _last_of(trial: Trial, metric: str | None) -> float | None:
 
 
 def _best_of(trial: Trial, progress: Progress) -> str:
-    """Return the best value of the metric, with its iteration behind an ``@`` where that is known."""
+    """Return the best value of the metric, followed by ``@`` and its iteration if known."""
     if trial.objective.metric == progress.metric and (best := trial.objective.best):
         return (
             show(best.value) if best.iteration is None else f"{show(best.value)}@{best.iteration}"
@@ -347,7 +355,7 @@ def _iteration(trial: Trial, progress: Progress) -> str:
     )
 
 
-def _tone(trial: Trial, progress: Progress) -> Tone:
+def _style_of(trial: Trial, progress: Progress) -> str:
     if trial is progress.best or trial in progress.front:
-        return Tone.STRONG
-    return Tone.BAD if trial.status is Status.ERROR else Tone.PLAIN
+        return "bold"
+    return "red" if trial.status is Status.ERROR else ""

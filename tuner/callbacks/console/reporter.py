@@ -19,16 +19,16 @@ from .progress_table import TableOptions, cost_of
 _NUM_LEADERS: Final = 5
 
 Report = Callable[[Sequence[Trial], bool], None]
-"""Shows how far the experiment is; the flag says whether it is over."""
+"""Shows the progress of trials; the flag says whether the experiment is over."""
 
 
 class ProgressReporter(ABC):
-    """Tells the progress of an experiment in a way of its own; given as ``RunConfig(progress_reporter=...)``.
+    """Reports the progress of an experiment; given as ``RunConfig(progress_reporter=...)``.
 
-    It takes the place of the live table, of the lines that say how far the experiment is, and of
-    the summary; notices and failures are still told. At most twice a second it is asked whether it
-    has something to report, and once more at the end. Nobody asks at ``verbose=0``. One that raises
-    is reported once, and the usual display takes its place.
+    It replaces the live view, the status lines and the summary; notices and failures are still
+    printed. `should_report` is called at most twice a second, and once more at the end, but never
+    at ``verbose=0``. A reporter that raises is switched off with a warning, and the usual display
+    replaces it.
 
     Example:
         >>> class AtTheEnd(ProgressReporter):
@@ -40,11 +40,11 @@ class ProgressReporter(ABC):
         True
 
     Departures:
-        Ray Tune asks in each turn of its loop, so that a slow reporter slows trials down; and it
+        Ray Tune calls it in each turn of its loop, so that a slow reporter slows trials down, and
         ignores reporters unless ``RAY_AIR_NEW_OUTPUT=0`` is set.
     """
 
-    def setup(  # noqa: B027  (a reporter may have nothing to get ready)
+    def setup(  # noqa: B027  (a reporter may have nothing to prepare)
         self,
         start_time: float | None = None,
         total_samples: int | None = None,
@@ -52,14 +52,14 @@ class ProgressReporter(ABC):
         mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Get ready, before the first trial.
+        """Prepare, before the first trial.
 
         Args:
             start_time: When the experiment was started, in seconds since 1970.
             total_samples: How many trials there will be, None where that is open.
-            metric: What the experiment optimises, None for nothing.
+            metric: The metric that the experiment optimises, None for none.
             mode: ``"min"`` or ``"max"``: its direction.
-            **kwargs: For what later versions add.
+            **kwargs: For arguments of later versions.
         """
 
     @abstractmethod
@@ -78,16 +78,16 @@ class ProgressReporter(ABC):
         Args:
             trials: All trials.
             done: Whether the experiment is over.
-            *sys_info: Lines for people: how many trials are in which state, and which resources are
-                in use.
+            *sys_info: Two lines of text: how many trials are in which state, and which resources
+                are in use.
         """
 
 
 class TableReporter(ProgressReporter, ABC):
-    """Shows the usual display with columns of the user's choice, redrawn in place where that can be done.
+    """Shows the usual display with columns of the user's choice.
 
     On a terminal and in a notebook the whole view is redrawn at each report; elsewhere a report is
-    one line. What `setup` is told can be overridden by `total_samples`, `metric` and `mode`.
+    one line. `total_samples`, `metric` and `mode` override the arguments of `setup`.
 
     Args:
         metric_columns: Which metrics have a column, by their flattened names, as a list or with the
@@ -95,7 +95,7 @@ class TableReporter(ProgressReporter, ABC):
             always has one.
         parameter_columns: Which hyperparameters have one, likewise. None for those that differ
             among the trials that are listed.
-        total_samples: How many trials there will be, None for what the experiment knows.
+        total_samples: How many trials there will be, None for the experiment's number.
         max_progress_rows: How many trials are listed at most; fewer where the terminal has fewer
             lines.
         max_error_rows: How many failed trials are listed at most.
@@ -106,7 +106,7 @@ class TableReporter(ProgressReporter, ABC):
         print_intermediate_tables: Whether trials are listed while the experiment runs. None, the
             default, for yes where the table is redrawn in place, and no where it would be printed
             again and again.
-        metric: By which the best trials are told, None for what the experiment optimises.
+        metric: By which trials are ranked, None for what the experiment optimises.
         mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is; None
             for the experiment's.
         sort_by_metric: Whether running trials, and others, are each sorted by their latest metric,
@@ -163,31 +163,31 @@ class TableReporter(ProgressReporter, ABC):
         self.mode = mode
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """Give a metric a column; from then on only those that were named have one.
+        """Add a column for a metric; from then on only named metrics have one.
 
         Args:
             metric: Its flattened name, e.g. ``"val/loss"``.
             representation: The column's title, None for the name.
 
         Raises:
-            ValueError: If it has one.
+            ValueError: If it has a column already.
         """
         self._metric_columns = _with(self._metric_columns, metric, representation)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
-        """Give a hyperparameter a column; from then on only those that were named have one.
+        """Add a column for a hyperparameter; from then on only named ones have one.
 
         Args:
             parameter: Its flattened name, e.g. ``"model/width"``.
             representation: The column's title, None for the name.
 
         Raises:
-            ValueError: If it has one.
+            ValueError: If it has a column already.
         """
         self._parameter_columns = _with(self._parameter_columns, parameter, representation)
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
-        """Return whether the time for the next report has come, or the experiment is over."""
+        """Return whether the next report is due, or the experiment is over."""
         now_s = time.monotonic()
         if not done and now_s - self._reported_at_s < self._period_s:
             return False
@@ -195,10 +195,10 @@ class TableReporter(ProgressReporter, ABC):
         return True
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
-        """Show how far the experiment is.
+        """Show the progress.
 
         Raises:
-            RuntimeError: If no experiment runs.
+            RuntimeError: If no experiment is running.
         """
         if self._show is None:
             raise RuntimeError(
@@ -208,12 +208,12 @@ class TableReporter(ProgressReporter, ABC):
         self._show(trials, done)
 
     def attach(self, show: Report) -> None:
-        """Let reports be shown by the experiment that begins."""
+        """Use `show` for the reports of the experiment that begins."""
         self._show = show
         self._reported_at_s = float("-inf")
 
-    def look(self, progress: Progress, trials: Sequence[Trial]) -> Progress:
-        """Return how far the experiment is by this reporter's own lights: its metric, its mode, its number of trials."""
+    def adjusted(self, progress: Progress, trials: Sequence[Trial]) -> Progress:
+        """Return the progress by the metric, mode and number of trials of this reporter."""
         progress = replace(progress, num_total=self.total_samples or progress.num_total)
         metric, mode = self.metric or progress.metric, self.mode or progress.mode
         if (metric, mode) == (progress.metric, progress.mode):
@@ -234,7 +234,7 @@ class TableReporter(ProgressReporter, ABC):
                 best_last=None,
                 best_ever=None,
             )
-        # The engine keeps count of the iterations of its own metric only.
+        # The engine records iterations for its own metric only, so these have none.
         summary = leaders[0].summary[metric]
         last, ever = Evaluation(summary.last), Evaluation(summary.by_scope("all", mode or "min"))
         return replace(
@@ -248,7 +248,7 @@ class TableReporter(ProgressReporter, ABC):
         )
 
     def options(self, *, redraws: bool) -> TableOptions:
-        """Return what is wanted in tables, where views are redrawn in place or added to each other."""
+        """Return the options for displays that redraw in place, or that append."""
         max_progress_rows, max_error_rows, max_column_length, infer_limit = self._rows
         return TableOptions(
             self._metric_columns,
@@ -275,15 +275,15 @@ class CLIReporter(TableReporter):
 
 
 class JupyterNotebookReporter(TableReporter):
-    """Shows progress as a table in a notebook; where no notebook runs, like `CLIReporter`.
+    """Shows progress as a table in a notebook, and elsewhere like `CLIReporter`.
 
     Args:
-        overwrite: Whether each report takes the place of the one before, rather than being added to
-            it.
+        overwrite: Whether each report replaces the one before, rather than being added to it.
         **options: Those of `CLIReporter`.
 
     Example:
-        >>> reporter = JupyterNotebookReporter(metric_columns={"training_iteration": "epoch", "loss": "loss"}, sort_by_metric=True)
+        >>> columns = {"training_iteration": "epoch", "loss": "loss"}
+        >>> reporter = JupyterNotebookReporter(metric_columns=columns, sort_by_metric=True)
     """
 
     def __init__(self, *, overwrite: bool = True, **options: Any) -> None:

@@ -14,19 +14,18 @@ _MAX_CURVES: Final = 1_000
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _NOT_FINITE: Final = "!"
 _REACH: Final = 4.0
-"""Of the middle half of the values, on either side of it: the fall at the beginning stays visible,
-and what comes after it, too."""
+"""How far the scale reaches beyond the middle half of the values, in multiples of that half's
+extent. Then neither the fall at the beginning of a training nor what follows it is flattened."""
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return a curve as a row of bars, from its own minimum to its own maximum.
+    """Return a curve as a row of bars, scaled from its minimum to its maximum.
 
-    Values far outside the middle half of the others, as at the beginning of a training, are cut:
-    beyond four times its extent.
+    Values beyond four times the extent of the middle half, as at the beginning of a training, are
+    drawn as the lowest or highest bar.
 
     Args:
-        values: In their order, one for each bar; what is not finite is drawn as an exclamation
-            mark.
+        values: One for each bar; values that are not finite are drawn as exclamation marks.
 
     Example:
         >>> sparkline([1.0, 2.0, 4.0, 8.0]), sparkline([3.0, 3.0])
@@ -40,21 +39,21 @@ def sparkline(values: Sequence[float]) -> str:
 class Curve:
     """The values of one metric of one trial, thinned out evenly once there are many.
 
-    It is told of a trial's summary now and then, and takes from there what is new: all of it if
-    that are ten values at most, which is as many as a summary remembers, and else the latest ten.
+    Each update takes the new values from the trial's summary, which holds the latest ten: if more
+    have been reported since the last update, the others are missing.
     """
 
     __slots__ = ("_latest", "_num_seen", "_points", "_step")
 
     def __init__(self) -> None:
-        """Create a curve without values."""
         self._points: list[tuple[int, float]] = []
         self._latest = (0, math.nan)
         self._num_seen = 0
         self._step = 1
 
-    def take(self, summary: MetricSummary) -> None:
-        """Take in what is new; a summary that has become shorter is another one."""
+    def update(self, summary: MetricSummary) -> None:
+        """Add the new values of a summary."""
+        # It is shorter than before where the trial has begun anew.
         if summary.count < self._num_seen:
             self._points, self._num_seen, self._step = [], 0, 1
         recent = summary.recent
@@ -66,7 +65,7 @@ class Curve:
         self._num_seen = summary.count
         while len(self._points) > _MAX_POINTS:
             self._step *= 2
-            # Of each slot the first one stays.
+            # The first point of each slot stays: reversed, it is the last to be written.
             self._points = list(
                 {
                     position // self._step: (position, value)
@@ -75,7 +74,7 @@ class Curve:
             )[::-1]
 
     def averages(self, num_cells: int) -> list[float]:
-        """Return the curve as so many values at most, each the mean of an equally long piece."""
+        """Return the curve as at most `num_cells` values, the means of pieces of equal length."""
         if not self._points:
             return []
         points = (
@@ -88,7 +87,7 @@ class Curve:
             cells[(position - first) * num_cells // length].append(value)
         means = [points[0][1]]
         for cell in cells:
-            # A piece of which nothing is known is drawn like the one before it.
+            # A piece without points is drawn like the one before it.
             means.append(sum(cell) / len(cell) if cell else means[-1])
         return means[1:]
 
@@ -97,33 +96,33 @@ class Curve:
 class Curves:
     """Remembers the learning curves of the trials that may be shown.
 
-    Nobody tells it of results: as often as somebody looks, it looks at the trials' own summaries.
-    So the driver pays nothing for a result, and a trial that is over between two looks has a curve
-    of its ten latest values, like one from before a restore. Results that are reported again after
-    a failed attempt are drawn twice.
+    They are read from the trials' summaries when a view is drawn, so that a result costs the driver
+    nothing. A trial that has ended between two updates has a curve of its ten latest values, like
+    one from before a restore. Results that are reported again after a failed attempt are drawn
+    twice.
 
     Args:
-        metric: Flattened name of what is drawn, None for nothing.
+        metric: Flattened name of the metric that is drawn, None for none.
     """
 
     def __init__(self, metric: str | None) -> None:
         self._metric = metric
         self._curves: dict[str, Curve] = {}
 
-    def look_at(self, trials: Iterable[Trial]) -> None:
-        """Take in what these trials have reported since the last look; where many are remembered, all others are forgotten."""
+    def update(self, trials: Iterable[Trial]) -> None:
+        """Add the new results of these trials; if many curves are held, drop all others."""
         is_full = len(self._curves) > _MAX_CURVES
         earlier, self._curves = self._curves, {} if is_full else self._curves
         for trial in trials:
             summary = trial.summary.get(self._metric or "")
             if summary is not None:
                 curve = self._curves[trial.trial_id] = earlier.get(trial.trial_id) or Curve()
-                curve.take(summary)
+                curve.update(summary)
 
-    def drawn(self, trial: Trial, num_cells: int) -> str:
-        """Return a trial's curve as a row of bars, empty where nothing is known."""
+    def draw(self, trial: Trial, num_cells: int) -> str:
+        """Return a trial's curve as a row of bars, empty if it has no values."""
         if trial.trial_id not in self._curves:
-            self.look_at([trial])
+            self.update([trial])
         curve = self._curves.get(trial.trial_id)
         return sparkline(curve.averages(num_cells)) if curve else ""
 
@@ -147,6 +146,7 @@ def _bar(value: float, low: float, high: float) -> str:
         return _NOT_FINITE
     if low == high:
         return _LEVELS[(len(_LEVELS) - 1) // 2]
+    # The difference of two huge values overflows.
     if math.isinf(high - low):
         value, low, high = value / 2, low / 2, high / 2
     share = min(max((value - low) / (high - low), 0.0), 1.0)
