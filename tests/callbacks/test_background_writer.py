@@ -120,8 +120,15 @@ def test_a_defect_goes_to_the_sink_that_has_it_and_the_others_are_written():
     assert sound.batches == [[2]]
 
 
-def test_without_a_thread_whoever_made_it_writes():
-    writer, sink = BatchWriter(max_batch=2, has_thread=False), Memory()
+def test_without_a_thread_the_caller_writes():
+    class NoThread:
+        def __init__(self, run):
+            pass
+
+        def join(self):
+            pass
+
+    writer, sink = BatchWriter(max_batch=2, start_thread=NoThread), Memory()
     for number in range(3):
         writer.add(sink, number)
     assert (sink.batches, writer.num_waiting) == ([], 3)
@@ -181,7 +188,7 @@ class Talkative(Several):
 
 def test_what_expects_more_waits_once_unless_it_is_over():
     long, short = Memory(), Memory()
-    writer, talks, is_brief = BatchWriter(has_thread=False), Talkative(long), Talkative(short)
+    writer, talks, is_brief = BatchWriter(period_s=1e6), Talkative(long), Talkative(short)
     writer.add(talks, 1)
     writer.add(is_brief, 1)
     writer.write_due()
@@ -199,7 +206,7 @@ def test_what_expects_more_waits_once_unless_it_is_over():
 
 def test_it_waits_once_however_many_batches_that_takes():
     long, others = Memory(), [Memory() for _ in range(5)]
-    writer, talks = BatchWriter(max_batch=2, has_thread=False), Talkative(long)
+    writer, talks = BatchWriter(period_s=1e6, max_batch=2), Talkative(long)
     for other in others:
         writer.add(talks, 1)
         writer.add(other, 1)
@@ -211,7 +218,7 @@ def test_it_waits_once_however_many_batches_that_takes():
 
 def test_nothing_waits_that_others_have_to_come_behind():
     part = Memory()
-    writer, talks = BatchWriter(has_thread=False), Talkative(part, Memory())
+    writer, talks = BatchWriter(period_s=1e6), Talkative(part, Memory())
     for number, sink in enumerate([talks, part, talks]):
         writer.add(sink, number)
     writer.write_due()

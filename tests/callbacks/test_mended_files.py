@@ -39,7 +39,7 @@ READERS = {
 
 @pytest.fixture(params=READERS)
 def logger(request):
-    return request.param(BatchWriter(has_thread=False))
+    return request.param(BatchWriter(period_s=1e6))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_what_is_not_written_yet_stands_before_what_follows_it(
     trial.ending = TerminationReason.INTERRUPTED
     with monkeypatch.context() as patch:
         patch.setattr(
-            trial_file, "append", lambda path, data: (_ for _ in ()).throw(OSError(28, "no space"))
+            trial_file, "append", lambda *_: (_ for _ in ()).throw(OSError(28, "no space"))
         )
         logger.rewrite(trial, [report(trial, iteration) for iteration in (1, 2, 3)])
         logger.writer.write_batch()
@@ -252,7 +252,7 @@ def test_points_behind_a_restart_take_the_place_of_those_before_it():
 
 def test_parameters_that_a_power_cut_has_emptied_are_written_anew(make_trial, report):
     trial = make_trial()
-    logger = JsonLoggerCallback(BatchWriter(has_thread=False))
+    logger = JsonLoggerCallback(BatchWriter(period_s=1e6))
     logger.log_trial_start(trial)
     logger.writer.flush()
     assert logger.is_complete(trial)

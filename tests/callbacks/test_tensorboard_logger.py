@@ -410,7 +410,7 @@ def test_the_curves_that_a_trial_writes_beside_them_by_itself_stay(make_trial, r
     written = EventEncoder().scalars(1.0, 1, {"theirs": 0.5})
     own.write_bytes(written)
     for trial.attempt in (1, 2):
-        logger = TBXLoggerCallback(BatchWriter(has_thread=False))
+        logger = TBXLoggerCallback(BatchWriter(period_s=1e6))
         trial.resumed_iteration = trial.attempt - 1
         logger.log_trial_start(trial)
         trial.num_rows, trial.last_result = trial.attempt, report(trial, trial.attempt, loss=1)

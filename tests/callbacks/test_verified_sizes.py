@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
-from tuner.callbacks.files import append, trial_file, verified_sizes
+from tuner.callbacks.files import append, trial_file
 from tuner.callbacks.files.verified_sizes import VerifiedSizes, size_of
 from tuner.callbacks.log_records import Fingerprint
 from tuner.core.trial import Status, TerminationReason
@@ -23,7 +23,7 @@ TOLD = Fingerprint(*VALUES)
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Have each seal written at once, those of short files as well."""
-    monkeypatch.setattr(verified_sizes, "PORTION_BYTES", 0)
+    monkeypatch.setattr(trial_file.TrialFileLogger, "verified_portion_bytes", 0)
     monkeypatch.setattr(trial_file.TrialFileLogger, "min_verified_results", 0)
 
 
@@ -36,6 +36,10 @@ def machine_start(monkeypatch):
 
     start("monday")
     return start
+
+
+def sizes_at(book, boot_id):
+    return VerifiedSizes(str(book), boot_id, portion_bytes=0)
 
 
 @pytest.fixture
@@ -59,33 +63,32 @@ def now(paths):
 
 
 def test_what_was_sealed_is_held_by_whoever_comes_next(book, paths):
-    first = VerifiedSizes(str(book), "monday")
+    first = sizes_at(book, "monday")
     assert first.add(TOLD, now(paths)) == book.stat().st_size
-    assert VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
+    assert sizes_at(book, "monday").holds(TOLD, now(paths))
 
 
 def test_each_of_many_is_held(book, paths):
     for number in range(5):
-        VerifiedSizes(str(book), "monday").add(Fingerprint(number), now(paths))
+        sizes_at(book, "monday").add(Fingerprint(number), now(paths))
     assert all(
-        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
-        for number in range(5)
+        sizes_at(book, "monday").holds(Fingerprint(number), now(paths)) for number in range(5)
     )
 
 
 def test_a_fifo_in_the_place_of_the_book_is_replaced_and_not_waited_for(book, paths):
     book.parent.mkdir()
     os.mkfifo(book)
-    verified_sizes = VerifiedSizes(str(book), "monday")
+    verified_sizes = sizes_at(book, "monday")
     assert not verified_sizes.holds(TOLD, now(paths))
     verified_sizes.add(TOLD, now(paths))
-    assert VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
+    assert sizes_at(book, "monday").holds(TOLD, now(paths))
 
 
 @pytest.mark.parametrize("told", [(2, *VALUES[1:]), (*VALUES[:3], 0.5), ()])
 def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
-    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
-    assert not VerifiedSizes(str(book), "monday").holds(Fingerprint(*told), now(paths))
+    sizes_at(book, "monday").add(TOLD, now(paths))
+    assert not sizes_at(book, "monday").holds(Fingerprint(*told), now(paths))
 
 
 @pytest.mark.parametrize(
@@ -93,62 +96,59 @@ def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
 )
 @pytest.mark.parametrize("number", [0, 1])
 def test_files_of_another_size_are_not_held(book, paths, change, number):
-    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
+    sizes_at(book, "monday").add(TOLD, now(paths))
     change(Path(paths[number]))
-    assert not VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
+    assert not sizes_at(book, "monday").holds(TOLD, now(paths))
 
 
 def test_files_of_another_trial_are_not_held(book, paths, tmp_path):
-    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
+    sizes_at(book, "monday").add(TOLD, now(paths))
     (tmp_path / "t00000").rename(tmp_path / "t00001")
-    assert not VerifiedSizes(str(book), "monday").holds(
+    assert not sizes_at(book, "monday").holds(
         TOLD, now([path.replace("t00000", "t00001") for path in paths])
     )
 
 
 def test_a_directory_that_was_moved_takes_its_seals_with_it(book, paths, tmp_path):
-    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
+    sizes_at(book, "monday").add(TOLD, now(paths))
     (tmp_path / "elsewhere").mkdir()
     for name in ("logged", "t00000"):
         (tmp_path / name).rename(tmp_path / "elsewhere" / name)
     moved = [path.replace("t00000", "elsewhere/t00000") for path in paths]
-    assert VerifiedSizes(str(tmp_path / "elsewhere" / "logged" / "book"), "monday").holds(
-        TOLD, now(moved)
-    )
+    assert sizes_at(tmp_path / "elsewhere" / "logged" / "book", "monday").holds(TOLD, now(moved))
 
 
 def test_no_size_is_believed_after_the_machine_was_started_anew(book, paths):
-    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
-    later = VerifiedSizes(str(book), "tuesday")
+    sizes_at(book, "monday").add(TOLD, now(paths))
+    later = sizes_at(book, "tuesday")
     assert not later.holds(TOLD, now(paths))
     later.add(TOLD, now(paths))
-    assert not VerifiedSizes(str(book), "monday").holds(TOLD, now(paths))
-    assert VerifiedSizes(str(book), "tuesday").holds(TOLD, now(paths))
+    assert not sizes_at(book, "monday").holds(TOLD, now(paths))
+    assert sizes_at(book, "tuesday").holds(TOLD, now(paths))
 
 
 def test_where_nothing_tells_one_start_from_another_nothing_is_sealed(book, paths):
-    assert VerifiedSizes(str(book), "").add(TOLD, now(paths)) == 0
+    assert sizes_at(book, "").add(TOLD, now(paths)) == 0
     assert not book.exists()
-    assert not VerifiedSizes(str(book), "").holds(TOLD, now(paths))
+    assert not sizes_at(book, "").holds(TOLD, now(paths))
 
 
 def test_of_no_files_nothing_is_said(book, paths):
-    assert VerifiedSizes(str(book), "monday").add(TOLD, []) == 0
-    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
-    assert not VerifiedSizes(str(book), "monday").holds(TOLD, [])
+    assert sizes_at(book, "monday").add(TOLD, []) == 0
+    sizes_at(book, "monday").add(TOLD, now(paths))
+    assert not sizes_at(book, "monday").holds(TOLD, [])
 
 
 @pytest.mark.parametrize(
     "odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object]
 )
 def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
-    VerifiedSizes(str(book), "monday").add(Fingerprint(3, 3, odd, 0.25), now(paths))
-    assert VerifiedSizes(str(book), "monday").holds(Fingerprint(3, 3, odd, 0.25), now(paths))
+    sizes_at(book, "monday").add(Fingerprint(3, 3, odd, 0.25), now(paths))
+    assert sizes_at(book, "monday").holds(Fingerprint(3, 3, odd, 0.25), now(paths))
 
 
-def test_little_is_not_written_down(book, paths, monkeypatch):
-    monkeypatch.setattr(verified_sizes, "PORTION_BYTES", 25)
-    book_of = VerifiedSizes(str(book), "monday")
+def test_little_is_not_written_down(book, paths):
+    book_of = VerifiedSizes(str(book), "monday", portion_bytes=25)
     assert [book_of.add(Fingerprint(number), now(paths)) > 0 for number in range(6)] == [
         False,
         False,
@@ -158,20 +158,18 @@ def test_little_is_not_written_down(book, paths, monkeypatch):
         True,
     ]
     assert all(
-        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
-        for number in range(6)
+        sizes_at(book, "monday").holds(Fingerprint(number), now(paths)) for number in range(6)
     )
 
 
 def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
     for number in range(2):
-        VerifiedSizes(str(book), "monday").add(Fingerprint(number), now(paths))
+        sizes_at(book, "monday").add(Fingerprint(number), now(paths))
     book.write_bytes(book.read_bytes()[:-3])
     for number in range(2, 4):
-        VerifiedSizes(str(book), "monday").add(Fingerprint(number), now(paths))
+        sizes_at(book, "monday").add(Fingerprint(number), now(paths))
     assert [
-        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
-        for number in range(4)
+        sizes_at(book, "monday").holds(Fingerprint(number), now(paths)) for number in range(4)
     ] == [
         True,
         False,
@@ -181,15 +179,15 @@ def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
 
 
 def test_a_head_that_was_torn_costs_everything_until_then(book, paths):
-    VerifiedSizes(str(book), "monday").add(Fingerprint(0), now(paths))
+    sizes_at(book, "monday").add(Fingerprint(0), now(paths))
     book.write_bytes(book.read_bytes()[:5])
-    assert not VerifiedSizes(str(book), "monday").holds(Fingerprint(0), now(paths))
-    VerifiedSizes(str(book), "monday").add(Fingerprint(1), now(paths))
-    assert VerifiedSizes(str(book), "monday").holds(Fingerprint(1), now(paths))
+    assert not sizes_at(book, "monday").holds(Fingerprint(0), now(paths))
+    sizes_at(book, "monday").add(Fingerprint(1), now(paths))
+    assert sizes_at(book, "monday").holds(Fingerprint(1), now(paths))
 
 
 def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
-    book_of = VerifiedSizes(str(book), "monday")
+    book_of = sizes_at(book, "monday")
     with monkeypatch.context() as patch:
         patch.setattr(
             append,
@@ -199,8 +197,7 @@ def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
         assert book_of.add(Fingerprint(0), now(paths)) == 0
     book_of.add(Fingerprint(1), now(paths))
     assert [
-        VerifiedSizes(str(book), "monday").holds(Fingerprint(number), now(paths))
-        for number in range(2)
+        sizes_at(book, "monday").holds(Fingerprint(number), now(paths)) for number in range(2)
     ] == [
         False,
         True,
@@ -208,8 +205,8 @@ def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
 
 
 def test_what_nobody_asks_for_any_more_is_forgotten(book, paths):
-    VerifiedSizes(str(book), "monday").add(TOLD, now(paths))
-    later = VerifiedSizes(str(book), "monday")
+    sizes_at(book, "monday").add(TOLD, now(paths))
+    later = sizes_at(book, "monday")
     later.forget()
     assert not later.holds(TOLD, now(paths))
 
@@ -219,7 +216,7 @@ def begun(request, tmp_path):
     """Return a function that returns the logger of another driver."""
 
     def begin():
-        logger = request.param(BatchWriter(has_thread=False))
+        logger = request.param(BatchWriter(period_s=1e6))
         logger.setup(experiment_path=str(tmp_path))
         return logger
 
@@ -379,7 +376,7 @@ def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(
 
 
 def test_where_nothing_is_written_nothing_is_missing(make_trial):
-    logger = TBXLoggerCallback(BatchWriter(has_thread=False))
+    logger = TBXLoggerCallback(BatchWriter(period_s=1e6))
     logger.is_on = False
     assert logger.has_verified_size(make_trial())
     assert logger.is_complete(make_trial())

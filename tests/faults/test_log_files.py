@@ -157,13 +157,13 @@ class FullFor:
         self.num_left = num_failures
         self._genuine = genuine
 
-    def __call__(self, descriptor, data):
+    def __call__(self, descriptor, data, disk):
         if self.num_left > 0:
             self.num_left -= 1
             os.write(descriptor, data[: len(data) // 2])
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(data) // 2)
             raise FULL
-        return self._genuine(descriptor, data)
+        return self._genuine(descriptor, data, disk)
 
 
 @pytest.mark.parametrize("num_failures", [1, 2, 5])

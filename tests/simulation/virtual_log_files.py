@@ -14,8 +14,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final, final
@@ -27,9 +26,8 @@ from tuner.callbacks import (
     TBXLoggerCallback,
     TrialFileLogger,
 )
-from tuner.callbacks.files import append, verified_sizes
+from tuner.callbacks.files.verified_sizes import PORTION_BYTES
 from tuner.restore.log_repair import repair_logs
-from tuner.storage.atomic import write_bytes
 from tuner.storage.disk import LocalDisk
 from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
 
@@ -42,7 +40,7 @@ _MAX_WAIT_TICKS: Final = 20
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
 _REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
-_PORTIONS_BYTES: Final = (0, 0, 2_000, verified_sizes.PORTION_BYTES)
+_PORTIONS_BYTES: Final = (0, 0, 2_000, PORTION_BYTES)
 """Portion whose size is verified together; files are short here."""
 _MOST_CALLS: Final = 12
 """A crash of the writer occurs within this number of calls."""
@@ -51,8 +49,8 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made 
 
 
 @final
-class _FaultyOs:
-    """Stands in for `os` in the loggers: fails writes, and kills the writer when asked to.
+class _FaultyDisk:
+    """A disk that fails writes of log files, and kills the writer when asked to.
 
     Args:
         rng: Generator of the faults of log files.
@@ -67,25 +65,19 @@ class _FaultyOs:
     def __init__(self, rng: Random, refusal_rate: float) -> None:
         self._rng = rng
         self._refusal_rate = refusal_rate
+        self._disk = LocalDisk()
         self.num_calls_left: int | None = None
         self.is_generous = False
         self.num_refusals = 0
 
     def __getattr__(self, name: str) -> Any:
-        """Delegate everything but writes to `os`."""
-        return getattr(os, name)
-
-    def step(self) -> None:
-        """Kill the writer if it is time."""
-        if self.num_calls_left is not None:
-            if self.num_calls_left <= 0:
-                raise DriverKilled
-            self.num_calls_left -= 1
+        """Delegate every operation that changes nothing."""
+        return getattr(self._disk, name)
 
     def write(self, descriptor: int, data: bytes) -> int:
         """Write all of it, or a part of it and fail or be killed."""
         try:
-            self.step()
+            self._step()
         except DriverKilled:
             os.write(descriptor, data[: self._rng.randint(0, len(data))])
             raise
@@ -95,37 +87,34 @@ class _FaultyOs:
             raise OSError(errno.ENOSPC, "injected")
         return os.write(descriptor, data)
 
-
-@final
-class _FaultyDisk:
-    """A disk on which files are replaced until the writer is killed.
-
-    Args:
-        faulty_os: The knife.
-    """
-
-    def __init__(self, faulty_os: _FaultyOs) -> None:
-        self._faulty_os = faulty_os
-        self._disk = LocalDisk()
-
-    def __getattr__(self, name: str) -> Any:
-        """Pass everything on that changes nothing."""
-        return getattr(self._disk, name)
-
-    def write(self, descriptor: int, data: bytes) -> int:
-        """See `Disk.write`."""
-        return self._faulty_os.write(descriptor, data)
-
     def rename(self, source: Path, target: Path) -> None:
         """See `Disk.rename`."""
-        self._faulty_os.step()
+        self._step()
         self._disk.rename(source, target)
 
     def remove(self, path: Path) -> None:
         """See `Disk.remove`; a killed writer removes nothing."""
-        if self._faulty_os.num_calls_left == 0:
+        if self.num_calls_left == 0:
             raise OSError(errno.EIO, "dead")
         self._disk.remove(path)
+
+    def _step(self) -> None:
+        """Kill the writer if it is time."""
+        if self.num_calls_left is not None:
+            if self.num_calls_left <= 0:
+                raise DriverKilled
+            self.num_calls_left -= 1
+
+
+@final
+class _NoThread:
+    """Stands in for the writer's thread: the simulation decides when to write."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        """Start nothing."""
+
+    def join(self) -> None:
+        """Return at once."""
 
 
 @final
@@ -149,9 +138,8 @@ class VirtualLogFiles:
             tempfile.mkdtemp(prefix="tuner-faults-", dir=_MEMORY if _MEMORY.is_dir() else None)
         )
         self.loggers: list[TrialFileLogger] = []
-        self._writer = BatchWriter(has_thread=False)
-        self._faulty_os = _FaultyOs(rng, rng.choice(_REFUSAL_RATES))
-        self._replace_bytes = partial(write_bytes, disk=_FaultyDisk(self._faulty_os))
+        self._disk = _FaultyDisk(rng, rng.choice(_REFUSAL_RATES))
+        self._writer = BatchWriter(disk=self._disk, start_thread=_NoThread)
         self._write_rate = rng.choice(_WRITE_RATES)
         self._max_batch = rng.choice(_MAX_BATCHES)
         self._portion_bytes = rng.choice(_PORTIONS_BYTES)
@@ -159,8 +147,10 @@ class VirtualLogFiles:
 
     def start_driver(self) -> Sequence[TrialFileLogger]:
         """Return new loggers for another driver."""
-        self._writer = BatchWriter(max_batch=self._max_batch, has_thread=False)
-        self._faulty_os.num_calls_left, self._faulty_os.is_generous = None, False
+        self._writer = BatchWriter(
+            max_batch=self._max_batch, disk=self._disk, start_thread=_NoThread
+        )
+        self._disk.num_calls_left, self._disk.is_generous = None, False
         self.loggers = [
             JsonLoggerCallback(self._writer),
             CSVLoggerCallback(self._writer),
@@ -168,6 +158,7 @@ class VirtualLogFiles:
         ]
         for logger in self.loggers:
             logger.min_verified_results = 0  # no trial has many results here
+            logger.verified_portion_bytes = self._portion_bytes
         return self.loggers
 
     def mend(self, *restored: Any) -> None:
@@ -194,8 +185,8 @@ class VirtualLogFiles:
         is_overdue = now - self._waiting_since >= _MAX_WAIT_TICKS
         if not is_overdue and self._rng.random() >= self._write_rate:
             return
-        self._faulty_os.is_generous = is_overdue
-        with self._faulty_writes():
+        self._disk.is_generous = is_overdue
+        with self._counted_refusals():
             if is_overdue:
                 self._writer.flush()
             elif self._rng.random() < 0.5:
@@ -205,22 +196,22 @@ class VirtualLogFiles:
 
     def close(self) -> None:
         """Write everything that waits, as a driver that ends normally does."""
-        self._faulty_os.is_generous = True
-        with self._faulty_writes():
+        self._disk.is_generous = True
+        with self._counted_refusals():
             for logger in self.loggers:
                 logger.on_experiment_end([])
 
     def crash(self, *, is_power_out: bool) -> None:
         """Leave of the files what a crash of their writer, or a power cut, leaves."""
         if self.loggers and self._rng.random() < 0.5:
-            self._faulty_os.num_calls_left, self._faulty_os.is_generous = (
+            self._disk.num_calls_left, self._disk.is_generous = (
                 self._rng.randrange(_MOST_CALLS),
                 True,
             )
-            with contextlib.suppress(DriverKilled), self._faulty_writes():
+            with contextlib.suppress(DriverKilled), self._counted_refusals():
                 while self._writer.write_batch():
                     pass
-            self._seen["log file torn by a crash"] += self._faulty_os.num_calls_left == 0
+            self._seen["log file torn by a crash"] += self._disk.num_calls_left == 0
         self.loggers = []
         size_files = sorted(self.directory.glob(f"{LOGGED}/*"))
         self._seen["log files verified before a crash"] += bool(size_files)
@@ -248,19 +239,10 @@ class VirtualLogFiles:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _faulty_writes(self) -> Iterator[None]:
-        before = self._faulty_os.num_refusals
-        # Patched by hand: this is done at every turn, and `unittest.mock` takes longer than the
-        # write.
-        names, portion_bytes = vars(append), verified_sizes.PORTION_BYTES
-        names.update(os=self._faulty_os, write_bytes=self._replace_bytes)
-        verified_sizes.PORTION_BYTES = self._portion_bytes
-        try:
-            yield
-        finally:
-            names.update(os=os, write_bytes=write_bytes)
-            verified_sizes.PORTION_BYTES = portion_bytes
-        self._seen["log file refused by a full disk"] += self._faulty_os.num_refusals > before
+    def _counted_refusals(self) -> Iterator[None]:
+        before = self._disk.num_refusals
+        yield
+        self._seen["log file refused by a full disk"] += self._disk.num_refusals > before
 
 
 def set_earlier_boot(size_file: Path) -> None:

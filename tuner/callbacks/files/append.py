@@ -10,65 +10,68 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.storage.atomic import write_bytes
-from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE
+from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE, LOCAL_DISK, Disk
 
-# Without O_NONBLOCK, to open a FIFO waits for its reader.
+# O_NONBLOCK, since opening a FIFO waits for its reader otherwise.
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _APPENDING |= (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
 
 
-def append(path: str | Path, data: bytes) -> int:
-    """Append to the file, making it and its folder if need be, and return its new size; after an `OSError` it is as long as before.
+def append(path: str | Path, data: bytes, disk: Disk = LOCAL_DISK) -> int:
+    """Append to a file, creating it and its folder if necessary, and return its new size.
 
-    A link in its place is not followed, and a FIFO not waited for.
+    After an `OSError` it is as long as before. A link in its place is not followed, and a FIFO not
+    waited for.
     """
-    return _write_all(_opened(path, _APPENDING), data)
+    return _write_all(_opened(path, _APPENDING), data, disk)
 
 
-def replace_file(path: str | Path, data: bytes) -> None:
-    """Give the file new contents at one stroke, making it and its folder if need be.
+def replace_file(path: str | Path, data: bytes, disk: Disk = LOCAL_DISK) -> None:
+    """Replace the content of a file in one step, creating it and its folder if necessary.
 
-    One that is new may be seen empty for a moment, as after a death in this very moment.
+    A new file may be seen empty for a moment, and stays so if the driver dies in that moment.
     """
     try:
         descriptor = _opened(path, _APPENDING | os.O_EXCL)
     except FileExistsError:
-        # Not synced to the disk: what is derived can be derived again.
-        write_bytes(Path(path), data, sync=False)
+        # Not synced: log files are derived from the journal.
+        write_bytes(Path(path), data, sync=False, disk=disk)
     else:
-        _write_all(descriptor, data)
+        _write_all(descriptor, data, disk)
 
 
 def remove(path: str) -> None:
-    """Delete the file if there is one."""
+    """Delete a file if it exists."""
     with suppress(FileNotFoundError):
-        os.unlink(path)  # noqa: PTH108  (a `Path` takes longer than the call)
+        os.unlink(path)  # noqa: PTH108  (creating a `Path` takes longer than the call)
 
 
 def _opened(path: str | Path, flags: int) -> int:
+    # Not by the disk: it would have to know modes of opening that only log files need.
     try:
         return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        _make_folder(os.path.dirname(path))  # noqa: PTH120  (a `Path` takes longer than the call)
+        _make_folder(os.path.dirname(path))  # noqa: PTH120  (as above)
         return os.open(path, flags, FILE_MODE)
 
 
 def _make_folder(path: str) -> None:
-    """Make the folder of a file, and none above it: where the experiment's directory is gone, no other is made in its place."""
+    # The folder only: if the experiment's directory has been deleted, it is not created again.
     with suppress(FileExistsError):
-        os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (a `Path` takes longer than the call)
+        os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (as above)
 
 
-def _write_all(descriptor: int, data: bytes) -> int:
-    """Write all of it, or leave the file as long as it was, close it, and return its size."""
+def _write_all(descriptor: int, data: bytes, disk: Disk) -> int:
+    """Write all of the data, or leave the file as long as it was; close it and return its size."""
     try:
         start = os.lseek(descriptor, 0, os.SEEK_END)
-        rest = memoryview(data)
+        written = 0
         try:
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            # A disk that is about to be full takes a part, and refuses the rest.
+            while written < len(data):
+                written += disk.write(descriptor, data[written:])
         except OSError:
             os.ftruncate(descriptor, start)
             raise

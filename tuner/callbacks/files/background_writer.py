@@ -1,12 +1,12 @@
 """Background thread that writes log files in batches.
 
-The driver's hooks only append to a queue, each fact once for all files that tell of it. A thread,
-shared by all default loggers, takes the queue every second, sorts it by file, and writes each
-file's part at one go; files are open only meanwhile, so ten thousand trials need no more
-descriptors than one. What has begun to tell something since the last time waits for the next,
-unless it has told all: so most short trials are written at one go. Where that takes too much of the
-time it is done more rarely, so that more of a file is written at one go. When the thread falls too
-far behind, whoever appends writes the backlog, which bounds the memory.
+The driver's hooks only append to a queue, each fact once for all files that record it. A thread,
+shared by all default loggers, takes the queue every second, groups it by file, and writes each
+group at once; files are open only during the write, so ten thousand trials need no more descriptors
+than one. A file that has got its first entries since the last batch waits for the next one, unless
+its trial is over: so most short trials are written at once. Where writing takes too much time it is
+done less often, in larger batches. When the thread falls too far behind, the caller of `add` writes
+the backlog, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar, final
+from typing import Any, Protocol, TypeVar, final
+
+from tuner.storage.disk import LOCAL_DISK, Disk
 
 _PERIOD_S = 1.0
 _LONGEST = 4.0
-"""How many periods may become one: twice four seconds are within what a restore takes for recent,
-see `tuner.restore.experiment`."""
+"""The longest period, in multiples of the usual one: a restore rewrites files of the last ten
+seconds, see `tuner.restore.experiment`, and an entry may wait for two periods."""
 _MAX_SHARE = 0.02
 _WAKE_AT = 5_000
 _CAPACITY = 10_000
 _BATCH = 1_000
-"""How many entries are written under one hold of the lock, and at most by a caller of `add`, unless
-told otherwise: some 20 ms of work."""
+"""Entries that are written while the lock is held once, some 20 ms of work."""
 _ENTRIES_PER_BREATH = 256
 _BREATH_S = 0.00005
 
@@ -36,24 +37,23 @@ _log = logging.getLogger("tuner")
 
 T = TypeVar("T")
 Pace = Callable[[Iterable[T]], Iterator[T]]
-"""How to walk through entries: without a stop, or leaving the interpreter to the driver now and
-then."""
+"""Iterates over entries: without a pause, or releasing the interpreter to the driver at times."""
 
 
 class Addressee(ABC):
-    """Whom an entry is for."""
+    """Receiver of entries."""
 
     @abstractmethod
     def parts(self) -> Sequence[Sink]:
-        """Return who is to write its entries, each all of them; always the same."""
+        """Return the sinks, each of which gets all its entries; always the same."""
 
     def expects_more(self, last: Any) -> bool:
-        """Return whether there may soon be more behind its last entry, for which it is worth waiting a little."""
+        """Return whether more entries may follow soon, for which it is worth waiting a little."""
         return False
 
 
 class Sink(Addressee):
-    """Something that entries are written to, a batch at a time and never by two threads at once."""
+    """Writes entries, a batch at a time and never in two threads at once."""
 
     def parts(self) -> Sequence[Sink]:
         """Return itself."""
@@ -61,42 +61,58 @@ class Sink(Addressee):
 
     @abstractmethod
     def write(self, entries: list[Any], pace: Pace[Any]) -> None:
-        """Write down the entries.
+        """Write the entries.
 
         Args:
-            entries: New entries, oldest first; none where only an earlier failure is to be made
-                good. Not to be changed, since all parts of an addressee get the same list.
+            entries: New entries, oldest first; empty where only an earlier failure is retried. Must
+                not be changed, since all parts of an addressee get the same list.
             pace: How to iterate over them.
 
         Raises:
-            OSError: If not everything could be written; what is left is kept, and `write` will be
+            OSError: If not everything could be written; the sink keeps the rest, and `write` is
                 called again.
         """
 
     @abstractmethod
     def fail(self, error: Exception) -> None:
-        """Take note that `write` raised something else than an `OSError`, which another try would not mend."""
+        """Handle an error of `write` other than an `OSError`, which is not retried."""
+
+
+class BackgroundThread(Protocol):
+    """A thread that has been started."""
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+
+
+def _start_daemon(run: Callable[[], None]) -> BackgroundThread:
+    # A daemon, so that a driver that dies without closing does not hang: what the thread would have
+    # written can be derived from the journal.
+    thread = threading.Thread(target=run, name="tuner-loggers", daemon=True)
+    thread.start()
+    return thread
 
 
 class BatchWriter:
-    """Hands entries to their sinks in batches, from a thread of its own.
+    """Passes entries to their sinks in batches, in a background thread.
 
     The thread starts with the first entry and ends with `close`. A sink that raises an `OSError`,
-    for want of space, say, is tried again with each batch; that is reported once.
+    e.g. because the disk is full, is retried with each batch, with one warning.
 
     Args:
-        period_s: Time, in seconds, that an entry waits at most, or twice that where more is
-            expected behind it; up to four times as long where writing takes more than 2 % of the
-            time.
+        period_s: The longest time, in seconds, that an entry waits, or twice that where more is
+            expected; up to four times as long where writing takes more than 2 % of the time.
         wake_at: Number of waiting entries that wakes the thread early.
         capacity: Number of waiting entries from which each `add` writes some of them itself.
-        max_batch: How many entries are written under one hold of the lock.
-        has_thread: Whether a thread writes; without it the caller calls `write_batch` in time.
+        max_batch: How many entries are written while the lock is held once.
+        disk: Where the sinks write.
+        start_thread: Runs a function in the background.
 
     Attributes:
         thread_cpu_s: CPU seconds of the thread.
-        has_failed: Whether one of those who share this writer has ever met a defect; so they need
-            not all be asked each time.
+        has_failed: Whether any logger that shares this writer has a defect; so the loggers need not
+            be checked one by one at each hook.
+        disk: Where the sinks write.
     """
 
     def __init__(
@@ -106,7 +122,8 @@ class BatchWriter:
         capacity: int = _CAPACITY,
         *,
         max_batch: int = _BATCH,
-        has_thread: bool = True,
+        disk: Disk = LOCAL_DISK,
+        start_thread: Callable[[Callable[[], None]], BackgroundThread] = _start_daemon,
     ) -> None:
         self.thread_cpu_s = 0.0
         self.has_failed = False
@@ -114,28 +131,29 @@ class BatchWriter:
         self._wake_at = wake_at
         self._capacity = capacity
         self._max_batch = max_batch
-        self._has_thread = has_thread
+        self.disk = disk
+        self._start_thread = start_thread
         self._waiting: deque[tuple[Addressee, Any]] = deque()
         self._held: dict[Addressee, list[Any]] = {}
-        """What was left for the next time, since more is expected."""
+        """Entries that were left for the next batch, since more are expected."""
         self._overdue: frozenset[Addressee] = frozenset()
-        """Whose entries are not to be left once more."""
+        """Addressees that have waited once and are written now."""
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._is_closing = False
-        self._thread: threading.Thread | None = None
+        self._thread: BackgroundThread | None = None
         self._behind: dict[Sink, OSError] = {}
         self._is_warned = False
 
     @property
     def num_waiting(self) -> int:
-        """How many entries have not been handed to their sinks yet."""
+        """How many entries have not been passed to their sinks yet."""
         return len(self._waiting) + sum(map(len, list(self._held.values())))
 
     def add(self, addressee: Addressee, entry: Any) -> None:
-        """Take an entry for somebody; it is written soon, after those that came before it."""
+        """Queue an entry; it is written after those that were added before it."""
         self._waiting.append((addressee, entry))
-        if self._thread is None and self._has_thread:
+        if self._thread is None:
             self._start()
         num_waiting = len(self._waiting)
         if num_waiting >= self._capacity:
@@ -144,31 +162,30 @@ class BatchWriter:
             self._wake.set()
 
     def write_due(self, pace: Pace[Any] = iter) -> None:
-        """Write what waits, but for what has begun to wait since the last time and may have more behind it soon.
+        """Write what is queued, except new entries that expect more and have not waited once.
 
         Args:
-            pace: How sinks walk through the entries.
+            pace: How sinks iterate over the entries.
         """
         self._overdue = frozenset(self._held)
         while self.write_batch(pace, may_wait=True):
-            if self._has_thread:
-                # Otherwise a caller that waits for the lock would seldom get it.
-                time.sleep(_BREATH_S)
+            # Otherwise a caller that waits for the lock would seldom get it.
+            time.sleep(_BREATH_S)
 
     def write_batch(self, pace: Pace[Any] = iter, *, may_wait: bool = False) -> bool:
         """Write the oldest entries and return whether there are more.
 
         Args:
-            pace: How sinks walk through them.
-            may_wait: Leave those behind which more is expected, see `write_due`.
+            pace: How sinks iterate over them.
+            may_wait: Leave entries that expect more, see `write_due`.
         """
         with self._turn:
             shares = [
                 (addressee.parts(), entries)
                 for addressee, entries in self._take(may_wait=may_wait).items()
             ]
-            # All files of one kind before those of the next, so that what writes them stays in the
-            # processor's caches.
+            # All files of one kind before those of the next, so that the code that writes them
+            # stays in the processor's caches.
             for number in range(max((len(parts) for parts, _ in shares), default=0)):
                 for parts, entries in shares:
                     if number < len(parts):
@@ -178,12 +195,15 @@ class BatchWriter:
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Write everything that waits, in the calling thread."""
+        """Write everything that is queued, in the calling thread."""
         while self.write_batch():
             pass
 
     def close(self) -> None:
-        """Write everything that waits and end the thread; a later `add` starts it anew. What cannot be written is told of once."""
+        """Write everything that is queued and end the thread; a later `add` starts a new one.
+
+        Warns if something cannot be written.
+        """
         thread, self._thread = self._thread, None
         if thread is not None:
             self._is_closing = True
@@ -202,10 +222,7 @@ class BatchWriter:
     def _start(self) -> None:
         self._is_closing = False
         self._wake.clear()
-        # A daemon, so that a driver that dies without closing does not hang: what it would have
-        # written can be derived anew.
-        self._thread = threading.Thread(target=self._run, name="tuner-loggers", daemon=True)
-        self._thread.start()
+        self._thread = self._start_thread(self._run)
 
     def _run(self) -> None:
         before_s, period_s, pace = self.thread_cpu_s, self._period_s, _Breather()
@@ -215,12 +232,15 @@ class BatchWriter:
             began_s = time.thread_time()
             self.thread_cpu_s = before_s + began_s
             if self._is_closing:
-                return  # whoever closes writes the rest, without rests
+                return  # `close` writes the rest, without pauses
             self.write_due(pace)
             period_s = stretched(self._period_s, time.thread_time() - began_s)
 
     def _take(self, *, may_wait: bool) -> dict[Addressee, list[Any]]:
-        """Take the oldest entries, up to one for a sink that gets others on another way: nobody gets a later one first."""
+        """Take the oldest entries, up to one whose sink gets others through another addressee.
+
+        So no sink gets a later entry before an earlier one.
+        """
         batches, self._held = self._held, {}
         taken = {sink for addressee in batches for sink in addressee.parts()}
         for _ in range(min(len(self._waiting), self._max_batch)):
@@ -257,10 +277,8 @@ class BatchWriter:
             self._behind[sink] = error
             if not self._is_warned:
                 self._is_warned = True
-                _log.warning(
-                    "cannot write %s: %s; it is tried again, the experiment goes on", sink, error
-                )
-        except Exception as error:  # noqa: BLE001  (handed to the logger that owns the sink, which raises it from its next hook)
+                _log.warning("cannot write %s: %s; retrying, the experiment goes on", sink, error)
+        except Exception as error:  # noqa: BLE001  (raised by the next hook of the sink's logger)
             self._behind.pop(sink, None)
             sink.fail(error)
         else:
@@ -268,7 +286,7 @@ class BatchWriter:
 
 
 def stretched(period_s: float, spent_s: float) -> float:
-    """Return how long to wait for the next batch where the last one has taken so much processor time.
+    """Return how long to wait for the next batch, given the CPU seconds of the last one.
 
     Example:
         >>> stretched(1.0, 0.001), stretched(1.0, 0.05), stretched(1.0, 2.0)
@@ -279,13 +297,16 @@ def stretched(period_s: float, spent_s: float) -> float:
 
 @final
 class _Breather:
-    """Walks through entries with short rests, in which the driver gets the interpreter at once instead of after a whole switch interval."""
+    """Iterates over entries with short pauses, in which the driver gets the interpreter.
+
+    Without them it would wait for a whole switch interval, 5 ms.
+    """
 
     def __init__(self) -> None:
         self._num_walked = 0
 
     def __call__(self, entries: Iterable[T]) -> Iterator[T]:
-        """Yield the entries; those of all calls count."""
+        """Yield the entries; pauses are counted over all calls."""
         for entry in entries:
             yield entry
             self._num_walked += 1

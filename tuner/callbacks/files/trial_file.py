@@ -1,4 +1,4 @@
-"""Base of the file loggers: one file per trial, cut back when a trial is tried again."""
+"""Base of the file loggers: one file per trial, truncated when a trial is retried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tuner.storage.lock import boot_id
 
 from .append import append, replace_file
 from .background_writer import BatchWriter, Pace, Sink
-from .verified_sizes import VerifiedSizes, size_of
+from .verified_sizes import PORTION_BYTES, VerifiedSizes, size_of
 
 _MAX_BACKLOG = 10_000
 """How many rows of a trial are kept while its file cannot be written."""
@@ -45,15 +45,15 @@ class TrialFile(Sink):
 
     Args:
         directory: The trial's directory.
-        owner: The logger, which hears of defects.
+        owner: The logger, which is notified of defects.
 
     Attributes:
         directory: The trial's directory.
         owner: The logger.
-        begun: The latest attempt, until its first row is written: only that supersedes what was
+        begun: The latest attempt, until its first row is written: only that row supersedes what was
             reported before.
-        is_new: Whether the trial begins with the segment that is being written, and nothing of it
-            can be on disk.
+        is_new: Whether the trial begins with the segment that is being written, so that nothing of
+            it can be on disk.
     """
 
     def __init__(self, directory: str, owner: TrialFileLogger) -> None:
@@ -66,15 +66,15 @@ class TrialFile(Sink):
         self._sizes: dict[str, int] = {}
 
     def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
-        """Write the entries, segment by segment, and keep what a failure leaves over."""
-        if self.owner.defect is None:  # else it is being switched off
+        """Write the entries, segment by segment, and keep what could not be written."""
+        if self.owner.defect is None:  # otherwise it is about to be switched off
             self.write_all(
                 segments_of(self._behind_backlog(entries) if self._backlog else entries),
                 pace,
             )
 
     def write_all(self, segments: Sequence[Segment], pace: Pace[Any]) -> None:
-        """Write the segments, and keep what a failure leaves over."""
+        """Write the segments, and keep those that could not be written."""
         for number, segment in enumerate(segments):
             self.begun = segment.begin or self.begun
             try:
@@ -94,7 +94,7 @@ class TrialFile(Sink):
         self._backlog = []
 
     def _behind_backlog(self, entries: list[Entry]) -> list[Entry]:
-        """Return what is left over and, behind it, what is new, as far as there is room."""
+        """Return the backlog and the new entries, without their results if the backlog is full."""
         if sum(isinstance(entry, Row) for entry in self._backlog) >= _MAX_BACKLOG:
             entries = [entry for entry in entries if not isinstance(entry, Row)]
             self._misses_some = True
@@ -104,10 +104,10 @@ class TrialFile(Sink):
         return [*self._backlog, *entries]
 
     def cut(self, segment: Segment) -> tuple[int, int] | None:
-        """Return what the segment leaves of the rows that are there: so many first ones, and of the others those up to an iteration.
+        """Return which rows of the file remain: the first n, and later ones up to an iteration.
 
-        None where it supersedes nothing. A trial that begins anew supersedes all of them at once,
-        any other with its first row.
+        None where the segment supersedes nothing. A trial that begins anew supersedes all rows at
+        once, any other only with its first row.
         """
         begin = self.begun
         if begin is None or self.is_new:
@@ -121,46 +121,48 @@ class TrialFile(Sink):
         )
 
     def fail(self, error: Exception) -> None:
-        """Tell the logger, and forget what cannot be written."""
+        """Notify the logger, and drop the backlog, which cannot be written."""
         self._backlog.clear()
         self.owner.fail(error)
 
     @abstractmethod
     def is_complete(self, trial: Trial) -> bool:
-        """Return whether the file on disk holds the trial's results, as far as their number and the last of them tell.
+        """Return whether the file holds the trial's results, judged by their number and the last.
 
         Raises:
-            OSError: If it is there and cannot be read.
+            OSError: If it exists and cannot be read.
         """
 
     def paths(self) -> Sequence[str]:
-        """Return the paths of what is complete as soon as the trial is over; none where that is not to be relied upon."""
+        """Return the paths of files that are complete once the trial is over."""
         return ()
 
     def sizes(self) -> list[tuple[str, int]]:
-        """Return these paths with the sizes that the files have, as far as this object has written them, without asking the system."""
+        """Return these paths with the sizes of the files, known ones without a system call."""
         known = self._sizes
         return [(path, known[path] if path in known else size_of(path)) for path in self.paths()]
 
     @abstractmethod
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
-        """Write one segment, wholly or not at all; called again with it after an `OSError`."""
+        """Write one segment, all or nothing; called with it again after an `OSError`."""
 
     def path_of(self, name: str) -> str:
-        """Return the path of one of the trial's files; a text, since joining `Path` objects is most of what a small file costs."""
+        """Return the path of one of the trial's files."""
+        # A text: joining `Path` objects takes most of the time that a small file costs.
         return f"{self.directory}{os.sep}{name}"
 
     def append(self, path: str, data: bytes) -> None:
-        """Append to one of the trial's files; see `append`. What stands in the place of a new one is none of ours, and replaced."""
+        """Append to one of the trial's files; see `append`."""
+        # Whatever is in the place of a new file was not written by this experiment.
         if self.is_new:
             self.replace(path, data)
             return
-        self._sizes[path] = append(path, data)
+        self._sizes[path] = append(path, data, self.owner.writer.disk)
         self.owner.num_bytes += len(data)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Give one of the trial's files new contents; see `replace_file`."""
-        replace_file(path, data)
+        """Replace one of the trial's files; see `replace_file`."""
+        replace_file(path, data, self.owner.writer.disk)
         self._sizes[path] = len(data)
         self.owner.num_bytes += len(data)
 
@@ -169,17 +171,19 @@ class TrialFileLogger(LoggerCallback):
     """A logger that keeps one file per trial and writes it in the background.
 
     Args:
-        writer: Who writes, shared between loggers; None for a writer of its own.
+        writer: The writer, which loggers may share; None for a new one.
 
     Attributes:
-        writer: Who writes.
+        writer: The writer.
         num_bytes: Bytes written so far.
-        defect: What was met in the background that another try would not mend, None for nothing.
-        is_on: Whether there is anything to be written at all.
+        defect: An error in the background that a retry would not repair, None for none.
+        is_on: Whether anything is written at all.
         min_verified_results: Trials with fewer results are read again, see `VerifiedSizes`.
+        verified_portion_bytes: See `VerifiedSizes`.
     """
 
     min_verified_results = 25
+    verified_portion_bytes = PORTION_BYTES
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
         self.writer = writer or BatchWriter()
@@ -197,12 +201,14 @@ class TrialFileLogger(LoggerCallback):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Look which trials have a directory already; nothing need be looked for in those of all others."""
+        """Find out which trials have a directory; those without one need no check for old files."""
         if path := info.get("experiment_path"):
             sizes_path = Path(path) / LOGGED / type(self).__name__
-            self._verified_sizes = VerifiedSizes(str(sizes_path), boot_id())
+            self._verified_sizes = VerifiedSizes(
+                str(sizes_path), boot_id(), self.verified_portion_bytes, self.writer.disk
+            )
         try:
-            self._taken = set(os.listdir(info["experiment_path"]))  # noqa: PTH208  (names are enough)
+            self._taken = set(os.listdir(info["experiment_path"]))  # noqa: PTH208  (names only)
         except (KeyError, OSError):
             self._taken = None
 
@@ -211,7 +217,7 @@ class TrialFileLogger(LoggerCallback):
         """Return the log file of the trial with this directory, without touching the disk."""
 
     def takes(self, directory: str) -> bool:
-        """Return whether nothing of this logger's can be in a trial's directory, which is so once at most; never without `setup`."""
+        """Return True once for a directory without files of this logger; never without `setup`."""
         if self._taken is None:
             return False
         name = os.path.basename(directory)  # noqa: PTH119  (see `TrialFile.path_of`)
@@ -220,20 +226,20 @@ class TrialFileLogger(LoggerCallback):
         return is_new
 
     def fail(self, error: Exception) -> None:
-        """Take note of a defect met in the background; the next hook raises it, so that this logger is switched off."""
+        """Keep a background error; the next hook raises it, and the logger is switched off."""
         self.defect = self.defect or error
         self.writer.has_failed = True
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Begin the trial's file, or cut back what is going to be reported again."""
+        """Begin the trial's file, or truncate what will be reported again."""
         self._add(trial, begin_of(trial))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Take the result; it is written soon."""
+        """Queue the result."""
         self._add(trial, Row(result, time.time()))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-        """Close the trial's file if the trial is over for good; an interrupted one may be continued later."""
+        """Close the trial's file, unless the trial was interrupted and may be continued later."""
         if is_over(trial):
             for entry in self.last_entries(trial, has_failed=failed):
                 self._add(trial, entry)
@@ -245,28 +251,28 @@ class TrialFileLogger(LoggerCallback):
         end = End(has_failed, time.time(), self._fingerprint_of(trial))
         if trial.attempt or self.takes(trial.local_path):
             return (end,)
-        # It never started, so what is there is of a driver whose journal a power cut has taken.
+        # It never started: a file of it is from a driver whose journal was lost in a power cut.
         return (
             begin_of(trial),
             end,
         )
 
     def rewrite(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> None:
-        """Write the trial's file anew, e.g. where a killed driver has left out its last results.
+        """Rewrite the trial's file, e.g. where a killed driver has not written the last results.
 
         Args:
             trial: The trial.
-            results: All its results that count, oldest first.
+            results: All its valid results, oldest first.
         """
         if self.takes(trial.local_path) and not trial.attempt:
-            return  # it has never started, and there is no file of it
+            return  # it has never started, so it has no file
         for entry in self.story(trial, results):
             self._add(trial, entry)
         if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:
-            self.forget(trial)  # the others may go on, behind what is not written yet
+            self.forget(trial)  # other trials may go on, after what is not written yet
 
     def has_verified_size(self, trial: Trial) -> bool:
-        """Return whether the file's size proves that it holds the trial's results, see `VerifiedSizes`."""
+        """Return whether the file's size proves that it is complete, see `VerifiedSizes`."""
         if not self.is_on:
             return True
         fingerprint = self._fingerprint_of(trial)
@@ -278,7 +284,7 @@ class TrialFileLogger(LoggerCallback):
             return False
 
     def is_complete(self, trial: Trial) -> bool:
-        """Return whether the trial's file can be read and holds its results, as far as their number and the last of them tell."""
+        """Return whether the trial's file is readable and holds its results, see `TrialFile`."""
         try:
             return not self.is_on or self.open_file(trial.local_path).is_complete(trial)
         except OSError:
@@ -287,11 +293,11 @@ class TrialFileLogger(LoggerCallback):
     def audit(
         self, trials: Sequence[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]
     ) -> None:
-        """Have the files of trials that are over looked at in the background, and those written anew that lack something.
+        """Check the files of finished trials in the background, and rewrite incomplete ones.
 
         Args:
-            trials: Trials of which nothing is logged any more.
-            results_of: Returns, for the id of one, all its results that count.
+            trials: Trials that log nothing any more.
+            results_of: Returns all valid results of the trial with an id.
         """
         if trials and self.is_on:
             self.writer.add(_Audit(self, trials, results_of), None)
@@ -302,10 +308,10 @@ class TrialFileLogger(LoggerCallback):
         results_of: Callable[[str], Iterable[Mapping[str, Any]]],
         pace: Pace[Any],
     ) -> None:
-        """Write the file of a trial anew, at once, if it lacks something.
+        """Rewrite the file of a trial now, if it is incomplete.
 
         Raises:
-            OSError: If it cannot be written; it is to be tried again.
+            OSError: If it cannot be written; call again later.
         """
         if self.has_verified_size(trial):
             return
@@ -317,31 +323,31 @@ class TrialFileLogger(LoggerCallback):
             file.write_all(segments_of(self.story(trial, results_of(trial.trial_id))), pace)
 
     def note_verified(self, file: TrialFile, fingerprint: Fingerprint) -> None:
-        """Take note that a file is complete, so that it need not be read when the experiment is taken up again.
+        """Record that a file is complete, so that a restore need not read it.
 
         Args:
-            file: The file, of a trial that is over.
-            fingerprint: Of its results.
+            file: The file of a finished trial.
+            fingerprint: The fingerprint of its results.
         """
         if self._verified_sizes:
             with suppress(OSError):
                 self.num_bytes += self._verified_sizes.add(fingerprint, file.sizes())
 
     def _fingerprint_of(self, trial: Trial) -> Fingerprint | None:
-        """Return what a trial's file tells, None where it is read faster than that is worth noting."""
+        """Return the fingerprint of a trial's results, None for files that are quick to read."""
         return fingerprint_of(trial) if trial.num_rows >= self.min_verified_results else None
 
     def forget_verified_sizes(self) -> None:
-        """Let go of what earlier drivers have noted, when nobody asks for it any more."""
+        """Free what earlier drivers recorded, when all files have been checked."""
         if self._verified_sizes:
             self._verified_sizes.forget()
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
-        """Yield all that its file is to tell of the trial.
+        """Yield all entries of the trial's file.
 
         Args:
             trial: The trial.
-            results: All its results that count, oldest first.
+            results: All its valid results, oldest first.
         """
         branches = deque(trial.grafts)
         yield begin_of(trial)._replace(
@@ -358,30 +364,30 @@ class TrialFileLogger(LoggerCallback):
 
     @staticmethod
     def _at_graft(trial: Trial, branches: deque[AppliedExploit]) -> Begin:
-        """Return what happened at the first of the trial's branches that are left, and strike it off."""
+        """Remove the first of the remaining branches, and return its entry."""
         graft = branches.popleft()
         config = branches[0].config if branches else trial.config
         step = graft.checkpoint.counters.get(TIMESTEPS_TOTAL)
         return Begin(config, False, graft.checkpoint.iteration, step, graft.num_rows, time.time())
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Write everything that is still waiting."""
+        """Write everything that is queued."""
         self.writer.close()
         self._raise_defect()
 
     def file_of(self, trial: Trial) -> TrialFile:
-        """Return the trial's file, the same one until it is forgotten."""
+        """Return the trial's file, the same object until `forget`."""
         file = self._files.get(trial)
         if file is None:
             file = self._files[trial] = self.open_file(trial.local_path)
         return file
 
     def known_file(self, trial: Trial) -> TrialFile | None:
-        """Return the trial's file if it was asked for before."""
+        """Return the trial's file if it is open."""
         return self._files.get(trial)
 
     def forget(self, trial: Trial) -> None:
-        """Let go of the file of a trial that is over; what waits is still written."""
+        """Release the file of a finished trial; what is queued is still written."""
         self._files.pop(trial, None)
 
     def _add(self, trial: Trial, entry: Entry) -> None:
@@ -396,7 +402,7 @@ class TrialFileLogger(LoggerCallback):
 
 @final
 class _Audit(Sink):
-    """Looks at the files of trials that are over, and mends those that lack something, in one go with everything else that is written."""
+    """Checks the files of finished trials and rewrites incomplete ones, in the writer's thread."""
 
     def __init__(
         self,
@@ -412,13 +418,13 @@ class _Audit(Sink):
         return f"a log file of trial {self._waiting[0].trial_id}" if self._waiting else "log files"
 
     def write(self, entries: list[Any], pace: Pace[Any]) -> None:
-        """Go on where a failure has ended it."""
+        """Check the trials that are left, after a failure from where it ended."""
         for trial in pace(list(self._waiting)):
             self._logger.mend(trial, self._results_of, pace)
             self._waiting.popleft()
         self._logger.forget_verified_sizes()
 
     def fail(self, error: Exception) -> None:
-        """Tell the logger."""
+        """Notify the logger."""
         self._waiting.clear()
         self._logger.fail(error)
