@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.callbacks.trackers.mlflow_logger import MLflowLoggerCallback, legal_name
-from tuner.callbacks.trackers.mlflow_store import make_sqlite_store
+from tuner.callbacks.trackers.mlflow_logger import (
+    MLflowLoggerCallback,
+    legal_name,
+    make_sqlite_store,
+)
 from tuner.callbacks.trackers.tracker import need_library
 from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.testing.callback_contract import CallbackContract

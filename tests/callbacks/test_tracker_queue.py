@@ -53,10 +53,10 @@ class Notebook(Tracker):
             )
         )
 
-    def leave(self):
+    def close(self):
         self.story.append("leave")
 
-    def is_passing(self, error):
+    def is_transient(self, error):
         return isinstance(error, Unreachable)
 
 
@@ -142,8 +142,8 @@ def test_the_end_does_not_wait_for_a_tracker_that_hangs(make_trial, report, capl
 def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(
     make_trial, report, caplog, monkeypatch
 ):
-    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._PATIENCE_WITH_THE_ABSENT_S", 0.0)
-    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._GLANCE_S", 0.001)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._UNREACHABLE_PATIENCE_S", 0.0)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._JOIN_S", 0.001)
 
     class Nowhere(Notebook):
         def connect(self):
@@ -172,7 +172,7 @@ class Working:
 def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(
     monkeypatch, busy_s, num_left
 ):
-    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._PATIENCE_WITH_THE_ABSENT_S", 0.0)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._UNREACHABLE_PATIENCE_S", 0.0)
     queue = TrackerQueue(Notebook(), "Notebook", patience_s=1e6)
     queue._busy_since_s = time.monotonic() - busy_s
     thread = Working(5)

@@ -242,11 +242,11 @@ def test_a_paused_trial_leaves_no_open_run_behind_and_goes_on_in_its_own(
         assert len(tracker._runs) == 1
         trial.move_to(Status.PAUSED)
         trial.attempt = 2
-        tracker.rest()
+        tracker.idle()
         assert tracker._runs == {}
     # It was reported just before the pause.
     tracker.log(trial, [Row(report(trial, 3, loss=3), 0.0)])
-    tracker.leave()
+    tracker.close()
     wandb.teardown()
     assert [row["_step"] for row in rows(written("history"))] == [1, 2, 3]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner.callbacks.trackers.mlflow_store import make_sqlite_store
+from tuner.callbacks.trackers.mlflow_logger import make_sqlite_store
 from tuner.callbacks.trackers.wandb_files import records
 from tuner.integration.mlflow import MLflowLoggerCallback, setup_mlflow
 from tuner.integration.wandb import WandbLoggerCallback, setup_wandb

@@ -311,7 +311,7 @@ LOGGERS = _of(
 ) + _of(
     "tuner/callbacks/files/tensorboard_logger.py",
     ("            yield from kept\n", "            pass\n", "I19"),
-    ("            file.truncate()  # it", "            pass  # it", "I19"),
+    ("            file.truncate()  # TensorBoard", "            pass  # TensorBoard", "I19"),
     ("resumed + 1 if resumed > 0 else 0", "resumed if resumed > 0 else 0", "I19"),
 ) + _of(
     "tuner/callbacks/files/event_file.py",

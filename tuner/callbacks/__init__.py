@@ -36,14 +36,13 @@ __all__ = [
 
 
 def default_loggers(callbacks: Iterable[Callback] = ()) -> list[Callback]:
-    """Return the loggers that every experiment gets: JSON, CSV and TensorBoard, all writing from one thread.
+    """Return the loggers of every experiment: JSON, CSV and TensorBoard, with one writer thread.
 
     Args:
         callbacks: The user's own callbacks; a logger whose class is among them is not added again.
 
     Returns:
-        The loggers, to be put behind the user's callbacks, so that they see what those change in a
-        result.
+        The loggers, to be called after the user's callbacks, whose changes of results they log.
     """
     given = tuple(callbacks)
     writer = BatchWriter()

@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Watches an experiment from the driver process; every hook does nothing unless overridden.
+    """Hooks that the driver process calls; each does nothing unless overridden.
 
     Hooks are called with keyword arguments, in this order: `setup` once; per trial
     `on_trial_start`, then for each result `on_trial_result`, with `on_checkpoint` and then
-    `on_trial_save` after each committed checkpoint; on a failed attempt that is tried again
+    `on_trial_save` after each committed checkpoint; on a failed attempt that is retried
     `on_trial_recover` and `on_trial_start`; at the end `on_trial_complete` or `on_trial_error`;
-    `on_experiment_end` once. The scheduler hears of each fact before callbacks do; the searcher
-    hears of it in a thread of its own, once it is done with the suggestion that it may be
-    computing. `iteration` is the number of the driver's turn, not the training iteration; `trials`
-    is the live list of all trials and is not to be modified.
+    `on_experiment_end` once. The scheduler is notified of each event before the callbacks; the
+    searcher is notified in its own thread, after the suggestion that it may be computing.
+    `iteration` is the number of the driver's turn, not the training iteration; `trials` is the live
+    list of all trials and must not be modified.
 
     In `on_trial_result`, `trial.last_result` is the result just reported, and `result` is a copy of
-    it. Setting ``result["should_checkpoint"] = True`` there asks for a checkpoint of a class
-    trainable at this very result; other changes to `result` reach later callbacks and loggers only,
+    it. Setting ``result["should_checkpoint"] = True`` there requests a checkpoint of a class
+    trainable at this result; other changes to `result` reach later callbacks and loggers only,
     not the scheduler, the searcher, or what the experiment returns.
 
-    A hook that raises is reported once, with its traceback, and its callback is switched off; the
+    If a hook raises, its callback is switched off, with one warning and the traceback; the
     experiment goes on.
 
     Departures:
@@ -42,14 +42,14 @@ class Callback:
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Get ready, before the first trial.
+        """Prepare, before the first trial.
 
         Args:
-            stop: The stop criterion of the experiment, as the user gave it.
+            stop: The stop criterion of the experiment, as given by the user.
             num_samples: ``TuneConfig.num_samples``.
-            total_num_samples: How many trials there will be, None where that is open.
+            total_num_samples: How many trials there will be, None if unknown.
             **info: ``experiment_path`` (Path), ``metric``, ``mode``, ``space`` (the search space),
-                ``experiment_id`` (tells the experiment from all others; a restored one keeps it).
+                ``experiment_id`` (unique; a restore keeps it).
         """
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
@@ -91,7 +91,7 @@ class Callback:
     def on_trial_recover(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
     ) -> None:
-        """Called when an attempt has failed and the trial is going to be tried again.
+        """Called when an attempt has failed and the trial will be retried.
 
         Results after ``trial.resumed_iteration`` will be reported again.
         """
@@ -119,27 +119,31 @@ class Callback:
         graft: AppliedExploit,
         **info: Any,
     ) -> None:
-        """Called when a trial is going to continue from another one's checkpoint with another configuration, before `on_trial_start`.
+        """Called before `on_trial_start` when a trial continues from another trial's checkpoint.
 
-        `graft` tells from whose, and what went before; ``trial.config`` is the new configuration.
+        `graft` names that trial and holds the former configuration; ``trial.config`` is the new
+        one.
         """
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Called once, after the last trial has ended."""
 
     def get_state(self) -> dict[str, Any] | None:
-        """Return what has to survive a restore, as JSON values."""
+        """Return the state that a restore needs, as JSON values; None for none."""
         return None
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
 
 
 class LoggerCallback(Callback):
-    """A callback that writes down what trials do: five methods instead of a dozen hooks, which may be overridden as well."""
+    """A callback that logs trials, with five methods instead of a dozen hooks.
+
+    The hooks may be overridden as well.
+    """
 
     def log_trial_start(self, trial: Trial) -> None:
-        """A trial starts, also after a pause or a failed attempt; ``trial.attempt`` tells which.
+        """A trial starts, also after a pause or a failed attempt, see ``trial.attempt``.
 
         Results after ``trial.resumed_iteration`` that were logged before will be reported again.
         """

@@ -33,10 +33,10 @@ Hook = Literal[
 HOOKS: tuple[Hook, ...] = Hook.__args__  # type: ignore[attr-defined]
 
 _FORWARDS = {**GROUPED, "on_trial_restore": "log_trial_restore", "on_trial_save": "log_trial_save"}
-"""What `LoggerCallback` turns each hook into."""
+"""The method to which `LoggerCallback` forwards each hook."""
 
 _Overrider = tuple[Sequence[Callback], Callable[..., None], bool]
-"""Callbacks, what is called for them, and whether that writes files."""
+"""Callbacks, the function that is called for them, and whether it writes files."""
 
 _log = logging.getLogger("tuner")
 
@@ -44,13 +44,13 @@ _log = logging.getLogger("tuner")
 class CallbackList:
     """Calls the hooks of many callbacks, in their order.
 
-    A callback that raises is reported once on the logger ``tuner``, with its traceback, and never
-    called again; neither the experiment nor another callback notices. Hooks that a callback does
-    not override cost nothing.
+    If a callback raises, that is logged once on the logger ``tuner``, with its traceback, and it is
+    never called again; neither the experiment nor other callbacks are affected. Hooks that a
+    callback does not override cost nothing.
 
     Args:
-        callbacks: The callbacks, the user's own before the loggers, so that loggers see what users
-            changed in a copy of a result.
+        callbacks: The callbacks, the user's before the loggers, so that loggers log the changes
+            that the others make in the copy of a result.
 
     Attributes:
         file_logging_s: Seconds spent in the hooks of loggers that write files.
@@ -62,7 +62,7 @@ class CallbackList:
         self._groups = list(groups_of(self._callbacks, self._switch_off))
         self._overriders: dict[Hook, list[_Overrider]] = {}
         self._may_change_results = False
-        """Whether any callback but grouped loggers, which only read, hears of results."""
+        """Whether any callback gets results besides grouped loggers, which only read them."""
         self._index()
 
     def has(self, hook: Hook) -> bool:
@@ -77,11 +77,11 @@ class CallbackList:
             self._call_one(overrider, hook, info)
 
     def on_trial_result(self, result: dict[str, Any], **info: Any) -> str:
-        """Call ``on_trial_result`` and return the class name of the callback that asked for a checkpoint, empty if none did.
+        """Call ``on_trial_result`` and return the class that requested a checkpoint, or ``""``.
 
         Args:
-            result: The result, which stays as it is: callbacks are given a copy, and later ones see
-                what others have changed in it.
+            result: The result, which is not changed: callbacks get a copy, in which later ones see
+                the changes of earlier ones.
             **info: ``iteration``, ``trials`` and ``trial``.
         """
         if self._may_change_results:
@@ -108,9 +108,10 @@ class CallbackList:
         return states
 
     def set_state(self, states: Iterable[Mapping[str, Any]]) -> None:
-        """Give back what `get_state` returned; several callbacks of one class are matched in their order.
+        """Restore the states that `get_state` returned.
 
-        A state whose callback is no longer there is left out.
+        Callbacks of the same class are matched in their order. A state without a callback is
+        ignored.
         """
         waiting = list(self._callbacks)
         for record in states:
@@ -135,7 +136,7 @@ class CallbackList:
         started_s = perf_counter() if writes_files else None
         try:
             method(**info)
-        except Exception as error:  # noqa: BLE001  (whatever a user's callback raises must not end the experiment)
+        except Exception as error:  # noqa: BLE001  (a user's callback may raise anything)
             for owner in owners:
                 self._switch_off(owner, hook, error)
         if started_s is not None:
@@ -183,7 +184,7 @@ class CallbackList:
 
 
 def overrides(callback: Callback, hook: Hook) -> bool:
-    """Return whether the callback's hook does anything, seeing through what `LoggerCallback` merely forwards."""
+    """Return whether the hook does more than forward to a method that is not overridden."""
     function = _function(callback, hook)
     if function is None or function is getattr(Callback, hook):
         return False

@@ -43,9 +43,10 @@ def show(value: Any, limit: int = 20) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return the text cut in the middle, where names differ least, to at most `limit` characters."""
+    """Return the text cut in the middle to at most `limit` characters."""
     if len(text) <= limit:
         return text
+    # Names differ most at their beginnings and ends.
     head = limit // 2
     tail = limit - head - 1
     return text[:head] + _ELLIPSIS + (text[-tail:] if tail else "")

@@ -17,7 +17,7 @@ class Fingerprint:
     """Fingerprint of a trial's results: their number, and the iteration and times of the last one.
 
     Args:
-        values: What it consists of.
+        values: The values that make it up.
     """
 
     __slots__ = ("_text", "_values")
@@ -39,7 +39,7 @@ class Begin(NamedTuple):
 
     Attributes:
         config: Its hyperparameters.
-        is_first: Whether existing files of this trial are to be replaced.
+        is_first: Whether existing files of this trial are replaced.
         resumed_iteration: Rows after this training iteration will be reported again; -1 if no
             earlier row counts.
         resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def flat(self) -> dict[str, Any]:
-        """The result with nested keys joined to ``"a/b"``; computed once, for all files that are written from it."""
+        """The result with nested keys joined to ``"a/b"``; computed once for all files."""
         if self._flat is None:
             self._flat = flatten(self.result)
         return self._flat
@@ -91,7 +91,7 @@ class End(NamedTuple):
     Attributes:
         has_failed: Whether it ended in ERROR.
         at: Unix time.
-        fingerprint: Of its results; None where the file is not to be verified.
+        fingerprint: The fingerprint of its results; None where the file is not verified.
     """
 
     has_failed: bool
@@ -172,5 +172,5 @@ def fingerprint_of(trial: Trial) -> Fingerprint:
 
 
 def is_over(trial: Trial) -> bool:
-    """Return whether the trial is over for good; an interrupted one may be continued later."""
+    """Return whether the trial is over and will not be continued, as an interrupted one may be."""
     return trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED

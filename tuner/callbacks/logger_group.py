@@ -21,19 +21,19 @@ GROUPED: Final[Mapping[str, str]] = {
     "on_trial_recover": "log_trial_end",
     "on_trial_error": "log_trial_end",
 }
-"""The hooks that a group takes, and what they are turned into in one of its loggers."""
+"""The hooks that a group handles, and the methods to which a logger forwards them."""
 
 SwitchOff = Callable[[TrialFileLogger, str, Exception], None]
-"""Called with a logger that has met a defect, the hook and the defect."""
+"""Called with a logger that has a defect, the hook and the defect."""
 
 
 @final
 class LoggerGroup:
-    """Does for several loggers what their own hooks would do, with one entry for the files of all of them.
+    """Replaces the hooks of several loggers, with one entry per event for all their files.
 
     Args:
         members: The loggers.
-        writer: With which all of them write.
+        writer: The writer that all of them use.
         switch_off: See `SwitchOff`.
 
     Attributes:
@@ -60,7 +60,7 @@ class LoggerGroup:
         files = self._files.get(trial)
         if files is None or self._writer.has_failed:
             self._add(trial, row, "on_trial_result")
-        else:  # as nearly always, and nothing else happens as often
+        else:  # the usual case, without the checks: this is the most frequent hook
             self._writer.add(files, row)
 
     def on_trial_complete(self, trial: Trial, **_: Any) -> None:
@@ -99,7 +99,7 @@ class LoggerGroup:
 
 @final
 class _TrialFiles(Addressee):
-    """The files of a trial, made in the background when first something is written to them; until then this costs next to nothing.
+    """The files of a trial, opened in the background at the first write, to keep the hooks cheap.
 
     Args:
         trial: The trial.
@@ -126,15 +126,15 @@ class _TrialFiles(Addressee):
     def _opened(self, logger: TrialFileLogger) -> Sink | None:
         try:
             return logger.open_file(self._directory) if logger.is_on else None
-        except Exception as error:  # noqa: BLE001  (one logger's defect is not to cost the others their entries)
+        except Exception as error:  # noqa: BLE001  (the other loggers still get their entries)
             logger.fail(error)
             return None
 
 
 def groups_of(callbacks: Iterable[Callback], switch_off: SwitchOff) -> Iterator[LoggerGroup]:
-    """Yield a group for all loggers that stand side by side and write with the same writer.
+    """Yield a group for all consecutive loggers that share a writer.
 
-    One whose own hooks do anything but what a group would do is left out.
+    A logger that overrides the hooks is left out.
     """
     for _, together in groupby(callbacks, lambda callback: id(_writer_of(callback) or callback)):
         members = list(together)

@@ -11,7 +11,10 @@ from typing import Any, Final
 from .callback import Callback
 
 VARIABLE: Final = "TUNER_CALLBACKS"
-_EXPECTED: Final = f"{VARIABLE} must name callbacks as package.module.Class or package.module:Class, separated by commas"
+_EXPECTED: Final = (
+    f"{VARIABLE} must name callbacks as package.module.Class or package.module:Class, "
+    "separated by commas"
+)
 
 
 def named_callbacks(
@@ -20,12 +23,11 @@ def named_callbacks(
     """Return the callbacks that ``TUNER_CALLBACKS`` names, each constructed without arguments.
 
     Args:
-        given: The callbacks that are there already; a class of which there is one, or of a child of
-            which, is not added again.
+        given: Callbacks that exist already; a class with an instance among them is not added.
         environ: The environment.
 
     Raises:
-        ValueError: If a name is none of a callback, or the callback cannot be constructed without
+        ValueError: If a name is not a callback's, or the callback cannot be constructed without
             arguments.
 
     Example:
@@ -33,7 +35,7 @@ def named_callbacks(
         [<tuner.callbacks.files.json_logger.JsonLoggerCallback object at 0x...>]
 
     Departures:
-        Ray Tune's ``RAY_TUNE_CALLBACKS`` is taken for a variable of Ray's and not read.
+        Ray Tune's ``RAY_TUNE_CALLBACKS`` is not read.
     """
     there = list(given)
     added: list[Callback] = []
@@ -61,7 +63,7 @@ def _class_of(name: str) -> type[Callback]:
         ) from cause
     if not (isinstance(found, type) and issubclass(found, Callback)) or inspect.isabstract(found):
         raise ValueError(
-            f"{_EXPECTED}, got {name!r}, which is no class of a callback; name a subclass of "
+            f"{_EXPECTED}, got {name!r}, which is not a callback class; name a subclass of "
             "tuner.Callback"
         )
     return found

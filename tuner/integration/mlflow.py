@@ -15,8 +15,8 @@ from tuner.callbacks.trackers.mlflow_logger import (
     MLflowLoggerCallback,
     find_or_make_experiment,
     legal_name,
+    make_sqlite_store,
 )
-from tuner.callbacks.trackers.mlflow_store import make_sqlite_store
 from tuner.callbacks.trackers.tracker import need_library
 
 from .trial_run import current_trial_run, flat_config

@@ -229,7 +229,7 @@ class Console(Callback):
 
     @contextlib.contextmanager
     def showing_warnings(self) -> Iterator[None]:
-        """Show the engine's warnings, unless a user's handler does, as long as the context lasts."""
+        """Show the engine's warnings in this context, unless a user's handler does."""
         self._always_shows_warnings = True
         self._start_showing_warnings()
         try:

@@ -47,33 +47,33 @@ _AUTO_FILLED = (
     keys.EXPERIMENT_TAG,
 )
 _LINE_END = "\r\n"
-"""As RFC 4180 has it; also the only one for which the csv module quotes both characters inside a
-value, before Python 3.13."""
+"""That of RFC 4180. Before Python 3.13 it is the only one with which the csv module quotes both
+characters inside a value."""
 _QUOTED_FORMULA = re.compile(rb'"\'*[=+\-@]')
-"""As JSON has a text that may be one; the other starts are escaped there."""
+"""A text in JSON that may be a formula; formulas with other first characters are escaped there."""
 _WORDS = {b"null": b"", b"true": b"True", b"false": b"False"}
-"""What JSON writes for cells that are neither numbers nor texts, and what a table has for them."""
+"""Cells that are neither numbers nor texts, in JSON and in CSV."""
 _NUMBERS_AND_TEXTS = frozenset({float, int, str})
 _MAX_CELL = 100_000
-"""Longer texts are cut: csv readers refuse fields of more than 131,072 characters."""
+"""Longer texts are cut: the csv module rejects fields of more than 131,072 characters."""
 
 
 class CSVLoggerCallback(TrialFileLogger):
-    """Writes ``progress.csv`` into each trial's directory: nested metrics flattened to ``a/b``, without the configuration.
+    """Writes ``progress.csv`` into each trial's directory, without the configuration.
 
-    The columns are the user's own numbers and texts first, in the order of the first result, then
-    what the engine fills in, in a fixed order, then nested metrics, then those that a later result
-    brought. A cell is empty where a result has no such metric. Texts of more than 100,000
-    characters are cut; a text, or the name of a metric, that a spreadsheet would run as a formula
-    begins with an apostrophe, which our own readers take away again; ``result.json`` has it as it
-    was reported.
+    Nested metrics are flattened to ``a/b``. The columns are the user's numbers and texts first, in
+    the order of the first result, then the engine's, in a fixed order, then nested metrics, then
+    metrics that first appear in a later result. A cell is empty if a result has no such metric.
+    Texts of more than 100,000 characters are cut. A text or a name that a spreadsheet would run as
+    a formula begins with an apostrophe, which `ResultGrid` removes; ``result.json`` has the text as
+    reported.
 
     Args:
-        writer: Who writes, shared between loggers; None for a writer of its own.
+        writer: The writer, which loggers may share; None for a new one.
 
     Departures:
-        In Ray Tune the first result fixes the columns, and later metrics are lost without a word;
-        here the file grows a column. Rows that a retry reports again replace the earlier ones.
+        In Ray Tune the first result fixes the columns, and later metrics are dropped silently;
+        here a column is added to the file. Rows that a retry reports again replace earlier ones.
     """
 
     def open_file(self, directory: str) -> TrialFile:
@@ -112,7 +112,7 @@ class _CsvFile(TrialFile):
         if self._columns is None:
             self._columns = dict.fromkeys(read_table(self._path)[0])
             if not self._columns:
-                remove(self._path)  # at most a torn header, which nothing may be appended to
+                remove(self._path)  # at most a torn header
         first = segment.rows[0]
         columns = self._columns or dict.fromkeys(_column_order(first.result, first.flat))
         for row in segment.rows:
@@ -137,7 +137,7 @@ class _CsvFile(TrialFile):
         )
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
-        """Leave the first rows, and of the others those up to an iteration."""
+        """Keep the first rows, and later ones up to an iteration."""
         if (
             self._num_earlier == num_earlier
             and self._last_iteration is not None
@@ -153,7 +153,7 @@ class _CsvFile(TrialFile):
         if kept:
             self.replace(self._path, _encode([header, *kept]))
         else:
-            # Nothing of it counts; the columns are found anew with the next row.
+            # No row counts; the next one determines the columns.
             header = []
             remove(self._path)
         self._columns = dict.fromkeys(header)
@@ -161,7 +161,7 @@ class _CsvFile(TrialFile):
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a ``progress.csv``, without a last row that a crash has torn; nothing if there is no file."""
+    """Return header and rows of a ``progress.csv``, without a torn last row; nothing if missing."""
     try:
         text = read_file(path, LARGE_BYTES).decode(errors="replace")
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _extent(path: str) -> tuple[int, dict[str, float | str]]:
-    """Return the number of rows of a ``progress.csv``, and the last of them; -1 rows where it is torn."""
+    """Return the number of rows of a ``progress.csv`` and the last row; -1 rows if it is torn."""
     try:
         data = read_file(path, LARGE_BYTES)
     except FileNotFoundError:
@@ -219,13 +219,13 @@ def _header_of(columns: tuple[str, ...]) -> bytes:
 
 
 def _lines_of(rows: Sequence[Row], columns: tuple[str, ...], pace: Pace[Row]) -> bytes:
-    """Return a line for each row, as the file holds them."""
+    """Return the rows as lines of the file."""
     lines = [[*map(row.flat.get, columns)] for row in pace(rows)]
     return _joined(lines) or _encode(lines)
 
 
 def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
-    """Return lines of these cells, quoted where they have to be."""
+    """Return lines of these cells, quoted where necessary."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=_LINE_END)
     quoting_writer = csv.writer(text, lineterminator=_LINE_END, quoting=csv.QUOTE_NONNUMERIC)
@@ -236,11 +236,11 @@ def _encode(lines: Iterable[Sequence[Any]]) -> bytes:
 
 
 def _joined(lines: Sequence[list[Any]]) -> bytes | None:
-    """Return lines that need no quotes, as nearly all, as the csv module would write them; None for others.
+    """Return lines without quotes, which are the usual case, as CSV; None for others.
 
-    orjson makes the same of a list as a table does of a line, but for brackets and quotes, and in a
-    tenth of the time: most of what a line costs are its floats. It writes 0.00001 for 1e-05, which
-    is the same number. What is to be quoted is looked for in what it has written, all at once.
+    orjson writes a list like the csv module a line, except for brackets and quotes, in a tenth of
+    the time: formatting floats costs most of a line. It writes 0.00001 for 1e-05, which is the same
+    number. Whether anything needs quotes is decided on its output, for all lines at once.
     """
     if not all(keys.SCALARS.issuperset(map(type, line)) for line in lines):
         return None
@@ -249,8 +249,8 @@ def _joined(lines: Sequence[list[Any]]) -> bytes | None:
         data = orjson.dumps(lines) if num_columns > 1 else b"\\"
     except TypeError:  # long integers, half a character
         return None
-    # What has to be escaped comes with a backslash; a comma or a bracket too many stands in a text;
-    # a null too many is a float that is not finite, or stands in a text as well.
+    # A backslash escapes a character of a text; an extra comma or bracket is part of a text; an
+    # extra null is a float that is not finite, or part of a text.
     if (
         b"\\" in data
         or data.count(b",") != num_columns * len(lines) - 1

@@ -23,13 +23,13 @@ _log = logging.getLogger("tuner")
 
 
 class ErrorLog(Callback):
-    """Appends each failure of a trial to ``error.txt`` in its directory, at once and numbered by attempt, and that it was tried again.
+    """Appends each failure of a trial, and each retry, to ``error.txt`` in its directory.
 
-    What cannot be written is tried again with the next failure and at the end of the experiment.
+    It is written at once. If that fails, it is written with the next failure, or at the end of the
+    experiment.
 
     Departures:
-        Ray Tune leaves the colour codes of tracebacks in the file and does not say to which attempt
-        a failure belongs.
+        Ray Tune leaves the color codes of tracebacks in the file and does not name the attempt.
     """
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class ErrorLog(Callback):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Take note of where the experiment lies."""
+        """Remember the directory of the experiment."""
         self._experiment_path = Path(info.get("experiment_path") or "")
 
     def on_trial_start(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
     ) -> None:
-        """Write down that the trial goes on after a failure, once for each failure."""
+        """Write that the trial is retried, once for each failure."""
         if trial.failures and self._num_retried.get(trial.trial_id) != len(trial.failures):
             self._num_retried[trial.trial_id] = len(trial.failures)
             self._append(trial, f"{STARTED_AGAIN} (attempt {trial.attempt}, {_now()})\n\n")
@@ -58,17 +58,17 @@ class ErrorLog(Callback):
     def on_trial_recover(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
     ) -> None:
-        """Write down the failure of an attempt that is tried again."""
+        """Write the failure of an attempt that is retried."""
         self._write(trial)
 
     def on_trial_error(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
     ) -> None:
-        """Write down the failure that ended the trial."""
+        """Write the failure that ended the trial."""
         self._write(trial)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Write down what could not be written before."""
+        """Write what could not be written before."""
         self._catch_up()
 
     def _write(self, trial: Trial) -> None:
@@ -86,13 +86,13 @@ class ErrorLog(Callback):
             try:
                 append(path, text)
             except OSError as error:
-                _log.warning("cannot write %s: %s; it is tried again later", path, error)
+                _log.warning("cannot write %s: %s; retrying later", path, error)
                 return
             del self._unwritten[0]
 
 
 def describe_failure(trial: Trial, failure: Failure) -> str:
-    """Return the paragraph that ``error.txt`` gets for the trial's latest failure."""
+    """Return the paragraph of ``error.txt`` about the trial's latest failure."""
     lines = [
         f"Failure #{len(trial.failures)} (attempt {trial.attempt}, {_now()})",
         str(failure),

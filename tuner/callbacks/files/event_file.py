@@ -31,9 +31,9 @@ _HEADER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _PAYLOAD = _HEADER.size + _CHECKSUM.size
 _TIME_BYTES = 9
-"""Of a message, whose first field is its time."""
+"""Size of the first field of a message, its time."""
 _UNKNOWN_FIELD = 0x7A
-"""Begins a field, of any bytes, whose number no definition of the message uses."""
+"""Tag of a field of bytes whose number the definition of the message does not use."""
 _SINGLE = struct.Struct("<f")
 _DATA_TYPES = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", float: "DATA_TYPE_FLOAT64"}
 
@@ -43,7 +43,7 @@ _companions_are_hidden = threading.Lock()
 
 @final
 class EventEncoder:
-    """Turns what happens to a trial into records of an event file.
+    """Encodes events of a trial as records of an event file.
 
     Raises:
         ImportError: If tensorboardX is not installed.
@@ -54,7 +54,7 @@ class EventEncoder:
         self._summary = import_alone("tensorboardX.proto.summary_pb2")
         self._plugin = import_alone("tensorboardX.proto.plugin_hparams_pb2")
         self._api = import_alone("tensorboardX.proto.api_pb2")
-        # Mostly the same for all trials.
+        # Usually the same for all trials.
         self._table = functools.lru_cache(maxsize=64)(self._new_table)
 
     def version(self, at: float) -> bytes:
@@ -71,12 +71,12 @@ class EventEncoder:
         return _framed(event.SerializeToString())
 
     def scalar(self, record: bytes, tag: str) -> float | None:
-        """Return the value that a record tells under a name, None for none."""
+        """Return the value of a record under a tag, None for none."""
         event = self._event.Event.FromString(_message(record))
         return next((value.simple_value for value in event.summary.value if value.tag == tag), None)
 
     def restart(self, at: float, step: int) -> bytes:
-        """Return the record that makes TensorBoard forget all values of this step and later ones.
+        """Return the record that makes TensorBoard drop all values of this step and later ones.
 
         It is what ``SummaryWriter(purge_step=...)`` writes.
         """
@@ -88,8 +88,8 @@ class EventEncoder:
 
         Args:
             at: Unix time.
-            params: Flattened hyperparameters; what is neither number, text nor boolean is shown as
-                JSON.
+            params: Flattened hyperparameters; values other than numbers, texts and booleans are
+                shown as JSON.
             metric: The metric that the table shows beside them, None for none.
         """
         values = {_legible(name): _shown(value) for name, value in params.items()}
@@ -120,7 +120,7 @@ class EventEncoder:
         )
 
     def void(self, record: bytes) -> bytes:
-        """Return a record of the same size that says nothing: its time, and an unknown field."""
+        """Return a record of the same size without content: its time, and an unknown field."""
         message = _message(record)
         size = len(message) - _TIME_BYTES - 3
         # The field's size, below 16,384, in two bytes of seven bits each, the first of them
@@ -138,7 +138,7 @@ class EventEncoder:
         return self._plugin.HParamsPluginData(version=0, experiment=experiment)
 
     def _plugin_record(self, at: float, tag: str, content: Any) -> bytes:
-        """Return the record with something for the table of hyperparameters."""
+        """Return a record for the table of hyperparameters."""
         metadata = self._summary.SummaryMetadata(
             plugin_data=self._summary.SummaryMetadata.PluginData(
                 plugin_name="hparams", content=content.SerializeToString()
@@ -152,7 +152,7 @@ class EventEncoder:
 
 
 def single(value: float) -> float:
-    """Return what an event file keeps of a number: 32 bits."""
+    """Return a number rounded to the 32 bits of an event file."""
     try:
         kept: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
     except OverflowError:
@@ -161,13 +161,13 @@ def single(value: float) -> float:
 
 
 def records(data: bytes) -> list[bytes]:
-    """Return the whole records of an event file, frames included, up to one that a crash or a power cut has torn."""
+    """Return the complete records of an event file with their frames, up to a torn one."""
     frame = _PAYLOAD + _CHECKSUM.size
     found = []
     at = 0
     while at + frame < len(data):
         size = frame + _HEADER.unpack_from(data, at)[0]
-        if size == frame or at + size > len(data):  # zeros look like records of nothing
+        if size == frame or at + size > len(data):  # zeros look like empty records
             break
         found.append(data[at : at + size])
         at += size
@@ -177,11 +177,11 @@ def records(data: bytes) -> list[bytes]:
 
 
 def shown(found: Iterable[bytes]) -> list[tuple[int, bytes]]:
-    """Return those of an event file's records that TensorBoard shows as points of curves, each with its step.
+    """Return the records that TensorBoard shows as points of curves, each with its step.
 
-    A restart makes it forget what stands before it and is of the same step or a later one.
+    A restart hides earlier records of the same step or a later one.
     """
-    from google.protobuf.message import DecodeError  # noqa: PLC0415  (tensorboardX needs it, we only then)
+    from google.protobuf.message import DecodeError  # noqa: PLC0415  (of tensorboardX)
 
     parse = import_alone("tensorboardX.proto.event_pb2").Event.FromString
     points: list[tuple[int, bytes]] = []
@@ -212,22 +212,22 @@ def _framed(message: bytes) -> bytes:
 
 def _checksum(data: bytes) -> bytes:
     crc: int = google_crc32c.value(data)
-    # Rotated and shifted, as TFRecord files want it, so that the checksum of a checksum is none.
+    # Masked as in the TFRecord format, since a CRC of data that contains CRCs is weak.
     return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def is_session_end(record: bytes) -> bool:
-    """Return whether the record says how the trial ended."""
+    """Return whether the record holds the trial's final status."""
     return _END_TAG.encode() in record
 
 
 def import_alone(name: str) -> ModuleType:
-    """Import a module that would import torch and Comet's client for its convenience, without letting it.
+    """Import a module, but not torch and Comet's client, which it would import if installed.
 
-    Importing torch takes seconds and hundreds of megabytes, Comet's client a second more,
-    matplotlib and its caches; the driver has no use for either. What is loaded already stays; what
-    is not can be imported as usual afterwards. To be called from the thread that runs the
-    experiment, since another thread's import of what is hidden would fail meanwhile.
+    Importing torch takes seconds and hundreds of megabytes, Comet's client another second; the
+    driver uses neither. Modules that are loaded stay; the others can be imported as usual
+    afterwards. Call it in the thread that runs the experiment: in another thread an import of a
+    hidden module would fail meanwhile.
     """
     with _companions_are_hidden:
         hidden = (
@@ -235,7 +235,7 @@ def import_alone(name: str) -> ModuleType:
             if name in sys.modules
             else [companion for companion in _COMPANIONS if companion not in sys.modules]
         )
-        # The documented way to make an import fail.
+        # None in sys.modules makes an import fail, as the documentation of Python says.
         sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
         try:
             return importlib.import_module(name)
@@ -257,5 +257,5 @@ def _shown(value: Any) -> bool | float | str:
 
 
 def _legible(text: str) -> str:
-    """Return the text, with half a character, which no protocol buffer holds, spelled out."""
+    """Return the text with lone surrogates escaped, which protocol buffers reject."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

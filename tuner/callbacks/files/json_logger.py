@@ -21,8 +21,8 @@ from .background_writer import Pace
 from .trial_file import TrialFile, TrialFileLogger
 
 _MAX_TEXT = 1_000
-"""Characters that are kept of the text of what JSON does not know; the configuration stands in
-every row."""
+"""Longer texts of values that JSON does not support are described, since every row repeats the
+configuration."""
 
 
 class JsonLoggerCallback(TrialFileLogger):
@@ -30,18 +30,19 @@ class JsonLoggerCallback(TrialFileLogger):
 
     ``params.json`` holds the configuration. ``result.json`` has one JSON object per line and
     result, nested as reported, with the configuration under ``config``. Values that JSON does not
-    know are written as their text.
+    support are written as text.
 
     Args:
-        writer: Who writes, shared between loggers; None for a writer of its own.
+        writer: The writer, which loggers may share; None for a new one.
 
     Example:
         >>> import io, pandas
-        >>> pandas.read_json(io.StringIO('{"loss": 0.5}\n{"loss": "NaN"}\n'), lines=True)["loss"].astype(float).tolist()
+        >>> lines = io.StringIO('{"loss": 0.5}\n{"loss": "NaN"}\n')
+        >>> pandas.read_json(lines, lines=True)["loss"].astype(float).tolist()
         [0.5, nan]
 
     Departures:
-        Ray Tune writes bare ``NaN`` and ``Infinity``, which strict readers refuse; here they are
+        Ray Tune writes bare ``NaN`` and ``Infinity``, which strict readers reject; here they are
         the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. Rows that a retry reports again
         replace the earlier ones.
     """
@@ -116,7 +117,7 @@ class _JsonFile(TrialFile):
 
 
 def _is_whole(path: str) -> bool:
-    """Return whether a power cut has left something in a file that holds one object, which is written at one stroke and never synced."""
+    """Return whether a file holds its object: it is never synced, so a power cut may empty it."""
     try:
         return read_file(path, LARGE_BYTES).endswith(b"}\n")
     except FileNotFoundError:
@@ -124,7 +125,7 @@ def _is_whole(path: str) -> bool:
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Yield each whole line of a ``result.json`` with what it says; a line that a crash has torn is left out."""
+    """Yield each line of a ``result.json`` and its object, without lines torn by a crash."""
     with open_file(path) as file:
         for line in file:
             try:
@@ -136,7 +137,9 @@ def read_rows(path: str | Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 
 def encode_json(value: Any, *, is_pretty: bool = False) -> str:
-    """Return the value as strict JSON in ASCII, `is_pretty` indented and sorted; what JSON does not know becomes a string.
+    """Return a value as strict JSON in ASCII; values that JSON does not support become strings.
+
+    With `is_pretty` it is indented and sorted.
 
     Example:
         >>> encode_json({"loss": float("nan"), "path": Path("a")})
@@ -154,16 +157,16 @@ def json_bytes(value: Any, *, is_pretty: bool = False) -> bytes:
         if not is_pretty:
             return encoder.encode(value).encode()
     except (TypeError, ValueError):
-        # A number that is not finite, or a key that is not a string: rare enough to be looked for
-        # only after the event.
+        # A number that is not finite, or a key that is not a string. Checking each value first
+        # would cost more than encoding it.
         pass
     return encoder.encode(_strict(value, sort_keys=is_pretty)).encode()
 
 
 def as_json(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it does: a NumPy or torch scalar as a number, all else as a short text.
+    """Return a value as one that JSON supports.
 
-    What has a long one is described, not spelled out.
+    A NumPy or torch scalar becomes a number, everything else a text. A long text is replaced by a description.
     """
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
@@ -174,7 +177,7 @@ def as_json(value: Any) -> Any:
     try:
         text = str(value)
         return describe(value) if len(text) > _MAX_TEXT else text
-    except Exception:  # noqa: BLE001  (a user's class whose text cannot be had must not end the logger)
+    except Exception:  # noqa: BLE001  (a user's `__str__` may raise anything)
         return f"<{type(value).__name__}>"
 
 

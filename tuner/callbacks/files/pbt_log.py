@@ -20,17 +20,16 @@ _log = logging.getLogger("tuner")
 
 @final
 class PolicyLog(Callback):
-    """Writes down exploits.
+    """Logs exploits of population-based training.
 
     Each line is a JSON list: tag of the trial, tag of the donor, iteration that the trial had
     reached, iteration of the donor's checkpoint, the configuration with which that was trained, the
-    trial's new configuration. ``pbt_global.txt`` has all of them in their order. The policy file of
-    a trial has its whole ancestry, back to the trial that began it: what has to be done again to
-    get to where it is.
+    trial's new configuration. ``pbt_global.txt`` has all exploits in order. The policy file of a
+    trial has its whole ancestry, i.e. the steps that reproduce it.
 
     Departures:
-        A policy file is derived from the records and not copied from the donor's file, so it cannot
-        have a hole after a crash.
+        A policy file is derived from the trials and not copied from the donor's file, so that it is
+        complete after a crash too.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class PolicyLog(Callback):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Take note of the experiment's directory."""
+        """Remember the experiment's directory."""
         self._experiment_path = Path(info["experiment_path"])
 
     def on_trial_exploit(
@@ -56,19 +55,19 @@ class PolicyLog(Callback):
         **info: Any,
     ) -> None:
         """Add the exploit to both files."""
-        self._know(trials)
+        self._index(trials)
         place = len(trial.grafts) - 1
         append(self._experiment_path / layout.PBT_GLOBAL, self._line(trial, place))
         self._write_policy(trial)
 
     def mend(self, experiment_path: Path, trials: Sequence[Trial]) -> None:
-        """Add what a killed driver has left out; a trial without exploits has no file.
+        """Add what a killed driver has not written; a trial without exploits has no file.
 
-        What lies in the place of a file and is none is replaced. What cannot be written is logged,
-        and the experiment goes on.
+        Anything else in the place of a file is replaced. Failed writes are logged, and the
+        experiment goes on.
         """
         self._experiment_path = experiment_path
-        self._know(trials)
+        self._index(trials)
         try:
             self._add_missing(trials)
         except OSError as error:
@@ -88,10 +87,10 @@ class PolicyLog(Callback):
             if not known.issuperset(lines):
                 missing += [line for line in lines if line not in known]
                 self._write_policy(trial)
-        if missing:  # last, since it tells the next driver that the policy files are complete
+        if missing:  # last: this file marks the policy files as complete
             (append if is_there else replace_file)(path, b"".join(missing))
 
-    def _know(self, trials: Sequence[Trial]) -> None:
+    def _index(self, trials: Sequence[Trial]) -> None:
         for trial in trials[len(self._trials) :]:
             self._trials[trial.trial_id] = trial
 
@@ -100,7 +99,7 @@ class PolicyLog(Callback):
         replace_file(self._experiment_path / layout.pbt_policy(trial.trial_id), b"".join(lines))
 
     def _ancestry(self, trial: Trial) -> Iterator[tuple[Trial, int]]:
-        """Yield the exploits that have led to where a trial is, the latest first: each as a trial and the place among its grafts."""
+        """Yield the exploits that led to a trial, latest first, each as a trial and an index."""
         num_grafts = len(trial.grafts)
         while num_grafts:
             yield trial, num_grafts - 1
@@ -125,12 +124,12 @@ class PolicyLog(Callback):
 
 
 def _num_before(trial: Trial, checkpoint_index: int) -> int:
-    """Return how many exploits lay behind a trial when it saved a checkpoint."""
+    """Return how many exploits a trial had made when it saved a checkpoint."""
     return sum(graft.first_checkpoint <= checkpoint_index for graft in trial.grafts)
 
 
 def _config_of(trial: Trial, num_grafts: int) -> Mapping[str, Any]:
-    """Return a trial's configuration behind so many exploits."""
+    """Return a trial's configuration after so many exploits."""
     return trial.grafts[num_grafts].config if num_grafts < len(trial.grafts) else trial.config
 
 

@@ -32,36 +32,34 @@ from .trial_file import TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
 _SUFFIX = ".tuner"
-"""Tells our files from those that the trainable writes beside them, by itself or through a
-framework."""
+"""Distinguishes our files from those that the trainable or a framework writes beside them."""
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
 _HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
 _NUMBERS = (int, float, numbers.Real)
 _NUM_FIRST_RECORDS = 4
-"""Those that a file begins with, before the first result: its version, the start and the
-hyperparameters."""
+"""The records before the first result: the version, the start and the hyperparameters."""
 
 _log = logging.getLogger("tuner")
 
 
 class TBXLoggerCallback(TrialFileLogger):
-    """Writes one ``events.out.tfevents`` file into each trial's directory; show them with ``tensorboard --logdir <experiment>``.
+    """Writes one ``events.out.tfevents`` file into each trial's directory.
 
-    Curves: each number or boolean that the trainable reports, under its own name (nested ones as
-    ``a/b``), and ``time_total_s``; NaN is left out, so are texts and lists. The step is
-    ``training_iteration``, or ``timesteps_total`` where the trainable counts timesteps; then
-    ``training_iteration`` is a curve, too. HParams table: the searched parameters of the trial,
-    from its start on, the metric of the search, and how the trial ended. Without tensorboardX
-    nothing is written, with one notice that says so.
+    Show them with ``tensorboard --logdir <experiment>``. Curves: each number or boolean that the
+    trainable reports, under its name (nested ones as ``a/b``), and ``time_total_s``; NaN, texts and
+    lists are left out. The step is ``training_iteration``, or ``timesteps_total`` if the trainable
+    counts timesteps; then ``training_iteration`` is a curve, too. HParams table: the searched
+    parameters of the trial, from its start on, the metric of the search, and how the trial ended.
+    Without tensorboardX nothing is written, with one warning.
 
     Args:
-        writer: Who writes, shared between loggers; None for a writer of its own.
+        writer: The writer, which loggers may share; None for a new one.
 
     Departures:
         Ray Tune puts ``ray/tune/`` before each name, begins a new file after each pause and retry,
         and writes the hyperparameters only when a trial ends. Here a trial has one file, whose name
-        ends in ``.tuner``, so that what the training code writes itself into that directory is left
-        alone; and what a retry reports again replaces what it had reported before.
+        ends in ``.tuner``, so that files that the training code writes into that directory are not
+        touched; and results that a retry reports again replace the earlier ones.
     """
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
@@ -72,7 +70,7 @@ class TBXLoggerCallback(TrialFileLogger):
 
     @property
     def encoder(self) -> EventEncoder:
-        """What turns results into bytes; the first use imports tensorboardX."""
+        """The encoder of results; the first use imports tensorboardX."""
         if self._encoder is None:
             self._encoder = EventEncoder()
         return self._encoder
@@ -84,12 +82,12 @@ class TBXLoggerCallback(TrialFileLogger):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Import tensorboardX and find out what the HParams table has to show."""
+        """Import tensorboardX and determine the columns of the HParams table."""
         super().setup(**info)
         self._metric = info.get("metric")
         self._searched = frozenset(searched_names(info.get("space") or {}))
-        # Here and not at the first write: the background thread must not hide torch from the thread
-        # that may run trials.
+        # Here and not at the first write, which is in the background thread: the import hides torch
+        # for a moment, and this thread may run trials that import it.
         try:
             _ = self.encoder
         except ImportError as error:
@@ -101,10 +99,9 @@ class TBXLoggerCallback(TrialFileLogger):
             )
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
-        """Yield what happened to the trial, as a new beginning in the file that is there.
+        """Yield the entries of the trial, to be appended to the existing file.
 
-        Another file would not be read by a TensorBoard that is open meanwhile, or be read after the
-        old one.
+        An open TensorBoard would not read another file, or would read it after the old one.
         """
         begin, *others = super().story(trial, results)
         yield (
@@ -119,7 +116,7 @@ class TBXLoggerCallback(TrialFileLogger):
         return _EventFile(directory, self, self.encoder)
 
     def session_start(self, begin: Begin) -> bytes:
-        """Return the records with the trial's hyperparameters, only the searched ones where those are known."""
+        """Return the records of the trial's hyperparameters, only of searched ones if known."""
         params = flatten(begin.config)
         chosen = {name: value for name, value in params.items() if name in self._searched}
         return self.encoder.session_start(begin.at, chosen or params, self._metric)
@@ -152,7 +149,7 @@ class _EventFile(TrialFile):
         )
 
     def _is_last(self, step: int, record: bytes, result: Mapping[str, Any]) -> bool:
-        """Return whether a record shows a result, as far as its step and its time say so; see `is_same_report`."""
+        """Return whether a record has a result's step and time; see `is_same_report`."""
         if step != _step(result):
             return False
         total_s = result.get(keys.TIME_TOTAL_S)
@@ -171,7 +168,7 @@ class _EventFile(TrialFile):
         path, parts = self._path, list[bytes]()
         if path is None:
             if segment.begin is None:
-                return  # the trial ends without ever having started
+                return  # the trial ends and was never started
             path = self.path_of(_file_name())
             parts += self._head(segment.begin)
         elif self.begun and self.cut(segment):
@@ -188,26 +185,26 @@ class _EventFile(TrialFile):
         if segment.rows:
             self._last_step = _step(segment.rows[-1].result)
         elif has_begun_anew:
-            self._last_step = -1  # there is nothing to be hidden
+            self._last_step = -1  # there is nothing to hide
 
     def _head(self, begin: Begin) -> Iterator[bytes]:
         yield self._encoder.version(begin.at)
-        # TensorBoard's server takes the first of them for the start and forgets nothing.
+        # TensorBoard's server takes the first restart for the start and drops nothing.
         yield self._encoder.restart(begin.at, 0)
         yield self._logger.session_start(begin)
 
     def _superseded(self, begin: Begin) -> Iterator[bytes]:
-        """Yield what makes TensorBoard forget what is going to be reported again."""
+        """Yield records that make TensorBoard drop what will be reported again."""
         resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
         if resumed is None or (self._last_step is not None and self._last_step <= resumed):
             return
         if begin.num_earlier:
-            yield from self._told_again(begin, resumed)
+            yield from self._repeated(begin, resumed)
         else:
             yield self._encoder.restart(begin.at, resumed + 1 if resumed > 0 else 0)
 
-    def _told_again(self, begin: Begin, resumed: int) -> Iterator[bytes]:
-        """Yield a restart, and behind it again what it hides and should not: what was reported before the last exploit."""
+    def _repeated(self, begin: Begin, resumed: int) -> Iterator[bytes]:
+        """Yield a restart, then the records from before the last exploit, which it hides."""
         points = shown(records(read_file(self._path, LARGE_BYTES))) if self._path else []
         kept = [
             record
@@ -229,7 +226,7 @@ class _EventFile(TrialFile):
         self._path = self._last_step = None
 
     def _adopt(self) -> str | None:
-        """Return the file that an earlier driver has left, mended so that more can be appended."""
+        """Return the file of an earlier driver, repaired so that more can be appended."""
         all_files = sorted(_event_files(self.directory))
         files = [path for path in all_files if stat.S_ISREG(os.lstat(path).st_mode)]
         data = read_file(files[-1], LARGE_BYTES) if files else b""
@@ -240,20 +237,20 @@ class _EventFile(TrialFile):
                 remove(other)
         if path is None:
             return None
-        # A TensorBoard that is open meanwhile reads on where it was, so the file stays the same one
-        # and no record changes its place.
+        # An open TensorBoard continues at its position in the file, so the file is not replaced and
+        # no record is moved.
         with Path(path).open("r+b") as file:
-            # TensorBoard believes the first ending that it finds.
+            # TensorBoard shows the first ending that it finds.
             file.writelines(
                 self._encoder.void(record) if is_session_end(record) else record for record in found
             )
-            file.truncate()  # it would read no further than a torn record
+            file.truncate()  # TensorBoard would stop at a torn record
         self._counts_timesteps = keys.TRAINING_ITERATION.encode() in data
         return path
 
 
 def searched_names(space: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the flattened names, in a configuration, of what is searched in a search space, each once."""
+    """Yield the flattened names of the searched parameters of a search space, each once."""
     # A flattened configuration keeps lists whole.
     yield from dict.fromkeys(
         flat_name(tuple(takewhile(lambda step: isinstance(step, str), path)))

@@ -37,23 +37,25 @@ _QUIET: Final[Mapping[str, Any]] = {
     "log_graph": False,
     "parse_args": False,
 }
-"""What Comet would record of the process that runs the experiment, and not of the trial."""
+"""Off: Comet would record this of the driver, not of the trial."""
 
 
 @final
 class CometLoggerCallback(TrackerCallback):
-    """Keeps one Comet experiment for each trial, written in the background; ``pip install "tuner-hpo[comet]"``.
+    """Keeps one Comet experiment per trial, written in the background.
 
-    It is named after the trial and has the flattened configuration as parameters, and each reported
-    number or boolean as a metric under its own name (nested ones as ``a/b``), with
-    ``training_iteration`` as the step; texts become "others", lists are left out. It goes on over
-    pauses, retries, exploits and restores. How the trial ended is told by the other ``status``:
-    FINISHED, FAILED or, where the experiment was interrupted, KILLED.
+    Install it with ``pip install "tuner-hpo[comet]"``.
+
+    An experiment is named after the trial and has the flattened configuration as parameters, and
+    each reported number or boolean as a metric under its own name (nested ones as ``a/b``), with
+    ``training_iteration`` as the step; texts become "others", lists are left out. It continues over
+    pauses, retries, exploits and restores. The "other" ``status`` is FINISHED, FAILED or, if the
+    experiment was interrupted, KILLED.
 
     Args:
         online: Whether to talk to Comet; False writes archives into ``comet/`` in the experiment's
-            directory, for ``comet upload``. An archive is closed when a trial pauses or ends; what
-            a killed driver leaves open is written again at the restore.
+            directory, for ``comet upload``. An archive is closed when a trial pauses or ends; one
+            that a killed driver leaves open is rewritten at the restore.
         tags: Tags of every one of Comet's experiments.
         save_checkpoints: Whether checkpoints are uploaded as assets.
         **experiment_kwargs: Passed on to Comet's experiment, e.g. ``project_name`` and
@@ -64,10 +66,11 @@ class CometLoggerCallback(TrackerCallback):
 
     Example:
         >>> from tuner import RunConfig
-        >>> run_config = RunConfig(callbacks=[CometLoggerCallback(online=False, project_name="digits")])
+        >>> comet = CometLoggerCallback(online=False, project_name="digits")
+        >>> run_config = RunConfig(callbacks=[comet])
 
     Departures:
-        Ray Tune begins a new one where an experiment is restored.
+        Ray Tune begins a new Comet experiment when an experiment is restored.
     """
 
     product = "Comet"
@@ -98,7 +101,7 @@ class _Options:
 
 @final
 class _CometTracker(Tracker):
-    """Talks to Comet."""
+    """Client of Comet."""
 
     def __init__(self, experiment: ExperimentFacts, options: _Options) -> None:
         self._experiment = experiment
@@ -112,7 +115,7 @@ class _CometTracker(Tracker):
         )
 
     def connect(self) -> None:
-        # It tells of each archive that it writes.
+        # It logs each archive that it writes.
         logging.getLogger("comet_ml").setLevel(logging.ERROR)
         self._comet = importlib.import_module("comet_ml")
         if not self._options.online:
@@ -132,7 +135,7 @@ class _CometTracker(Tracker):
 
     def log(self, trial: Trial, rows: Sequence[Row]) -> None:
         if trial not in self._open:
-            self.begin(trial, self._begun[trial])  # it has paused meanwhile
+            self.begin(trial, self._begun[trial])  # it was closed while paused
         for row in rows:
             shown = measured(row.flat)
             shown.setdefault(TIMESTAMP, int(row.at))
@@ -143,7 +146,7 @@ class _CometTracker(Tracker):
                 self._open[trial].log_others(texts)
 
     def save(self, trial: Trial, saved: Saved) -> None:
-        # Retention may have been faster.
+        # Retention may have deleted the checkpoint.
         if self._options.save_checkpoints and trial in self._open and saved.path.is_dir():
             self._open[trial].log_asset_folder(str(saved.path), log_file_name=True)
 
@@ -154,7 +157,7 @@ class _CometTracker(Tracker):
 
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         if self._options.online:
-            return  # what it has is Comet's to know; its client keeps what it could not send
+            return  # the server has what was sent, and the client keeps the rest
         last = self._last_of(trial)
         if rows := rows_after(recalled.rows, last):
             self.begin(trial, recalled.begun)
@@ -162,15 +165,15 @@ class _CometTracker(Tracker):
             if recalled.ended:
                 self.end(trial, recalled.ended)
 
-    def rest(self) -> None:
+    def idle(self) -> None:
         for trial in [trial for trial in self._open if trial.status is Status.PAUSED]:
             self._close(trial, None)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         for trial in list(self._open):
             self._close(trial, Outcome.KILLED)
 
-    def is_passing(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         return isinstance(error, OSError)
 
     def _key(self, trial: Trial) -> str:
@@ -203,7 +206,7 @@ class _CometTracker(Tracker):
             try:
                 return getattr(self._comet, existing)(previous_experiment=key, **given)
             except (ValueError, self._comet.exceptions.CometException):
-                pass  # the earlier driver died before it came to that
+                pass  # the earlier driver died before it was created
         return getattr(self._comet, new)(experiment_key=key, **given)
 
     def _close(self, trial: Trial, outcome: Outcome | None) -> None:

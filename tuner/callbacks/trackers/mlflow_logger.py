@@ -1,22 +1,25 @@
-"""Callback for MLflow: one run per trial, with metrics as curves and the configuration as parameters."""
+"""Callback for MLflow: one run per trial, with metrics and parameters."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
 import re
+import sqlite3
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.callbacks.log_records import Row
 from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, as_float
 from tuner.core.trial import Trial
 
-from .mlflow_store import make_sqlite_store
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
 from .tracker_queue import Begun, Ended, Outcome, Recalled, Tracker, rows_after
 
@@ -30,9 +33,9 @@ _METRICS_PER_BATCH: Final = 1000
 _PARAMS_PER_BATCH: Final = 100
 _RUNS_PER_PAGE: Final = 1000
 _SETTLING_S: Final = 2.5
-"""How long after a trial's end its own log files may still grow."""
+"""How long a trial's log files may still grow after its end."""
 
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         "TEMPORARILY_UNAVAILABLE",
         "INTERNAL_ERROR",
@@ -42,24 +45,26 @@ _PASSING: Final = frozenset(
     }
 )
 
+_SCHEME: Final = "sqlite:///"
 
 _log = logging.getLogger("tuner")
 
 
 @final
 class MLflowLoggerCallback(TrackerCallback):
-    """Keeps one MLflow run for each trial, written in the background; ``pip install "tuner-hpo[mlflow]"``.
+    """Keeps one MLflow run per trial, written in the background.
+
+    Install it with ``pip install "tuner-hpo[mlflow]"``.
 
     A run is named after its trial and has the flattened configuration as parameters, each reported
     number or boolean as a metric under its own name (nested ones as ``a/b``), and ``time_total_s``,
     ``timestamp`` and ``training_iteration``. The step is ``training_iteration``. NaN and infinite
-    values are written as MLflow has them; texts and lists are left out, they are in our own files.
-    What an exploit changes of a configuration becomes tags, ``config/<name>``, since parameters of
-    a run never change. A run goes on over pauses, retries, exploits and restores, and is FINISHED,
-    FAILED or, where the experiment was interrupted, KILLED.
+    values are written as MLflow represents them; texts and lists are left out, our own files have
+    them. Parameters of a run never change, so changes by an exploit become tags, ``config/<name>``.
+    A run continues over pauses, retries, exploits and restores, and is FINISHED, FAILED or, if the
+    experiment was interrupted, KILLED.
 
-    A server that cannot be reached is tried again as long as the experiment runs, and never holds
-    it up.
+    A server that cannot be reached is retried as long as the experiment runs, and never delays it.
 
     Args:
         tracking_uri: Where runs are kept, e.g. ``"sqlite:///mlflow.db"`` or ``"http://host:5000"``;
@@ -81,7 +86,8 @@ class MLflowLoggerCallback(TrackerCallback):
 
     Example:
         >>> from tuner import RunConfig
-        >>> run_config = RunConfig(callbacks=[MLflowLoggerCallback("sqlite:///mlflow.db", experiment_name="digits")])
+        >>> mlflow = MLflowLoggerCallback("sqlite:///mlflow.db", experiment_name="digits")
+        >>> run_config = RunConfig(callbacks=[mlflow])
 
     Departures:
         Ray Tune writes in the driver's thread, one metric at a time, ends with the experiment when
@@ -133,14 +139,14 @@ class _Options:
 
 @dataclass(slots=True)
 class _Run:
-    """A run as MLflow has it.
+    """A run of MLflow.
 
     Attributes:
-        run_id: MLflow's name for it.
+        run_id: Its id in MLflow.
         status: Its status there.
         params: Its parameters there.
-        config: What the trial's configuration is now, as texts.
-        is_in_doubt: Whether a request may or may not have come through.
+        config: The trial's present configuration, as texts.
+        is_in_doubt: Whether a request may have failed or succeeded.
     """
 
     run_id: str = ""
@@ -152,11 +158,11 @@ class _Run:
 
 @final
 class _MLflowTracker(Tracker):
-    """Talks to MLflow.
+    """Client of MLflow.
 
     Args:
         experiment: Our experiment.
-        options: What the user wants.
+        options: The user's options.
     """
 
     def __init__(self, experiment: ExperimentFacts, options: _Options) -> None:
@@ -169,9 +175,9 @@ class _MLflowTracker(Tracker):
         self._artifacts: list[tuple[float, Trial, str]] = []
 
     def connect(self) -> None:
-        for talkative in ("mlflow.store.db.utils", "alembic"):
-            # They tell of each table that they make.
-            logging.getLogger(talkative).setLevel(logging.WARNING)
+        for name in ("mlflow.store.db.utils", "alembic"):
+            # They log each table that they create.
+            logging.getLogger(name).setLevel(logging.WARNING)
         mlflow = importlib.import_module("mlflow")
         self._entities = importlib.import_module("mlflow.entities")
         make_sqlite_store(
@@ -237,29 +243,29 @@ class _MLflowTracker(Tracker):
         if recalled.ended:
             self.end(trial, recalled.ended)
 
-    def rest(self) -> None:
+    def idle(self) -> None:
         while self._artifacts and self._artifacts[0][0] <= time.monotonic():
             _, trial, run_id = self._artifacts.pop(0)
             try:
                 self._client.log_artifacts(run_id, trial.local_path)
-            except Exception as error:  # noqa: BLE001  (metrics are not to wait for files, whatever their store raises)
+            except Exception as error:  # noqa: BLE001  (metrics must not wait for files)
                 _log.warning(
                     "the directory of trial %s could not be copied to MLflow: %s",
                     trial.trial_id,
                     error,
                 )
 
-    def leave(self) -> None:
+    def close(self) -> None:
         for run in self._runs.values():
             if run.status == "RUNNING":
                 self._client.set_terminated(run.run_id, Outcome.KILLED.value)
                 run.status = Outcome.KILLED.value
         while self._artifacts:
             time.sleep(max(0.0, self._artifacts[0][0] - time.monotonic()))
-            self.rest()
+            self.idle()
 
-    def is_passing(self, error: Exception) -> bool:
-        return isinstance(error, OSError) or getattr(error, "error_code", "") in _PASSING
+    def is_transient(self, error: Exception) -> bool:
+        return isinstance(error, OSError) or getattr(error, "error_code", "") in _TRANSIENT
 
     def _run_of(self, trial: Trial, begun: Begun) -> _Run:
         run = self._runs.get(trial.trial_id)
@@ -304,7 +310,7 @@ class _MLflowTracker(Tracker):
         return _Run(run.info.run_id, run.info.status, dict(run.data.params))
 
     def _last_of(self, run: _Run) -> tuple[int, int] | None:
-        """Return when the last result that MLflow has was reported, and its training iteration."""
+        """Return the `key_of` the last result in MLflow; None without one."""
         if not run.run_id:
             return None
         history = self._client.get_metric_history(run.run_id, TRAINING_ITERATION)
@@ -343,8 +349,41 @@ class _MLflowTracker(Tracker):
                 self._client.log_batch(run.run_id, **{name: part})
 
 
+def make_sqlite_store(uri: str, client: Callable[[str], Any]) -> None:
+    """Create the SQLite file that a tracking URI names, unless it exists, all or nothing.
+
+    MLflow creates some sixty tables one by one and cannot open a file that lacks some of them, as a
+    killed process leaves it. Here they are created beside it, and the complete file is linked into
+    its place.
+
+    Args:
+        uri: The tracking URI.
+        client: Connects to a URI, and creates missing tables.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    if not uri.startswith(_SCHEME) or uri == _SCHEME or ":memory:" in uri or "?" in uri:
+        return
+    path = Path(uri.removeprefix(_SCHEME))
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=path.parent) as place:
+        begun, whole = Path(place, "begun.db"), Path(place, "whole.db")
+        client(f"{_SCHEME}{begun}")
+        with (
+            contextlib.closing(sqlite3.connect(begun)) as source,
+            contextlib.closing(sqlite3.connect(whole)) as target,
+        ):
+            # A copy by SQLite: the client has the file open, with pages it has not written.
+            source.backup(target)
+        with contextlib.suppress(FileExistsError):  # another process has created it
+            os.link(whole, path)
+
+
 def find_or_make_experiment(client: Any, name: str, artifact_location: str | None = None) -> str:
-    """Return the id of the MLflow experiment with this name, made unless it exists.
+    """Return the id of the MLflow experiment with this name, created if necessary.
 
     Raises:
         RuntimeError: If it was deleted.
@@ -354,7 +393,7 @@ def find_or_make_experiment(client: Any, name: str, artifact_location: str | Non
         try:
             return str(client.create_experiment(name, artifact_location=artifact_location))
         except Exception:
-            found = client.get_experiment_by_name(name)  # perhaps another trial was faster
+            found = client.get_experiment_by_name(name)  # another trial may have created it
             if found is None:
                 raise
     if found.lifecycle_stage == "deleted":
@@ -366,13 +405,13 @@ def find_or_make_experiment(client: Any, name: str, artifact_location: str | Non
 
 
 def legal_name(name: str) -> str:
-    """Return the name of a metric or a parameter as MLflow takes it.
+    """Return the name of a metric or a parameter in MLflow's syntax.
 
     Example:
         >>> legal_name("val/loss"), legal_name("top@5 (%)"), legal_name("/a//b/..")
         ('val/loss', 'top_5 ___', 'a/b/__')
     """
-    # Names may become those of files, so none may lead anywhere else.
+    # Names become file names, so none may point to another directory.
     parts = (
         re.sub(r"^\.\.?", lambda dots: "_" * len(dots.group()), part)
         for part in _ILLEGAL.sub("_", name).split("/")

@@ -22,7 +22,7 @@ from tuner.storage.checkpoints import Checkpoint
 
 from .tracker_queue import Begun, Ended, Entry, Outcome, Recalled, Saved, Tracker, TrackerQueue
 
-_TOLD: Final = frozenset(
+_REPORTED: Final = frozenset(
     {
         keys.TRAINING_ITERATION,
         keys.TIME_TOTAL_S,
@@ -31,17 +31,17 @@ _TOLD: Final = frozenset(
         keys.EPISODES_TOTAL,
     }
 )
-_HIDDEN: Final = keys.AUTO_FILLED - _TOLD
+_HIDDEN: Final = keys.AUTO_FILLED - _REPORTED
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentFacts:
-    """What a tracker is told about the experiment.
+    """Facts about the experiment for a tracker.
 
     Attributes:
         name: Its name.
         path: Its directory.
-        experiment_id: Tells it from all others; a restored one keeps it.
+        experiment_id: A unique id, which a restore keeps.
         metric: The metric to optimise, None where there is none.
     """
 
@@ -51,20 +51,19 @@ class ExperimentFacts:
     metric: str | None = None
 
     def run_id(self, trial: Trial) -> str:
-        """Return what tells a trial's run from all others, the same after each restore."""
+        """Return a unique id for a trial's run, the same after each restore."""
         return f"{self.experiment_id}-{trial.trial_id}"
 
 
 class TrackerCallback(LoggerCallback):
-    """A callback that keeps one run of a tracker for each trial, over pauses, retries, exploits and restores.
+    """A callback that keeps one run of a tracker per trial, also over pauses, retries and restores.
 
     Args:
-        patience_s: How many seconds the end of the experiment waits for what is still to be
-            delivered.
+        patience_s: How many seconds the end of the experiment waits for pending deliveries.
     """
 
     product: str
-    """What the tracker is called in notices."""
+    """Name of the tracker in warnings."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -81,7 +80,7 @@ class TrackerCallback(LoggerCallback):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Get ready; the tracker itself is reached later, and from another thread."""
+        """Create the queue; its thread connects to the tracker later."""
         path = Path(info.get("experiment_path") or ".")
         experiment_id = info.get("experiment_id") or secrets.token_hex(8)
         experiment = ExperimentFacts(path.resolve().name, path, experiment_id, info.get("metric"))
@@ -90,11 +89,11 @@ class TrackerCallback(LoggerCallback):
         )
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Begin the trial's run, or go on with it."""
+        """Begin or continue the trial's run."""
         self._add(trial, _begun(trial))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        """Take the result; it is delivered soon."""
+        """Queue the result."""
         self._add(trial, _row(result))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
@@ -110,29 +109,29 @@ class TrackerCallback(LoggerCallback):
         checkpoint: Checkpoint,
         **info: Any,
     ) -> None:
-        """Take note of the checkpoint."""
+        """Queue the checkpoint."""
         self._add(trial, Saved(Path(checkpoint.path)))
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """Deliver what waits."""
+        """Deliver what is queued."""
         if self._queue:
             self._queue.close()
 
     def catch_up(
         self, trials: Iterable[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]
     ) -> None:
-        """Deliver what an earlier driver could not deliver any more before it died.
+        """Deliver what an earlier driver could not deliver before it died.
 
         Args:
             trials: Trials that may lack something.
-            results_of: Returns, for the id of one, all its results that count, oldest first.
+            results_of: Returns all valid results of the trial with an id, oldest first.
         """
         if self._queue is None:
             return  # it could not be set up, and is switched off
         for trial in trials:
             if trial.attempt:
                 recalled = _recalled(trial, results_of)
-                # The next hook raises it again, and has this callback switched off.
+                # The next hook raises it again, which switches this callback off.
                 with contextlib.suppress(Exception):
                     self._queue.add(trial, recalled)
 
@@ -154,7 +153,7 @@ def _row(result: Mapping[str, Any]) -> Row:
 
 def _ended(trial: Trial) -> Ended | None:
     if not trial.is_finished:
-        return None  # an attempt has failed and is tried again
+        return None  # an attempt has failed and is retried
     if trial.ending is TerminationReason.INTERRUPTED:
         return Ended(Outcome.KILLED, time.time())
     return Ended(Outcome.FAILED if trial.status is Status.ERROR else Outcome.FINISHED, time.time())
@@ -167,11 +166,11 @@ def _recalled(trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, An
 
 
 def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:
-    """Return how many results of a trial that goes on stay, since it does not report them again.
+    """Return how many results of a resumed trial are final, i.e. not reported again.
 
     Args:
         trial: The trial.
-        rows: All its results that count until now, oldest first.
+        rows: All its valid results so far, oldest first.
     """
     last_iteration = trial.source.iteration if trial.source else 0
     num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
@@ -185,9 +184,9 @@ def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:
 
 
 def measured(flat: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """Return of a flattened result what a tracker can show: numbers, booleans and texts, the engine's own ones only as far as they matter.
+    """Return the numbers, booleans and texts of a flattened result, without most of the engine's.
 
-    A whole number that no float can hold becomes infinite.
+    An integer beyond the range of floats becomes infinite.
     """
     shown: dict[str, bool | int | float | str] = {}
     for name, value in flat.items():

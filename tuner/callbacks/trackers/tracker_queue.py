@@ -1,15 +1,16 @@
 """Queue and thread that deliver records to a tracker, such as MLflow or Weights & Biases.
 
-The driver's hooks only append to a queue. One thread takes the queue every second, sorts it by
-trial and hands each part to the tracker's client, which no other thread ever touches. A tracker
-that cannot be reached is tried again, ever more slowly, for as long as the experiment runs;
-meanwhile the queue holds a limited number of results and leaves out what goes beyond it. At the
-end, and at an interrupt, the thread gets some time to deliver the rest. Nothing of this can hold up
-or end the experiment, whose own files have it all.
+The driver's hooks only append to a queue. One thread takes the queue every second, groups it by
+trial and passes each group to the tracker's client, which no other thread uses. A tracker that
+cannot be reached is retried with growing pauses for as long as the experiment runs; meanwhile the
+queue holds a limited number of results and drops further ones. At the end, and at an interrupt, the
+thread gets some time to deliver the rest. Nothing of this can delay or end the experiment, whose
+own files hold all results.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import re
@@ -33,11 +34,11 @@ _BATCH: Final = 2_000
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _LAST_PAUSE_S: Final = 0.5
-_PATIENCE_WITH_THE_ABSENT_S: Final = 15.0
-_GLANCE_S: Final = 0.5
+_UNREACHABLE_PATIENCE_S: Final = 15.0
+_JOIN_S: Final = 0.5
 _LONG_S: Final = 30.0
-"""A client that needs longer for one thing is trying to reach a tracker that does not answer;
-making a store takes a busy machine long."""
+"""A call that takes longer is waiting for a tracker that does not answer; shorter ones may be slow,
+e.g. the creation of a store on a busy machine."""
 _PASSWORD: Final = re.compile(r"//[^/@\s]+@")
 
 _log = logging.getLogger("tuner")
@@ -46,7 +47,7 @@ T = TypeVar("T")
 
 
 class Outcome(StrEnum):
-    """How a trial ended, in the words that trackers use."""
+    """How a trial ended, in the terms of trackers."""
 
     FINISHED = "FINISHED"
     FAILED = "FAILED"
@@ -92,11 +93,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What the journal of an earlier driver tells about the trial.
+    """A trial as recorded in the journal of an earlier driver.
 
     Attributes:
         begun: Its hyperparameters.
-        rows: All its results that count and that it does not report again, oldest first.
+        rows: All its valid results that it does not report again, oldest first.
         ended: How it ended, None where it goes on.
     """
 
@@ -109,19 +110,22 @@ Entry = Begun | Row | Saved | Ended | Recalled
 
 
 class Tracker(ABC):
-    """A tracker's client. One thread calls it, one call at a time; each call may be repeated after an error that passes."""
+    """A tracker's client.
+
+    One thread calls it, one call at a time; a call is repeated after a transient error.
+    """
 
     @abstractmethod
     def connect(self) -> None:
-        """Import the client's library and get ready; called once before everything else."""
+        """Import the client's library and prepare; called once before everything else."""
 
     @abstractmethod
     def begin(self, trial: Trial, begun: Begun) -> None:
-        """Begin the trial's run, or go on with the one it has."""
+        """Begin or continue the trial's run."""
 
     @abstractmethod
     def log(self, trial: Trial, rows: Sequence[Row]) -> None:
-        """Write down results of a trial that has begun, oldest first."""
+        """Log results of a trial that has begun, oldest first."""
 
     @abstractmethod
     def end(self, trial: Trial, ended: Ended) -> None:
@@ -131,37 +135,37 @@ class Tracker(ABC):
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         """Add to the trial's run what an earlier driver could not deliver before it died."""
 
-    def save(self, trial: Trial, saved: Saved) -> None:  # noqa: B027  (few trackers keep checkpoints)
-        """Take note of a checkpoint."""
+    def save(self, trial: Trial, saved: Saved) -> None:  # noqa: B027  (optional)
+        """Log a checkpoint."""
 
-    def rest(self) -> None:  # noqa: B027  (few have anything that can wait)
-        """Everything that was waiting has been delivered; the time for what can wait."""
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Deliver everything and end all runs that are still open: the experiment is over."""
+    def idle(self) -> None:  # noqa: B027  (optional)
+        """Do what can wait; called when everything in the queue has been delivered."""
 
     @abstractmethod
-    def is_passing(self, error: Exception) -> bool:
-        """Return whether another try may succeed where one raised this error."""
+    def close(self) -> None:
+        """Deliver everything and end all open runs: the experiment is over."""
+
+    @abstractmethod
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether a retry may succeed after this error."""
 
 
 class _GivenUp(Exception):
-    """Nobody waits for the delivery any more."""
+    """The queue has been closed, and its time is up."""
 
 
 @final
 class TrackerQueue:
-    """Hands entries to a tracker, from a thread of its own that starts with the first entry.
+    """Passes entries to a tracker in a background thread, which starts with the first entry.
 
     Args:
-        tracker: Where to.
-        name: What the tracker is called in notices.
-        patience_s: How many seconds `close` waits for what is still to be delivered.
-        capacity: How many results may wait; those beyond are left out.
+        tracker: The tracker's client.
+        name: Name of the tracker in warnings.
+        patience_s: How many seconds `close` waits for pending deliveries.
+        capacity: How many results may be queued; further ones are dropped.
 
     Attributes:
-        defect: What a client raised that no further try would mend; nothing is delivered after it.
+        defect: An error of the client that is not transient; nothing is delivered after it.
     """
 
     def __init__(
@@ -173,48 +177,48 @@ class TrackerQueue:
         self._patience_s = patience_s
         self._capacity = capacity
         self._waiting: deque[tuple[Trial, Entry]] = deque()
-        # Each of the three is changed by one thread only: the first two by the driver's, the third
-        # by ours.
-        self._num_taken = self._num_left_out = self._num_delivered = 0
+        # No lock: each count is changed by one thread only, the first two by the driver's, the
+        # third by this queue's.
+        self._num_taken = self._num_dropped = self._num_delivered = 0
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
-        self._leave = threading.Event()
+        self._is_closing = threading.Event()
         self._has_given_up = False
         self._is_failing = False
         self._busy_since_s = math.inf
 
     def add(self, trial: Trial, entry: Entry) -> None:
-        """Take an entry; those of one trial are delivered in the order in which they came.
+        """Queue an entry; those of one trial are delivered in order.
 
         Raises:
-            Exception: The tracker's defect, where it has one.
+            Exception: The tracker's defect, if it has one.
         """
         if self.defect:
             raise self.defect
         if isinstance(entry, Row):
             if self._num_taken - self._num_delivered >= self._capacity:
-                self._leave_out()
+                self._drop()
                 return
             self._num_taken += 1
-            self._look_at_the_clock()
+            self._check_response_time()
         self._waiting.append((trial, entry))
         if self._thread is None:
             self._start()
 
     def close(self) -> None:
-        """Deliver what waits and end the thread, within the time that there is for it.
+        """Deliver what is queued and end the thread, within the allowed time.
 
         Raises:
-            Exception: The tracker's defect, where it has one.
+            Exception: The tracker's defect, if it has one.
         """
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        self._leave.set()
+        self._is_closing.set()
         self._wake.set()
         self._wait_for(thread)
         self._has_given_up = True
-        lacking = self._num_taken - self._num_delivered + self._num_left_out
+        lacking = self._num_taken - self._num_delivered + self._num_dropped
         if self.defect:
             raise self.defect
         if lacking or thread.is_alive():
@@ -226,45 +230,44 @@ class TrackerQueue:
             )
 
     def _wait_for(self, thread: threading.Thread) -> None:
-        """Wait until everything is delivered, but not for long where nobody is there to receive it."""
+        """Wait until everything is delivered, but not long for a tracker that cannot be reached."""
         ends_s = time.monotonic() + self._patience_s
-        leaves_s = time.monotonic() + _PATIENCE_WITH_THE_ABSENT_S
+        unreachable_ends_s = time.monotonic() + _UNREACHABLE_PATIENCE_S
         while thread.is_alive() and (now_s := time.monotonic()) < ends_s:
             has_never_answered = not self._num_delivered and now_s - self._busy_since_s > _LONG_S
-            if now_s > leaves_s and (self._is_failing or has_never_answered):
+            if now_s > unreachable_ends_s and (self._is_failing or has_never_answered):
                 return
-            thread.join(_GLANCE_S)
+            thread.join(_JOIN_S)
 
     def _start(self) -> None:
-        self._leave.clear()
+        self._is_closing.clear()
         self._has_given_up = False
         # A daemon, so that a client that hangs does not keep a finished script from ending.
         self._thread = threading.Thread(target=self._run, name=f"tuner-{self._name}", daemon=True)
         self._thread.start()
 
-    def _leave_out(self) -> None:
-        self._num_left_out += 1
-        if self._num_left_out == 1:
+    def _drop(self) -> None:
+        self._num_dropped += 1
+        if self._num_dropped == 1:
             _log.warning(
-                "%s does not keep up: %d results wait for it, further ones are left out there "
-                "until it does; the experiment's own files "
-                "hold all of them",
+                "%s does not keep up: %d results are queued, further ones are dropped until it "
+                "does; the experiment's own files hold all of them",
                 self._name,
                 self._capacity,
             )
 
     def _run(self) -> None:
         try:
-            self._insist(self._tracker.connect)
-            while not self._leave.is_set():
+            self._retry(self._tracker.connect)
+            while not self._is_closing.is_set():
                 self._wake.wait(_PERIOD_S)
                 self._deliver_all()
-                self._insist(self._tracker.rest)
+                self._retry(self._tracker.idle)
             self._deliver_all()
-            self._insist(self._tracker.leave)
+            self._retry(self._tracker.close)
         except _GivenUp:
             pass
-        except Exception as error:  # noqa: BLE001  (a client may raise anything; the next hook raises it in the driver's thread)
+        except Exception as error:  # noqa: BLE001  (raised by the next hook, in the driver)
             self.defect = error
 
     def _deliver_all(self) -> None:
@@ -275,7 +278,7 @@ class TrackerQueue:
                 by_trial.setdefault(trial, []).append(entry)
             for trial, story in by_trial.items():
                 for part in _parts(story):
-                    self._insist(lambda trial=trial, part=part: self._deliver(trial, part))  # type: ignore[misc]
+                    self._retry(functools.partial(self._deliver, trial, part))
                     self._num_delivered += len(part) if isinstance(part, list) else 0
 
     def _deliver(self, trial: Trial, part: list[Row] | Begun | Saved | Ended | Recalled) -> None:
@@ -293,45 +296,45 @@ class TrackerQueue:
             case _:
                 assert_never(part)
 
-    def _insist(self, action: Callable[[], T]) -> T:
-        """Do something until it succeeds or nobody waits for it any more."""
+    def _retry(self, action: Callable[[], T]) -> T:
+        """Call `action` until it succeeds, or the queue is closed and its time is up."""
         pause_s = _FIRST_PAUSE_S
         while not self._has_given_up:
             self._busy_since_s = time.monotonic()
             try:
                 done = action()
             except Exception as error:
-                if not self._tracker.is_passing(error):
+                if not self._tracker.is_transient(error):
                     raise
-                self._tell_of(_PASSWORD.sub("//", f"{type(error).__name__}: {error}"))
+                self._warn_unreachable(_PASSWORD.sub("//", f"{type(error).__name__}: {error}"))
             else:
                 self._is_failing = False
                 return done
             finally:
                 self._busy_since_s = math.inf
-            # Whoever leaves wakes us, and from then on pauses are short.
-            if not self._leave.wait(pause_s):
+            # `close` ends the pause, and from then on pauses are short.
+            if not self._is_closing.wait(pause_s):
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 threading.Event().wait(_LAST_PAUSE_S)
         raise _GivenUp
 
-    def _look_at_the_clock(self) -> None:
+    def _check_response_time(self) -> None:
         if time.monotonic() - self._busy_since_s > _LONG_S:
-            self._tell_of(f"no answer for {_LONG_S:.0f} s")
+            self._warn_unreachable(f"no answer for {_LONG_S:.0f} s")
 
-    def _tell_of(self, why: str) -> None:
+    def _warn_unreachable(self, why: str) -> None:
         if not self._is_failing:
             self._is_failing = True
             _log.warning(
-                "%s cannot be reached (%s); it is tried again, the experiment goes on",
+                "%s cannot be reached (%s); retrying, the experiment goes on",
                 self._name,
                 why,
             )
 
 
 def _parts(story: Sequence[Entry]) -> Iterator[list[Row] | Begun | Saved | Ended | Recalled]:
-    """Yield what happened to one trial, results that follow each other as one part."""
+    """Yield the entries of one trial, consecutive results as one part."""
     for are_rows, group in groupby(story, lambda entry: isinstance(entry, Row)):
         if are_rows:
             yield [entry for entry in group if isinstance(entry, Row)]
@@ -340,10 +343,10 @@ def _parts(story: Sequence[Entry]) -> Iterator[list[Row] | Begun | Saved | Ended
 
 
 def rows_after(rows: Sequence[Row], last: tuple[int, int] | None) -> Sequence[Row]:
-    """Return the results that were reported after one that a tracker has.
+    """Return the results that were reported after the last one that a tracker has.
 
     Args:
-        rows: The results of a trial that count, oldest first.
+        rows: The valid results of a trial, oldest first.
         last: `key_of` the last one that the tracker has; None for none.
     """
     if last is None:
@@ -351,10 +354,10 @@ def rows_after(rows: Sequence[Row], last: tuple[int, int] | None) -> Sequence[Ro
     for index in range(len(rows) - 1, -1, -1):
         if key_of(rows[index]) == last:
             return rows[index + 1 :]
-    # A result that no longer counts: the trial was tried again from before it.
+    # That result is not valid any more: the trial was retried from before it.
     return [row for row in rows if key_of(row)[0] > last[0]]
 
 
 def key_of(row: Row) -> tuple[int, int]:
-    """Return the time of a result, in whole seconds, and its training iteration, by which it is found again."""
+    """Return the key of a result: its time, in whole seconds, and its training iteration."""
     return int(row.at), int(row.result.get("training_iteration", 0))

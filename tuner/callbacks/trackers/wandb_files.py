@@ -1,8 +1,8 @@
-"""What Weights & Biases has of a run on this disk: the last result in its transaction logs, and whether they say that the run ended.
+"""Reader of the transaction logs of Weights & Biases: the last result of a run, and its end.
 
-A run that is offline cannot be asked for. Its log is a sequence of blocks in LevelDB's format, each
-record a protocol buffer of the client's own; the client flushes it in the background, so that after
-a crash the file and not our memory tells what has arrived.
+An offline run cannot be read from the server. Its log is a sequence of blocks in LevelDB's format,
+with the client's protocol buffers as records. The client flushes it in the background, so that
+after a crash only the file shows which results were written.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from tuner.storage.reading import LARGE_BYTES, read_file
 _FILE_HEADER: Final = 7
 _BLOCK: Final = 32_768
 _RECORD: Final = struct.Struct("<IHB")
-"""Checksum, size, and which part of a record it is."""
+"""Checksum, size, and type: a whole record, or its first, middle or last part."""
 _WHOLE, _FIRST, _LAST = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the transaction logs of a run tell.
+    """State of a run in its transaction logs.
 
     Attributes:
-        last_step: The last step that W&B counts, 0 where there is none.
-        last: Time, in whole seconds, and training iteration of the last result; None where there is
-            none.
-        has_ended: Whether the run was ended for good, as far as it was not begun again.
+        last_step: The last step of W&B, 0 for none.
+        last: Time, in whole seconds, and training iteration of the last result; None for none.
+        has_ended: Whether the run has ended and was not begun again.
     """
 
     last_step: int = 0
@@ -41,10 +40,10 @@ class Trace:
 
 
 def trace_of(directory: Path, run_id: str) -> Trace:
-    """Return what the logs of a run tell, all its sessions together.
+    """Return the state of a run after all its sessions.
 
     Args:
-        directory: The folder ``wandb`` in which they lie.
+        directory: The folder ``wandb`` that contains them.
         run_id: The run's id.
     """
     paths = sorted(directory.glob(f"*run-*/run-{run_id}.wandb"))
@@ -71,7 +70,7 @@ def _continued(trace: Trace, path: Path) -> Trace:
 
 
 def records(path: Path) -> Iterator[Any]:
-    """Yield the records of a transaction log, up to one that a crash has torn.
+    """Yield the records of a transaction log, up to a torn one.
 
     Raises:
         OSError: If it cannot be read.
@@ -81,7 +80,7 @@ def records(path: Path) -> Iterator[Any]:
         record = messages.Record()
         try:
             record.ParseFromString(data)
-        except ValueError:  # what protobuf raises, `DecodeError`, is a child of it
+        except ValueError:  # the base class of protobuf's `DecodeError`
             return
         yield record
 

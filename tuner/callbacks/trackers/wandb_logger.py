@@ -20,40 +20,40 @@ from .wandb_files import Trace, trace_of
 
 DEFAULT_UPLOAD_TIMEOUT_S: Final = 1800
 _INIT_TIMEOUT_S: Final = 20.0
-"""How long one attempt to begin a run may take; W&B would have a finished script wait for as
-long."""
+"""How long one attempt to begin a run may take; a finished script waits for it."""
 _FIXED: Final = frozenset({"id", "reinit", "resume"})
 _WITHOUT_KEY: Final = frozenset({"offline", "dryrun", "disabled"})
 _EXIT_CODES: Final = {Outcome.FINISHED: 0, Outcome.FAILED: 1, Outcome.KILLED: 255}
-"""What W&B shows as finished, failed and killed."""
+"""Exit codes that W&B shows as finished, failed and killed."""
 
 _log = logging.getLogger("tuner")
 
 
 @final
 class WandbLoggerCallback(TrackerCallback):
-    """Keeps one run of Weights & Biases for each trial, written in the background; ``pip install "tuner-hpo[wandb]"``.
+    """Keeps one run of Weights & Biases per trial, written in the background.
+
+    Install it with ``pip install "tuner-hpo[wandb]"``.
 
     A run is named after its trial, grouped by the experiment, and has the flattened configuration.
     Each reported number, boolean or text is logged under its own name (nested ones as ``a/b``), and
     ``time_total_s``, ``timestamp`` and ``training_iteration``, which is the x axis of all charts;
-    lists and other objects are left out, they are in our own files. NaN and infinite values stay
-    what they are. W&B's own step is ``training_iteration`` as well, until a trial reports an
-    iteration again: W&B never goes back, so from then on it is one more at each result. A run goes
-    on over pauses, retries, exploits and restores, and ends as finished, failed or, where the
-    experiment was interrupted, killed.
+    lists and other objects are left out, our own files have them. NaN and infinite values are kept.
+    W&B's own step is ``training_iteration`` as well, until a trial reports an iteration again:
+    steps of W&B only increase, so from then on each result is one step. A run continues over
+    pauses, retries, exploits and restores, and ends as finished, failed or, if the experiment was
+    interrupted, killed.
 
-    Without a connection: ``WANDB_MODE=offline``, or ``mode="offline"``. Runs are then kept in
-    ``wandb/`` in the experiment's directory; upload them with ``wandb sync``. A run that was
-    interrupted and restored has one folder there for each time it was begun.
+    Without a connection: ``WANDB_MODE=offline``, or ``mode="offline"``. Runs are then written
+    to ``wandb/`` in the experiment's directory; upload them with ``wandb sync``. A run that was
+    interrupted and restored has several folders there.
 
     Args:
-        project: W&B project; None for what ``WANDB_PROJECT`` says, or the name of the experiment.
-        group: Group of the runs; None for what ``WANDB_RUN_GROUP`` says, or the name of the
-            experiment.
+        project: W&B project; None for ``WANDB_PROJECT``, or the name of the experiment.
+        group: Group of the runs; None for ``WANDB_RUN_GROUP``, or the name of the experiment.
         api_key_file: A file that holds the key.
-        api_key: The key; without any W&B takes ``WANDB_API_KEY``, or what ``wandb login`` has left.
-            It is written nowhere.
+        api_key: The key; without one W&B uses ``WANDB_API_KEY``, or that of ``wandb login``. It is
+            never written.
         excludes: Names of metrics that are not logged, nested ones as ``"a/b"`` or all of ``"a"``.
         log_config: Whether each result is logged with the configuration it was obtained with, as
             ``config/<name>``.
@@ -66,18 +66,18 @@ class WandbLoggerCallback(TrackerCallback):
     Raises:
         ImportError: If wandb is not installed.
         ValueError: If a key is given twice, its file cannot be read or is empty, W&B is online and
-            has no key, or `kwargs` name what is the callback's to choose.
+            has no key, or `kwargs` name an argument that the callback sets.
 
     Example:
         >>> from tuner import RunConfig
-        >>> run_config = RunConfig(callbacks=[WandbLoggerCallback(project="digits", mode="offline", tags=["first"])])
+        >>> wandb = WandbLoggerCallback(project="digits", mode="offline", tags=["first"])
+        >>> run_config = RunConfig(callbacks=[wandb])
 
     Departures:
-        Ray Tune starts a process for each trial, begins a new run where an experiment is restored,
-        and passes the key through the environment. System metrics, the console and the code are not
-        recorded unless ``settings=wandb.Settings(...)`` asks for it: they would be those of the
-        process that runs the experiment and not the trial's; `setup_wandb` in the training code
-        records the trial's.
+        Ray Tune starts a process for each trial, begins a new run when an experiment is restored,
+        and passes the key through the environment. System metrics, the console and the code are
+        recorded only with ``settings=wandb.Settings(...)``: they would be those of the driver;
+        `setup_wandb` in the training code records the trial's.
     """
 
     product = "W&B"
@@ -136,7 +136,7 @@ class _Run:
     Attributes:
         run: W&B's object.
         config: The trial's configuration.
-        last_step: The last step that W&B has counted.
+        last_step: The last step in W&B.
     """
 
     run: Any
@@ -146,11 +146,11 @@ class _Run:
 
 @final
 class _WandbTracker(Tracker):
-    """Talks to Weights & Biases.
+    """Client of Weights & Biases.
 
     Args:
         experiment: Our experiment.
-        options: What the user wants.
+        options: The user's options.
     """
 
     def __init__(self, experiment: ExperimentFacts, options: _Options) -> None:
@@ -185,7 +185,7 @@ class _WandbTracker(Tracker):
 
     def log(self, trial: Trial, rows: Sequence[Row]) -> None:
         if trial not in self._runs:
-            self.begin(trial, self._begun[trial])  # it has paused meanwhile
+            self.begin(trial, self._begun[trial])  # it was closed while paused
         open_run = self._runs[trial]
         for row in rows:
             step = max(open_run.last_step + 1, int(row.result.get(TRAINING_ITERATION, 0)))
@@ -199,7 +199,8 @@ class _WandbTracker(Tracker):
         try:
             artifact.add_dir(str(saved.path))
         except (OSError, ValueError) as error:
-            _log.info("%s is not uploaded to W&B: %s", saved.path, error)  # retention was faster
+            # Retention may have deleted it.
+            _log.info("%s is not uploaded to W&B: %s", saved.path, error)
             return
         self._runs[trial].run.log_artifact(artifact, aliases=[saved.path.name, "latest"])
 
@@ -219,16 +220,16 @@ class _WandbTracker(Tracker):
         if recalled.ended:
             self.end(trial, recalled.ended)
 
-    def rest(self) -> None:
+    def idle(self) -> None:
         for trial in [trial for trial in self._runs if trial.status is Status.PAUSED]:
             # An open run costs memory, and thousands may be paused.
             self._close(trial, Outcome.FINISHED)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         for trial in list(self._runs):
             self._close(trial, Outcome.KILLED)
 
-    def is_passing(self, error: Exception) -> bool:
+    def is_transient(self, error: Exception) -> bool:
         errors = importlib.import_module("wandb.errors")
         return isinstance(error, errors.CommError) and not isinstance(
             error, errors.AuthenticationError
@@ -295,7 +296,7 @@ class _WandbTracker(Tracker):
             return Trace()
 
     def _last_of(self, run: Any) -> tuple[int, int] | None:
-        """Return when the last result that the server has was reported, and its training iteration; None without one, or offline."""
+        """Return the `key_of` the last result on the server; None without one, or offline."""
         if not run.resumed:
             return None
         timestamp, iteration = run.summary.get(TIMESTAMP), run.summary.get(TRAINING_ITERATION)
@@ -303,7 +304,7 @@ class _WandbTracker(Tracker):
 
 
 def read_key(api_key: str | None, api_key_file: str | os.PathLike[str] | None) -> str | None:
-    """Return the key that was given, from the file where it stands in one; None without any.
+    """Return the key that was given, from its file if necessary; None without one.
 
     Raises:
         ValueError: If both are given, or the file cannot be read or is empty.
@@ -331,11 +332,11 @@ def read_key(api_key: str | None, api_key_file: str | os.PathLike[str] | None) -
 
 
 def check_access(api_key: str | None, mode: str | None) -> None:
-    """Check that W&B has a key or needs none, since it would otherwise ask for one in the middle of an experiment.
+    """Check that W&B has a key or needs none; else it would prompt for one during the experiment.
 
     Args:
         api_key: The key that was given.
-        mode: W&B's mode; None for what its environment and settings say.
+        mode: W&B's mode; None for that of its environment and settings.
 
     Raises:
         ValueError: If it needs a key and has none.
@@ -353,7 +354,7 @@ def check_access(api_key: str | None, mode: str | None) -> None:
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with texts in the place of what W&B could only guess at."""
+    """Return the configuration with values other than scalars as texts."""
     return {
         name: value if isinstance(value, bool | int | float | str | None) else str(value)
         for name, value in config.items()
