@@ -29,10 +29,10 @@ def test_without_the_variable_there_is_nothing():
         ("nothing", "got 'nothing'; write the whole path or unset the variable"),
         ("no_such.Thing", "got 'no_such.Thing', which cannot be imported"),
         ("tuner.callbacks.Missing", "got 'tuner.callbacks.Missing', which cannot be imported"),
-        ("math.sqrt", "got 'math.sqrt', which is no class of a callback"),
+        ("math.sqrt", "got 'math.sqrt', which is not a callback class"),
         (
             "tuner.callbacks.ProgressReporter",
-            "got 'tuner.callbacks.ProgressReporter', which is no class of a callback",
+            "got 'tuner.callbacks.ProgressReporter', which is not a callback class",
         ),
         ("tuner.callbacks.PolicyLog:", "write the whole path"),
         (

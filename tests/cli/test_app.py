@@ -74,7 +74,7 @@ def test_the_version_is_told(call):
         (("show", "nowhere"), "there is no experiment 'nowhere'"),
         (("show",), "EXP"),
         (("ls", "nowhere"), "nowhere"),
-        (("show", "plain", "--filter", "loss"), "is no condition"),
+        (("show", "plain", "--filter", "loss"), "is not a condition"),
         (("show", "plain", "--sort", "los"), "did you mean 'loss'"),
         (("show", "plain", "--columns", "momentum"), "there is no column 'momentum'"),
         (("show", "plain", "--format", "xml"), "none of table, csv and json"),
@@ -95,8 +95,8 @@ def test_the_version_is_told(call):
         (("show", "plain", "-f", "nowhere/table.csv"), "folder 'nowhere' does not exist"),
         (("show", "plain", "--filter", "loss => 3"), "write >= for =>"),
         (("show", "plain", "--filter", "loss =< 3"), "write <= for =<"),
-        (("show", "plain", "0", "--sort", "loss"), "need --rows where TRIAL is given"),
-        (("show", "plain", "0", "--columns", "iter"), "need --rows where TRIAL is given"),
+        (("show", "plain", "0", "--sort", "loss"), "need --rows if TRIAL is given"),
+        (("show", "plain", "0", "--columns", "iter"), "need --rows if TRIAL is given"),
         (
             ("show", "plain", "--metric", "nope"),
             "no trial has reported 'nope'; reported were loss, val/acc",
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_told_in_one_line_and_ends_with_3(call, plain):
 
 def test_a_directory_without_an_experiment_says_where_to_look(call, plain):
     assert (
-        f"tuner ls {plain.parent} shows those below it" in call("show", plain.parent, code=2).stderr
+        f"tuner ls {plain.parent} lists those below it" in call("show", plain.parent, code=2).stderr
     )
 
 

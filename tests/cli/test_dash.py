@@ -95,7 +95,7 @@ def test_a_port_that_is_taken_is_told(call, plain, monkeypatch):
     monkeypatch.setattr(dashboard, "_application", lambda *_: None)
     monkeypatch.setattr(dashboard, "make_server", refuse)
     assert (
-        "port 8080 cannot be listened to (Address already in use); --port 0"
+        "cannot listen on port 8080 (Address already in use); --port 0"
         in call("dash", "plain", code=2).stderr
     )
 

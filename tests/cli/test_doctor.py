@@ -147,7 +147,7 @@ def test_without_a_script_the_program_that_is_printed_continues_the_experiment(c
     ):
         shutil.rmtree(plain / name)
     done = call("resume", "plain")
-    assert done.stderr.endswith("interrupted; trials go on from their latest checkpoints\n")
+    assert done.stderr.endswith("interrupted; trials continue from their latest checkpoints\n")
     first, second, _, last = done.stdout.splitlines()
     assert first == "import tuner as tune"
     assert second == f"from {make.train.__module__} import train"
@@ -189,8 +189,8 @@ def test_a_script_that_is_known_is_run_again(call, plain):
     )
     done = call("resume", "plain", code=1)
     assert "\nimport tuner as tune\n" in done.stderr
-    assert "its script /gone/train.py is not there any more" in done.stderr
-    assert "give its new place with --script" in call("rerun", "plain", 1, code=2).stderr
+    assert "its script /gone/train.py does not exist any more" in done.stderr
+    assert "give its new path as --script" in call("rerun", "plain", 1, code=2).stderr
 
 
 def test_no_command_is_printed_while_a_driver_runs_the_experiment(call, plain):
@@ -198,7 +198,7 @@ def test_no_command_is_printed_while_a_driver_runs_the_experiment(call, plain):
         done = call("resume", "plain", code=1)
     assert (done.stdout, done.stderr) == (
         "",
-        "running; wait for its driver, or end it, before you continue it\n",
+        "running; wait for its driver, or end it, before you continue the experiment\n",
     )
 
 

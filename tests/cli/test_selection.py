@@ -41,7 +41,7 @@ def test_a_condition_compares_as_numbers_where_both_are(text, chosen):
 
 @pytest.mark.parametrize("text", ["", "loss", "< 3", "loss ~ 3"])
 def test_what_is_no_condition_is_refused(text):
-    with pytest.raises(click.BadParameter, match="is no condition"):
+    with pytest.raises(click.BadParameter, match="is not a condition"):
         ConditionType().convert(text, None, None)
 
 

@@ -268,7 +268,7 @@ def test_one_that_has_lost_its_journal_is_shown_from_its_trials_files(call, plai
         "whether 'loss' is minimised; give --mode"
         in call("best", plain, "--metric", "loss", code=2).stderr
     )
-    assert "has no journal of ours; tuner show," in call("explain", plain, "0", code=2).stderr
+    assert "has no journal; only tuner show," in call("explain", plain, "0", code=2).stderr
     assert (
         json.loads(call("best", plain, "--metric", "loss", "--mode", "min", "-f", "json").stdout)[
             "trial_id"

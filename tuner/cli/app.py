@@ -19,13 +19,13 @@ from tuner.version import __version__
 
 OK: Final = 0
 FOUND: Final = 1
-"""Something is wrong with what was looked at, or there is nothing to show."""
+"""A problem was found, or there is nothing to show."""
 USAGE: Final = 2
-"""The command line cannot be understood, or names no experiment or trial."""
+"""The command line is invalid, or names no experiment or trial."""
 UNREADABLE: Final = 3
-"""An experiment cannot be read or changed: it is damaged, in use, or the disk refuses."""
+"""An experiment cannot be read or changed: it is damaged, in use, or the disk fails."""
 INTERRUPTED: Final = 130
-"""Ctrl-C, as shells expect it."""
+"""Ctrl-C; the code that shells expect."""
 BROKEN_PIPE: Final = 141
 """The reader of a pipe has closed it; the code that shells report for SIGPIPE."""
 
@@ -38,7 +38,7 @@ class Subcommand:
         section: Heading under which the help lists it.
         module: Its module in this package.
         attribute: Its function there.
-        help: What it does, in a line.
+        help: Its help, in one line.
     """
 
     section: str
@@ -91,7 +91,7 @@ COMMANDS: Final = {
         "Train one trial again, alone, with the same seed and configuration.",
     ),
     "doctor": Subcommand(
-        _KEEP, "maintenance", "doctor", "Check that an experiment is whole, and say what to do."
+        _KEEP, "maintenance", "doctor", "Check an experiment for damage, and say how to repair it."
     ),
     "prune": Subcommand(
         _KEEP,
@@ -114,7 +114,7 @@ class App(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a subcommand, None if there is none of that name."""
+        """Import and return a subcommand; None if there is none with this name."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -129,7 +129,7 @@ class App(click.Group):
         """Return the subcommand that is named, with what follows.
 
         Raises:
-            click.UsageError: If there is none of that name; names those that are close.
+            click.UsageError: If there is none with this name; names similar ones.
         """
         if args and args[0] in ALIASES:
             _, command, rest = super().resolve_command(ctx, [ALIASES[args[0]], *args[1:]])
@@ -151,7 +151,7 @@ class App(click.Group):
                 )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the subcommands that begin so, and the options that do."""
+        """Return the subcommands and options that begin like this."""
         names = [
             CompletionItem(name, help=entry.help)
             for name, entry in COMMANDS.items()
@@ -198,7 +198,7 @@ class App(click.Group):
 
 
 def _print_error(error: click.ClickException) -> int:
-    """Print in one line what is wrong with the command line, and return the exit code."""
+    """Print an error in one line, and return the exit code."""
     context = getattr(error, "ctx", None)
     name = context.command_path if context else "tuner"
     message = _one_line(error.format_message()).rstrip(".")
@@ -218,7 +218,7 @@ def _one_line(text: str) -> str:
 
 
 def _discard_output() -> None:
-    """Discard what is left in buffers, since the reader has closed the pipe."""
+    """Discard buffered output, since the reader has closed the pipe."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -233,9 +233,9 @@ def main() -> None:
     """Inspect and manage experiments.
 
     EXP is the directory of an experiment, or its name under the default storage path,
-    ~/tuner_results. TRIAL is the id of a trial, the beginning of one, or its number: 3 stands for
-    t00003. An experiment may be running while it is looked at.
+    ~/tuner_results. TRIAL is the id of a trial, the beginning of one, or its number: 3 means
+    t00003. The experiment may be running.
 
-    Exit codes: 0 all is well, 1 something is wrong or there is nothing to show, 2 the command line
-    is wrong, 3 an experiment cannot be read or changed, 130 Ctrl-C.
+    Exit codes: 0 success, 1 a problem was found or there is nothing to show, 2 the command line is
+    invalid, 3 an experiment cannot be read or changed, 130 Ctrl-C.
     """

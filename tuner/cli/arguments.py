@@ -18,11 +18,11 @@ _FIRST: Final = "t00000"
 
 
 def default_storage() -> Path:
-    """Return where experiments lie that name no storage path."""
+    """Return the default storage path of experiments."""
     return Path(layout.DEFAULT_STORAGE_PATH).expanduser()
 
 
-def is_foreign(path: Path) -> bool:
+def is_external(path: Path) -> bool:
     """Return whether a directory holds Ray Tune's experiment, or only files of trials."""
     return not is_experiment(path) and (
         any(path.glob(layout.RAY_STATES)) or any(path.glob(f"*/{layout.RESULTS}"))
@@ -34,14 +34,14 @@ class ExperimentType(click.ParamType[Path]):
     """The directory of an experiment, or its name under the default storage path.
 
     Args:
-        allow_foreign: Take directories of Ray Tune's as well, and those of which only the trials'
+        allow_external: Accept directories of Ray Tune as well, and those of which only the trials'
             files are left.
     """
 
     name = "experiment"
 
-    def __init__(self, *, allow_foreign: bool = False) -> None:
-        self._allow_foreign = allow_foreign
+    def __init__(self, *, allow_external: bool = False) -> None:
+        self._allow_foreign = allow_external
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the directory, absolute."""
@@ -51,19 +51,19 @@ class ExperimentType(click.ParamType[Path]):
                 return candidate.absolute()
         what = (
             f"there is no experiment {str(given)!r}, here or in {default_storage()}; tuner ls "
-            f"shows those there are"
+            f"lists the experiments"
         )
-        if is_foreign(given):
+        if is_external(given):
             what = (
-                f"{str(given)!r} has no journal of ours; tuner show, best, compare, tail, "
-                f"report, export and dash read it all the same"
+                f"{str(given)!r} has no journal; only tuner show, best, compare, tail, report, "
+                f"export and dash can read it"
             )
         elif given.is_dir():
-            what = f"{str(given)!r} holds no experiment; tuner ls {given} shows those below it"
+            what = f"{str(given)!r} holds no experiment; tuner ls {given} lists those below it"
         raise click.BadParameter(what, ctx, param)
 
     def _is_one(self, path: Path) -> bool:
-        return is_experiment(path) or (self._allow_foreign and is_foreign(path))
+        return is_experiment(path) or (self._allow_foreign and is_external(path))
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -80,16 +80,16 @@ class ExperimentType(click.ParamType[Path]):
 
 @final
 class TrialType(click.ParamType[str]):
-    """A trial of the experiment that is named before it; `find_trial` makes an id of it."""
+    """A trial of the experiment in the argument before it; `find_trial` returns its id."""
 
     name = "trial"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the ids that begin so."""
+        """Return the ids that begin like this."""
         try:
-            experiment = ExperimentType(allow_foreign=True).convert(
+            experiment = ExperimentType(allow_external=True).convert(
                 ctx.params.get("experiment") or "", None, None
             )
         except click.UsageError:
@@ -104,8 +104,8 @@ class TrialType(click.ParamType[str]):
 experiment_argument: Final[Callable[..., Any]] = click.argument(
     "experiment", type=ExperimentType(), metavar="EXP"
 )
-foreign_argument: Final[Callable[..., Any]] = click.argument(
-    "experiment", type=ExperimentType(allow_foreign=True), metavar="EXP"
+readable_argument: Final[Callable[..., Any]] = click.argument(
+    "experiment", type=ExperimentType(allow_external=True), metavar="EXP"
 )
 trial_argument: Final[Callable[..., Any]] = click.argument(
     "trial", type=TrialType(), metavar="TRIAL"
@@ -123,15 +123,15 @@ def trial_folders(experiment: Path) -> list[str]:
 
 
 def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
-    """Return the id of the trial that is meant.
+    """Return the id of the trial that the user means.
 
     Args:
-        text: Its id, the beginning of no other's, or its number.
-        trial_ids: Those there are.
-        experiment: Whose, for the message.
+        text: Its id, a unique beginning of it, or its number.
+        trial_ids: The ids of all trials.
+        experiment: The experiment, for the message.
 
     Raises:
-        click.UsageError: If none or several are meant.
+        click.UsageError: If no trial or several match.
 
     Example:
         >>> find_trial("3", ["t00002", "t00003"], Path("digits"))
@@ -144,7 +144,7 @@ def find_trial(text: str, trial_ids: Iterable[str], experiment: Path) -> str:
             return candidate
     meant = [trial_id for trial_id in ids if trial_id.startswith(text)]
     if not meant and 0 <= number < len(ids) and _FIRST not in ids:
-        meant = [ids[number]]  # Ray Tune's ids do not tell
+        meant = [ids[number]]  # ids of Ray Tune hold no number
     if len(meant) == 1:
         return meant[0]
     what = (
@@ -161,7 +161,7 @@ def named_value(text: str, option: str) -> tuple[str, Any]:
     """Return name and value of ``NAME=VALUE``; the value is parsed as JSON if possible, else text.
 
     Raises:
-        click.UsageError: If it is nothing of the kind; names the option.
+        click.UsageError: If it has another form; names the option.
 
     Example:
         >>> named_value("max_t=27", "--arg"), named_value("mode=max", "--arg")

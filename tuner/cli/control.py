@@ -29,7 +29,7 @@ optional_trial_argument = click.argument(
 def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
     """Stop a running experiment, or one of its trials for good.
 
-    An experiment ends as by Ctrl-C: running trials save and end, and it can be restored. A trial
+    An experiment ends as with Ctrl-C: running trials save and end, and it can be restored. A trial
     ends with its next report.
 
     \b
@@ -55,8 +55,8 @@ def stop(experiment: Path, trial: str | None, *, urgent: bool) -> int:
 def pause(experiment: Path, trial: str) -> int:
     """Pause a trial of a running experiment until it is resumed.
 
-    It saves and ends its worker with its next report, and its resources become free; a function
-    pauses once it has reported a checkpoint. tuner resume EXP TRIAL resumes it.
+    With its next report it saves, its worker ends, and its resources become free; a function pauses
+    once it has reported a checkpoint. tuner resume EXP TRIAL resumes it.
 
     \b
     Example:
@@ -85,7 +85,7 @@ def pause(experiment: Path, trial: str) -> int:
     "--checkpoint",
     type=click.IntRange(min=0),
     metavar="N",
-    help="The number of the checkpoint to begin with; the latest.",
+    help="The number of the checkpoint to begin with; the latest by default.",
 )
 def fork(experiment: Path, trial: str, changes: Sequence[str], checkpoint: int | None) -> int:
     """Start a new trial of a running experiment from a checkpoint of another one.
@@ -110,7 +110,7 @@ def resume_trial(experiment: Path, trial: str) -> None:
 
 
 def _attached(experiment: Path, trial: str) -> tuple[Handle, str]:
-    """Return a handle on the experiment, and the id of the trial."""
+    """Return a handle of the experiment, and the id of the trial."""
     ids = [one.trial_id for one in read_stored(experiment).experiment.trials]
     return attach(experiment), find_trial(trial, ids, experiment)
 

@@ -12,7 +12,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import click
 
 from .app import OK
-from .arguments import foreign_argument
+from .arguments import readable_argument
 from .experiment_tables import Objective, objective_options, open_grid
 
 _HOST: Final = "127.0.0.1"
@@ -20,28 +20,29 @@ _IMPORTANCES: Final = "/api/studies/0/param_importances"
 
 
 @click.command()
-@foreign_argument
+@readable_argument
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8080,
-    help="Where to listen on this machine, 8080; 0 for any free port.",
+    help="The port on this machine, 8080 by default; 0 for any free port.",
 )
 @objective_options
 def dash(experiment: Path, port: int, objective: Objective) -> int:
     """Show an experiment in Optuna's dashboard, until Ctrl-C.
 
-    The dashboard reads the directory anew when it has changed, so a running experiment is seen as
-    it runs, and can change nothing. Trials that were stopped early are pruned there (complete, with
-    several objectives), paused ones running. Importances are those of get_param_importances, which
-    compares trials at a common iteration. It listens on this machine alone. Needs the extra dash.
+    The dashboard reads the directory again when it has changed, so it follows a running experiment,
+    and changes nothing. Trials that were stopped early are shown as pruned (as complete, with
+    several objectives), paused ones as running. Importances are those of get_param_importances,
+    which compares trials at a common iteration. It listens on this machine only. Needs the extra
+    dash.
 
     \b
     Example:
       tuner dash digits --port 8081
     """
     if objective.metric:
-        open_grid(experiment, objective)  # refuses a metric that no trial has reported
+        open_grid(experiment, objective)  # raises if no trial has reported the metric
     try:
         application = _application(experiment, objective)
         server = make_server(_HOST, port, application, _Server, _SilentHandler)
@@ -51,7 +52,7 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
         ) from refusal
     except OSError as taken:
         raise click.UsageError(
-            f"port {port} cannot be listened to ({taken.strerror}); --port 0 takes any that is free"
+            f"cannot listen on port {port} ({taken.strerror}); --port 0 uses any free port"
         ) from taken
     with server:
         click.echo(f"http://{_HOST}:{server.server_port}/dashboard/  (read-only; Ctrl-C ends it)")
@@ -72,7 +73,7 @@ def _application(experiment: Path, objective: Objective) -> Any:
 
 
 def _read_only(application: Any) -> Any:
-    """Return the application with every request refused that would change something."""
+    """Return the application without requests that would change something."""
 
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
@@ -82,7 +83,7 @@ def _read_only(application: Any) -> Any:
         )
         return [
             json.dumps(
-                {"reason": "tuner dash is read-only: nothing of an experiment can be changed here"}
+                {"reason": "tuner dash is read-only: experiments cannot be changed here"}
             ).encode()
         ]
 
@@ -134,13 +135,13 @@ def _importances(storage: Any) -> list[list[dict[str, Any]]]:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers several requests of a browser at a time."""
+    """Server that answers several requests of a browser at a time."""
 
     daemon_threads = True
 
 
 class _SilentHandler(WSGIRequestHandler):
-    """Writes no line for each request."""
+    """Request handler without a log."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)
-        """Say nothing."""
+        """Do nothing."""

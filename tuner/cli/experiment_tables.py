@@ -31,7 +31,7 @@ _IDENTITY: Final = frozenset({"trial_id", "date", "hostname", "node_ip", "pid"})
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is optimised, where it is not what the experiment says.
+    """The metric and mode that the user has given.
 
     Attributes:
         metric: A metric; None for the experiment's own.
@@ -48,7 +48,7 @@ def open_grid(path: Path, objective: Objective | None = None) -> ResultGrid:
 
     Raises:
         StorageError: If it cannot be read.
-        click.UsageError: If no trial has reported the metric that is asked for, but others.
+        click.UsageError: If trials have reported metrics, but not the requested one.
     """
     asked = objective or Objective()
     try:
@@ -68,7 +68,7 @@ def _require_reported(grid: ResultGrid, metric: str) -> None:
 
 
 def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--metric`` and ``--mode``, passed as the argument `objective`."""
+    """Add ``--metric`` and ``--mode`` to a command, passed as the argument `objective`."""
 
     @functools.wraps(function)
     def with_objective(*, metric: str | None, mode: Mode | None, **rest: Any) -> Any:
@@ -76,10 +76,10 @@ def objective_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped: Callable[..., Any] = with_objective
     wrapped = click.option(
-        "--mode", type=click.Choice(MODES), help="The direction in which it is optimised."
+        "--mode", type=click.Choice(MODES), help="The direction in which the metric is optimised."
     )(wrapped)
     return click.option(
-        "--metric", metavar="NAME", help="The metric, where it is not the experiment's own."
+        "--metric", metavar="NAME", help="The metric; that of the experiment by default."
     )(wrapped)
 
 
@@ -96,8 +96,8 @@ def known_objective(grid: ResultGrid) -> tuple[str, Mode]:
     """Return metric and mode of an experiment.
 
     Raises:
-        click.UsageError: If nothing tells one of them, or no trial has reported the metric though
-            others were reported.
+        click.UsageError: If one of them is unknown, or trials have reported metrics, but not this
+            one.
     """
     metric, mode = objective_of(grid)
     if metric:
@@ -123,12 +123,12 @@ def ending_of(trial: Trial) -> str | None:
 
 
 def status_fields(trial: Trial) -> Record:
-    """Return the status of a trial, and beside it why it is over."""
+    """Return the status of a trial, and why it has ended."""
     return {"status": str(trial.status), "ending": ending_of(trial)}
 
 
 STATUS_COLUMNS: Final = (Column("trial_id", "trial"), Column("status"), Column("ending", rank=1))
-"""With what tables of trials begin."""
+"""The first columns of tables of trials."""
 
 
 def trial_records(grid: ResultGrid) -> list[Record]:

@@ -1,4 +1,4 @@
-"""``tuner explain`` and ``tail``: what happened to a trial, and what it has printed."""
+"""``tuner explain`` and ``tail``: the history and the output of a trial."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .app import FOUND, OK
 from .arguments import (
     experiment_argument,
     find_trial,
-    foreign_argument,
-    is_foreign,
+    is_external,
+    readable_argument,
     trial_argument,
     trial_folders,
 )
@@ -41,7 +41,7 @@ _FILES: Final = {"stdout": layout.STDOUT, "stderr": layout.STDERR, "error": layo
 def explain(experiment: Path, trial: str) -> int:
     """Explain what happened to a trial, and why.
 
-    Each decision stands there with the numbers it rested on: rungs and cut-offs, pauses and
+    Each decision is shown with the numbers that it was based on: rungs and cut-offs, pauses and
     promotions, exploits, attempts and how they ended.
 
     \b
@@ -60,7 +60,7 @@ def explain(experiment: Path, trial: str) -> int:
 
 
 @click.command()
-@foreign_argument
+@readable_argument
 @trial_argument
 @click.option(
     "-n",
@@ -69,7 +69,7 @@ def explain(experiment: Path, trial: str) -> int:
     type=click.IntRange(min=0),
     default=10,
     metavar="N",
-    help="So many lines to begin with; 10.",
+    help="The number of lines to begin with; 10 by default.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Continue until the experiment ends, or Ctrl-C.")
 @click.option(
@@ -77,16 +77,15 @@ def explain(experiment: Path, trial: str) -> int:
     "kinds",
     type=click.Choice([*_FILES]),
     multiple=True,
-    help="Which file; stdout and stderr unless one is named.",
+    help="The file to show; stdout and stderr by default.",
 )
 def tail(
     experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, follow: bool
 ) -> int:
     """Show the output of a trial: what its training code has printed.
 
-    It lies in the files stdout and stderr of the trial's directory, those of all attempts together;
-    error has the tracebacks. Where several files have something to show, a line tells which one it
-    is.
+    It is in the files stdout and stderr of the trial's directory, for all attempts together; error
+    has the tracebacks. If several files have output, a line names the file.
 
     \b
     Examples:
@@ -114,7 +113,7 @@ def tail(
 
 
 def _directory_of(experiment: Path, trial: str) -> Path:
-    if not is_foreign(experiment):
+    if not is_external(experiment):
         return experiment / find_trial(trial, trial_folders(experiment), experiment)
     folders = {one.trial_id: one.local_path for one in open_grid(experiment).trials}
     return Path(folders[find_trial(trial, folders, experiment)])
@@ -128,7 +127,7 @@ class _Tail:
         self._offset = 0
 
     def last_lines(self, num_lines: int) -> bytes:
-        """Return the last lines; later calls of `news` go on behind them."""
+        """Return the last lines; later calls of `news` continue after them."""
         try:
             with open_file(self.path) as file:
                 self._offset = end = file.seek(0, os.SEEK_END)
@@ -137,7 +136,7 @@ class _Tail:
             return b""
 
     def news(self) -> bytes:
-        """Return what was added; all of it if the file was replaced."""
+        """Return what was added; everything if the file was replaced."""
         try:
             with open_file(self.path) as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
@@ -151,7 +150,7 @@ class _Tail:
 
 
 def _backwards(descriptor: int, end: int, num_lines: int) -> Iterator[bytes]:
-    """Yield the last lines of a file, of which no more is read than has to be."""
+    """Yield the last lines of a file, reading no more than necessary."""
     start, found = end, b""
     # The line break at the very end belongs to the last line.
     while start > 0 and found.rstrip(b"\n").count(b"\n") < num_lines and num_lines:
@@ -161,7 +160,7 @@ def _backwards(descriptor: int, end: int, num_lines: int) -> Iterator[bytes]:
 
 
 class _Shown:
-    """Writes what is found in files, and whose it is where that changes."""
+    """Writes the output of several files, with a heading when the file changes."""
 
     def __init__(self) -> None:
         self._last: Path | None = None
@@ -172,7 +171,7 @@ class _Shown:
         return self._last is not None
 
     def write(self, file: _Tail, data: bytes) -> None:
-        """Write what was found in a file."""
+        """Write output of a file."""
         if not data:
             return
         if self._last != file.path and (self._last is not None or file.path.name != layout.STDOUT):

@@ -14,7 +14,7 @@ from tuner.callbacks.formatting import printable
 from tuner.core.result import TRIAL_ID
 
 from .app import OK
-from .arguments import experiment_argument, foreign_argument, named_value
+from .arguments import experiment_argument, named_value, readable_argument
 from .experiment_tables import Objective, known_objective, objective_options, open_grid
 from .output import FileType, Output, Record, output_option
 
@@ -25,26 +25,26 @@ _KINDS: Final = ("csv", "json", "parquet")
 
 
 @click.command()
-@foreign_argument
+@readable_argument
 @click.option(
     "--to",
     "kind",
     type=click.Choice(_KINDS),
-    help="The format; else that of the file's ending, or csv.",
+    help="The format; by default that of the file's ending, or csv.",
 )
 @click.option("-o", "--output", "path", type=FileType(), metavar="FILE", help="The file to write.")
 @click.option(
     "--rows",
     is_flag=True,
-    help="A line for each result of each trial, in place of one for each trial.",
+    help="Write a line per result of each trial, instead of a line per trial.",
 )
 def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool) -> int:
     """Write the table of trials, or of all their results, as CSV, JSON or Parquet.
 
     The columns are those of ResultGrid.get_dataframe: metrics with a/b for nested ones,
-    hyperparameters as config/NAME, status, logdir. With --rows there is a line for each result that
-    counts, trial after trial. Without -o CSV and JSON go to the standard output. Parquet needs
-    pyarrow.
+    hyperparameters as config/NAME, status, logdir. With --rows there is a line for each valid
+    result, trial after trial. Without -o CSV and JSON are written to the standard output. Parquet
+    needs pyarrow.
 
     \b
     Examples:
@@ -54,8 +54,7 @@ def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool)
     kind = kind or (path.suffix.removeprefix(".") if path else "csv")
     if kind not in _KINDS:
         raise click.UsageError(
-            f"the file must end in .csv, .json or .parquet, or --to say the format, got "
-            f"{str(path)!r}"
+            f"FILE must end in .csv, .json or .parquet, or --to give the format, got {str(path)!r}"
         )
     grid = open_grid(experiment)
     if kind == "parquet":
@@ -103,7 +102,7 @@ def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> Non
 
 
 @click.command()
-@foreign_argument
+@readable_argument
 @click.option(
     "-o",
     "--output",
@@ -111,14 +110,14 @@ def _write_parquet(grid: ResultGrid, path: Path | None, *, is_long: bool) -> Non
     type=FileType(),
     default="report.html",
     metavar="FILE",
-    help="The file to write; report.html.",
+    help="The file to write; report.html by default.",
 )
 @objective_options
 def report(experiment: Path, path: Path, objective: Objective) -> int:
-    """Write an HTML report in one file, which opens without a network.
+    """Write an HTML report in one file, which needs no network.
 
-    It shows learning curves, which hyperparameters matter, rungs and lineage, when which trial ran,
-    and what failed. The experiment may still be running.
+    It shows learning curves, the importance of hyperparameters, rungs and lineage, a timeline of
+    the trials, and failures. The experiment may still be running.
 
     \b
     Example:
@@ -150,11 +149,11 @@ def report(experiment: Path, path: Path, objective: Objective) -> int:
     "--slots",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many trials may run at a time; as many as then.",
+    help="How many trials run at a time; as many as in the experiment by default.",
 )
 @objective_options
 @output_option
-def what_if(  # noqa: PLR0917  (click gives all by name)
+def what_if(  # noqa: PLR0917  (click passes all by name)
     experiment: Path,
     scheduler: str,
     arguments: Sequence[str],
@@ -164,9 +163,9 @@ def what_if(  # noqa: PLR0917  (click gives all by name)
 ) -> int:
     """Replay an experiment's recorded curves through another scheduler, on a virtual clock.
 
-    Tells how much time that scheduler would have saved, and how much worse the best trial that it
-    would have found is. It can but judge what was recorded: trials that were stopped early have no
-    more to tell.
+    Shows how much time that scheduler would have saved, and how much worse its best trial would
+    have been. It can only judge recorded results: the curves of trials that were stopped early end
+    there.
 
     \b
     Example:

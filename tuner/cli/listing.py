@@ -52,9 +52,9 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
     """List the experiments at or under PATH with state and best trial, newest change first.
 
     The best trial is the one whose last value of the metric is best; best is the best value that
-    this trial has reported. PATH is the default storage path unless it is given. States: running (a
-    driver holds the experiment), finished, interrupted (it can be continued) and damaged (tuner
-    doctor says more). Nothing is changed, and running experiments are not held up.
+    this trial has reported. PATH defaults to the default storage path. States: running (a driver
+    holds the experiment), finished, interrupted (it can be continued) and damaged (tuner doctor
+    says more). Nothing is changed, and running experiments are not delayed.
 
     \b
     Examples:

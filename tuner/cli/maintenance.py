@@ -1,4 +1,4 @@
-"""``tuner prune``, ``doctor``, ``resume`` and ``rerun``: looking after experiments."""
+"""``tuner prune``, ``doctor``, ``resume`` and ``rerun``: maintenance of experiments."""
 
 from __future__ import annotations
 
@@ -38,8 +38,12 @@ _UNIT: Final = 1024.0
     help="Keep the best checkpoint of each of the N best trials.",
 )
 @click.option("--keep-last", is_flag=True, help="Keep the latest checkpoint of every trial.")
-@click.option("--yes", is_flag=True, help="Delete; without it this only shows what would go.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go, which is the default.")
+@click.option(
+    "--yes", is_flag=True, help="Delete; without it this only shows what would be deleted."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Only show what would be deleted, which is the default."
+)
 @output_option
 def prune(
     experiment: Path,
@@ -50,13 +54,13 @@ def prune(
     yes: bool,
     dry_run: bool,
 ) -> int:
-    """Show what an experiment takes on the disk, and delete superseded checkpoints and leftovers.
+    """Show the disk usage of an experiment, and delete superseded checkpoints and leftovers.
 
-    A checkpoint is kept if one of the --keep options names it; without any of them the latest and
-    the best one of every trial are kept. In any case those stay from which an unfinished or failed
-    trial, or another trial, is to go on, so that an experiment can be continued as before. Logs,
-    results and the journal are never touched, and nothing is deleted while a driver runs. The
-    journal notes what is gone, so tuner explain and Tuner.restore know of it.
+    A checkpoint is kept if one of the --keep options selects it; without them the latest and the
+    best one of every trial are kept. Checkpoints from which an unfinished or failed trial, or
+    another trial, is to continue are always kept, so that the experiment can still be resumed.
+    Logs, results and the journal are never deleted, and nothing is deleted while a driver runs.
+    Deletions are recorded in the journal, for tuner explain and Tuner.restore.
 
     \b
     Examples:
@@ -114,7 +118,7 @@ def _write_usage(usage: Usage, output: Output) -> None:
 
 
 def size(size_bytes: Any) -> str:
-    """Return a size as people read it.
+    """Return a size with a binary unit.
 
     Example:
         >>> size(0), size(123_456), size(5 << 30)
@@ -137,12 +141,12 @@ def size(size_bytes: Any) -> str:
 )
 @output_option
 def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
-    """Check that an experiment is whole, and say what to do where it is not.
+    """Check an experiment for damage, and say how to repair it.
 
-    It looks at the folder's permissions, the declaration, the lock, every record of the journal,
-    the snapshots, every checkpoint against its manifest, leftovers, and the room that is left on
-    the disk. Nothing is changed, and a driver may be at work. Ends with 0 where all is well and
-    with 1 where anything is damaged or left over.
+    It checks the folder's permissions, the declaration, the lock, every record of the journal, the
+    snapshots, every checkpoint against its manifest, leftovers, and the free space on the disk.
+    Nothing is changed, and a driver may be running. Exits with 0 if everything is in order and with
+    1 if anything is damaged or left over.
 
     \b
     Examples:
@@ -184,13 +188,13 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 def resume(experiment: Path, trial: str | None) -> int:
     """Print a command that continues an experiment.
 
-    With a trial, let that trial go on, which was paused while the experiment runs.
+    With TRIAL, resume this trial, which was paused, of a running experiment.
 
-    The command runs the experiment's script again, as it was started; TUNER_RESUME has the script
-    continue the experiment in place of beginning another. Where the script is not known, as after a
-    notebook, a Python program with its imports is printed. On the standard error stands how the
-    experiment is, and what has to be filled in. Ends with 1, and prints no command on the standard
-    output, where the experiment is running or nothing is left to run.
+    The command runs the experiment's script with the same arguments; TUNER_RESUME makes it continue
+    the experiment instead of beginning another. If the script is not known, as after a notebook, a
+    Python program with its imports is printed. The state of the experiment, and what has to be
+    filled in, are printed to the standard error. Exits with 1, and prints no command to the
+    standard output, if the experiment is running or nothing is left to run.
 
     \b
     Examples:
@@ -209,23 +213,21 @@ def resume(experiment: Path, trial: str | None) -> int:
         click.echo(program)
     for line in [*notes, f"{state}; {_hint_for(state)}"]:
         click.echo(line, err=True)
-    if state is State.FINISHED:  # not to be run as it is, by a shell to which it was piped
+    # Not to the standard output: piped to a shell, it would run without doing anything.
+    if state is State.FINISHED:
         click.echo(program, err=True)
         return FOUND
     return OK
 
 
 def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
-    """Return what continues an experiment, and what the user has to know about it."""
+    """Return the command that continues an experiment, and notes for the user."""
     launch = launch_of(experiment)
     if launch and Path(launch.script).is_file():
-        note = (
-            f"an argument that looked like a secret was not recorded; put it in the place of "
-            f"{WITHHELD}"
-        )
+        note = f"an argument that looked like a secret was not recorded; replace {WITHHELD} by it"
         return launch.shell_line(**{RESUME: str(experiment)}), [note] if launch.withheld else []
     program, lacking = recorded_snippet(experiment)
-    gone = [f"its script {printable(launch.script)} is not there any more"] if launch else []
+    gone = [f"its script {printable(launch.script)} does not exist any more"] if launch else []
     return program, [*gone, *map(printable, lacking)]
 
 
@@ -235,16 +237,16 @@ def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
 @click.option(
     "--script",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
-    help="Where the script lies now, if it was moved.",
+    help="Path of the script, if it was moved.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
 def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str, ...]) -> int:
     """Train one trial again, alone, with the same seed and configuration.
 
-    Runs the experiment's script as it was started, with its recorded arguments unless others
-    follow; in place of the experiment it trains this trial, from its first iteration to the end of
-    a full training, into an experiment of its own beside the other. At the end it says how the
-    results compare with those that were recorded. Ends with 1 where the trial fails.
+    Runs the experiment's script with its recorded arguments, or with ARGS; instead of the whole
+    experiment it trains this trial, from its first iteration to the end of a full training, in a
+    new experiment beside the other. At the end it compares the results with the recorded ones.
+    Exits with 1 if the trial fails.
 
     \b
     Examples:
@@ -261,12 +263,12 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
     if launch is None:
         raise click.UsageError(
             f"no script is recorded for {experiment.name}, which was begun by an older release, "
-            f"in a notebook or in an interpreter; "
-            f"give it as --script, or call tune.rerun(path, {trial_id!r}, train)"
+            f"in a notebook or in an interpreter; give it as --script, or call "
+            f"tune.rerun(path, {trial_id!r}, train)"
         )
     if not Path(launch.script).is_file():
         raise click.UsageError(
-            f"the script {launch.script!r} is not there any more; give its new place with --script"
+            f"the script {launch.script!r} does not exist any more; give its new path as --script"
         )
     if launch.withheld:
         raise click.UsageError(
@@ -286,11 +288,11 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
 def _hint_for(state: State) -> str:
     match state:
         case State.RUNNING:
-            return "wait for its driver, or end it, before you continue it"
+            return "wait for its driver, or end it, before you continue the experiment"
         case State.FINISHED:
             return (
                 "nothing is left to run: raise num_samples= or time_budget_s=, or pass a "
                 "resume_config=; then continue it with"
             )
         case _:
-            return "trials go on from their latest checkpoints"
+            return "trials continue from their latest checkpoints"

@@ -47,7 +47,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table that people read.
+    """A column of a table, and how its values are shown.
 
     Attributes:
         key: Key of its values in the records.
@@ -55,8 +55,8 @@ class Column:
         text: Writes a value.
         rank: Columns with higher ranks are left out first where the terminal is narrow; rank 0
             stays.
-        beside: Key of the column without which it says nothing, such as a value without its metric;
-            it is left out where that is.
+        beside: Key of the column without which it means nothing, such as a value without its
+            metric; it is left out where that is.
     """
 
     key: str
@@ -78,7 +78,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a table goes.
+    """Format and destination of a table.
 
     Attributes:
         kind: One of `FORMATS`.
@@ -93,7 +93,7 @@ class Output:
 
         Args:
             records: The records, which CSV and JSON contain in full.
-            columns: What of it people are shown, and how.
+            columns: The columns of the table format.
         """
         match self.kind:
             case "json":
@@ -133,7 +133,7 @@ class Output:
 
 @final
 class FileType(click.Path):
-    """A file to write, in a folder that exists."""
+    """A file to write, in an existing folder."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
@@ -157,7 +157,7 @@ class OutputType(click.ParamType[Output]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Output:
-        """Return what is meant."""
+        """Return the output."""
         if isinstance(value, Output):
             return value
         suffix = Path(value).suffix.removeprefix(".")
@@ -176,12 +176,12 @@ class OutputType(click.ParamType[Output]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the formats that begin so."""
+        """Return the formats that begin like this."""
         return [CompletionItem(kind) for kind in FORMATS if kind.startswith(incomplete)]
 
 
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option that says where its table goes."""
+    """Add the option for format and destination of a table to a command."""
     return click.option(
         "-f",
         "--format",
@@ -197,8 +197,8 @@ def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def as_json(value: Any) -> str:
     """Return a value as strict JSON.
 
-    Floats that are not finite become the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, and
-    what JSON cannot hold its description.
+    Floats that are not finite become the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``;
+    values that JSON does not support become text.
 
     Example:
         >>> print(as_json({"loss": float("nan"), "steps": 3}), end="")
@@ -273,7 +273,7 @@ def _field(value: Any) -> Any:
 
 
 def spent(seconds: Any) -> str:
-    """Return a time span as people read it, short ones with a fraction, down to milliseconds.
+    """Return a time span as text, short ones with a fraction, down to milliseconds.
 
     Example:
         >>> spent(0.00025), spent(0.01234), spent(7.31), spent(101.0)
@@ -299,7 +299,7 @@ _SPAN: Final = re.compile(r"(?:(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]))")
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a time span as tables show it, None where the text is none.
+    """Return the seconds of a time span as tables show it, None for other texts.
 
     Example:
         >>> seconds_of("1m41s"), seconds_of("2d ago"), seconds_of("0.5")

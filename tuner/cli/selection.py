@@ -35,13 +35,13 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a line has to meet.
+    """A condition on the value of a column.
 
     Attributes:
         column: Name of a column.
         operator: One of ``== != < <= > >=``.
-        value: With what its value is compared: as numbers where both are numbers, or a number of
-            seconds and a time span such as ``1m30s``, else as texts.
+        value: The other operand: compared as a number if both are numbers, or a number of seconds
+            and a time span such as ``1m30s``, else as text.
     """
 
     column: str
@@ -49,7 +49,7 @@ class Condition:
     value: str
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value meets it; no value never does."""
+        """Return whether a value meets it; None never does."""
         if value is None:
             return False
         there, wanted = _number(value), _number(self.value)
@@ -90,7 +90,7 @@ class ConditionType(click.ParamType[Condition]):
         found = _CONDITION.fullmatch(value)
         if found is None:
             self.fail(
-                f'{value!r} is no condition; write "<column> <operator> <value>" with one of == '
+                f'{value!r} is not a condition; write "<column> <operator> <value>" with one of == '
                 f"!= < <= > >=",
                 param,
                 ctx,
@@ -98,19 +98,19 @@ class ConditionType(click.ParamType[Condition]):
         if found["operator"] == "=" and found["value"][:1] in ("<", ">"):
             meant = f"{found['value'][0]}="
             self.fail(
-                f"{value!r} is no condition; write {meant} for ={found['value'][0]}", param, ctx
+                f"{value!r} is not a condition; write {meant} for ={found['value'][0]}", param, ctx
             )
         return Condition(found["column"], found["operator"], found["value"])
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a table is wanted.
+    """Rows and columns of a table to show.
 
     Attributes:
         conditions: All of them have to hold.
-        sort: Columns to sort by, the first one first; lines without a value, or with NaN, come
-            last.
+        sort: Columns to sort by, the most important first; lines without a value, or with NaN,
+            come last.
         is_descending: Largest first.
         columns: Columns to show; none for the usual ones.
         limit: How many lines at most; None for all.
@@ -124,7 +124,7 @@ class Selection:
 
     @property
     def is_given(self) -> bool:
-        """Whether anything else is wanted than the usual columns of all lines."""
+        """Whether any option was given."""
         return bool(
             self.conditions
             or self.sort
@@ -134,11 +134,11 @@ class Selection:
         )
 
     def of(self, records: Sequence[Record], usual: Sequence[Column] = ()) -> list[Record]:
-        """Return the records that are wanted, in order.
+        """Return the selected records, in order.
 
         Args:
-            records: All there are.
-            usual: The columns that people are shown, which are also known by their headings.
+            records: All records.
+            usual: The default columns, which may be named by their headings too.
 
         Raises:
             click.UsageError: If there is no such column.
@@ -157,12 +157,12 @@ class Selection:
         return chosen[: self.limit]
 
     def write(self, records: Sequence[Record], usual: Sequence[Column], output: Output) -> int:
-        """Write what is wanted of a table, and return how many lines that are.
+        """Write the selected part of a table, and return its number of lines.
 
         Args:
             records: All its lines.
             usual: Columns of tables if none are requested; CSV and JSON get all columns then.
-            output: Where it goes.
+            output: Where to write.
 
         Raises:
             click.UsageError: If there is no such column.
@@ -214,12 +214,12 @@ def resolved(name: str, names: Sequence[str], usual: Sequence[Column] = ()) -> s
     """Return a column's key, given its key, its heading or the name of a hyperparameter.
 
     Args:
-        name: What the user has given.
-        names: The keys that there are.
+        name: The user's text.
+        names: All keys.
         usual: The columns that have headings.
 
     Raises:
-        click.UsageError: If there is none; names those that are close.
+        click.UsageError: If there is none; names similar ones.
     """
     by_heading = {_as_word(column.heading): column.key for column in reversed(usual)}
     for candidate in (name, by_heading.get(_as_word(name), name), _PREFIX + name):
@@ -249,7 +249,7 @@ def _as_word(heading: str) -> str:
 
 
 def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a selection, passed as the argument `chosen`."""
+    """Add the options of a selection to a command, passed as the argument `chosen`."""
 
     @functools.wraps(function)
     def with_selection(
@@ -279,17 +279,21 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--sort",
             multiple=True,
             metavar="COLUMNS",
-            help="Columns to sort by, with commas between them.",
+            help="Columns to sort by, separated by commas.",
         ),
         click.option("--desc", is_flag=True, help="Sort largest first."),
         click.option(
             "--columns",
             multiple=True,
             metavar="COLUMNS",
-            help='Columns to show; "all" for every one.',
+            help='Columns to show, separated by commas; "all" for all.',
         ),
         click.option(
-            "--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most so many lines."
+            "--limit",
+            "-n",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="The maximum number of lines.",
         ),
     ]
     wrapped: Callable[..., Any] = with_selection

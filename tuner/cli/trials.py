@@ -18,7 +18,7 @@ from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.errors import CheckpointError
 
 from .app import FOUND, OK
-from .arguments import ExperimentType, TrialType, find_trial, foreign_argument
+from .arguments import ExperimentType, TrialType, find_trial, readable_argument
 from .experiment_tables import (
     STATUS_COLUMNS,
     Objective,
@@ -41,10 +41,10 @@ _MAX_TEXT: Final = 200
 
 
 @click.command()
-@foreign_argument
+@readable_argument
 @click.argument("trial", type=TrialType(), metavar="[TRIAL]", required=False)
 @selection_options
-@click.option("--rows", is_flag=True, help="With TRIAL: its results, a line each.")
+@click.option("--rows", is_flag=True, help="With TRIAL: its results, one per line.")
 @objective_options
 @output_option
 def show(
@@ -56,13 +56,13 @@ def show(
     *,
     rows: bool,
 ) -> int:
-    """Show the trials of an experiment, or all about one of them.
+    """Show the trials of an experiment, or everything about one of them.
 
-    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME alone,
-    status, ending, training_iteration and time_total_s; the heading of a column names it as well.
-    METRIC is the last value that was reported, in iteration metric_iteration, and best/METRIC the
-    best one, in best/training_iteration. CSV and JSON have all columns; NaN and infinities are the
-    texts "NaN", "Infinity" and "-Infinity" there, and what a trial lacks is empty, or null.
+    Columns are the metrics (a/b for nested ones), hyperparameters as config/NAME or NAME, status,
+    ending, training_iteration and time_total_s; they may be named by their headings too. METRIC is
+    the last value that was reported, in iteration metric_iteration, and best/METRIC the best one,
+    in best/training_iteration. CSV and JSON have all columns; NaN and infinities are the texts
+    "NaN", "Infinity" and "-Infinity" there, and missing values are empty, or null.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def show(
         return OK if chosen.write(*_rows(grid, index), output) else FOUND
     if chosen.is_given:
         raise click.UsageError(
-            "--filter, --sort, --desc, --columns and --limit need --rows where TRIAL is given"
+            "--filter, --sort, --desc, --columns and --limit need --rows if TRIAL is given"
         )
     facts = _facts(grid, index)
     output.write_facts(
@@ -92,7 +92,7 @@ def show(
 
 
 def _rows(grid: ResultGrid, index: int) -> tuple[list[Record], list[Column]]:
-    """Return a trial's results, and which of their columns people are shown."""
+    """Return a trial's results, and the columns of their table."""
     records: list[Record] = [flat_metrics(row) for row in grid[index].rows.of(grid[index].trial_id)]
     names = dict.fromkeys(name for record in records for name in record)
     usual = [
@@ -108,7 +108,7 @@ def _index_of(grid: ResultGrid, text: str) -> int:
 
 
 def _facts(grid: ResultGrid, index: int) -> Record:
-    """Return all that is known about a trial, flat."""
+    """Return all facts about a trial, flat."""
     trial = grid.trials[index]
     metric, mode = objective_of(grid)
     result = flat_metrics(trial.last_result)
@@ -158,13 +158,13 @@ def _text(value: Any) -> str:
 
 
 @click.command()
-@foreign_argument
+@readable_argument
 @click.option(
     "--top",
     "-n",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The N best trials, as a table; without it the best one alone.",
+    help="Show the N best trials as a table, instead of the best one.",
 )
 @click.option(
     "--scope",
@@ -180,12 +180,12 @@ def best(
     """Show the best trials and their configurations.
 
     The best trial is the one whose last value of the metric is best, as in
-    ResultGrid.get_best_result. Its best value, the iteration and the configuration of that, and the
-    best checkpoint with the values it was saved with are shown beside it, each with its own
-    iteration. Trials that failed, or still run, are compared by what they have reported. Ends with
-    1 where no trial has a finite value. As JSON one trial is an object, several (--top) are a list.
-    Where several metrics are optimised and --metric names none, the trials on the Pareto front are
-    shown: those that no other trial beats in all metrics.
+    ResultGrid.get_best_result. Its best value and the best checkpoint are shown too, each with its
+    iteration, and the configuration of the best value. Failed and running trials are compared by
+    the values that they have reported. Exits with 1 if no trial has a finite value. In JSON one
+    trial is an object, several (--top) are a list. If several metrics are optimised and --metric is
+    not given, the trials on the Pareto front are shown: those that no other trial beats in all
+    metrics.
 
     \b
     Examples:
@@ -273,7 +273,7 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
 def _best_record(
     grid: ResultGrid, result: Result, value: float, scope: Scope, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a record about one of the best trials, each value beside its iteration."""
+    """Return a record of one of the best trials, each value with its iteration."""
     metric, mode = known_objective(grid)
     trial = grid.trials[grid.index(result)]
     values = metric_fields(trial, result.rows, metric, mode)
@@ -312,7 +312,7 @@ def _checkpoint_key(name: str) -> str:
 @click.command()
 @click.argument(
     "experiments",
-    type=ExperimentType(allow_foreign=True),
+    type=ExperimentType(allow_external=True),
     metavar="EXP EXP...",
     nargs=-1,
     required=True,
@@ -320,11 +320,11 @@ def _checkpoint_key(name: str) -> str:
 @objective_options
 @output_option
 def compare(experiments: tuple[Path, ...], objective: Objective, output: Output) -> int:
-    """Compare experiments by their best trials, and by what was declared.
+    """Compare experiments by their best trials, and by their declarations.
 
     The best trial of each is the one whose last value of the metric is best; best is the best value
-    that it has reported. Iterations and time are those of all trials together. Below the table
-    stands what the experiments declare otherwise than the first one.
+    that it has reported. Iterations and time are sums over all trials. Below the table are the
+    differences of the declarations from that of the first experiment.
 
     \b
     Example:
