@@ -1,8 +1,9 @@
-"""Search for a small network with ASHA that pauses: 27 trials train for one epoch, the best third of them for three, and so on up to 27.
+"""Search for a small network with ASHA, pausing and promoting trials.
 
-Run it with ``python examples/asha_promotion.py``; it takes a minute on two cores and downloads
-nothing. Whatever ends it in the middle, ``python examples/asha_promotion.py --restore DIRECTORY``
-goes on with it: trials that were paused wait on, and are promoted as before.
+27 trials train for one epoch, the best third of them for three, and so on up to 27. Run it with
+``python examples/asha_promotion.py``; it takes a minute on two cores and downloads nothing. If it
+is interrupted, ``python examples/asha_promotion.py --restore DIRECTORY`` continues it: paused
+trials stay paused, and are promoted as before.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ CHECKPOINT = "model.pt"
 def train(config: dict[str, Any]) -> None:
     """Train one network; report, and save it, after each epoch.
 
-    A trial that is promoted comes here again, in a new process, and goes on from its checkpoint.
-    Without checkpoints nothing could pause.
+    A promoted trial calls this function again in a new process, and continues from its checkpoint.
+    Without checkpoints no trial could be paused.
     """
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
@@ -82,9 +83,9 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> di
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Try configurations, or go on with an experiment that was ended."""
+    """Run the search, or continue an interrupted one, and return its results."""
     if options.restore:
-        # Space, settings and scheduler stand in the directory, the training code never does.
+        # The directory holds space, settings and scheduler, but never the training code.
         return tune.Tuner.restore(options.restore, train).fit()
     space = {
         "lr": tune.loguniform(1e-3, 1.0),
@@ -121,7 +122,7 @@ def story(results: tune.ResultGrid, trial_id: str) -> str:
 
 
 def show(results: tune.ResultGrid) -> None:
-    """Print how far trials came, what pausing has saved, the best configuration, and why its trial went where it went."""
+    """Print trial lengths, the training saved by pausing, and the best trial with its history."""
     lengths = [trial.num_rows for trial in results.trials]
     stories = [story(results, trial.trial_id) for trial in results.trials]
     num_pauses, num_promotions = (
@@ -163,6 +164,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     show(search(parser.parse_args()))

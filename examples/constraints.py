@@ -1,8 +1,8 @@
-"""Search for the most accurate tree that stays within a budget of leaves: a constraint is respected without being known beforehand.
+"""Search for the most accurate tree within a budget of leaves.
 
-Run it with ``python examples/constraints.py``; it takes some seconds and downloads nothing. How
-many leaves a tree will have follows from its hyperparameters only once it is trained, so the space
-cannot be cut to what is allowed.
+The number of leaves is known only after training, so it is declared as a constraint: the space
+cannot be restricted to small trees. Run it with ``python examples/constraints.py``; it takes some
+seconds and downloads nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search a space that is a function: which parameters there are depends on which classifier is chosen.
+"""Search a space that is a function: the classifier chosen determines which parameters exist.
 
 Run it with ``python examples/define_by_run.py``; it takes some seconds and downloads nothing.
 """
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def define(trial: optuna.Trial) -> dict[str, Any]:
-    """Ask for the parameters of one classifier, and return what is the same for all; names with ``/`` become nested dictionaries."""
+    """Suggest the parameters of one classifier, and return constants.
+
+    Names with ``/`` become nested dictionaries.
+    """
     match trial.suggest_categorical("kind", ["svm", "neighbours", "logistic"]):
         case "svm":
             trial.suggest_float("svm/C", 1e-3, 1e3, log=True)

@@ -1,9 +1,10 @@
-"""Tune a small neural network on handwritten digits: 24 trials, two at a time, the weak ones stopped early.
+"""Tune a small neural network on handwritten digits.
 
-Run it with ``python examples/digits_mlp.py``; it takes less than a minute on two cores and
-downloads nothing. Whatever ends it in the middle, ``python examples/digits_mlp.py --restore
-DIRECTORY`` goes on with it: results and decisions are kept, and each network that was being trained
-goes on from its latest checkpoint, to the same learning curve.
+24 trials run, two at a time, and weak ones are stopped early. Run it with ``python
+examples/digits_mlp.py``; it takes less than a minute on two cores and downloads nothing. If it is
+interrupted, ``python examples/digits_mlp.py --restore DIRECTORY`` continues it: results and
+decisions are kept, and each unfinished network continues from its latest checkpoint, with the same
+learning curve.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Split = tuple[Tensor, Tensor]
 
 
 def load_splits() -> tuple[Split, Split, Split]:
-    """Return images and labels for training, validation and the final test: 60, 20 and 20 % of the 1,797 digits."""
+    """Return images and labels for training (60 %), validation (20 %) and test (20 %)."""
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype("float32")
     images, test_images, labels, test_labels = train_test_split(
@@ -54,7 +55,7 @@ def build_model(config: dict[str, Any]) -> nn.Module:
 def train_epoch(
     model: nn.Module, optimizer: torch.optim.Optimizer, data: Split, batch_size: int
 ) -> None:
-    """Show the network every training image once."""
+    """Train the network for one epoch."""
     model.train()
     images, labels = data
     for batch in torch.randperm(len(images)).split(batch_size):
@@ -78,10 +79,10 @@ def evaluate(model: nn.Module, data: Split) -> dict[str, float]:
 def train(config: dict[str, Any]) -> None:
     """Train one network, report after each epoch, and save it with every third report.
 
-    A trial whose process or whose whole experiment was ended comes here again and goes on from its
-    latest checkpoint. That it comes to the same curve as if nothing had happened takes all that
-    training depends on: the network, the optimizer's momentum, and the state of the random
-    generator, from which the order of the images and the dropout follow.
+    After an interruption of the trial or the experiment, this function is called again and
+    continues from the latest checkpoint. For the same learning curve, the checkpoint has to contain
+    everything that training depends on: the network, the optimizer's momentum, and the state of the
+    random generator, which determines the order of the images and the dropout.
     """
     torch.manual_seed(config["seed"])
     training, validation, _ = load_splits()
@@ -120,9 +121,9 @@ def train(config: dict[str, Any]) -> None:
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Try configurations, or go on with an experiment that was ended, and return what became of all of them."""
+    """Run the search, or continue an interrupted one, and return its results."""
     if options.restore:
-        # Space, settings and scheduler stand in the directory, the training code never does.
+        # The directory holds space, settings and scheduler, but never the training code.
         return tune.Tuner.restore(options.restore, train).fit()
     space = {
         "lr": tune.loguniform(1e-3, 1.0),
@@ -157,7 +158,7 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
 
 
 def show(results: tune.ResultGrid) -> None:
-    """Print the best trials, the best configuration, and how its network does on images that no trial has seen."""
+    """Print the best trials and configuration, and the test accuracy of its network."""
     table = results.get_dataframe(filter_metric="accuracy", filter_mode="max")
     columns = [
         "trial_id",
@@ -212,6 +213,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     show(search(parser.parse_args()))

@@ -1,9 +1,10 @@
-"""Tune a small Keras network on handwritten digits: 16 configurations, of which the best third is promoted at 2 and at 6 epochs.
+"""Tune a small Keras network on handwritten digits.
 
-Run it with ``python examples/keras_digits.py``; it takes less than a minute on two cores and
-downloads nothing. A network that is paused goes on from its checkpoint when it is promoted, in a
-new process: `resume` loads weights and optimizer, and tells the epoch. Whatever ends the search in
-the middle, ``python examples/keras_digits.py --restore DIRECTORY`` goes on with it in the same way.
+Of 16 configurations, the best third is promoted at 2 and at 6 epochs. Run it with ``python
+examples/keras_digits.py``; it takes less than a minute on two cores and downloads nothing. A paused
+network continues from its checkpoint in a new process when it is promoted: `resume` loads weights
+and optimizer, and returns the epoch. If the search is interrupted, ``python
+examples/keras_digits.py --restore DIRECTORY`` continues it in the same way.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Try configurations, or go on with an experiment that was ended."""
+    """Run the search, or continue an interrupted one, and return its results."""
     if options.restore:
         return tune.Tuner.restore(options.restore, train).fit()
     space = {
@@ -98,7 +99,7 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
 
 
 def show(results: tune.ResultGrid) -> None:
-    """Print the best configuration, and what its network, loaded from its checkpoint, does on the validation images."""
+    """Print the best configuration and the accuracy of its network, loaded from its checkpoint."""
     best = results.get_best_result()
     print(
         "\nBest configuration:",
@@ -132,6 +133,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     show(search(parser.parse_args()))

@@ -1,9 +1,10 @@
-"""Tune LightGBM on scikit-learn's breast cancer data: 24 configurations, of which the best third is promoted at 5, 15 and 45 rounds.
+"""Tune LightGBM on scikit-learn's breast cancer data.
 
-Run it with ``python examples/lightgbm_cancer.py``; it takes half a minute on two cores and
-downloads nothing. A model that is paused grows on from its checkpoint when it is promoted: `resume`
-tells LightGBM the model and the rounds that are left. Whatever ends the search in the middle,
-``python examples/lightgbm_cancer.py --restore DIRECTORY`` goes on with it in the same way.
+Of 24 configurations, the best third is promoted at 5, 15 and 45 rounds. Run it with ``python
+examples/lightgbm_cancer.py``; it takes half a minute on two cores and downloads nothing. A paused
+model continues from its checkpoint when it is promoted: `resume` passes LightGBM the model and the
+number of remaining rounds. If the search is interrupted, ``python examples/lightgbm_cancer.py
+--restore DIRECTORY`` continues it in the same way.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Try configurations, or go on with an experiment that was ended."""
+    """Run the search, or continue an interrupted one, and return its results."""
     if options.restore:
         return tune.Tuner.restore(options.restore, train).fit()
     space = {
@@ -123,6 +124,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     show(search(parser.parse_args()))

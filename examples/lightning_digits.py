@@ -1,9 +1,10 @@
-"""Tune a small Lightning network on handwritten digits: 12 configurations, of which the best third is promoted at 1 and at 3 epochs.
+"""Tune a small Lightning network on handwritten digits.
 
-Run it with ``python examples/lightning_digits.py``; it takes less than a minute on two cores and
-downloads nothing. A training that is paused goes on from its checkpoint when it is promoted, in a
-new process: `resume` gives Lightning the file with weights, optimizer and loops. Whatever ends the
-search in the middle, ``python examples/lightning_digits.py --restore DIRECTORY`` goes on with it.
+Of 12 configurations, the best third is promoted at 1 and at 3 epochs. Run it with ``python
+examples/lightning_digits.py``; it takes less than a minute on two cores and downloads nothing. A
+paused training continues from its checkpoint in a new process when it is promoted: `resume` passes
+Lightning the file with weights, optimizer and loops. If the search is interrupted, ``python
+examples/lightning_digits.py --restore DIRECTORY`` continues it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Try configurations, or go on with an experiment that was ended."""
+    """Run the search, or continue an interrupted one, and return its results."""
     if options.restore:
         return tune.Tuner.restore(options.restore, train).fit()
     space = {
@@ -148,6 +149,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     show(search(parser.parse_args()))

@@ -1,8 +1,9 @@
-"""Let a population of networks discover a schedule for the learning rate: six members, two at a time, the worst become clones of the best.
+"""Find a schedule for the learning rate with a population of networks.
 
+The population has six members, of which two train at a time; the worst become clones of the best.
 Run it with ``python examples/pbt_digits.py``; it takes a minute on two cores and downloads nothing.
-Whatever ends it in the middle, ``python examples/pbt_digits.py --restore DIRECTORY`` goes on with
-it: who has taken over from whom stays as it was.
+If it is interrupted, ``python examples/pbt_digits.py --restore DIRECTORY`` continues it; all
+exploits so far are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Schedule = list[tuple[int, float]]
 
 
 class DigitsNetwork(tune.Trainable):
-    """A network with one hidden layer for 8 x 8 images; each step is one epoch of plain gradient descent."""
+    """A network with one hidden layer for 8 x 8 images; each step trains for one epoch."""
 
     def setup(self, config: dict[str, Any], **parameters: Any) -> None:
         """Load the data, three quarters of it for training, and build the network."""
@@ -45,7 +46,7 @@ class DigitsNetwork(tune.Trainable):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config["lr"], momentum=0.9)
 
     def step(self) -> dict[str, float]:
-        """Show the network every training image once; return loss (lower is better) and accuracy (higher is better) on the others."""
+        """Train one epoch; return validation loss (to minimise) and accuracy (to maximise)."""
         self.model.train()
         for batch in torch.randperm(len(self.images)).split(32):
             self.optimizer.zero_grad()
@@ -70,7 +71,7 @@ class DigitsNetwork(tune.Trainable):
         )
 
     def load_checkpoint(self, checkpoint: str) -> None:
-        """Take over weights and momentum, possibly those of another member, but no learning rate: that has been saved with them."""
+        """Load weights and momentum, possibly another member's, but not the saved learning rate."""
         saved = torch.load(Path(checkpoint, CHECKPOINT))
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -79,7 +80,7 @@ class DigitsNetwork(tune.Trainable):
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Train a population, or go on with one whose training was ended."""
+    """Train a population, or continue an interrupted one, and return its results."""
     if options.restore:
         return tune.Tuner.restore(options.restore, DigitsNetwork).fit()
     scheduler = PopulationBasedTraining(
@@ -113,7 +114,7 @@ def run(space: dict[str, Any], options: argparse.Namespace, **tune_options: Any)
 
 
 def schedule_of(best: tune.Result, experiment_path: str) -> Schedule:
-    """Return after which epochs of the weights' own history the learning rate changed, and to what, oldest first."""
+    """Return the epochs at which the learning rate of these weights changed, oldest first."""
     policy = Path(experiment_path, f"pbt_policy_{best.trial_id}.txt")
     if not policy.exists():  # it was never a clone
         return [(0, best.config["lr"])]
@@ -125,7 +126,7 @@ def schedule_of(best: tune.Result, experiment_path: str) -> Schedule:
 
 
 def draw(schedule: Schedule, num_epochs: int, path: Path) -> None:
-    """Draw the learning rate, on a logarithmic scale, over the epochs. An SVG is text, so nothing has to be installed for it."""
+    """Draw the learning rate over the epochs, on a logarithmic scale, as an SVG file."""
     across, down = 560 / num_epochs, 80
     ends = [epoch for epoch, _ in schedule[1:]] + [num_epochs]
     parts, corners = [], []
@@ -139,7 +140,10 @@ def draw(schedule: Schedule, num_epochs: int, path: Path) -> None:
         corners += [f"{60 + across * epoch:.1f},{height:.1f}" for epoch in (begin, end)]
         parts.append(f'<text x="{60 + across * begin:.1f}" y="285">{begin}</text>')
     line = f'<polyline points="{" ".join(corners)}" fill="none" stroke="#06c" stroke-width="2"/>'
-    head = '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="300" font-family="sans-serif" font-size="12">'
+    head = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="300" '
+        'font-family="sans-serif" font-size="12">'
+    )
     path.write_text("\n".join([head, *parts, line, "</svg>"]) + "\n", encoding="utf-8")
 
 
@@ -180,7 +184,7 @@ def show(results: tune.ResultGrid) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Train as many networks as the population has members, for as long, each with a constant learning rate."""
+    """Train as many networks as long as the population, each with a constant learning rate."""
     constant = run({"lr": LEARNING_RATES}, options, num_samples=options.members).get_best_result()
     loss, accuracy, lr = (
         constant.metrics["loss"],
@@ -215,7 +219,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     arguments = parser.parse_args()
     show(search(arguments))

@@ -1,8 +1,7 @@
-"""Search twice, with and without saying where good values are expected, and see how far each comes with as few trials.
+"""Search with and without priors, and compare the results after the same number of trials.
 
 Run it with ``python examples/prior.py``; it takes some seconds and downloads nothing. The ranges
-are wide on purpose: a prior is for those who do not want to rule anything out, and yet know where
-they would look first.
+are wide on purpose: a prior excludes nothing, and says where good values are likely.
 """
 
 from __future__ import annotations

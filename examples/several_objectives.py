@@ -1,8 +1,9 @@
-"""Search for forests that are both accurate and small: no single best one comes out, but all those that nothing beats in both.
+"""Search for forests that are both accurate and small.
 
-Run it with ``python examples/several_objectives.py``; it takes some seconds and downloads nothing.
-With matplotlib installed the trade-off is drawn to ``pareto.svg`` in the experiment's directory,
-without it a table is printed.
+There is no single best trial: the result is the Pareto front. Run it with ``python
+examples/several_objectives.py``; it takes some seconds and downloads nothing. If matplotlib is
+installed, the trade-off is drawn to ``pareto.svg`` in the experiment's directory; otherwise a table
+is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from searchers import OptunaSearch
 
 
 def train(config: dict[str, Any]) -> None:
-    """Report the accuracy on held-out patients (higher is better) and the number of nodes in all trees (lower is better)."""
+    """Report accuracy (higher is better) and the number of nodes (lower is better)."""
     features, labels = load_breast_cancer(return_X_y=True)
     parts = train_test_split(features, labels, test_size=0.4, stratify=labels, random_state=0)
     features, val_features, labels, val_labels = parts

@@ -1,8 +1,8 @@
-"""Search over a scikit-learn pipeline on handwritten digits, as `RandomizedSearchCV` does, but with trials that are stopped between folds.
+"""Search over a scikit-learn pipeline, stopping poor configurations between folds.
 
-Run it with ``python examples/sklearn_search.py``; it takes half a minute on two cores and downloads
-nothing. With ``--storage-path``, the same line goes on with a search that was killed: what is
-complete is not run again.
+`TunerSearchCV` is used like `RandomizedSearchCV`. Run it with ``python
+examples/sklearn_search.py``; it takes half a minute on two cores and downloads nothing. With
+``--storage-path``, the same command continues a killed search without repeating finished trials.
 """
 
 from __future__ import annotations

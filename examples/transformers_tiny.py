@@ -1,11 +1,12 @@
-"""Discover a schedule of the learning rate for a tiny transformer that learns which half of a line of words is the larger.
+"""Find a schedule for the learning rate of a tiny transformer.
 
-Run it with ``python examples/transformers_tiny.py``; it takes less than a minute on two cores and
-downloads nothing: the data are made here, and the model begins with random weights. Every second
-epoch the worse half of the population takes over the checkpoints of the better one, with other
-learning rates: `resume` gives them to Transformers' `Trainer`, and the callback lets the new rate
-win. Whatever ends the search in the middle, ``python examples/transformers_tiny.py --restore
-DIRECTORY`` goes on with it.
+The model learns which half of a line of words is the larger. Run it with ``python
+examples/transformers_tiny.py``; it takes less than a minute on two cores and downloads nothing: the
+data are generated, and the model starts with random weights. Every second epoch the worse half of
+the population continues from the checkpoints of the better half, with other learning rates:
+`resume` passes the checkpoint to Transformers' `Trainer`, and the callback applies the new rate. If
+the search is interrupted, ``python examples/transformers_tiny.py --restore DIRECTORY`` continues
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NUM_EPOCHS, NUM_WORDS, LENGTH = 8, 16, 8
 
 
 def lines(number: int, seed: int) -> list[dict[str, Any]]:
-    """Return lines of words, which are numbers, labelled by whether the first half has the larger sum."""
+    """Return lines of numbers, labelled by whether the first half has the larger sum."""
     words = torch.randint(
         0, NUM_WORDS, (number, LENGTH), generator=torch.Generator().manual_seed(seed)
     )
@@ -49,7 +50,7 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def train(config: dict[str, Any]) -> None:
-    """Train one model; the trainer evaluates and saves it after each epoch, and the callback reports that."""
+    """Train one model; the trainer evaluates and saves it each epoch, and the callback reports."""
     torch.manual_seed(0)
     sizes = BertConfig(
         vocab_size=NUM_WORDS,
@@ -91,7 +92,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Train a population, or go on with one."""
+    """Train a population, or continue an interrupted one, and return its results."""
     if options.restore:
         return tune.Tuner.restore(options.restore, train).fit()
     space = {"lr": tune.loguniform(1e-5, 1e-1), "weight_decay": tune.uniform(0.0, 0.1)}
@@ -145,6 +146,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     show(search(parser.parse_args()))

@@ -1,9 +1,8 @@
-"""Tune twice: a short search over a wide space, then a longer one that begins with the best of the first.
+"""Tune twice: a short search over a wide space, then a longer one that starts from its best.
 
 Run it with ``python examples/warm_start.py``; it takes half a minute on two cores and downloads
-nothing. With ``python examples/warm_start.py --earlier DIRECTORY`` the second search begins with
-the best of an experiment that lies there already: one of this engine, or one of Ray Tune, as long
-as it reported ``accuracy``.
+nothing. With ``python examples/warm_start.py --earlier DIRECTORY`` the second search starts from
+the best configurations of an existing experiment, of tuner or Ray Tune, that reported ``accuracy``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ out, with a warning that names them."""
 
 
 def train(config: dict[str, Any]) -> None:
-    """Train one network, and report its accuracy (higher is better) on images it has not seen after each epoch."""
+    """Train one network, and report its validation accuracy (higher is better) after each epoch."""
     images, labels = load_digits(return_X_y=True)
     train_images, test_images, train_labels, test_labels = train_test_split(
         images / 16.0, labels, stratify=labels, random_state=0

@@ -1,9 +1,9 @@
-"""Tune XGBoost on scikit-learn's breast cancer data: 24 configurations, the weak ones stopped after 5 and after 20 rounds.
+"""Tune XGBoost on scikit-learn's breast cancer data.
 
-Run it with ``python examples/xgboost_cancer.py``; it takes half a minute on two cores and downloads
-nothing. The model is saved every fifth round. Whatever ends the search in the middle, ``python
-examples/xgboost_cancer.py --restore DIRECTORY`` goes on with it, and `resume` with the rounds that
-each model lacks.
+Of 24 configurations, weak ones are stopped after 5 and after 20 rounds. Run it with ``python
+examples/xgboost_cancer.py``; it takes half a minute on two cores and downloads nothing. The model
+is saved every fifth round. If the search is interrupted, ``python examples/xgboost_cancer.py
+--restore DIRECTORY`` continues it, and `resume` trains only the missing rounds of each model.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def search(options: argparse.Namespace) -> tune.ResultGrid:
-    """Try configurations, or go on with an experiment that was ended."""
+    """Run the search, or continue an interrupted one, and return its results."""
     if options.restore:
         return tune.Tuner.restore(options.restore, train).fit()
     space = {
@@ -119,6 +119,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--restore",
         metavar="DIRECTORY",
-        help="go on with the experiment in this directory instead of a new one",
+        help="continue the experiment in this directory instead of starting one",
     )
     show(search(parser.parse_args()))

@@ -1,7 +1,7 @@
 """Hyperparameter search on one machine: many training runs, stopped early, retried, analysed.
 
-``import tuner as tune`` and the words of Ray Tune are there: ``tune.Tuner``, ``tune.TuneConfig``,
-``tune.report``, ``tune.uniform``. Schedulers and searchers are imported from packages of their own,
+``import tuner as tune`` provides the names of Ray Tune: ``tune.Tuner``, ``tune.TuneConfig``,
+``tune.report``, ``tune.uniform``. Schedulers and searchers are imported from the packages
 `schedulers` and `searchers`.
 """
 
@@ -80,46 +80,49 @@ if TYPE_CHECKING:
 
     search = searchers
 
-# What the engine has to say is shown by its console, which knows how quiet it has to be.
+# The console shows log messages, as far as ``verbose`` allows; without this handler, Python would
+# print warnings to stderr as well.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-_NAMES = {
+_NAMES_BY_MODULE = {
     "schedulers": ("create_scheduler",),
     "searchers": ("create_searcher",),
     "searchers.space": (
-        "choice", "grid_search", "lograndint", "loguniform", "only_if", "qlograndint", "qloguniform", "qrandint", "qrandn", "quniform",
-        "randint", "randn", "sample_from", "uniform",
+        "choice", "grid_search", "lograndint", "loguniform", "only_if", "qlograndint",
+        "qloguniform", "qrandint", "qrandn", "quniform", "randint", "randn", "sample_from",
+        "uniform",
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid", "points_from"),
-    "tuner.spec.config": ("CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig"),
+    "tuner.spec.config": (
+        "CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig",
+    ),
     "tuner.core.secret_reference": ("Secret",),
     "tuner.core.stoppers": (
-        "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
-        "TimeoutStopper", "TrialPlateauStopper",
+        "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper",
+        "NoopStopper", "Stopper", "TimeoutStopper", "TrialPlateauStopper",
     ),
     "tuner.core.trial": ("Trial",),
     "tuner.error": ("TuneError",),
     "tuner.errors": ("TunerError",),
     "tuner.execution.resources": ("PlacementGroupFactory",),
-    "tuner.execution.session": ("TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report"),
+    "tuner.execution.session": (
+        "TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report",
+    ),
     "tuner.execution.trainable": (
-        "Trainable",
-        "register_trainable",
-        "with_parameters",
-        "with_resources",
+        "Trainable", "register_trainable", "with_parameters", "with_resources",
     ),
     "tuner.handle": ("Handle", "attach"),
     "tuner.whatif": ("WhatIf", "WhatIfComparison", "what_if"),
     "tuner.callbacks": (
-        "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback", "JupyterNotebookReporter", "LoggerCallback",
-        "ProgressReporter", "TBXLoggerCallback",
+        "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback",
+        "JupyterNotebookReporter", "LoggerCallback", "ProgressReporter", "TBXLoggerCallback",
     ),
     "tuner.storage.checkpoints": ("Checkpoint",),
     "tuner.tune_run": ("Experiment", "run", "run_experiments"),
     "tuner.tuner": ("Tuner", "rerun"),
 }  # fmt: skip
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
-_MODULES = {
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+_SUBMODULES = {
     **{
         name: f"tuner.{name}"
         for name in ("callback", "error", "experiment", "logger", "result", "stopper", "utils")
@@ -127,12 +130,12 @@ _MODULES = {
     "schedulers": "schedulers",
     "search": "searchers",
 }
-"""Parts that are reached as ``tune.stopper.MaximumIterationStopper`` are."""
-_OTHERWISE = {
+"""Modules that are attributes of this one: ``tune.stopper.MaximumIterationStopper``."""
+_REPLACEMENTS = {
     "SyncConfig": "leave it out, what a trial writes stays where it is",
     "register_env": "make the environment in the training code",
 }
-"""What users of Ray Tune look for, and what they do here."""
+"""Names of Ray Tune that do not exist here, each with the alternative."""
 
 __all__ = [
     "CLIReporter",
@@ -205,16 +208,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: a worker process needs but a few of them, and every one it loads costs each trial."""
+    """Import a name when it is first used.
+
+    A worker process needs only a few names, and each module that it imports delays every trial.
+    """
     if name == "tune":  # ``from tuner import tune``, as Ray Tune is imported
         return sys.modules[__name__]
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name not in _HOMES:
-        hint = f"; {_OTHERWISE[name]}" if name in _OTHERWISE else ""
+    if name in _SUBMODULES:
+        return importlib.import_module(_SUBMODULES[name])
+    if name not in _MODULE_OF:
+        hint = f"; {_REPLACEMENTS[name]}" if name in _REPLACEMENTS else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value  # the next access does not come here
     return value
 
 

@@ -1,4 +1,4 @@
-"""Ray Tune's import path of the hooks: ``from tuner.callback import Callback``."""
+"""Ray Tune's import path of callbacks: ``from tuner.callback import Callback``."""
 
 from __future__ import annotations
 

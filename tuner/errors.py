@@ -4,7 +4,7 @@ Bad arguments raise `ValueError` or `TypeError` at construction. Later errors de
 `TunerError`::
 
     TunerError
-    ├── InvalidTransition      an event that the state machine does not accept: a defect of ours
+    ├── InvalidTransition      an event that the state machine does not accept: a defect of tuner
     ├── InvalidDecision        an invalid decision: a defect of the scheduler
     ├── CannotPause            the scheduler pauses trials that report no checkpoint
     ├── NotGranted             a control request that cannot be carried out
@@ -82,7 +82,7 @@ class NotRunning(StorageError):
 
 
 class StorageLost(StorageError):
-    """The experiment's directory, journal or lock file was deleted, moved or unmounted during the run.
+    """The directory, journal or lock file was deleted, moved or unmounted during the run.
 
     Args:
         message: What happened.
@@ -147,13 +147,15 @@ def trial_failed(message: str, kinds: Iterable[str] = ()) -> TrialFailed:
 @functools.cache
 def _failed_with(name: str) -> type[TrialFailed]:
     """Return the class that derives from `TrialFailed` and a built-in exception."""
+    # Cached, so that two errors of the same kind have the same type.
     kind: type[Exception] = getattr(builtins, name)
 
     def initialise(self: TrialFailed, message: str) -> None:
-        # The built-in class may want other arguments, such as UnicodeDecodeError does.
+        # The built-in class may need other arguments, as UnicodeDecodeError does.
         Exception.__init__(self, message)
 
     def reduce(self: TrialFailed) -> tuple[Any, ...]:
+        # pickle cannot find the class by its name, since it is not an attribute of this module.
         return trial_failed, (str(self), (name,)), self.__dict__ or None
 
     body = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.1
 _MAX_REQUESTS: Final = 2
-"""Ctrl-C once lets trials save and leave, twice kills them, and a third time ends `wait`."""
+"""Ctrl-C once lets trials save and exit, twice kills them, and a third time ends `wait`."""
 
 
 class Session(Protocol):
@@ -60,7 +60,7 @@ class Handle:
 
     `Tuner.start` returns a handle of the experiment that it has started, `attach` one of an
     experiment in another process. Requests are written to the journal before they are carried out,
-    so a restored experiment knows of them. All methods may be called from any thread.
+    so they are not lost in a crash. All methods may be called from any thread.
 
     Args:
         path: The experiment's directory.
@@ -83,7 +83,7 @@ class Handle:
         ['TERMINATED', 'TERMINATED']
 
     Departures:
-        Ray Tune has no such handle: a single trial cannot be stopped from outside.
+        Ray Tune has no such handle; it cannot stop a single trial from outside.
     """
 
     def __init__(self, path: str | os.PathLike[str], session: Session) -> None:
@@ -126,7 +126,7 @@ class Handle:
         return read_stored(self._path).progress()
 
     def stop(self, *, urgent: bool = False) -> None:
-        """Stop the experiment, as Ctrl-C does: running trials save and leave.
+        """Stop the experiment, as Ctrl-C does: running trials save and exit.
 
         `Tuner.restore` continues them. Returns at once; `wait` returns when the experiment has
         ended.
@@ -150,12 +150,12 @@ class Handle:
         self._ask(ControlRequest(Verb.STOP_TRIAL, trial_id))
 
     def pause_trial(self, trial_id: str) -> None:
-        """Pause a trial until `resume_trial`, whatever the scheduler decides; its resources are free.
+        """Pause a trial until `resume_trial`, regardless of the scheduler, and free its resources.
 
-        A running trial that can save on request does so and leaves with its next report; a function
-        leaves once it has reported a checkpoint, and what it trained since its latest one is
-        trained again. While trials are paused by hand, the experiment does not end except at its
-        time budget or when it is stopped; a restored experiment continues them.
+        A running trial that can save on request does so and exits with its next report. A function
+        exits once it has reported a checkpoint, and repeats the iterations after its latest one.
+        While trials are paused by hand, the experiment ends only at its time budget or when it is
+        stopped; a restored experiment continues them.
 
         Raises:
             NotGranted: If there is no such trial, it is over, or has been paused by hand already.
@@ -164,7 +164,7 @@ class Handle:
         self._ask(ControlRequest(Verb.PAUSE, trial_id))
 
     def resume_trial(self, trial_id: str) -> None:
-        """Resume a paused trial as soon as resources are free, also one that the scheduler paused.
+        """Resume a paused trial when resources are free, even one that the scheduler paused.
 
         Raises:
             NotGranted: If there is no such trial, or it is not paused.
@@ -179,10 +179,10 @@ class Handle:
         *,
         checkpoint: int | None = None,
     ) -> str:
-        """Start a new trial from a checkpoint of another, with other hyperparameters; return its id.
+        """Start a trial from a checkpoint of another, with other hyperparameters; return its id.
 
-        The other trial continues unchanged. The new one is not counted in ``num_samples``; the
-        scheduler treats it like any other trial, and the searcher is not told of it. Where the
+        The other trial continues unchanged. The new one does not count towards ``num_samples``; the
+        scheduler treats it like any other trial, and the searcher is not notified of it. If the
         other trial has no checkpoint yet but can save on request, this waits for the checkpoint.
 
         Args:
@@ -203,15 +203,15 @@ class Handle:
     def wait(self, timeout_s: float | None = None) -> ResultGrid:
         """Wait until the experiment has ended and return its results.
 
-        Ctrl-C stops the experiment, and the wait continues: once lets trials save and leave, twice
-        kills them.
+        The first Ctrl-C stops the experiment and lets trials save and exit, the second kills them;
+        the wait continues. The third ends the wait.
 
         Args:
             timeout_s: How many seconds to wait; None for no limit.
 
         Raises:
             TimeoutError: If the experiment has not ended by then; it keeps running.
-            Exception: Whatever `Tuner.fit` would have raised.
+            Exception: Any exception that `Tuner.fit` would have raised.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         num_requests = 0
@@ -225,7 +225,8 @@ class Handle:
                 num_requests += 1
                 if num_requests > _MAX_REQUESTS:
                     raise
-                with contextlib.suppress(StorageError):  # it may have ended by itself meanwhile
+                # The experiment may have ended in the meantime.
+                with contextlib.suppress(StorageError):
                     self._session.ask(ControlRequest(Verb.STOP, is_urgent=num_requests > 1))
                 continue
             raise TimeoutError(
@@ -258,12 +259,12 @@ def attach(path: str | os.PathLike[str]) -> Handle:
         raise StorageError(
             f"{str(directory)!r} holds no experiment; pass the directory that fit() created"
         )
-    return Handle(directory, _Elsewhere(directory))
+    return Handle(directory, _AttachedSession(directory))
 
 
 @final
-class _Elsewhere:
-    """An experiment in another process."""
+class _AttachedSession:
+    """An experiment that another process runs, or has run."""
 
     def __init__(self, path: Path, sleep: Callable[[float], None] = time.sleep) -> None:
         self._path = path
@@ -289,14 +290,13 @@ class _Elsewhere:
 
 
 def _plain(name: str, value: Any) -> Any:
-    value = (
-        value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
-    )
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a scalar of NumPy or torch
+        value = value.item()
     try:
         strict_json.dumps(value)
     except (TypeError, ValueError) as cause:
         raise TypeError(
-            f"config[{name!r}] must be a plain value, got {value!r:.200}; what is not changed "
-            "may be any object"
+            f"config[{name!r}] must be a plain value, got {value!r:.200}; pass a number, string, "
+            "boolean, None or a list of these"
         ) from cause
     return value

@@ -1,4 +1,4 @@
-"""Ray Tune's import path of the keys of a result: ``from tuner.result import TRAINING_ITERATION``."""
+"""Ray Tune's import path of result keys: ``from tuner.result import TRAINING_ITERATION``."""
 
 from __future__ import annotations
 

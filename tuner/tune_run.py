@@ -1,4 +1,4 @@
-"""``tune.run`` and ``tune.run_experiments``, the older entry points of Ray Tune."""
+"""Ray Tune's older entry points, ``tune.run`` and ``tune.run_experiments``."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from .tuner import Tuner, check_resumable
 if TYPE_CHECKING:
     from tuner.execution.resources import ResourceRequest
 
-_MAX_TOLD: Final = 5
-"""How many failed trials are told in full."""
+_MAX_LISTED: Final = 5
+"""How many failed trials an error lists with their failures."""
 _RESUME: Final[Mapping[str, ResumeConfig]] = {
     "AUTO": ResumeConfig(),
     "AUTO+ERRORED": ResumeConfig(errored=ResumeType.RESUME),
@@ -51,26 +51,26 @@ _RESUME: Final[Mapping[str, ResumeConfig]] = {
     ),
 }
 _REMEDIES: Final[Mapping[str, str]] = {
-    "export_formats": "write what you want to keep in save_checkpoint, and read it with Result.checkpoint",
-    "global_checkpoint_period": "each result is saved before report returns; TUNE_GLOBAL_CHECKPOINT_S sets the period of "
-    "snapshots",
-    "loggers": "callbacks=[...] takes loggers; CSV, JSON and TensorBoard are added by themselves",
-    "queue_trials": "trials always wait for free resources",
-    "ray_auto_init": "there is nothing to initialise",
+    "export_formats": "save models in save_checkpoint, and read them with Result.checkpoint",
+    "global_checkpoint_period": "each result is saved before report returns; "
+    "TUNE_GLOBAL_CHECKPOINT_S sets the period of snapshots",
+    "loggers": "pass loggers as callbacks=[...]; CSV, JSON and TensorBoard are added automatically",
+    "queue_trials": "leave it out; trials always wait for free resources",
+    "ray_auto_init": "leave it out; there is nothing to initialise",
     "restore": "pass the path in config, and load it in setup or at the beginning of the function; "
     "resume=True continues an experiment",
-    "run_errored_only": 'resume="AUTO+ERRORED_ONLY" tries failed trials again',
-    "server_port": "tuner dash shows an experiment in a browser, tune.attach steers it",
-    "sync_on_checkpoint": "what a trial writes stays where it is",
+    "run_errored_only": 'resume="AUTO+ERRORED_ONLY" retries failed trials',
+    "server_port": "tuner dash shows an experiment in a browser, tune.attach controls it",
+    "sync_on_checkpoint": "leave it out; files of a trial stay in its directory",
     "sync_to_cloud": "storage_path takes a directory on a mounted file system",
-    "sync_to_driver": "what a trial writes stays where it is",
-    "trial_executor": "trials run in processes of this machine",
+    "sync_to_driver": "leave it out; files of a trial stay in its directory",
+    "trial_executor": "leave it out; trials run in processes of this machine",
     "upload_dir": "storage_path takes a directory on a mounted file system",
-    "with_server": "tuner dash shows an experiment in a browser, tune.attach steers it",
+    "with_server": "tuner dash shows an experiment in a browser, tune.attach controls it",
 }
-"""Arguments that have no meaning here, by what to write instead."""
+"""Arguments of Ray Tune that are not supported, each with the alternative."""
 _STATEFUL: Final = frozenset({"scheduler", "search_alg", "stop"})
-"""Arguments that remember what has happened in an experiment."""
+"""Arguments whose objects keep state of their experiment."""
 
 
 def run(
@@ -118,62 +118,62 @@ def run(
     if_exists: Literal["error", "new", "replace"] = "error",
     **others: Any,
 ) -> ExperimentAnalysis:
-    """Run an experiment and return what it came to: Ray Tune's older entry point; new code uses `Tuner`.
+    """Run an experiment and return its results; new code uses `Tuner`.
 
     Args:
-        run_or_experiment: What each trial runs: a function of the configuration, a subclass of
-            `Trainable`, the name that either was registered under, or an `Experiment`.
+        run_or_experiment: The trainable: a function of the configuration, a subclass of
+            `Trainable`, or the registered name of either; or an `Experiment`.
         name: Name of the experiment, see `RunConfig`.
-        metric: What is optimised, see `TuneConfig`.
+        metric: The metric to optimise, see `TuneConfig`.
         mode: ``"min"`` or ``"max"``: the direction in which `metric` is optimised.
-        stop: When a trial has trained enough, see `RunConfig`.
-        time_budget_s: After so many seconds everything stops.
+        stop: The stop criterion, see `RunConfig`.
+        time_budget_s: Maximum running time of the experiment, in seconds.
         config: The search space: the ``param_space`` of a `Tuner`.
-        resources_per_trial: What each trial occupies, see `with_resources`; comes before what the
-            trainable asks for itself.
-        num_samples: How many trials, or how often a grid is repeated.
-        storage_path: Directory in which the experiment's own is made.
+        resources_per_trial: Resources of each trial, see `with_resources`; replaces the request of
+            the trainable.
+        num_samples: Number of trials, or of repetitions of a grid.
+        storage_path: Directory in which that of the experiment is created.
         storage_filesystem: Must be None, see `RunConfig`.
         search_alg: A searcher, or its short name, see `create_searcher`.
         scheduler: A scheduler, or its short name, see `create_scheduler`.
         checkpoint_config: Which checkpoints are made and kept.
-        verbose: How much is shown, see `RunConfig`.
-        progress_reporter: What is shown of the progress, and when.
+        verbose: Amount of output, see `RunConfig`.
+        progress_reporter: Content and frequency of the progress display.
         log_to_file: Accepted for compatibility, see `RunConfig`.
         trial_name_creator: Accepted for compatibility and not used, like `trial_dirname_creator`,
             `sync_config` and `reuse_actors`.
         trial_dirname_creator: See `trial_name_creator`.
         sync_config: See `trial_name_creator`.
-        max_failures: How often a failed trial is tried again, see `FailureConfig`.
+        max_failures: How often a failed trial is retried, see `FailureConfig`.
         fail_fast: Whether the first failure ends the experiment, see `FailureConfig`.
-        resume: True or ``"AUTO"`` continues the experiment of this name, with what is given here,
-            or begins it where there is none. ``"AUTO+ERRORED"`` also tries failed trials again,
-            from their checkpoints, and ``"AUTO+RESTART_ERRORED"`` from their beginning; with
-            ``"_ONLY"`` behind either, trials that were not over end.
-        resume_config: What becomes of which trials, as a `ResumeConfig`; implies ``resume=True``.
+        resume: True or ``"AUTO"`` continues the experiment of this name with these arguments, or
+            starts it if there is none. ``"AUTO+ERRORED"`` also retries failed trials from their
+            checkpoints, ``"AUTO+RESTART_ERRORED"`` from the beginning; with the suffix
+            ``"_ONLY"``, unfinished trials end.
+        resume_config: How to continue which trials; implies ``resume=True``.
         reuse_actors: See `trial_name_creator`.
         raise_on_failed_trial: Whether `TrialFailed`, which is a `TuneError`, is raised at the end
-            if a trial has failed for good.
+            if a trial has failed permanently.
         callbacks: See `RunConfig`.
-        max_concurrent_trials: How many trials run at once.
-        keep_checkpoints_num: The ``num_to_keep`` of a `CheckpointConfig`, in scripts that are older
-            still, like the following three.
-        checkpoint_score_attr: The ``checkpoint_score_attribute``; with ``"min-"`` in front, a
-            smaller one is better.
-        checkpoint_freq: The ``checkpoint_frequency``.
-        checkpoint_at_end: The same there.
+        max_concurrent_trials: Maximum number of trials that run at once.
+        keep_checkpoints_num: The ``num_to_keep`` of a `CheckpointConfig`, for older scripts, like
+            the following three.
+        checkpoint_score_attr: Its ``checkpoint_score_attribute``; with the prefix ``"min-"``,
+            smaller values are better.
+        checkpoint_freq: Its ``checkpoint_frequency``.
+        checkpoint_at_end: Its ``checkpoint_at_end``.
         chdir_to_trial_dir: See `TuneConfig`.
         local_dir: The same as `storage_path`.
-        if_exists: What happens where an experiment of this name is, see `RunConfig`; not one of Ray
-            Tune's.
-        **others: Arguments of Ray Tune that have no meaning here; each is refused, with what to
-            write instead.
+        if_exists: What to do if an experiment of this name exists, see `RunConfig`; not an argument
+            of Ray Tune.
+        **others: Unsupported arguments of Ray Tune; each raises an error that names the
+            alternative.
 
     Raises:
         TypeError: If there is no such argument, or one has the wrong type.
-        ValueError: If an argument is out of range, or has no meaning here; says what to do.
-        TrialFailed: If a trial has failed for good; the experiment is complete then, and
-            `raise_on_failed_trial` decides.
+        ValueError: If an argument is out of range or not supported.
+        TrialFailed: If a trial has failed permanently and `raise_on_failed_trial` is True; all
+            trials have ended then.
         Exception: As `Tuner.fit` does.
 
     Example:
@@ -182,16 +182,20 @@ def run(
         ...     for step in range(1, 4):
         ...         tune.report({"loss": config["x"] ** 2 / step})
         >>> space = {"x": tune.grid_search([1.0, 2.0])}
-        >>> analysis = tune.run(train, config=space, metric="loss", mode="min", storage_path=getfixture("tmp_path"), verbose=0)
+        >>> path = getfixture("tmp_path")
+        >>> analysis = tune.run(
+        ...     train, config=space, metric="loss", mode="min", storage_path=path, verbose=0
+        ... )
         >>> analysis.best_config
         {'x': 1.0}
 
     Departures:
-        A name that is taken is refused; Ray Tune mixes the trials of both experiments in one
-        directory. With `resume`, what is given here holds.
+        A name that is taken is an error; Ray Tune mixes the trials of both experiments in one
+        directory. With `resume`, the arguments of this call apply.
     """
+    # Before any other variable is set, so that it holds arguments only.
     given = {name: value for name, value in locals().items() if name in _ARGUMENTS}
-    _refuse(others)
+    _refuse_unsupported(others)
     if isinstance(run_or_experiment, Experiment):
         return run(run_or_experiment.trainable, **{**given, **run_or_experiment.arguments})
     if isinstance(run_or_experiment, list | tuple):
@@ -202,8 +206,8 @@ def run(
         metric=metric,
         mode=mode,
         num_samples=num_samples,
-        search_alg=_by_name(search_alg, create_searcher),
-        scheduler=_by_name(scheduler, create_scheduler),
+        search_alg=_create_if_named(search_alg, create_searcher),
+        scheduler=_create_if_named(scheduler, create_scheduler),
         max_concurrent_trials=max_concurrent_trials,
         time_budget_s=time_budget_s,
         reuse_actors=reuse_actors,
@@ -213,9 +217,9 @@ def run(
     )
     run_config = RunConfig(
         name=name,
-        storage_path=_one_path(storage_path, local_dir),
+        storage_path=_storage_path(storage_path, local_dir),
         stop=stop,
-        checkpoint_config=_checkpoints(
+        checkpoint_config=_checkpoint_config(
             checkpoint_config,
             keep_checkpoints_num,
             checkpoint_score_attr,
@@ -238,7 +242,9 @@ def run(
     )
     if resources_per_trial is not None:
         trainable = with_resources(trainable, resources_per_trial)
-    tuner = _tuner(trainable, config, tune_config, run_config, _resumption(resume, resume_config))
+    tuner = _make_tuner(
+        trainable, config, tune_config, run_config, _resume_config(resume, resume_config)
+    )
     grid = tuner.fit()
     if raise_on_failed_trial:
         _raise_if_failed(grid)
@@ -247,12 +253,12 @@ def run(
 
 @final
 class Experiment:
-    """What `run` and `run_experiments` are to run, as one object.
+    """The description of an experiment for `run` and `run_experiments`.
 
     Args:
         name: Name of the experiment.
-        run: What each trial runs.
-        **arguments: Arguments of `run`, by their names.
+        run: The trainable.
+        **arguments: Arguments of `run`.
 
     Raises:
         TypeError: If `run` has no such argument.
@@ -260,13 +266,15 @@ class Experiment:
     Example:
         >>> import tuner as tune
         >>> space = {"x": tune.uniform(0, 1)}
-        >>> experiment = tune.Experiment("first", lambda config: {"loss": config["x"]}, config=space, num_samples=3)
+        >>> experiment = tune.Experiment(
+        ...     "first", lambda config: {"loss": config["x"]}, config=space, num_samples=3
+        ... )
         >>> experiment.name, sorted(experiment.arguments)
         ('first', ['config', 'name', 'num_samples'])
     """
 
     def __init__(self, name: str, run: Any, **arguments: Any) -> None:
-        _refuse(
+        _refuse_unsupported(
             {argument: value for argument, value in arguments.items() if argument not in _ARGUMENTS}
         )
         self.name = name
@@ -275,7 +283,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
-        """Return the experiment that a dictionary describes: ``{"run": trainable, "config": ..., ...}``.
+        """Return the experiment described by a dictionary ``{"run": trainable, "config": ...}``.
 
         Raises:
             TypeError: If `spec` is no such dictionary.
@@ -293,25 +301,26 @@ def run_experiments(
     concurrent: bool = True,  # noqa: ARG001  (Ray Tune's signature)
     **arguments: Any,
 ) -> list[Trial]:
-    """Run experiments one after another and return all their trials; new code uses a `Tuner` for each.
+    """Run experiments one after another and return all their trials; new code uses `Tuner`.
 
     Args:
         experiments: An `Experiment`, a dictionary of descriptions by names (``{"first": {"run":
             train, "config": ...}}``), or a list of either.
-        concurrent: Accepted for compatibility: each experiment uses the whole machine by itself.
-        **arguments: What holds for all of them, as arguments of `run`. Each experiment gets its own
-            copy of `scheduler`, `search_alg` and `stop`.
+        concurrent: Accepted for compatibility; each experiment uses the whole machine.
+        **arguments: Arguments of `run` for all of them. Each experiment gets its own copy of
+            `scheduler`, `search_alg` and `stop`.
 
     Raises:
-        TypeError: If there is no such argument, or something is no experiment.
-        TrialFailed: If a trial of one has failed for good; those behind it are not run.
+        TypeError: If there is no such argument, or an element is no experiment.
+        TrialFailed: If a trial has failed permanently; later experiments are not run.
         Exception: As `run` does.
 
     Example:
         >>> import tuner as tune
         >>> first = {"first": {"run": lambda config: {"loss": config["x"]}, "config": {"x": 2}}}
         >>> path = getfixture("tmp_path")
-        >>> [trial.last_result["loss"] for trial in tune.run_experiments(first, storage_path=path, verbose=0)]
+        >>> trials = tune.run_experiments(first, storage_path=path, verbose=0)
+        >>> [trial.last_result["loss"] for trial in trials]
         [2]
 
     Departures:
@@ -353,21 +362,21 @@ _ARGUMENTS: Final = tuple(
 )
 
 
-def _refuse(others: Mapping[str, Any]) -> None:
+def _refuse_unsupported(others: Mapping[str, Any]) -> None:
     for name, value in others.items():
         if name not in _REMEDIES:
             close = difflib.get_close_matches(name, _ARGUMENTS, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"tune.run() has no argument {name!r}{hint}")
         if value:
-            raise ValueError(f"{name}={value!r} has no meaning here; {_REMEDIES[name]}")
+            raise ValueError(f"{name}={value!r} is not supported; {_REMEDIES[name]}")
 
 
-def _by_name(part: Any, create: Callable[[str], Any]) -> Any:
+def _create_if_named(part: Any, create: Callable[[str], Any]) -> Any:
     return create(part) if isinstance(part, str) and part != AUTO else part
 
 
-def _one_path(storage_path: Any, local_dir: Any) -> Any:
+def _storage_path(storage_path: Any, local_dir: Any) -> Any:
     if storage_path is not None and local_dir is not None:
         raise ValueError(
             f"storage_path and local_dir mean the same, got {storage_path!r} and "
@@ -376,7 +385,7 @@ def _one_path(storage_path: Any, local_dir: Any) -> Any:
     return local_dir if storage_path is None else storage_path
 
 
-def _checkpoints(
+def _checkpoint_config(
     config: CheckpointConfig | None,
     num_to_keep: int | None,
     score: str | None,
@@ -407,8 +416,8 @@ def _checkpoints(
     )
 
 
-def _resumption(resume: Any, config: ResumeConfig | None) -> ResumeConfig | None:
-    """Return how to continue the experiment; None to begin it."""
+def _resume_config(resume: Any, config: ResumeConfig | None) -> ResumeConfig | None:
+    """Return how to continue the experiment, None to start it."""
     if config is not None:
         return config
     if resume is None or resume is False:
@@ -423,7 +432,7 @@ def _resumption(resume: Any, config: ResumeConfig | None) -> ResumeConfig | None
     return _RESUME[key]
 
 
-def _tuner(
+def _make_tuner(
     trainable: Any,
     config: Any,
     tune_config: TuneConfig,
@@ -449,10 +458,10 @@ def _raise_if_failed(grid: ResultGrid) -> None:
     failed = [trial for trial in grid.trials if trial.status is Status.ERROR]
     if not failed:
         return
-    told = [f"{trial.trial_id} ({trial.failures[-1]})" for trial in failed[:_MAX_TOLD]]
-    more = "" if len(failed) <= _MAX_TOLD else f" and {len(failed) - _MAX_TOLD} more"
+    listed = [f"{trial.trial_id} ({trial.failures[-1]})" for trial in failed[:_MAX_LISTED]]
+    more = "" if len(failed) <= _MAX_LISTED else f" and {len(failed) - _MAX_LISTED} more"
     raise TrialFailed(
-        f"{len(failed)} of {len(grid)} trials failed: {', '.join(told)}{more}; their "
+        f"{len(failed)} of {len(grid)} trials failed: {', '.join(listed)}{more}; their "
         "tracebacks are in error.txt under "
         f"{grid.experiment_path!r}, and raise_on_failed_trial=False returns the results of "
         "the others"

@@ -47,21 +47,21 @@ class Tuner:
     """An experiment: many training runs, each with another configuration.
 
     Args:
-        trainable: What each trial runs: a function of the configuration, a subclass of `Trainable`,
-            or the name that either was registered under.
-        param_space: The search space: a dictionary of constants, domains such as `uniform`, and
-            ``grid_search``, nested as you like.
-        tune_config: What is searched for, and how.
-        run_config: Where the experiment lives, and how it is run.
-        resume: ``"auto"`` continues the experiment of that name where there is one, with what is
-            given here and as `restore` does, and starts it where there is none;
-            ``RunConfig(name=...)`` has to be fixed for that. None, the default, starts it.
+        trainable: The training code: a function of the configuration, a subclass of `Trainable`, or
+            the registered name of either.
+        param_space: The search space: a nested dictionary of constants, domains such as `uniform`,
+            and ``grid_search``.
+        tune_config: Objective and search settings.
+        run_config: Storage and run settings.
+        resume: ``"auto"`` continues the experiment of this name with these arguments, as `restore`
+            does, or starts it if there is none; it needs a fixed ``RunConfig(name=...)``. None, the
+            default, always starts a new experiment.
 
     Raises:
         TypeError: If an argument has the wrong type, e.g. a function that takes no configuration.
         ValueError: If a setting is out of range or two contradict each other.
-        StorageError: If an experiment is to be resumed whose directory cannot be read; it never
-            starts over.
+        StorageError: If the directory of an experiment to resume cannot be read; it is never
+            started anew.
 
     Example:
         >>> import tuner as tune
@@ -151,72 +151,71 @@ class Tuner:
         salvage: bool = False,
         allow_other_trainable: bool = False,
     ) -> Self:
-        """Return the experiment that lies in a directory, to be continued by `fit`.
+        """Return the experiment in a directory, which `fit` continues.
 
-        Trials that were not over go on from their latest checkpoints, under their ids; what was
-        decided stays decided. The directory may have been moved or copied. Nothing in it is
-        executed, imported or unpickled: what was declared by names and plain values is constructed
-        anew by today's code, and what could only be described (functions, objects and classes of
-        your own, callbacks) has to be given again.
+        Unfinished trials continue from their latest checkpoints, under their ids; recorded
+        decisions are kept. The directory may have been moved or copied. Nothing in it is executed,
+        imported or unpickled: arguments that consist of names and plain values are constructed
+        again from the recorded values, and all others (functions, objects and classes of your own,
+        callbacks) have to be passed again.
 
-        Whatever is given here holds from now on, in place of what was recorded; None stands for
-        what was recorded. `fit` tells each difference. Another scheduler or stop criterion governs
-        the future only, another space or searcher the trials to come, and the seed always stays.
+        Arguments passed here replace the recorded ones from now on; None keeps a recorded one.
+        `fit` reports each difference. Another scheduler or stop criterion applies to future results
+        only, another space or searcher to future trials, and the seed cannot be changed.
 
         Args:
             path: The experiment's directory.
-            trainable: What its trials run, which has the name of what they ran before. Changed code
-                under that name is told, not refused.
-            resume_unfinished: False ends the trials that were not over instead.
-            resume_errored: Whether trials that failed are tried again, from their latest
-                checkpoints.
-            restart_errored: Whether they are tried again from the beginning; `resume_errored` comes
-                first.
+            trainable: The training code, with the same name as before. Changed code under that name
+                is reported and accepted.
+            resume_unfinished: Whether unfinished trials continue; False ends them.
+            resume_errored: Whether failed trials are retried from their latest checkpoints.
+            restart_errored: Whether failed trials are retried from the beginning; `resume_errored`
+                takes precedence.
             param_space: The search space.
             storage_filesystem: Must be None, see `RunConfig`.
             _resume_config: The same as `resume_config`.
-            tune_config: What is searched for, and how, as a whole.
-            run_config: How it is run, as a whole; its ``name`` and ``storage_path`` do not matter.
-            resume_config: What becomes of which trials, instead of the three switches.
-            metric: As in `TuneConfig`, like the following six. With another metric, scheduler and
-                searcher hear all earlier results again.
+            tune_config: Replaces all objective and search settings.
+            run_config: Replaces all run settings; its ``name`` and ``storage_path`` are ignored.
+            resume_config: How to continue which trials, instead of the three switches.
+            metric: As in `TuneConfig`, like the following six. With another metric, all earlier
+                results are passed to scheduler and searcher again.
             mode: The direction of `metric`.
-            scheduler: Governs the trials that go on and those to come.
-            search_alg: Another searcher learns from what it proposes itself, and nothing from
-                earlier configurations.
-            num_samples: With more of them there will be more trials.
-            time_budget_s: Counts from the beginning of the experiment; with more of it interrupted
-                trials go on.
+            scheduler: Applies to continued and future trials.
+            search_alg: Another searcher learns only from its own suggestions, not from earlier
+                configurations.
+            num_samples: A larger number adds trials.
+            time_budget_s: Counts from the start of the experiment, in seconds; with a larger budget
+                interrupted trials continue.
             max_concurrent_trials: 0 for as many as the resources allow.
             stop: As in `RunConfig`, like all that follow; ``{}`` for no criterion.
             callbacks: An empty list for none.
-            checkpoint_config: Applies to checkpoints to come.
-            failure_config: Applies to failures to come.
-            resources: What the experiment may occupy in all; recorded amounts hold on another
-                machine, too.
+            checkpoint_config: Applies to future checkpoints.
+            failure_config: Applies to future failures.
+            resources: Total resources of the experiment; recorded amounts also apply on another
+                machine.
             executor: Where trials run.
-            verbose: How much is shown.
-            steal: Whether a driver of this machine that still holds the experiment, since it hangs,
-                say, is killed.
-            salvage: Whether a damaged journal is mended, or cut where that cannot be done; what is
-                cut off is kept aside and done again.
-            allow_other_trainable: Whether a trainable of another name is taken; trials that have
-                begun go on with it.
+            verbose: Amount of output.
+            steal: Whether to kill a driver of this machine that still holds the experiment, for
+                example because it hangs.
+            salvage: Whether to repair a damaged journal, or to cut it where that is impossible; the
+                part cut off is kept, and its iterations are repeated.
+            allow_other_trainable: Whether `trainable` may have another name; started trials
+                continue with it.
 
         Raises:
-            ValueError: If `trainable` has another name than what was trained, or something that
-                could only be described is not given again; names every such place.
+            ValueError: If `trainable` has another name than the recorded one, or an argument that
+                has to be passed again is missing; the message names all of them.
             StorageError: If there is no experiment, or it cannot be read.
 
         Departures:
             Ray Tune unpickles scheduler, searcher, stop criterion and callbacks from the directory,
-            so that later changes to their code or arguments have no effect, and starts over where
-            the state cannot be read.
+            so later changes to their code or arguments have no effect. It starts over if the state
+            cannot be read.
         """
         if storage_filesystem is not None:
             raise ValueError(
                 f"storage_filesystem must be None, got {storage_filesystem!r}; mount it and "
-                "give a path"
+                "pass a path"
             )
         switches = ResumeConfig.of(
             resume_unfinished=resume_unfinished,
@@ -267,12 +266,12 @@ class Tuner:
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
         """Return whether a directory holds an experiment that can be continued.
 
-        Its declaration has to be readable and its journal whole, up to a torn end; nothing is
-        locked or changed. Where this is False because of damage, `restore` says what is damaged,
-        and a new `Tuner` of that name refuses to take the directory.
+        Its declaration has to be readable and its journal intact except for a torn end; nothing is
+        locked or changed. If this is False because of damage, `restore` says what is damaged, and a
+        new `Tuner` of that name does not use the directory.
 
         Departures:
-            Ray Tune looks for one file, whatever is in it.
+            Ray Tune only checks that a file exists.
         """
         try:
             check_restorable(absolute_path(path))
@@ -283,47 +282,49 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the experiment and return the results of all its trials.
 
-        A trial that fails does not raise: its error is in the results. Where all trials fail for
-        one cause, the experiment stops early (see ``FailureConfig(max_common_failures=...)``) and
-        says how it is continued, and the exit code of a script will be 1, unless it runs another
-        experiment with success after that, or says `sys.exit` with a code of its own.
+        A failed trial does not raise an exception: its error is in the results. If all trials fail
+        for the same cause, the experiment stops early (see
+        ``FailureConfig(max_common_failures=...)``) and prints how to continue it. The exit code of
+        the script will then be 1, unless a later experiment in it succeeds or it calls `sys.exit`
+        with another code.
 
-        The first Ctrl-C, or another signal that asks a program to end (SIGTERM, SIGHUP, and what
-        batch systems send), lets running trials save and leave within
-        ``RunConfig(interrupt_grace_s=...)``; the second kills them. So does a time limit that is
-        nearly over. The experiment can be restored then, and the line of code for it is printed.
-        After Ctrl-C `fit` returns what there is, with the interrupted trials marked, and the script
-        goes on; its exit code will be 130, as shells expect of one that was interrupted. After any
-        other signal, and at the time limit, a script ends here, with the exit code below; one that
-        wants to go on catches the `SystemExit` and calls `get_results`. In a notebook or an
-        interpreter `fit` always returns.
+        After the first Ctrl-C, or another termination signal (SIGTERM, SIGHUP, and those of batch
+        systems), running trials may save and exit within ``RunConfig(interrupt_grace_s=...)``; a
+        second signal kills them. A time limit that is nearly reached acts like a first signal. The
+        experiment can then be restored, and the code for that is printed.
+
+        After Ctrl-C `fit` returns the results so far, with the interrupted trials marked, and the
+        script continues; its exit code will be 130, as shells expect after an interrupt. After any
+        other signal, and at the time limit, a script ends here, with the exit code below; to
+        continue, catch the `SystemExit` and call `get_results`. In a notebook or an interpreter
+        `fit` always returns.
 
         Raises:
             RuntimeError: If it has been called before.
-            ValueError: If scheduler and TuneConfig both name a metric, a trial asks for more than
-                there is, or a `Secret` is not set.
-            TrainableNotPicklable: If the trainable cannot be carried to a worker process; names the
-                variable to blame.
+            ValueError: If scheduler and TuneConfig name different metrics, a trial requests more
+                resources than there are, or a `Secret` is not set.
+            TrainableNotPicklable: If the trainable cannot be sent to a worker process; names the
+                variable that causes it.
             ExperimentExists: If the directory of this name already holds an experiment.
             StorageError: If the storage path cannot be written to.
             MetricNotReported: If a trial completed and no trial has ever reported the metric.
             TrialFailed: If a trial failed and ``FailureConfig(fail_fast="raise")`` was given.
-            SystemExit: In a script that was told to end, once everything is saved: with 128 plus
-                the signal's number (143 for SIGTERM, 129 for SIGHUP), or 124 at the time limit.
+            SystemExit: In a script after a signal other than SIGINT, once everything is saved: with
+                128 plus the number of the signal (143 for SIGTERM, 129 for SIGHUP), or 124 at the
+                time limit.
 
         Departures:
-            Ray Tune loses what SIGTERM and SIGHUP find unsaved.
+            Ray Tune loses unsaved state on SIGTERM and SIGHUP.
         """
-        self._follow_request()
+        self._apply_shell_request()
         return self._run_in(self._begin())
 
     def start(self) -> Handle:
-        """Run the experiment in the background, and return a handle by which it is watched and steered.
+        """Run the experiment in the background, and return a handle to observe and control it.
 
-        What `fit` refuses before anything is run is refused here; what it raises at the end,
-        `Handle.wait` does. Signals are the script's own business then: none is caught while the
-        experiment runs, and the engine exits no script. A script that comes to its end waits for
-        the experiment.
+        Exceptions that `fit` raises before the first trial starts are raised here, later ones by
+        `Handle.wait`. The experiment catches no signals and does not exit the script. A script that
+        reaches its end waits for the experiment.
 
         Raises:
             RuntimeError: If it, or `fit`, has been called before.
@@ -339,18 +340,18 @@ class Tuner:
             >>> tuner.start().wait()[0].metrics["loss"]
             1
         """
-        self._follow_request()
+        self._apply_shell_request()
         directory = self._begin()
         background = Background(lambda requests: self._run_in(directory, requests))
         background.start()
         return Handle(directory, background)
 
-    def _follow_request(self) -> None:
-        """Do what ``tuner rerun`` or ``tuner resume`` has started the script for, in place of beginning an experiment.
+    def _apply_shell_request(self) -> None:
+        """Carry out ``tuner rerun`` or ``tuner resume`` if one of them has started this script.
 
         Raises:
-            SystemExit: Once a trial has been trained again; there are no results of a whole
-                experiment with which the script could go on.
+            SystemExit: Once a trial has been trained again, since the rest of the script expects
+                results of a whole experiment.
         """
         if self._is_used:
             return
@@ -366,13 +367,13 @@ class Tuner:
 
         Raises:
             RuntimeError: If there has been a run, or there is one.
-            ValueError: If an experiment of an earlier release is to go on whose metric has no mode.
+            ValueError: If an experiment of an earlier release has a metric without a mode.
         """
         if self._is_used:
             where = f", for {self._grid.experiment_path!r}" if self._grid else ""
             raise RuntimeError(
-                f"fit() or start() has been called before{where}; get_results() returns what "
-                "was found, Tuner.restore continues it, "
+                f"fit() or start() has been called before{where}; get_results() returns its "
+                "results, Tuner.restore continues the experiment, "
                 "and a new Tuner runs another"
             )
         if self._lacks_mode and self._resumption:
@@ -380,8 +381,8 @@ class Tuner:
             raise ValueError(
                 f"mode must be 'min' or 'max' where a metric is named, got metric={metric!r} "
                 f"without a mode in {str(self._directory)!r}; "
-                "go on with Tuner.restore(..., mode='max') if a larger value is better, "
-                "mode='min' if a smaller one is"
+                "pass Tuner.restore(..., mode='max') if larger values are better, "
+                "mode='min' if smaller ones are"
             )
         directory = self._directory or new_directory(self._spec)
         self._is_used = True
@@ -391,15 +392,18 @@ class Tuner:
         try:
             finished = Run(self._spec, directory, self._resumption).execute(requests)
         except BaseException:
+            # The user may correct the cause, and call fit again.
             self._is_used = False
-            remove_unused(self._spec, directory)  # where nothing was started nothing is left behind
+            remove_unused(self._spec, directory)
             raise
+        # Before anything is raised, so that get_results returns the results after a SystemExit.
         self._grid = _grid(self._spec, finished)
-        _raise_if_told(self._spec, finished)
+        _raise_failure(self._spec, finished)
+        _end_script(finished)
         return self._grid
 
     def get_results(self) -> ResultGrid:
-        """Return the results of `fit`; of a restored experiment also before that, as they were when it ended.
+        """Return the results of `fit`, or before it, the recorded results of a restored experiment.
 
         Raises:
             RuntimeError: If the experiment has never been run.
@@ -421,31 +425,31 @@ def rerun(
     stop: Any = None,
     **run_config: Any,
 ) -> Result:
-    """Train one trial of an experiment again, alone, with the configuration, the resources and the seed that it had.
+    """Train one trial of an experiment again, with the same configuration, resources and seed.
 
-    It becomes an experiment of its own beside the other one, named ``<experiment>_<trial>_rerun``,
-    and begins at its first iteration, whatever checkpoints there are. No scheduler stops it: it
-    trains to the end that ``RunConfig.stop`` or the scheduler's ``max_t`` sets, or its own; where
-    no trial has come to such an end, to the iteration that it had reached. At the beginning it is
-    printed what differs now (trainable, versions, git commit), at the end how the results compare
-    with the recorded.
+    The rerun is a separate experiment beside the original, named ``<experiment>_<trial>_rerun``. It
+    begins at the first iteration and uses no checkpoints. No scheduler stops it: it ends where
+    ``RunConfig.stop`` or the scheduler's ``max_t`` ends a full training, or where its code returns;
+    if no trial was trained that long, at the iteration that the trial had reached. It first prints
+    what has changed since (trainable, versions, git commit), and at the end how the results compare
+    with the recorded ones.
 
-    Two runs agree as far as the training code takes its chance from ``get_context().get_seed()``,
-    or from the global generators of Python and NumPy, which are seeded with it; PyTorch and others
-    are for the code to seed.
+    Two runs agree if all random numbers of the training code come from ``get_context().get_seed()``
+    or from the global generators of Python and NumPy, which are seeded with it; the code has to
+    seed PyTorch and other libraries.
 
     Args:
         path: The experiment's directory.
         trial: The trial's id, or its number: 3 stands for ``t00003``.
-        trainable: What its trials run, with what `with_parameters` has bound.
-        param_space: The experiment's space; needed where the trial's configuration holds functions
-            or objects from it.
-        stop: When the trial ends, as in `RunConfig`; None for what was declared.
-        **run_config: Other fields of `RunConfig` that are to be different, ``storage_path``,
-            ``executor`` or ``verbose`` for example.
+        trainable: The training code, with all parameters bound by `with_parameters`.
+        param_space: The experiment's space; needed if the trial's configuration holds functions or
+            objects from it.
+        stop: The stop criterion, as in `RunConfig`; None for the declared one.
+        **run_config: Other fields of `RunConfig` to change, for example ``storage_path``,
+            ``executor`` or ``verbose``.
 
     Raises:
-        ValueError: If there is no such trial, or it went on from a checkpoint of another one, as
+        ValueError: If there is no such trial, or it continued from another trial's checkpoint, as
             under PBT.
         StorageError: If the experiment cannot be read, or the configuration holds objects and no
             `param_space` is given.
@@ -454,8 +458,13 @@ def rerun(
         >>> import tuner as tune
         >>> def train(config):
         ...     tune.report({"loss": config["x"] + tune.get_context().get_seed()})
-        >>> run_config = tune.RunConfig(name="seeds", storage_path=getfixture("tmp_path"), verbose=0)
-        >>> first = tune.Tuner(train, param_space={"x": tune.grid_search([1, 2])}, run_config=run_config).fit()
+        >>> path = getfixture("tmp_path")
+        >>> tuner = tune.Tuner(
+        ...     train,
+        ...     param_space={"x": tune.grid_search([1, 2])},
+        ...     run_config=tune.RunConfig(name="seeds", storage_path=path, verbose=0),
+        ... )
+        >>> first = tuner.fit()
         >>> again = tune.rerun(first.experiment_path, 1, train, verbose=0)
         >>> again.config, again.metrics["loss"] == first[1].metrics["loss"]
         ({'x': 2}, True)
@@ -466,7 +475,7 @@ def rerun(
     )
     spec = repetition.spec
     seed = spec.seed_of("")
-    _tell(
+    _print_lines(
         spec,
         [
             f"training {repetition.trial_id} of {directory.name} again, with seed {seed}",
@@ -477,11 +486,11 @@ def rerun(
     tuner._spec = spec  # noqa: SLF001  (its own module)
     grid = tuner._run_in(tuner._begin())  # noqa: SLF001
     (again,) = grid
-    _tell(spec, compare_results(repetition.recorded, again.rows.of(again.trial_id)))
+    _print_lines(spec, compare_results(repetition.recorded, again.rows.of(again.trial_id)))
     return again
 
 
-def _tell(spec: ExperimentSpec, lines: Sequence[str]) -> None:
+def _print_lines(spec: ExperimentSpec, lines: Sequence[str]) -> None:
     for line in lines if spec.run.verbose else ():
         sys.stdout.write(f"{printable(line)}\n")
 
@@ -504,30 +513,30 @@ def _grid(spec: ExperimentSpec, finished: Finished) -> ResultGrid:
 def _check_resume(resume: Any, spec: ExperimentSpec) -> None:
     if resume != "auto":
         raise ValueError(
-            f"resume must be 'auto' or None, got {resume!r}; Tuner.restore takes the finer switches"
+            f"resume must be 'auto' or None, got {resume!r}; Tuner.restore has other options"
         )
     check_resumable(spec.run, "resume='auto'")
 
 
 def check_resumable(run: RunConfig, asked: str) -> None:
-    """Check that an experiment can be found again by its name, and is not to be another one.
+    """Check that the settings identify the experiment to resume by its name.
 
     Args:
-        run: Names it.
-        asked: How it was asked to be resumed, for messages.
+        run: The settings.
+        asked: The argument that asks to resume, for messages.
 
     Raises:
-        ValueError: If it has no fixed name, or `if_exists` asks for another experiment.
+        ValueError: If they have no fixed name, or `if_exists` asks for another experiment.
     """
     if not run.name:
         raise ValueError(
             f"{asked} needs a fixed name, got none: a directory named by the date is never "
-            "found again; give it a name"
+            "found again; set RunConfig(name=...)"
         )
     if run.if_exists != "error":
         raise ValueError(
             f"{asked} continues the experiment of that name, if_exists={run.if_exists!r} "
-            "begins another; give one of them"
+            "starts another; pass only one of them"
         )
 
 
@@ -536,8 +545,8 @@ def _check_same_name(name: str, record: Record, directory: Path) -> None:
     if trained is not None and name != trained:
         raise ValueError(
             f"trainable must be {trained!r}, which the experiment in {str(directory)!r} "
-            f"trains, got {name!r}; pass that one, begin another "
-            "experiment under another name, or go on with this one by Tuner.restore(..., "
+            f"trains, got {name!r}; pass that one, start an experiment with "
+            "another name, or continue this one with Tuner.restore(..., "
             "allow_other_trainable=True)"
         )
 
@@ -550,12 +559,13 @@ def _one_of(config: ResumeConfig | None, switches: ResumeConfig) -> ResumeConfig
     if config is not None and switches != ResumeConfig():
         raise ValueError(
             f"resume_config and the switches must not both be given, got {config} and "
-            f"{switches}; use resume_config alone"
+            f"{switches}; use only resume_config"
         )
     return config or switches
 
 
-def _raise_if_told(spec: ExperimentSpec, finished: Finished) -> None:
+def _raise_failure(spec: ExperimentSpec, finished: Finished) -> None:
+    """Raise the error of a failed trial, if ``fail_fast="raise"`` asks for it."""
     failed = next((trial for trial in finished.trials if trial.status is Status.ERROR), None)
     if failed is not None and spec.failure.fail_fast == "raise":
         failure = failed.failures[-1]
@@ -563,14 +573,18 @@ def _raise_if_told(spec: ExperimentSpec, finished: Finished) -> None:
             f"trial {failed.trial_id} failed with {failure}\n{failure.traceback}",
             (failure.kind, *failure.bases),
         )
+
+
+def _end_script(finished: Finished) -> None:
+    """End the script with the exit code of an interrupted experiment, unless it may continue."""
     if not is_script():
         return
     if finished.exit_code is None:
         withdraw_failure()
         return
     if finished.exit_code in CODES_AT_THE_END or finished.is_searching:
-        # The searcher's thread may be in the middle of C++ code, in which a Python that shuts down
-        # orderly would abort the process.
+        # The searcher's thread may be running C++ code; a regular shutdown of Python would then
+        # abort the process.
         end_script_with(finished.exit_code)
     if finished.exit_code not in CODES_AT_THE_END:
         raise SystemExit(finished.exit_code)

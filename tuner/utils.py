@@ -15,15 +15,15 @@ __all__ = ["flatten_dict", "validate_save_restore"]
 def flatten_dict(
     dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False
 ) -> dict[str, Any]:
-    """Return a dictionary with the keys of nested ones joined; empty ones and lists stay as they are.
+    """Flatten nested dictionaries by joining their keys; keep empty dictionaries and lists.
 
     Args:
         dt: The dictionary.
-        delimiter: What stands between the keys.
-        prevent_delimiter: Whether a key that holds the delimiter is refused.
+        delimiter: The string between joined keys.
+        prevent_delimiter: Whether a key that contains the delimiter is an error.
 
     Raises:
-        ValueError: If a key holds the delimiter and that is to be prevented.
+        ValueError: If a key contains the delimiter and `prevent_delimiter` is set.
 
     Example:
         >>> flatten_dict({"a": {"b": 1, "c": {"d": 2}}, "e": {}})
@@ -33,7 +33,7 @@ def flatten_dict(
     for key, value in dt.items():
         if prevent_delimiter and delimiter in str(key):
             raise ValueError(
-                f"keys must not hold {delimiter!r}, got {key!r}; rename it or give another "
+                f"keys must not contain {delimiter!r}, got {key!r}; rename the key or pass another "
                 "delimiter"
             )
         if isinstance(value, Mapping) and value:
@@ -47,24 +47,26 @@ def flatten_dict(
 def validate_save_restore(
     trainable_cls: type[Trainable],
     config: Mapping[str, Any] | None = None,
-    num_gpus: int = 0,  # noqa: ARG001  (older code gives it)
+    num_gpus: int = 0,  # noqa: ARG001  (older code passes it)
 ) -> bool:
-    """Train a class three steps, save it, load the checkpoint into a second object, and train that on.
+    """Check that a class can be saved and restored.
+
+    Trains an object for three steps, saves it, loads the checkpoint into a second object, and
+    trains that for another step.
 
     Args:
         trainable_cls: A subclass of `Trainable`.
         config: The configuration to train with.
-        num_gpus: Accepted for compatibility: it runs in this process, which has the GPUs that it
-            has.
+        num_gpus: Accepted for compatibility; the check runs in this process with all its GPUs.
 
     Returns:
         True.
 
     Raises:
-        TypeError: If it is no subclass of `Trainable`.
-        AssertionError: If the second object does not go on at the iteration at which the first one
+        TypeError: If `trainable_cls` is no subclass of `Trainable`.
+        AssertionError: If the second object does not continue at the iteration at which the first
             was saved.
-        Exception: What the class itself raises where it cannot be saved or loaded.
+        Exception: Any exception that the class raises in saving or loading.
     """
     if not (isinstance(trainable_cls, type) and issubclass(trainable_cls, Trainable)):
         raise TypeError(
@@ -80,8 +82,8 @@ def validate_save_restore(
             second.restore(checkpoint)
         if second.iteration != first.iteration:
             raise AssertionError(
-                f"{trainable_cls.__name__} was saved at iteration {first.iteration} and goes "
-                f"on at {second.iteration}"
+                f"{trainable_cls.__name__} was saved at iteration {first.iteration} and "
+                f"continues at {second.iteration}"
             )
         second.train()
     finally:

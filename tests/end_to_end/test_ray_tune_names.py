@@ -49,7 +49,7 @@ def test_dictionaries_are_flattened():
         "a.c.d": [2],
         "e": {},
     }
-    with pytest.raises(ValueError, match="keys must not hold '/', got 'a/b'"):
+    with pytest.raises(ValueError, match="keys must not contain '/', got 'a/b'"):
         flatten_dict({"x": {"a/b": 1}}, prevent_delimiter=True)
 
 

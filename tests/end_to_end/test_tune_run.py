@@ -119,7 +119,7 @@ def test_resume_begins_and_continues_and_tries_failed_trials_again(run, tmp_path
         (
             {"restore": "checkpoint"},
             ValueError,
-            "restore='checkpoint' has no meaning here; pass the path in config",
+            "restore='checkpoint' is not supported; pass the path in config",
         ),
         ({"export_formats": ["onnx"]}, ValueError, "export_formats=.* save_checkpoint"),
         ({"loggers": [print]}, ValueError, "callbacks"),
@@ -280,7 +280,7 @@ def test_a_mistyped_argument_beside_an_experiment_is_refused(run, tmp_path):
             storage_path=tmp_path,
             verbose=0,
         )
-    with pytest.raises(ValueError, match=r"loggers=\[1\] has no meaning here"):
+    with pytest.raises(ValueError, match=r"loggers=\[1\] is not supported"):
         run(tune.Experiment("typo", train, config={"x": 1.0}), loggers=[1])
 
 
@@ -288,7 +288,7 @@ def test_to_resume_and_to_replace_an_experiment_contradict_each_other(run):
     run(name="once", config={"x": 1.0})
     with pytest.raises(
         ValueError,
-        match="resume continues the experiment of that name, if_exists='replace' begins another",
+        match="resume continues the experiment of that name, if_exists='replace' starts another",
     ):
         run(name="once", config={"x": 1.0}, resume=True, if_exists="replace")
 
