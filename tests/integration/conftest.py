@@ -15,8 +15,8 @@ TRAININGS = Path(__file__).parent / "trainings"
 REASON = Reason("test")
 
 
-class Fates(Scheduler):
-    """Does to each trial what its configuration says.
+class ScriptedScheduler(Scheduler):
+    """Decides about each trial what its configuration says.
 
     ``"pause"`` is paused at each result, ``"stop"`` is stopped at its second, and ``"follow"``, at
     its third, continues from the first checkpoint of ``"go"`` with ten times its learning rate.
@@ -26,11 +26,11 @@ class Fates(Scheduler):
         self.ids = {}
 
     def on_trial_add(self, trial):
-        self.ids[trial.config["fate"]] = trial.trial_id
+        self.ids[trial.config["decision"]] = trial.trial_id
         return []
 
     def on_trial_result(self, trial, result):
-        match trial.config["fate"], result["training_iteration"]:
+        match trial.config["decision"], result["training_iteration"]:
             case "pause", _:
                 return [Pause(trial.trial_id, REASON)]
             case "stop", 2:
@@ -64,15 +64,19 @@ class Elsewhere:
 
 
 @pytest.fixture(scope="module")
-def fates(tmp_path_factory):
-    """Return a function that runs a file's training under each fate; returns results by fate."""
+def run_training(tmp_path_factory):
+    """Return a function that trains under each decision; it returns results by decision."""
 
-    def run(name, fates=("go", "follow", "pause", "stop"), key=None, **constants):
+    def run(name, decisions=("go", "follow", "pause", "stop"), key=None, **constants):
         results = tune.Tuner(
             Elsewhere(str(TRAININGS / f"{name}.py")),
-            param_space={"lr": 0.001, "fate": tune.grid_search(list(fates)), **constants},
+            param_space={"lr": 0.001, "decision": tune.grid_search(list(decisions)), **constants},
             tune_config=tune.TuneConfig(
-                metric="loss", mode="min", scheduler=Fates(), max_concurrent_trials=2, seed=0
+                metric="loss",
+                mode="min",
+                scheduler=ScriptedScheduler(),
+                max_concurrent_trials=2,
+                seed=0,
             ),
             run_config=tune.RunConfig(
                 storage_path=tmp_path_factory.mktemp("storage"), verbose=0, resources={"cpu": 2}
@@ -80,7 +84,9 @@ def fates(tmp_path_factory):
         ).fit()
         assert [result.error for result in results] == [None] * len(results)
         return {
-            (result.config[key], result.config["fate"]) if key else result.config["fate"]: result
+            (result.config[key], result.config["decision"])
+            if key
+            else result.config["decision"]: result
             for result in results
         }
 

@@ -73,10 +73,10 @@ def run(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def boosted(fates):
-    return fates(
+def boosted(run_training):
+    return run_training(
         "boosting_training",
-        fates=("go", "pause", "stop"),
+        decisions=("go", "pause", "stop"),
         key="library",
         library=tune.grid_search(list(MODULES)),
     )
@@ -84,7 +84,7 @@ def boosted(fates):
 
 @pytest.mark.parametrize("library", MODULES)
 def test_a_paused_trial_continues_with_the_remaining_rounds(library, boosted, column):
-    go, pause, stop = (boosted[library, fate] for fate in ("go", "pause", "stop"))
+    go, pause, stop = (boosted[library, decision] for decision in ("go", "pause", "stop"))
     assert column(go, "training_iteration") == column(pause, "training_iteration") == [1, 2, 3, 4]
     assert column(go, "loss") == pytest.approx(column(pause, "loss"), rel=1e-6)
     assert column(stop, "training_iteration") == [1, 2]

@@ -19,10 +19,10 @@ NEEDS = {
 
 
 @pytest.fixture(scope="module", params=NEEDS)
-def trained(request, fates):
+def trained(request, run_training):
     if importlib.util.find_spec(NEEDS[request.param]) is None:
         pytest.skip(f"{NEEDS[request.param]} is not installed")
-    return fates(
+    return run_training(
         request.param,
         **({"namespace": "lightning"} if request.param == "lightning_training" else {}),
     )
@@ -82,10 +82,10 @@ def test_a_saved_model_is_loaded_in_one_line(trained, request):
 
 
 def test_lightnings_file_has_the_standard_name_and_older_names_are_still_read(
-    fates, tmp_path, monkeypatch
+    run_training, tmp_path, monkeypatch
 ):
     pytest.importorskip("lightning")
-    result = fates("lightning_training", fates=("go",), namespace="lightning")["go"]
+    result = run_training("lightning_training", decisions=("go",), namespace="lightning")["go"]
     files = sorted(
         path.name
         for path in Path(result.checkpoint.path).iterdir()

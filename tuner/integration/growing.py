@@ -49,6 +49,7 @@ class State:
         if path is None:
             return 0
         saved = cls.read(path)
+        # Attributes that are no parameters are what `fit` has learned; parameters may be mutated.
         parameters = estimator.get_params(deep=False)
         vars(estimator).update(
             {name: value for name, value in vars(saved.estimator).items() if name not in parameters}

@@ -135,6 +135,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         ``n_jobs=None`` means one.
     """
 
+    # Only assignments, as scikit-learn requires: `clone` compares the attributes by identity.
     def __init__(
         self,
         estimator: Any,
@@ -260,6 +261,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                         fail_fast=self.error_score == "raise", max_common_failures=None
                     ),
                     verbose=min(self.verbose, MOST_VERBOSE),
+                    # A temporary directory does not survive a power failure anyway.
                     durability="process" if self.storage_path is None else "group",
                     executor=self.executor,
                 ),

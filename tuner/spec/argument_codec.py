@@ -244,6 +244,7 @@ class _Construction:
         kind = known_class(name)
         if kind is None:
             return self._missing(f"{name}, which is no class of this release")
+        # An object with an absent argument cannot be constructed, so it is absent as a whole.
         num_absent = len(self.absent)
         arguments = {key: self._argument(kind, key, item) for key, item in fields.items()}
         return (
@@ -257,6 +258,7 @@ class _Construction:
 
 
 def _called(kind: type, arguments: Mapping[str, Any]) -> Any:
+    # ``*args`` cannot be given by name.
     parameters = inspect.signature(kind).parameters
     several = [
         name

@@ -83,7 +83,7 @@ def test_the_processes_of_a_trial_get_sigterm_too(start_executor, start_method, 
     def train(config):
         from tuner.execution.session import report
 
-        # The shell writes its own last words, if it is given the time.
+        # The shell writes a last line if it is given the time.
         child = subprocess.Popen(
             ["sh", "-c", "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.01; done"],
             stdout=subprocess.PIPE,

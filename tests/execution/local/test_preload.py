@@ -58,5 +58,5 @@ def test_the_second_worker_need_not_import_the_module(tmp_path):
         run_config=tune.RunConfig(name="e", storage_path=tmp_path, verbose=0),
     ).fit()
     was_there = [result.metrics["was_there"] for result in grid]
-    # A spare worker may have been forked before the zygote learnt of it.
+    # A standby worker may have been forked before the zygote got the request.
     assert (was_there[0], was_there[-1]) == (False, True)

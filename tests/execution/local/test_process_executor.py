@@ -44,7 +44,7 @@ def test_reports_arrive_in_order_and_each_waits_for_its_answer(start_executor, s
 def test_training_is_batch_work_unless_the_driver_has_another_policy(
     start_executor, start_method, policy_of_driver, policy_of_trial
 ):
-    # In a thread of its own, because an unprivileged thread cannot leave the lowest policy.
+    # In another thread, because an unprivileged thread cannot leave the lowest policy.
     def ready():
         os.sched_setscheduler(0, getattr(os, policy_of_driver), os.sched_param(0))
         harnesses.append(
@@ -227,7 +227,7 @@ def test_an_exit_comes_when_all_descendants_are_gone(
 def test_a_daemon_ends_with_its_trial(start_executor, still_alive, wait_started):
     def train(config):
         if config["is_owner"]:
-            # The shell is gone at once, and what it leaves behind has a session of its own.
+            # The shell exits at once, and leaves a process in its own session behind.
             subprocess.run(["sh", "-c", "setsid sleep 600 & echo $!"], check=True)
             signal.pause()
 

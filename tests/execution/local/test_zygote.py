@@ -101,7 +101,7 @@ def test_a_worker_that_had_finished_when_the_zygote_died_has_finished(start_exec
         from tuner.execution.session import report
 
         report({"loss": 1})
-        # Killed from within, so that nothing can come between the last word and the death.
+        # It kills itself, so that nothing can happen between the exit message and the kill.
         import atexit
 
         atexit.register(os.kill, os.getppid(), signal.SIGKILL)
@@ -142,8 +142,8 @@ def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(
     assert harness.run("t00002").outcome is Outcome.COMPLETED
 
 
-class FakeStarter:
-    """Refuses to make the first workers ready; then pretends to be the newborn one itself."""
+class FakePool:
+    """A worker pool that cannot prepare the first workers, then returns as if forked."""
 
     standby_pids = frozenset()
 
@@ -182,7 +182,7 @@ def test_a_start_that_the_system_refuses_is_retried(ends, monkeypatch):
     monkeypatch.setattr(zygote, "_RETRY_S", 0.01)
     driver, control, standby_end, theirs = ends
     send_request(driver, Start(17, theirs.fileno()))
-    assert serve(control, FakeStarter(num_refusals=2, standby_end=standby_end)) is standby_end
+    assert serve(control, FakePool(num_refusals=2, standby_end=standby_end)) is standby_end
     assert "resource temporarily unavailable" in json.loads(driver.makefile().readline())["text"]
 
 
@@ -190,7 +190,7 @@ def test_a_kill_withdraws_a_pending_start(ends):
     driver, control, standby_end, theirs = ends
     for request in (Start(17, theirs.fileno()), Kill(17), Start(18, theirs.fileno())):
         send_request(driver, request)
-    assert serve(control, FakeStarter(num_refusals=0, standby_end=standby_end)) is standby_end
+    assert serve(control, FakePool(num_refusals=0, standby_end=standby_end)) is standby_end
     assert [json.loads(line) for line in driver.makefile()] == [
         {"kind": "gone", "worker": 17, "code": -signal.SIGKILL, "peak_bytes": 0, "is_oom": False}
     ]

@@ -69,7 +69,7 @@ def _raise_oom_score() -> None:
 def dump_stack_when_killed() -> None:
     """Make this process and its forks dump the stack to stderr on a crash or before a kill."""
     faulthandler.enable()
-    # Of the main thread only: the failure quotes the end of stderr, and libraries have many threads.
+    # Of the main thread only: a failure quotes the end of stderr, and libraries have many threads.
     faulthandler.register(process_groups.DUMP_STACK_SIGNAL, all_threads=False)
 
 
