@@ -54,6 +54,7 @@ class Folds:
         folds: list[dict[str, Any]] = (
             [] if saved is None else json.loads(saved.read_text(encoding="utf-8"))
         )
+        # Checkpoints count the folds, so all trials and attempts must have the same splits.
         for split in splits[len(folds) :]:
             folds.append(self._evaluate(estimator, X, y, split))
             self._report(folds)

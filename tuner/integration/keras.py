@@ -34,6 +34,7 @@ except ImportError as error:
             "tuner.integration.keras needs Keras 3, which is not installed; pip install "
             '"tuner-hpo[keras]"'
         ) from error
+    # Keras imports its backend, TensorFlow by default, even if another one is installed.
     if str(error.name).partition(".")[0] not in _BACKENDS:
         raise
     installed = [name for name in _BACKENDS if importlib.util.find_spec(name)]

@@ -108,7 +108,7 @@ class TuneReportCheckpointCallback:
 
     def __call__(self, env: Any) -> None:
         """Report the round; `env` is LightGBM's ``CallbackEnv``."""
-        if _has_reported_last.get():
+        if _has_reported_last.get():  # see `resume`
             _has_reported_last.set(False)
             return
         num_rounds = env.iteration + 1

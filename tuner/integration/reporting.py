@@ -137,6 +137,7 @@ def report_saved(metrics: Mapping[str, Any], write: Callable[[Path], object]) ->
     Raises:
         StopTraining: If the trial is to stop.
     """
+    # In the trial's directory, so that the checkpoint is renamed, not copied.
     with checkpoint_dir() as directory:
         write(Path(directory))
         report(dict(metrics), checkpoint=Checkpoint.from_directory(directory))

@@ -178,6 +178,7 @@ def _latest(evals_log: Mapping[str, Any], *, keep_pairs: bool) -> dict[str, Any]
     for data, metrics in evals_log.items():
         for name, values in metrics.items():
             key, value = f"{data}-{name}", values[-1]
+            # A post-processing function gets the pairs, as in Ray Tune.
             if isinstance(value, tuple) and not keep_pairs:
                 latest[f"{key}-mean"], latest[f"{key}-std"] = value
             else:

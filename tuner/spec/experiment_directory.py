@@ -300,6 +300,7 @@ def _named(directory: Path, *, can_replace: bool) -> Path:
     elif is_experiment(directory):
         # Early: it is removed only when all else is checked and its lock is held.
         check_ours(directory)
+    # Trials and experiments of a group would be mixed up in one directory.
     if experiment := next(_experiments_in(directory, layout.MAX_NAME_DEPTH), None):
         raise ExperimentExists(
             f"{str(directory)!r} holds other experiments, such as {str(experiment)!r}; choose "
@@ -367,6 +368,7 @@ def _experiments_in(folder: Path, max_depth: int) -> Iterator[Path]:
 def _dated(root: Path, trainable: str) -> Path:
     date = dt.datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
     stem = f"{_safe(trainable)}_{date}"
+    # Two experiments of the same trainable may start in the same second.
     for number in range(1000):
         directory = root / (stem if number == 0 else f"{stem}_{number}")
         try:

@@ -131,6 +131,7 @@ class ExperimentSpec:
 
     def copy(self) -> ExperimentSpec:
         """Return a copy with a scheduler, searcher and stopper of its own."""
+        # In one call, so that an object that two of them share stays one object.
         scheduler, searcher, stopper = copy.deepcopy((self.scheduler, self.searcher, self.stopper))
         return replace(self, scheduler=scheduler, searcher=searcher, stopper=stopper)
 
@@ -154,6 +155,7 @@ class ExperimentSpec:
         }
         if not pass_search_properties(self.searcher, metric, mode, self.space, properties):
             raise _refusal(self.searcher, self)
+        # Only now: objects that were refused can still be used elsewhere.
         for part in _stateful_parts(self):
             setattr(part, _USED_BY, self.run_id)
 
@@ -247,6 +249,7 @@ def make_spec(
     check_trainable(trainable)
     tune = _checked("tune_config", tune_config, TuneConfig)
     run = _checked("run_config", run_config, RunConfig)
+    # Copies of the inner settings as well: the user may change them after this.
     parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
     run = replace(run, **{name: replace(part) for name, part in parts.items() if part is not None})
     space = checked_space(param_space)
@@ -280,6 +283,7 @@ def make_spec(
     )
     spec.checkpoint.policy(is_class=is_class_trainable(trainable))  # raises if it does not apply
     _check_unused(spec)
+    # By name, so that the module with Optuna's searcher need not be imported.
     knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher]))
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(spec)
@@ -375,6 +379,8 @@ def with_seed(spec: ExperimentSpec, seed: int, experiment_id: str | None = None)
 
 def derived_seed(seed: int, purpose: str) -> int:
     """Return the seed for one purpose, so that no two parts share a random stream."""
+    # Hashed, because neighbouring seeds, such as seed + 1, may give correlated streams. With another
+    # formula, a later release could not reproduce experiments of this one.
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:4])
 
 
