@@ -1,7 +1,7 @@
-"""Puts the tables and diagrams of a trial's life into ``docs/architecture.md``: ``python docs/architecture.py --write``.
+"""Generate the tables and diagrams of states in ``docs/architecture.md``.
 
-They are read from ``tuner/core/lifecycle.py``, which is the law. Without ``--write`` it says
-whether the page is up to date.
+Run ``python docs/architecture.py --write``. They are read from ``tuner/core/lifecycle.py``. Without
+``--write`` it reports whether the page is up to date.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Table = Mapping[tuple[Row, Column], Entry]
 
 
 def generated() -> dict[str, Callable[[], str]]:
-    """Return what makes each part of the page, by the part's name."""
-    from tuner.core import lifecycle as law  # noqa: PLC0415  (of this clone, see below, whatever else is installed)
-    from tuner.core import trial  # noqa: PLC0415  (as above)
+    """Return the function that generates each part of the page, by the part's name."""
+    # Imported here, once the script has put this clone first on the path.
+    from tuner.core import lifecycle, trial  # noqa: PLC0415
 
     return {
         "states of a trial": lambda: states(trial.Status),
-        "diagram of a trial": lambda: diagram(law.TRIAL_TABLE, trial.Status.PENDING),
-        "moves of a trial": lambda: moves(law.TRIAL_TABLE),
+        "diagram of a trial": lambda: diagram(lifecycle.TRIAL_TABLE, trial.Status.PENDING),
+        "moves of a trial": lambda: moves(lifecycle.TRIAL_TABLE),
         "states of a worker": lambda: states(trial.WorkerState),
-        "diagram of a worker": lambda: diagram(law.WORKER_TABLE, trial.WorkerState.ABSENT),
-        "moves of a worker": lambda: moves(law.WORKER_TABLE),
-        "ends of a worker": lambda: matrix(law.EXIT_MOVES, "it was to"),
+        "diagram of a worker": lambda: diagram(lifecycle.WORKER_TABLE, trial.WorkerState.ABSENT),
+        "moves of a worker": lambda: moves(lifecycle.WORKER_TABLE),
+        "ends of a worker": lambda: matrix(lifecycle.EXIT_MOVES, "it was to"),
     }
 
 
 def page(text: str) -> str:
-    """Return the page with each generated part made anew.
+    """Return the page with each generated part replaced.
 
     Raises:
-        ValueError: If the page lacks a part, has one twice, or has one that nobody makes.
+        ValueError: If the page lacks a part, has one twice, or has an unknown one.
     """
     makers, found = generated(), [match["name"] for match in _PART.finditer(text)]
     if sorted(found) != sorted(makers):
@@ -88,7 +88,7 @@ def moves(table: Table[Row, Column, Row]) -> str:
 
 
 def diagram(table: Table[Row, Column, Row], first: Row) -> str:
-    """Return a state diagram in Mermaid's language: an arrow for each pair of states, with the moves that lead from one to the other."""
+    """Return a Mermaid state diagram with an arrow for each pair of states, labelled by moves."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (before, move), after in table.items():
         arrows.setdefault((str(before), str(after)), []).append(str(move))
@@ -111,7 +111,9 @@ def matrix(table: Table[Row, Column, Entry], corner: str) -> str:
 
 
 def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
-    """Return the docstring beneath each member of an enumeration; the interpreter forgets them, so the source is read.
+    """Return the docstring below each member of an enumeration.
+
+    The interpreter does not keep these docstrings, so they are read from the source.
 
     Raises:
         ValueError: If a member has none.
@@ -119,13 +121,13 @@ def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
     body = next(
         node for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef)
     ).body
-    told = dict(_documented(body))
-    if silent := [member.name for member in kind if member.name not in told]:
+    documented = dict(_documented(body))
+    if missing := [member.name for member in kind if member.name not in documented]:
         raise ValueError(
             f"every member of {kind.__name__} must have a docstring, got none for "
-            f"{', '.join(silent)}"
+            f"{', '.join(missing)}"
         )
-    return told
+    return documented
 
 
 def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
@@ -148,7 +150,7 @@ def _by_effect(table: Table[Row, Column, Row]) -> dict[tuple[Column, Row], list[
 
 
 def main() -> int:
-    """Write the page, or return 1 if it is not what it would be."""
+    """Write the page, or return 1 if it is not up to date."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

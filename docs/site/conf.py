@@ -1,4 +1,4 @@
-"""Sphinx configuration of the documentation site: the guides of `docs/` and the API reference from the docstrings.
+"""Sphinx configuration of the documentation site: guides of `docs/` and the API reference.
 
 Sources are read from the root of the repository, so that links between the guides, the README and
 the examples work on the site as they do in a checkout. ``nox -s docs`` builds it.
@@ -57,5 +57,6 @@ default_role = "py:obj"  # single backticks in docstrings name Python objects
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Departures", "notes_style"), ("Reference", "notes_style")]
-napoleon_use_ivar = True  # attributes are fields of their class: a property documented there as well is not described twice
+# A property that is also listed under Attributes is described once.
+napoleon_use_ivar = True
 napoleon_use_rtype = False
