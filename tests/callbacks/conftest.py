@@ -28,7 +28,7 @@ def make_trial(tmp_path: Path) -> MakeTrial:
 
 @pytest.fixture
 def idle_writer() -> BatchWriter:
-    """Writes only when it is told to flush or close."""
+    """Return a writer that writes only in `flush` and `close`."""
     return BatchWriter(period_s=1e6)
 
 

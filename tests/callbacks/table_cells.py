@@ -1,8 +1,8 @@
-"""What a cell of a table says."""
+"""Comparison of values with the cells of a table."""
 
 
 def is_in(cell, value):
-    """Return whether a cell holds the value: a float as any text of the same float, all else as its own text."""
+    """Return whether a cell holds the value: any text of the same float, or else `str(value)`."""
     if isinstance(value, float):
         return cell != "" and repr(float(cell)) == repr(value)
     return cell == ("" if value is None else str(value))

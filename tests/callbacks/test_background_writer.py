@@ -1,4 +1,4 @@
-"""The queue between hooks and files."""
+"""Queue and thread between the hooks and the files."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ from tuner.callbacks.files.background_writer import (
 
 
 class Memory(Sink):
-    """Keeps what is written; fails as often as it is told to."""
+    """Keeps what is written, after raising the given errors."""
 
     def __init__(self, failures=()):
         self.batches = []
@@ -73,7 +73,7 @@ def test_reaching_the_early_mark_wakes_the_thread():
     writer.close()
 
 
-def test_close_ends_the_thread_and_a_later_add_starts_it_anew():
+def test_close_ends_the_thread_and_a_later_add_starts_a_new_one():
     def logger_threads():
         return [thread for thread in threading.enumerate() if thread is writer._thread]
 
@@ -98,7 +98,7 @@ def test_a_sink_that_the_system_refuses_is_tried_again_and_reported_once(caplog)
     writer.close()
 
 
-def test_a_sink_that_stays_behind_is_told_of_once_however_many_loggers_close_the_writer(caplog):
+def test_an_incomplete_file_is_reported_once_if_several_loggers_close_the_writer(caplog):
     writer, sink = BatchWriter(period_s=1e6), Memory([OSError("no space")] * 3)
     writer.add(sink, 1)
     writer.flush()
@@ -139,7 +139,7 @@ def test_without_a_thread_the_caller_writes():
     assert writer.thread_cpu_s == 0.0
 
 
-def test_what_takes_much_of_the_time_is_done_more_rarely():
+def test_expensive_writing_is_done_less_often():
     assert stretched(1.0, 0.0) == stretched(1.0, 0.02) == 1.0
     assert stretched(1.0, 0.04) == 2.0
     assert stretched(1.0, 60.0) == 4.0
@@ -186,7 +186,7 @@ class Talkative(Several):
         return last != "end"
 
 
-def test_what_expects_more_waits_once_unless_it_is_over():
+def test_entries_that_expect_more_wait_once():
     long, short = Memory(), Memory()
     writer, talks, is_brief = BatchWriter(period_s=1e6), Talkative(long), Talkative(short)
     writer.add(talks, 1)
@@ -204,7 +204,7 @@ def test_what_expects_more_waits_once_unless_it_is_over():
     assert long.batches == [[1, 2], [3]]
 
 
-def test_it_waits_once_however_many_batches_that_takes():
+def test_entries_wait_once_also_over_several_batches():
     long, others = Memory(), [Memory() for _ in range(5)]
     writer, talks = BatchWriter(period_s=1e6, max_batch=2), Talkative(long)
     for other in others:
@@ -216,7 +216,7 @@ def test_it_waits_once_however_many_batches_that_takes():
     assert long.batches == [[1] * 5]
 
 
-def test_nothing_waits_that_others_have_to_come_behind():
+def test_entries_that_others_must_follow_do_not_wait():
     part = Memory()
     writer, talks = BatchWriter(period_s=1e6), Talkative(part, Memory())
     for number, sink in enumerate([talks, part, talks]):

@@ -11,7 +11,10 @@ def named(text, given=()):
 
 
 def test_both_spellings_name_a_class_and_none_is_there_twice():
-    text = "tuner.callbacks.JsonLoggerCallback, tuner.callbacks:CSVLoggerCallback,, tuner.callbacks.files.csv_logger.CSVLoggerCallback"
+    text = (
+        "tuner.callbacks.JsonLoggerCallback, tuner.callbacks:CSVLoggerCallback,, "
+        "tuner.callbacks.files.csv_logger.CSVLoggerCallback"
+    )
     assert [type(callback) for callback in named(text)] == [JsonLoggerCallback, CSVLoggerCallback]
 
 

@@ -30,7 +30,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def told(tmp_path):
-    """Return a function that reads what the archives hold: metrics by step, parameters, others, and whose they are."""
+    """Return a function that reads the archives: metrics by step, parameters, others, and keys."""
 
     def read():
         points, params, others, keys, tags = [], {}, {}, set(), set()
@@ -108,4 +108,5 @@ def test_the_client_is_imported_when_it_is_needed():
         "import sys, tuner.integration.comet, tuner.integration.mlflow, tuner.integration.wandb\n"
     )
     code += "assert not {'comet_ml', 'mlflow', 'wandb'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)  # noqa: S603

@@ -1,4 +1,4 @@
-"""What is shown, where, and that nothing is where nothing is wanted."""
+"""Console output on terminals and in log files, by verbosity."""
 
 import io
 import logging
@@ -204,7 +204,7 @@ def everything_that_can_happen(console, clock, trials):
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_verbose_0_prints_nothing_whatever_happens(progress, trials, capfd, is_terminal):
+def test_verbose_0_prints_nothing(progress, trials, capfd, is_terminal):
     stream = io.StringIO()
     console, clock = console_on(stream, progress, verbose=0, is_terminal=is_terminal)
     everything_that_can_happen(console, clock, trials)
@@ -357,7 +357,7 @@ def test_verbose_2_tells_each_of_several_objectives(progress, trials):
 
 
 @pytest.mark.parametrize("verbose", [-1, 3, None])
-def test_other_degrees_of_verbosity_are_refused(progress, verbose):
+def test_other_verbosity_levels_are_refused(progress, verbose):
     with pytest.raises(ValueError, match="verbose must be 0"):
         Console(lambda: progress, verbose=verbose)
 
@@ -401,7 +401,7 @@ def test_a_defect_while_drawing_gives_the_terminal_back(progress, trials):
     assert "\x1b[?25h" in stream.getvalue()
 
 
-def test_warnings_of_the_engine_are_shown_if_nobody_else_shows_them(progress, monkeypatch):
+def test_warnings_of_the_engine_are_shown_unless_another_handler_shows_them(progress, monkeypatch):
     logger = logging.getLogger("tuner")
     monkeypatch.setattr(logger, "propagate", False)
     stream = io.StringIO()

@@ -42,7 +42,8 @@ def test_golden_file(logger, make_trial, report):
     )
     logger.on_experiment_end(trials=[])
     assert (Path(trial.local_path) / "progress.csv").read_bytes().decode() == (
-        "loss,note,acc,timestamp,done,training_iteration,trial_id,val/loss,val/n/k,checkpoint_dir_name,late\r\n"
+        "loss,note,acc,timestamp,done,training_iteration,trial_id,val/loss,val/n/k,"
+        "checkpoint_dir_name,late\r\n"
         '0.25,"a, ""b""",nan,17,False,1,t00000,0.5,1,,\r\n'
         "inf,,,,,2,t00000,,,,7\r\n"
     )
@@ -103,7 +104,7 @@ def test_nothing_is_appended_to_a_header_that_a_crash_has_torn(logger, make_tria
     assert [row["loss"] for row in cells_of(trial)] == ["0.5"]
 
 
-def test_a_retry_from_the_beginning_finds_its_columns_anew(logger, make_trial, report):
+def test_a_retry_from_the_beginning_determines_its_own_columns(logger, make_trial, report):
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1, old=1))

@@ -1,4 +1,4 @@
-"""Where a view is shown, and what that looks like there."""
+"""Displays: terminals, notebooks and plain lines."""
 
 import io
 import os
@@ -110,7 +110,7 @@ def test_a_front_end_without_handles_gets_a_new_output_each_time(progress):
     assert [output["text/plain"] for output in outputs] == ["one", "two"]
 
 
-def test_everything_of_the_users_is_escaped(progress, trials):
+def test_the_texts_of_the_user_are_escaped(progress, trials):
     evil = "<script>alert(1)</script>&\"'"
     trials[0].config = {**trials[0].config, evil: evil}
     trials[0].last_result[evil] = 1.0
@@ -125,7 +125,7 @@ def test_everything_of_the_users_is_escaped(progress, trials):
     assert "&lt;script&gt;" in html
 
 
-def test_html_is_well_formed_and_needs_nothing_else(progress, trials):
+def test_html_is_well_formed_and_self_contained(progress, trials):
     html = html_of(live_view(Scene(progress, trials, {"t00009": trials[9]}), 150), 150)
     root = ET.fromstring(html)  # noqa: S314  (our own text)
     assert {element.tag for element in root.iter()} == {"pre", "span"}

@@ -1,4 +1,4 @@
-"""What the log files are told."""
+"""Log records of trials, and the functions that write them."""
 
 import os
 
@@ -35,7 +35,7 @@ def test_each_attempt_is_a_segment_and_nothing_is_lost(entries):
     )
 
 
-def test_an_attempt_that_begins_anew_supersedes_everything(make_trial):
+def test_an_attempt_from_the_beginning_supersedes_everything(make_trial):
     trial = make_trial()
     trial.attempt, trial.superseded_attempt, trial.resumed_iteration = 3, 2, 7
     begin = begin_of(trial)

@@ -1,4 +1,4 @@
-"""Loggers that are told of everything at once."""
+"""Loggers that share one entry per event."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def end(callbacks, trial):
 
 
 def told(trial):
-    """Return what ``result.json`` and ``progress.csv`` tell: iterations, and iterations with configurations."""
+    """Return iterations of ``progress.csv``, and those of ``result.json`` with configurations."""
     header, lines = read_table(Path(trial.local_path) / "progress.csv")
     lines_of_json = (Path(trial.local_path) / "result.json").read_text().splitlines()
     rows = [json.loads(line) for line in lines_of_json]
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_even_be_opened_is_a_defect_of_its_logger(
     assert len(read_table(Path(trial.local_path) / "progress.csv")[1]) == 2
 
 
-def test_when_all_have_a_defect_nobody_is_told_any_more(
+def test_when_all_have_a_defect_none_is_called_any_more(
     idle_writer, make_trial, report, monkeypatch
 ):
     callbacks, trial = (
@@ -156,7 +156,7 @@ def test_when_all_have_a_defect_nobody_is_told_any_more(
     idle_writer.close()
 
 
-def test_a_logger_with_hooks_of_its_own_is_asked_itself(idle_writer, make_trial, report):
+def test_a_logger_that_overrides_hooks_is_called_itself(idle_writer, make_trial, report):
     class Loud(JsonLoggerCallback):
         def log_trial_result(self, iteration, trial, result):
             result["heard"] = True

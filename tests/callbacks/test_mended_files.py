@@ -1,4 +1,4 @@
-"""Log files that had been left wrong: what the simulation with faults has found, each as small as it gets."""
+"""Repair of log files: minimal cases of faults that the simulation has found."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def logger(request):
 
 @pytest.fixture
 def told(logger):
-    """Return a function that writes what waits and returns the iterations that a trial's file tells of."""
+    """Return a function that flushes the writer and returns the iterations in a trial's file."""
 
     def read(trial):
         logger.writer.flush()
@@ -74,7 +74,7 @@ def test_what_is_not_written_yet_stands_before_what_follows_it(
 
 @pytest.fixture
 def begin(logger, make_trial, report, tmp_path):
-    """Return a function that begins an experiment with one trial, tells a logger of some results, and returns the trial."""
+    """Return a function that begins an experiment, logs some results of a trial and returns it."""
 
     def begin(num_reports, logger=logger, experiment=tmp_path):
         logger.setup(experiment_path=experiment)
@@ -87,7 +87,7 @@ def begin(logger, make_trial, report, tmp_path):
     return begin
 
 
-def test_what_a_driver_has_left_of_which_no_journal_knows_is_superseded(logger, told, begin):
+def test_files_of_a_driver_whose_journal_was_lost_are_superseded(logger, told, begin):
     told(begin(5))
     assert told(begin(2, type(logger)(logger.writer))) == [1, 2]
 
@@ -137,7 +137,7 @@ def test_in_the_directory_of_a_trial_that_had_none_nothing_is_looked_for(
 
 
 @pytest.mark.parametrize("name", ["params.json", "result.json", "progress.csv"])
-def test_what_somebody_else_has_put_in_the_place_of_a_new_file_is_replaced(told, begin, name):
+def test_anything_in_the_place_of_a_new_file_is_replaced(told, begin, name):
     trial = begin(2)
     Path(trial.local_path).mkdir()
     Path(trial.local_path, name).write_text("nonsense")
@@ -163,7 +163,7 @@ def test_what_lies_in_the_place_of_a_file_is_replaced_and_neither_read_nor_waite
     assert later.is_complete(trial)
 
 
-def test_where_setup_cannot_look_each_directory_is_looked_at(told, begin, tmp_path):
+def test_if_setup_cannot_list_the_directory_each_trial_is_checked(told, begin, tmp_path):
     assert told(begin(2, experiment=tmp_path / "nowhere")) == [1, 2]
     assert told(begin(1, experiment=tmp_path / "nowhere")) == [1]
 
@@ -180,7 +180,7 @@ def test_what_an_attempt_has_not_reported_again_stays(logger, told, make_trial, 
     assert told(trial) == [1, 2]
 
 
-def test_what_a_clone_reports_again_stands_there_once(logger, told, make_trial, report):
+def test_what_a_clone_reports_again_is_logged_once(logger, told, make_trial, report):
     trial = make_trial()
     logger.log_trial_start(trial)
     for iteration in (1, 2, 3):
@@ -250,7 +250,7 @@ def test_points_behind_a_restart_take_the_place_of_those_before_it():
     assert shown([encoder.scalars(1.0, 0, {"loss": 1.0})])[0][0] == 0
 
 
-def test_parameters_that_a_power_cut_has_emptied_are_written_anew(make_trial, report):
+def test_parameters_that_a_power_cut_has_emptied_are_rewritten(make_trial, report):
     trial = make_trial()
     logger = JsonLoggerCallback(BatchWriter(period_s=1e6))
     logger.log_trial_start(trial)

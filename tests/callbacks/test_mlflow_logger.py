@@ -18,7 +18,7 @@ from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.testing.callback_contract import CallbackContract
 
 mlflow = pytest.importorskip("mlflow")
-from mlflow.utils.validation import _validate_metric_name  # noqa: E402  (needs the module that may be missing)
+from mlflow.utils.validation import _validate_metric_name  # noqa: E402  (may be missing)
 
 pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
 

@@ -1,4 +1,4 @@
-"""The files about exploits, as Ray Tune's users read them, derived from what is known of the trials."""
+"""The files about exploits in Ray Tune's format, derived from the trials."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def graft(donor_id, iteration, checkpoint, config, first_checkpoint):
 
 @pytest.fixture
 def trials():
-    """Return three trials: b has taken over from a, c from what b was then, and b from a once more."""
+    """Return three trials: b exploited a, then c exploited b, and b exploited a once more."""
     a, b, c = (
         Trial(f"t0000{number}", {"lr": lr}, {"cpu": 1.0}, f"{number}_lr={lr}")
         for number, lr in enumerate((0.1, 0.2, 0.3))

@@ -37,7 +37,7 @@ def test_without_a_reader_all_goes_on_for_others_that_write_there_too(ends):
     print("the script itself", file=stream, flush=True)
 
 
-def test_it_is_what_the_stream_is(ends):
+def test_other_attributes_are_those_of_the_stream(ends):
     reader, stream = ends
     safe = PipeSafeStream(stream)
     assert (safe.isatty(), safe.encoding) == (stream.isatty(), "utf-8")

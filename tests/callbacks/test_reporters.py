@@ -1,4 +1,4 @@
-"""Reporters say what is shown and when, and what they say is done."""
+"""Progress reporters: columns, rows, and times of reports."""
 
 import io
 import logging
@@ -68,7 +68,7 @@ class Stage:
 
 @pytest.fixture
 def tables_of(monkeypatch):
-    """Return a function that returns what a reporter with these arguments shows at the end of a second, as lists of words."""
+    """Return a function that returns the words per line that a reporter shows after a second."""
 
     def tables(*, stage=None, **options):
         watched = Stage(
@@ -109,7 +109,7 @@ def test_columns_are_those_that_were_named(tables_of):
     assert first == ["t00000", "RUNNING", "-", "1", "0.5", "0.5@1", "0.5", "x", "1m41s"]
 
 
-def test_columns_may_have_titles_of_their_own(tables_of):
+def test_columns_may_have_titles(tables_of):
     columns = {
         "training_iteration": "epoch",
         "val/loss": "loss",
@@ -163,7 +163,7 @@ def test_a_column_cannot_be_added_twice():
         reporter.add_parameter_column("lr", "rate")
 
 
-def test_at_most_so_many_trials_are_listed_the_best_among_them(tables_of):
+def test_the_number_of_listed_trials_is_limited_and_the_best_are_among_them(tables_of):
     listed = [row[0] for row in rows(tables_of(max_progress_rows=4))[1:]]
     assert listed == ["t00000", "t00001", "t00002", "t00008"]
     assert [row[0] for row in rows(tables_of(max_progress_rows=9))[1:]] == [
@@ -177,7 +177,7 @@ def test_at_most_so_many_trials_are_listed_the_best_among_them(tables_of):
     assert not any(line[0] == "trial" for line in tables_of(max_progress_rows=0))
 
 
-def test_at_most_so_many_failures_are_listed(monkeypatch):
+def test_the_number_of_listed_failures_is_limited(monkeypatch):
     stage = Stage(monkeypatch, CLIReporter(max_error_rows=2, print_intermediate_tables=True))
     for number in range(20, 25):
         stage.console.on_trial_error(1, stage.trials, failed_trial(number, message="x" * number))
@@ -210,7 +210,7 @@ def test_long_titles_and_values_are_cut(tables_of):
     assert (heading[-2], first[-2]) == ("a_v…ame", "a_v…e_0")
 
 
-def test_so_many_metrics_are_inferred(tables_of):
+def test_the_number_of_inferred_metrics_is_limited(tables_of):
     trials = some_trials()
     for trial in trials:
         trial.last_result.update(dict.fromkeys("bcdef", 1.0))
@@ -245,7 +245,7 @@ def test_the_metric_of_the_reporter_says_which_trials_are_best(tables_of):
     assert tables_of(metric="acc", mode="max")[1][:5] == ["best", "trial", "t00009", "last", "0.59"]
 
 
-def test_a_metric_that_nobody_has_reported_has_no_best(tables_of):
+def test_a_metric_that_was_never_reported_has_no_best(tables_of):
     assert tables_of(metric="absent", mode="min")[1][0] == "running"
 
 
@@ -365,13 +365,16 @@ class Own(ProgressReporter):
             raise OSError("no network")
 
 
-def test_a_reporter_of_the_users_takes_the_place_of_everything_but_notices(monkeypatch):
+def test_a_custom_reporter_replaces_everything_but_notices(monkeypatch):
     reporter = Own()
     stage = Stage(monkeypatch, reporter, is_terminal=True)
     stage.pass_time(1.0, step=0.125)
     stage.console.on_trial_error(1, stage.trials, stage.trials[-1])
     stage.end()
-    counts = "running 3  paused 2  completed 2  stopped_early 4  failed 1  CPU 3/8  waiting for a free GPU"
+    counts = (
+        "running 3  paused 2  completed 2  stopped_early 4  failed 1  CPU 3/8  "
+        "waiting for a free GPU"
+    )
     assert reporter.info == (True, 20, "val/loss", "min")
     assert reporter.heard == [(10, False, counts, "CPU 3/8")] * 2 + [(10, True, counts, "CPU 3/8")]
     assert [line.split()[0] for line in stage.lines] == ["t00009", "Traceback"]
@@ -379,7 +382,7 @@ def test_a_reporter_of_the_users_takes_the_place_of_everything_but_notices(monke
 
 
 @pytest.mark.parametrize("where", ["setup", "should_report", "report"])
-def test_a_reporter_that_raises_is_told_once_and_the_usual_display_takes_its_place(
+def test_a_reporter_that_raises_is_switched_off_and_the_usual_display_replaces_it(
     monkeypatch, where
 ):
     monkeypatch.setattr(logging.getLogger("tuner"), "propagate", False)
@@ -392,7 +395,7 @@ def test_a_reporter_that_raises_is_told_once_and_the_usual_display_takes_its_pla
     assert "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)" in text
 
 
-def test_a_reporter_that_raises_at_the_end_costs_nobody_the_summary(monkeypatch, caplog):
+def test_the_summary_is_shown_if_a_reporter_raises_at_the_end(monkeypatch, caplog):
     reporter = Own()
     stage = Stage(monkeypatch, reporter)
     stage.pass_time(1.0)
@@ -402,7 +405,7 @@ def test_a_reporter_that_raises_at_the_end_costs_nobody_the_summary(monkeypatch,
     assert "switched off" in caplog.text
 
 
-def test_nobody_asks_a_reporter_at_verbose_0(monkeypatch):
+def test_a_reporter_is_not_called_at_verbose_0(monkeypatch):
     reporter = Own(fails="should_report")
     stage = Stage(monkeypatch, reporter, verbose=0)
     stage.pass_time(10.0)
@@ -435,11 +438,11 @@ def test_without_an_experiment_there_is_nothing_to_show():
     ],
 )
 @pytest.mark.parametrize("kind", [CLIReporter, JupyterNotebookReporter])
-def test_what_makes_no_sense_is_refused(kind, options, error, message):
+def test_invalid_options_are_refused(kind, options, error, message):
     with pytest.raises(error, match=message):
         kind(**options)
 
 
-def test_what_is_no_reporter_is_refused():
+def test_an_object_that_is_not_a_reporter_is_refused():
     with pytest.raises(TypeError, match="progress_reporter must be a ProgressReporter, got 'cli'"):
         RunConfig(progress_reporter="cli")

@@ -104,13 +104,13 @@ def test_without_a_metric_there_are_no_curves():
     assert Curves(None).draw(trial, 8) == ""
 
 
-def test_a_trial_that_nobody_has_looked_at_has_a_curve_of_what_its_summary_knows(curves):
+def test_a_trial_without_updates_has_a_curve_of_its_summary(curves):
     trial = Trial("t00000", {}, {})
     report(trial, *map(float, range(100)))
     assert len(curves.draw(trial, 20)) == 10
 
 
-def test_a_trial_that_begins_anew_gets_a_new_curve(curves):
+def test_a_trial_that_is_restarted_gets_a_new_curve(curves):
     trial = Trial("t00000", {}, {})
     report(trial, 3.0, 2.0, 1.0)
     curves.update([trial])

@@ -46,7 +46,7 @@ def read(trial):
 
 
 def curve(trial, tag):
-    """Return what both of TensorBoard's readers in Python show: that for notebooks, and the one behind its pages."""
+    """Return what both of TensorBoard's readers show: for notebooks, and for its pages."""
     alone = [(event.step, round(event.value, 4)) for event in read(trial).Scalars(tag)]
     assert served(trial, tag) == alone
     return alone
@@ -520,4 +520,5 @@ def test_what_tensorboardx_would_like_to_have_is_not_imported_and_can_be_importe
         f"import {companion}\n"
         f"assert {check}\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])  # noqa: S603  (our own code)
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)  # noqa: S603

@@ -1,4 +1,4 @@
-"""What happens to a tracker is delivered by a thread, whatever the tracker does."""
+"""Delivery to a tracker in a background thread, also if the tracker fails."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ class Unreachable(Exception):
 
 
 class Notebook(Tracker):
-    """Writes down what it is told, after raising what it is given."""
+    """Records its calls, after raising the given errors."""
 
     def __init__(self, *errors, gate=None):
         self.story = []
@@ -97,8 +97,12 @@ def test_everything_is_delivered_in_order_and_the_thread_ends(make_trial, report
     logger = Logger(Notebook())
     run(logger, make_trial(lr=0.1, net={"width": 2}), report)
     assert logger.book.story == [
-        "connect", ("begin", "t00000", {"lr": 0.1, "net/width": 2}), ("log", "t00000", [1, 2]), ("end", "t00000", "FINISHED"), "leave",
-    ]  # fmt: skip
+        "connect",
+        ("begin", "t00000", {"lr": 0.1, "net/width": 2}),
+        ("log", "t00000", [1, 2]),
+        ("end", "t00000", "FINISHED"),
+        "leave",
+    ]
     assert threading.active_count() == before
     assert (logger.facts.name, logger.facts.run_id(make_trial())) == ("demo", "abc-t00000")
 
@@ -180,7 +184,9 @@ def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(
     assert thread.num_glances == num_left
 
 
-def test_memory_is_bounded_and_what_is_left_out_is_told(make_trial, report, caplog, monkeypatch):
+def test_memory_is_bounded_and_dropped_results_are_reported(
+    make_trial, report, caplog, monkeypatch
+):
     gate = threading.Event()
     logger = Logger(Notebook(gate=gate))
     trial = make_trial()

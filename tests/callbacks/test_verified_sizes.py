@@ -1,4 +1,4 @@
-"""Which log files a driver that takes an experiment up again need not read."""
+"""Sizes of complete log files, which a restore need not read."""
 
 import datetime as dt
 import errno
@@ -22,14 +22,14 @@ TOLD = Fingerprint(*VALUES)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    """Have each seal written at once, those of short files as well."""
+    """Record each size at once, also for short files."""
     monkeypatch.setattr(trial_file.TrialFileLogger, "verified_portion_bytes", 0)
     monkeypatch.setattr(trial_file.TrialFileLogger, "min_verified_results", 0)
 
 
 @pytest.fixture(autouse=True)
 def machine_start(monkeypatch):
-    """Return a function that starts the machine anew, wherever the tests run."""
+    """Return a function that simulates a reboot."""
 
     def start(name):
         monkeypatch.setattr(trial_file, "boot_id", lambda: name)
@@ -62,13 +62,13 @@ def now(paths):
     return [(path, size_of(path)) for path in paths]
 
 
-def test_what_was_sealed_is_held_by_whoever_comes_next(book, paths):
+def test_recorded_sizes_are_valid_for_the_next_driver(book, paths):
     first = sizes_at(book, "monday")
     assert first.add(TOLD, now(paths)) == book.stat().st_size
     assert sizes_at(book, "monday").holds(TOLD, now(paths))
 
 
-def test_each_of_many_is_held(book, paths):
+def test_each_of_many_is_valid(book, paths):
     for number in range(5):
         sizes_at(book, "monday").add(Fingerprint(number), now(paths))
     assert all(
@@ -76,7 +76,7 @@ def test_each_of_many_is_held(book, paths):
     )
 
 
-def test_a_fifo_in_the_place_of_the_book_is_replaced_and_not_waited_for(book, paths):
+def test_a_fifo_in_the_place_of_the_file_is_replaced_and_not_waited_for(book, paths):
     book.parent.mkdir()
     os.mkfifo(book)
     verified_sizes = sizes_at(book, "monday")
@@ -86,7 +86,7 @@ def test_a_fifo_in_the_place_of_the_book_is_replaced_and_not_waited_for(book, pa
 
 
 @pytest.mark.parametrize("told", [(2, *VALUES[1:]), (*VALUES[:3], 0.5), ()])
-def test_files_that_are_to_tell_something_else_are_not_held(book, paths, told):
+def test_sizes_of_files_with_other_results_are_not_valid(book, paths, told):
     sizes_at(book, "monday").add(TOLD, now(paths))
     assert not sizes_at(book, "monday").holds(Fingerprint(*told), now(paths))
 
@@ -118,7 +118,7 @@ def test_a_directory_that_was_moved_takes_its_seals_with_it(book, paths, tmp_pat
     assert sizes_at(tmp_path / "elsewhere" / "logged" / "book", "monday").holds(TOLD, now(moved))
 
 
-def test_no_size_is_believed_after_the_machine_was_started_anew(book, paths):
+def test_no_size_is_valid_after_a_reboot(book, paths):
     sizes_at(book, "monday").add(TOLD, now(paths))
     later = sizes_at(book, "tuesday")
     assert not later.holds(TOLD, now(paths))
@@ -133,7 +133,7 @@ def test_where_nothing_tells_one_start_from_another_nothing_is_sealed(book, path
     assert not sizes_at(book, "").holds(TOLD, now(paths))
 
 
-def test_of_no_files_nothing_is_said(book, paths):
+def test_no_files_are_never_valid(book, paths):
     assert sizes_at(book, "monday").add(TOLD, []) == 0
     sizes_at(book, "monday").add(TOLD, now(paths))
     assert not sizes_at(book, "monday").holds(TOLD, [])
@@ -142,12 +142,12 @@ def test_of_no_files_nothing_is_said(book, paths):
 @pytest.mark.parametrize(
     "odd", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), float("nan"), np.int64(3), object]
 )
-def test_whatever_a_user_reports_as_its_time_can_be_sealed(book, paths, odd):
+def test_any_value_that_is_reported_as_the_time_can_be_recorded(book, paths, odd):
     sizes_at(book, "monday").add(Fingerprint(3, 3, odd, 0.25), now(paths))
     assert sizes_at(book, "monday").holds(Fingerprint(3, 3, odd, 0.25), now(paths))
 
 
-def test_little_is_not_written_down(book, paths):
+def test_sizes_of_small_files_are_recorded_in_portions(book, paths):
     book_of = VerifiedSizes(str(book), "monday", portion_bytes=25)
     assert [book_of.add(Fingerprint(number), now(paths)) > 0 for number in range(6)] == [
         False,
@@ -162,7 +162,7 @@ def test_little_is_not_written_down(book, paths):
     )
 
 
-def test_a_line_that_was_torn_costs_itself_and_the_next(book, paths):
+def test_a_torn_line_invalidates_itself_and_the_next(book, paths):
     for number in range(2):
         sizes_at(book, "monday").add(Fingerprint(number), now(paths))
     book.write_bytes(book.read_bytes()[:-3])
@@ -186,7 +186,7 @@ def test_a_head_that_was_torn_costs_everything_until_then(book, paths):
     assert sizes_at(book, "monday").holds(Fingerprint(1), now(paths))
 
 
-def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
+def test_a_full_disk_prevents_only_the_recording(book, paths, monkeypatch):
     book_of = sizes_at(book, "monday")
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -204,7 +204,7 @@ def test_a_full_disk_costs_the_seals_and_nothing_else(book, paths, monkeypatch):
     ]
 
 
-def test_what_nobody_asks_for_any_more_is_forgotten(book, paths):
+def test_forgotten_sizes_are_not_valid(book, paths):
     sizes_at(book, "monday").add(TOLD, now(paths))
     later = sizes_at(book, "monday")
     later.forget()
@@ -280,7 +280,7 @@ def test_a_trial_that_is_over_is_not_read_again(begun, finish, opened):
     assert opened == []
 
 
-def test_one_whose_file_was_changed_is_read_and_written_anew(begun, finish, opened, report):
+def test_a_file_that_was_changed_is_read_and_rewritten(begun, finish, opened, report):
     trial = finish(begun())
     for path in Path(trial.local_path).iterdir():
         path.write_bytes(path.read_bytes()[:-30])
@@ -358,7 +358,7 @@ def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkey
     assert not begun().is_complete(trial)
 
 
-def test_a_recent_one_is_written_anew_only_where_it_is_not_sealed(
+def test_a_recent_file_is_rewritten_only_if_its_size_is_not_recorded(
     begun, finish, opened, report, machine_start
 ):
     class Asked:
@@ -383,7 +383,7 @@ def test_where_nothing_is_written_nothing_is_missing(make_trial):
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_a_file_that_nobody_can_ask_for_its_size_is_neither_sealed_nor_held(begun, finish, is_gone):
+def test_a_file_without_a_readable_size_is_neither_recorded_nor_valid(begun, finish, is_gone):
     logger = begun()
     trial = finish(logger)
     path = Path(logger.open_file(trial.local_path).paths()[-1])
@@ -394,7 +394,7 @@ def test_a_file_that_nobody_can_ask_for_its_size_is_neither_sealed_nor_held(begu
     logger.note_verified(logger.open_file(trial.local_path), Fingerprint(0))
 
 
-def test_sizes_are_those_on_the_disk_after_a_trial_has_begun_anew(begun, finish, make_trial):
+def test_sizes_are_those_on_the_disk_after_a_restart_of_the_trial(begun, finish, make_trial):
     logger = begun()
     trial = finish(logger)
     trial.attempt, trial.superseded_attempt = 2, 1

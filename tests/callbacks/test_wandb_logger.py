@@ -50,7 +50,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def written(tmp_path):
-    """Return a function that reads the records of one kind of a trial's run, all its sessions together."""
+    """Return a function that reads the records of one kind from all sessions of a trial's run."""
 
     def read(kind, trial_id="t00000"):
         paths = sorted(

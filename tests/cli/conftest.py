@@ -16,7 +16,7 @@ NUM_ITERATIONS = 4
 
 
 def train(config):
-    """Fall towards zero, save with each result, and fail half-way where told to; not a number at the end where told to."""
+    """Fall towards zero and save each result; fail half-way or end with NaN if configured."""
     start = 0
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as directory:
@@ -69,7 +69,7 @@ def run(storage_path, name, *, num_samples=1, space=None, metric="loss", schedul
 
 @pytest.fixture(scope="session")
 def ready_made(tmp_path_factory):
-    """Experiments that nobody may change: copy them."""
+    """Return experiments that tests must copy before they change them."""
     storage = tmp_path_factory.mktemp("ready_made")
     odd = {"lr": 1.0, "kind": tune.grid_search(["plain", "fails", "nan"])}
     return SimpleNamespace(plain=run(storage, "plain"), odd=run(storage, "odd", space=odd))

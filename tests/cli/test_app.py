@@ -32,9 +32,12 @@ def test_each_command_has_help_that_begins_with_what_the_list_says_of_it(name, c
 
 def modules_loaded_by(*arguments):
     """Run the command in a fresh interpreter and return what it has imported."""
-    script = "import sys\ntry:\n    from tuner.cli import main; main(sys.argv[1:])\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    script = (
+        "import sys\ntry:\n    from tuner.cli import main; main(sys.argv[1:])\n"
+        "finally:\n    print(*sys.modules, file=sys.stderr)"
+    )
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  (our own interpreter)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     return set(done.stderr.split())
 
 
@@ -107,7 +110,7 @@ def test_the_version_is_told(call):
         (("what-if", "plain", "--scheduler", "asha", "--arg", "max_t"), "NAME=VALUE"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line_and_ends_with_2(call, plain, arguments, told):
+def test_an_invalid_command_line_prints_one_line_and_exits_with_2(call, plain, arguments, told):
     done = call(*arguments, code=2)
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

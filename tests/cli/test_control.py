@@ -1,4 +1,4 @@
-"""``tuner stop``, ``pause``, ``fork`` and ``resume`` with a trial, on an experiment that another thread drives."""
+"""``tuner stop``, ``pause``, ``fork`` and ``resume TRIAL``, with a driver in another thread."""
 
 import json
 

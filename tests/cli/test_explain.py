@@ -44,7 +44,7 @@ def test_a_trial_that_has_printed_nothing_ends_with_1(call, printed):
     assert "t00000 has printed nothing" in call("tail", "plain", "0", code=1).stderr
 
 
-def test_following_ends_when_nobody_drives_the_experiment(call, printed):
+def test_following_ends_when_no_driver_runs_the_experiment(call, printed):
     assert call("tail", "plain", "1", "-f", "-n", "1", "--file", "stdout").stdout == "line 29\n"
 
 

@@ -69,7 +69,7 @@ def test_lines_are_chosen_and_sorted(call, plain, odd):
     assert list(listed(call, "--sort", "name", "--desc", "--limit", "1")) == ["plain"]
 
 
-def test_an_experiment_that_somebody_drives_is_running(call, plain):
+def test_an_experiment_with_a_driver_is_running(call, plain):
     with ExperimentLock(plain):
         assert listed(call)["plain"]["state"] == "running"
     assert listed(call)["plain"]["state"] == "finished"
@@ -94,7 +94,7 @@ def test_one_whose_journal_lacks_its_end_was_interrupted(call, plain):
 
 
 def cut_behind(experiment, mark):
-    """Bring an experiment back to where the first record of a kind had just been written, as if it had been killed there."""
+    """Cut the journal after the first record of a kind, as if the driver had been killed there."""
     shutil.rmtree(experiment / "snapshot")
     (segment,) = (experiment / "journal").glob("*.log")
     lines = segment.read_bytes().splitlines(keepends=True)

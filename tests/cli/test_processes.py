@@ -1,4 +1,4 @@
-"""The command as a program of its own, beside a driver that is at work and behind one that was killed."""
+"""The command as a process, with a running driver and after a killed one."""
 
 import json
 import os

@@ -78,7 +78,7 @@ def test_what_an_unfinished_trial_goes_on_from_stays(call, make, storage, monkey
 
 
 def leave_unfinished(experiment, monkeypatch):
-    """Bring an experiment back to where its third trial had reported twice, as if the power had failed there."""
+    """Cut the journal after the second report of the third trial, as if the power had failed."""
     monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
     for snapshot in (experiment / "snapshot").iterdir():
         snapshot.unlink()

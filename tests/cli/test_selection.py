@@ -40,7 +40,7 @@ def test_a_condition_compares_as_numbers_where_both_are(text, chosen):
 
 
 @pytest.mark.parametrize("text", ["", "loss", "< 3", "loss ~ 3"])
-def test_what_is_no_condition_is_refused(text):
+def test_an_invalid_condition_is_refused(text):
     with pytest.raises(click.BadParameter, match="is not a condition"):
         ConditionType().convert(text, None, None)
 
@@ -79,7 +79,7 @@ def test_columns_are_the_usual_ones_that_have_values_unless_they_are_named():
     assert len(Selection(columns=["all"]).columns_among(usual, RECORDS)) == 5
 
 
-def test_json_is_strict_whatever_it_holds():
+def test_json_is_strict_for_all_values():
     text = as_json(
         [{"a": math.inf, "b": (1, -math.inf), "c": {"d": math.nan, 1: None}, "e": print}]
     )

@@ -186,7 +186,7 @@ def test_scope_metric_and_mode_can_be_others(call, plain):
     assert (mean["trial_id"], mean["avg"], mean["loss"]) == ("t00001", 0.375, 0.5)
 
 
-def test_a_metric_that_nobody_reported_is_told_with_those_that_exist(call, plain):
+def test_the_error_about_an_unknown_metric_lists_the_known_ones(call, plain):
     assert (
         "no trial has reported 'acc'; reported were loss, val/acc"
         in call("best", "plain", "--metric", "acc", code=2).stderr
@@ -314,7 +314,7 @@ def test_ray_tunes_trials_are_named_by_their_ids_or_numbers(call, storage):
     )
 
 
-def test_whatever_stands_above_a_column_names_it(call, plain):
+def test_a_column_may_be_named_by_its_heading(call, plain):
     heading = call("show", "plain").stdout.splitlines()[0]
     for name in re.split(r"\s{2,}", heading.strip()):
         records = json.loads(

@@ -166,7 +166,8 @@ def json_bytes(value: Any, *, is_pretty: bool = False) -> bytes:
 def as_json(value: Any) -> Any:
     """Return a value as one that JSON supports.
 
-    A NumPy or torch scalar becomes a number, everything else a text. A long text is replaced by a description.
+    A NumPy or torch scalar becomes a number, everything else a text. A long text is replaced by a
+    description.
     """
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
