@@ -13,7 +13,7 @@ ATTACKS = [
         [
             Suite(
                 "end_to_end/test_restore_trials",
-                ["nothing_is_unpickled_or_imported_whatever_lies_in_the_directory"],
+                ["nothing_in_the_directory_is_unpickled_or_imported"],
             ),
             Suite(
                 "end_to_end/test_restore_alone",

@@ -106,7 +106,7 @@ FAULTS = [
             Suite(
                 "end_to_end/test_restore_moved_or_damaged",
                 [
-                    "a_damaged_journal_is_told_and_never_a_fresh_start",
+                    "a_damaged_journal_is_an_error_and_never_a_fresh_start",
                     "an_unreadable_declaration_is_never_a_fresh_start",
                 ],
             ),
@@ -123,12 +123,12 @@ FAULTS = [
         [
             Suite(
                 "end_to_end/test_failures",
-                ["every_death_is_told_with_its_cause_and_the_others_finish"],
+                ["every_crash_is_reported_with_its_cause_and_the_other_trials_finish"],
                 repeat=20,
             ),
             Suite(
                 "end_to_end/test_failures",
-                ["every_death_is_survived_by_a_retry_from_the_latest_checkpoint_in_a_new_process"],
+                ["every_crash_is_retried_from_the_latest_checkpoint_in_a_new_process"],
             ),
             Suite("end_to_end/test_failures", ["leaving_with_code_zero_is_no_failure"], repeat=20),
             Suite(
@@ -208,7 +208,7 @@ FAULTS = [
             Suite(
                 "end_to_end/test_bad_input",
                 [
-                    "ten_results_without_the_metric_are_told_once",
+                    "ten_results_without_the_metric_log_one_warning",
                     "a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_names_it_rightly",
                 ],
             ),
@@ -269,7 +269,7 @@ FAULTS = [
             Suite(
                 "end_to_end/test_bad_input",
                 [
-                    "storage_where_the_system_lets_nobody_write",
+                    "storage_on_a_read_only_file_system",
                     "storage_where_a_file_is_in_the_way",
                 ],
             ),
@@ -307,10 +307,10 @@ FAULTS = [
             Suite(
                 "end_to_end/test_interrupts",
                 [
-                    "nothing_acknowledged_is_lost_nobody_is_left_and_the_restore_goes_on",
+                    "nothing_acknowledged_is_lost_no_process_is_left_and_the_restore_continues",
                     "after_one_ctrl_c_trials_save_fit_returns_and_the_script_goes_on_to_its_end",
                     "another_signal_ends_the_script_where_it_is",
-                    "a_second_signal_waits_for_nobody",
+                    "a_second_signal_kills_trials_at_once",
                 ],
                 repeat=20,
             ),
@@ -457,7 +457,7 @@ FAULTS = [
         [
             Suite(
                 "end_to_end/test_callbacks",
-                ["a_callback_that_raises_is_switched_off_with_one_warning_and_nobody_else_notices"],
+                ["a_callback_that_raises_is_disabled_with_one_warning_and_the_others_go_on"],
             ),
             Suite(
                 "end_to_end/test_failures",
