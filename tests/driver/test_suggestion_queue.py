@@ -27,7 +27,6 @@ from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import make_spec
-from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 
@@ -270,11 +269,9 @@ def live(directory, seed, *, options, stops_after=None):
                 and queue.settle(None)
             ):
                 log.settle()
-                trials = [
-                    strict_json.loads(state.trial_json(trial)) for trial in state.experiment.trials
-                ]
-                parts = {**state.state_dict(), "elapsed_s": elapsed_s, "trials": trials}
-                snapshot_files.write(directory, parts, journal.last_sequence, sync=False)
+                snapshot_files.write(
+                    directory, state.snapshot(elapsed_s), journal.last_sequence, sync=False
+                )
                 num_snapshots += 1
 
         driver = assemble(

@@ -12,7 +12,7 @@ from tuner.driver import run
 from tuner.driver.driver import Driver
 from tuner.errors import DamagedJournal, ExperimentExists
 from tuner.journal import completeness
-from tuner.journal.completeness import Mark, lacking_results
+from tuner.journal.completeness import Mark, find_missing_results
 from tuner.journal.writer import Journal
 from tuner.maintenance.doctor import Level, check
 from tuner.maintenance.pruning import KeepRules, prune
@@ -305,7 +305,7 @@ def test_three_checkpoints_of_a_trial_may_be_ahead_of_the_journal_and_no_more(tm
     trial.next_checkpoint = 3
     for index, num_lacks in ((2, 0), (3, 0), (5, 0), (6, 1)):
         commit_from(source, tmp_path / "t00000", Provenance("t00000", 1, index, index + 1))
-        assert len(lacking_results(tmp_path, [trial])) == num_lacks
+        assert len(find_missing_results(tmp_path, [trial])) == num_lacks
 
 
 def test_what_users_name_like_a_trial_or_a_checkpoint_is_no_contradiction(twice):
@@ -339,9 +339,9 @@ def test_what_a_trial_had_done_before_it_began_anew_is_no_contradiction(tmp_path
     row = tmp_path / "t00000" / layout.RESULTS
     begun_anew = Trial("t00000", {}, {})
     row.write_text('{"training_iteration":3}\n')
-    assert lacking_results(tmp_path, [begun_anew]) == []
+    assert find_missing_results(tmp_path, [begun_anew]) == []
     row.write_text('{"training_iteration":4}\n{"torn')
-    (lack,) = lacking_results(tmp_path, [begun_anew])
+    (lack,) = find_missing_results(tmp_path, [begun_anew])
     assert lack.what == "t00000/result.json is of iteration 4 (3 is the last that it knows)"
 
 

@@ -175,8 +175,8 @@ def _take_turns(turns, watch, log, taken, account):
             log.flush()
             started_s = watch.now_s
             taken.take_if_due(started_s)
-            if taken._writing:
-                taken._writing.join()
+            if taken._writer:
+                taken._writer.join()
             if watch.now_s > started_s or account.num_snapshots > num_snapshots:
                 # What was spent before has been paid off by now: a snapshot waits until it is
                 # affordable.

@@ -103,8 +103,8 @@ def keep_all_snapshots(monkeypatch):
 
 def has_written(snapshots):
     """Wait until the last snapshot is written, so that the next one may be taken."""
-    if snapshots._writing:
-        snapshots._writing.join()
+    if snapshots._writer:
+        snapshots._writer.join()
     return False
 
 

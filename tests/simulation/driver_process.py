@@ -1,8 +1,8 @@
 """One driver process: restores what the last one has left, and runs the experiment.
 
-This is the only module of the simulation that puts the parts of the engine together, as
-`tuner.driver.run` does for real files. Snapshots are taken at random
-turns and written at once, where `tuner.driver.snapshots` has a clock and a thread.
+The driver is assembled and the experiment restored by the engine's own functions. Only snapshots are
+taken otherwise: at random turns and written at once, where `tuner.driver.snapshots` has a clock and
+a thread.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from tuner.driver.storage_retry import StorageRetry
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.errors import StorageError
 from tuner.journal import completeness, snapshot_files
-from tuner.journal.completeness import Known
-from tuner.journal.reader import recover
-from tuner.journal.segments import START
+from tuner.journal.completeness import RecordedProgress
+from tuner.journal.segments import START, JournalPosition
 from tuner.journal.snapshot_files import Snapshot
 from tuner.journal.writer import Journal
 from tuner.restore.experiment import Restored, restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState
+from tuner.restore.takeover import take_over
 from tuner.spec.config import ResumeConfig
-from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 
@@ -100,11 +99,11 @@ class DriverProcess:
     def run(self) -> None:
         """Restore the experiment and run it until it ends or the driver is killed."""
         env, scenario = self._env, self._env.scenario
-        tail, past = (START, self._replayed(None)) if env.driver_number == 1 else self._restored()
+        end, past = (START, self._restore(None)) if env.driver_number == 1 else self._take_over()
         self._check_restored()
         journal = Journal(
             env.directory,
-            tail,
+            end,
             sync=scenario.durability,
             segment_bytes=scenario.segment_bytes,
             has_syncer=False,
@@ -120,27 +119,27 @@ class DriverProcess:
             self._drive(journal, deletions, past)
         self._has_ended = True
 
-    def _restored(self) -> tuple[Any, Restored]:
-        env = self._env
-        mark, disk, now = env.mark(), env.disk, env.boot_id
-        tail, lacks = completeness.checked_end(env.directory, mark, disk=disk, now=now)
-        newest = snapshot_files.load_newest(env.directory, disk)
-        env.seen["restored from a snapshot"] += newest is not None
-        past = self._replayed(newest)
-        lacks += completeness.settled(
-            env.directory, mark, self.experiment.trials, tail, disk=disk, now=now
+    def _take_over(self) -> tuple[JournalPosition, Restored]:
+        env, mark = self._env, self._env.mark()
+        takeover = take_over(
+            env.directory, mark, self._restore_newest, disk=env.disk, current_boot=env.boot_id
         )
-        known = {trial.trial_id: Known.of(trial) for trial in self.experiment.trials}
-        ahead = completeness.compared(
-            env.checkpoints.witnesses(), known, has_segment=tail.epoch > 0
+        # `take_over` looks at checkpoints on the real disk, where there are none.
+        known = {trial.trial_id: RecordedProgress.of(trial) for trial in self.experiment.trials}
+        ahead = completeness.compare(
+            env.checkpoints.evidence(), known, has_segment=takeover.has_segment
         )
-        if not all(mark.allows(lack.lost_s, now) for lack in ahead):
-            raise completeness.incomplete(env.directory, ahead, tail)
-        env.seen["journal lacked what a power cut had taken"] += bool(lacks or ahead)
-        tail = recover(env.directory, disk=disk)
-        return tail._replace(epoch=max(tail.epoch, mark.epoch)), past
+        if not all(mark.allows(gap.lost_s, env.boot_id) for gap in ahead):
+            raise completeness.incomplete_error(env.directory, ahead, takeover.end)
+        env.seen["journal lacked what a power cut had taken"] += bool(takeover.gaps or ahead)
+        return takeover.end, takeover.restored
 
-    def _replayed(self, snapshot: Snapshot | None) -> Restored:
+    def _restore_newest(self) -> Restored:
+        newest = snapshot_files.load_newest(self._env.directory, self._env.disk)
+        self._env.seen["restored from a snapshot"] += newest is not None
+        return self._restore(newest)
+
+    def _restore(self, snapshot: Snapshot | None) -> Restored:
         env = self._env
         return restore_experiment(
             env.directory, self._state, snapshot, recent_s=RECENT_S, disk=env.disk
@@ -229,14 +228,11 @@ class DriverProcess:
             return
         with contextlib.suppress(StorageError):
             log.settle()
-            trials = [
-                strict_json.loads(self._state.trial_json(trial)) for trial in self.experiment.trials
-            ]
-            state = {**self._state.state_dict(), "elapsed_s": elapsed_s, "trials": trials}
+            snapshot = self._state.snapshot(elapsed_s)
             log.journal.sync()
             snapshot_files.write(
                 env.directory,
-                state,
+                snapshot,
                 log.journal.last_sequence,
                 sync=env.scenario.durability != "process",
                 disk=env.disk,

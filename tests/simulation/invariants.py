@@ -25,7 +25,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import DamagedJournal
-from tuner.journal.completeness import checked_end
+from tuner.journal.completeness import check_end
 from tuner.journal.rows import History, MemoryRows, histories_of
 from tuner.storage.disk import Disk
 from tuner.storage.layout import JOURNAL
@@ -682,7 +682,9 @@ def lost_segments_are_detected(env: Environment, rng: Random) -> None:
     else:
         files[newest] = bytes(len(files[newest])) if how == "zeroed" else b""
     try:
-        checked_end(env.directory, mark, disk=cast("Disk", _JournalFiles(files)), now=env.boot_id)
+        check_end(
+            env.directory, mark, disk=cast("Disk", _JournalFiles(files)), current_boot=env.boot_id
+        )
     except DamagedJournal:
         env.seen["journal without a segment refused"] += 1
     else:

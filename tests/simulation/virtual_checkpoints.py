@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, final
 
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
-from tuner.journal.completeness import Witness
+from tuner.journal.completeness import Evidence
 
 STEP_S: Final = 0.1
 """Training time of one step, in seconds."""
@@ -66,11 +66,11 @@ class VirtualCheckpoints:
         saved = self.find(trial_id, checkpoint)
         return "there is no such directory" if saved is None else saved.damage
 
-    def witnesses(self) -> Iterator[Witness]:
+    def evidence(self) -> Iterator[Evidence]:
         """Yield the trials and iterations of the checkpoints, as evidence of results."""
         for (trial_id, name), saved in self._saved.items():
             index = int(name.rpartition("_")[2])
-            yield Witness(
+            yield Evidence(
                 trial_id, f"{trial_id}/{name}", saved.num_steps, saved.num_steps * STEP_S, index
             )
 

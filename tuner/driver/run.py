@@ -36,9 +36,8 @@ from tuner.execution.trainable import (
     can_be_saved,
     is_class_trainable,
 )
-from tuner.journal import completeness, takeover_cleanup
+from tuner.journal import takeover_cleanup
 from tuner.journal.completeness import read_mark
-from tuner.journal.reader import recover
 from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
@@ -47,6 +46,7 @@ from tuner.restore.experiment import Restored, restore_spec
 from tuner.restore.log_repair import repair_logs
 from tuner.restore.resume_command import restore_line, resume_line
 from tuner.restore.snapshot_state import usable_snapshot
+from tuner.restore.takeover import take_over
 from tuner.spec.config import ResumeConfig
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.environment import EnvironmentRecorder
@@ -210,14 +210,14 @@ class Run:
             _end_leftovers(directory)
             # Half a million objects come into being, and none of them is garbage.
             with rare_garbage_collection():
-                tail, restored_spec, restored = self._restore(self._resumption, configs)
+                end, restored_spec, restored = self._restore(self._resumption, configs)
         else:
-            tail = START
+            end = START
             restored_spec, restored = restore_spec(spec, directory, settings, None, configs)
         with (
             Journal(
                 directory,
-                tail,
+                end,
                 sync=spec.run.durability,
                 on_segment=lock.note_segment,
                 is_ours=lambda: lock.is_in_place,
@@ -236,23 +236,23 @@ class Run:
     def _restore(
         self, resumption: Resumption, configs: ConfigCodec
     ) -> tuple[JournalPosition, ExperimentSpec, Restored]:
-        """Take over the directory of an experiment, and return where its journal ends and how it was left."""
-        spec, directory = self._spec, self._directory
-        if resumption.salvage:
+        """Take over the experiment, and return where its journal ends and how it was left."""
+        directory, is_salvage = self._directory, resumption.salvage
+        spec = self._spec
+
+        def restore() -> Restored:
+            nonlocal spec
+            snapshot = None if is_salvage else usable_snapshot(spec, directory)
+            spec, restored = restore_spec(spec, directory, resumption.settings, snapshot, configs)
+            return restored
+
+        if is_salvage:
             repair_journal(directory)
-        mark, is_salvage = read_mark(directory), resumption.salvage
-        tail, lacks = completeness.checked_end(directory, mark, is_salvage=is_salvage)
-        snapshot = None if is_salvage else usable_snapshot(spec, directory)
-        spec, restored = restore_spec(spec, directory, resumption.settings, snapshot, configs)
-        trials = restored.state.experiment.trials
-        lacks += completeness.settled(directory, mark, trials, tail, is_salvage=is_salvage)
-        if lacks and not is_salvage:
-            _log.warning("%s", completeness.explained(lacks, mark))
-        tail = recover(directory)
-        # Where drivers are missing, none gets the epoch of one of them.
-        tail = tail._replace(epoch=max(tail.epoch, mark.epoch))
+        mark = read_mark(directory)
+        takeover = take_over(directory, mark, restore, is_salvage=is_salvage)
+        trials = takeover.restored.state.experiment.trials
         takeover_cleanup.remove_unfinished(directory, _recorded_checkpoints(trials, resumption))
-        return tail, spec, restored
+        return takeover.end, spec, takeover.restored
 
     def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
         experiment, settings, search_adapter = (

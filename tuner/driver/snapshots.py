@@ -1,4 +1,4 @@
-"""Snapshots of an experiment while it runs."""
+"""Snapshots of a running experiment, from which a restore starts instead of the first record."""
 
 from __future__ import annotations
 
@@ -25,37 +25,36 @@ _PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
 _MIN_RECORDS: Final = 1_000
 """Fewer records than this are replayed faster than a snapshot is written."""
 _MANY_RECORDS: Final = 12_000
-"""As many as are replayed in less than a second: a snapshot is worth taking before its time has
-come."""
+"""As many as are replayed in less than a second; from here on a snapshot is taken early."""
 _MUCH_SEARCH_S: Final = 1.0
-"""A searcher that has computed for so long since the last snapshot is a reason to take one before
-its time has come, too."""
+"""A searcher that has computed for so long since the last snapshot is a reason to take one early,
+since a restore has it compute the same again."""
 _SETTLE_S: Final = 0.05
-"""How long the searcher may take to hear what it has not heard yet, before a snapshot is put
-off."""
+"""How long the driver waits for the searcher to process what it was notified of, before a snapshot
+is put off."""
 _MAX_ENCODED_AT_ONCE: Final = 1_000
 _SEGMENT_BYTES: Final = 4 << 20
-"""From this size on the journal begins a new segment with a snapshot, so that a restore need not
-even look at the old one."""
+"""From this size on the journal begins a new segment with a snapshot, so that a restore does not
+open the old one."""
 
 _log = logging.getLogger("tuner")
 
 
 @final
 class Snapshots:
-    """Takes snapshots: rarely enough to cost little, often enough that a restore has little to replay.
+    """Takes snapshots often enough that a restore replays little, at a bounded cost.
 
-    The driver only puts the state into words; a thread seals and writes them. The words for a trial
-    that is over are kept, so that a snapshot costs what has changed and not what there is.
+    The driver encodes the state, since it is the only thread that may read it; another thread
+    writes the file.
 
     Args:
         directory: The experiment's directory.
         spec: What was declared.
-        state: What changes.
-        suggestions: Where the searcher is called, which has to be at rest for its state to be told.
+        state: The experiment with scheduler, stopper and searcher.
+        suggestions: Calls the searcher, which has to be idle when its state is encoded.
         callbacks: The callbacks, some of which have a state.
-        log: Where events are written down.
-        account: Hears what it costs.
+        log: Where events are recorded.
+        account: Sums up what saving costs.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
@@ -74,6 +73,7 @@ class Snapshots:
         self._log = log
         self._identity = identity(spec)
         self._state = state
+        self._trials = EncodedTrials(state)
         self._journal = log.journal
         self._account = account
         period_s = fixed_period_s()
@@ -81,15 +81,9 @@ class Snapshots:
         self._clock = SnapshotClock(time.perf_counter(), period_s)
         self._last_sequence = self._journal.last_sequence
         self._last_search_s = 0.0
-        self._words: dict[str, tuple[_Holdings, bytes]] = {}
-        self._parts: list[bytes] = []
-        """The words for each trial, in their order; those for one that has settled stay as they
-        are."""
-        self._unsettled: list[int] = []
-        """The numbers of the trials of which something may still change."""
-        self._writing: threading.Thread | None = None
+        self._writer: threading.Thread | None = None
         self._loop_s = self._thread_s = self._unpaid_thread_s = 0.0
-        self._put_down_s = time.perf_counter()
+        self._encoded_at_s = time.perf_counter()
         self._num_bytes = 0
         self._is_off = not state.keeps_state
         if self._is_off:
@@ -100,9 +94,12 @@ class Snapshots:
         account.add_source(self._costs)
 
     def take_if_due(self, elapsed_s: float) -> None:
-        """Take a snapshot if one is due; called when all that was folded has been told, and nothing yet been done about it."""
+        """Take a snapshot if one is due; called when a turn has been notified and not yet acted on.
+
+        Args:
+            elapsed_s: The experiment's running time, in seconds.
+        """
         num_records = self._journal.last_sequence - self._last_sequence
-        # A restore lets the searcher compute the suggestions behind the snapshot again.
         is_slow_search = self._suggestions.search_s - self._last_search_s >= _MUCH_SEARCH_S
         if (
             self._is_off
@@ -111,49 +108,49 @@ class Snapshots:
         ):
             return
         if self._unpaid_thread_s:
-            self._charge_thread()
+            # What the writer has computed for the last snapshot delays the next one as well.
+            unpaid_s, self._unpaid_thread_s = self._unpaid_thread_s, 0.0
+            self._clock.worked(self._encoded_at_s, self._encoded_at_s + unpaid_s)
         now_s = time.perf_counter()
         is_urgent = num_records >= _MANY_RECORDS or is_slow_search
         if (
             self._clock.is_due(now_s) or (is_urgent and self._clock.is_affordable(now_s))
-        ) and self._is_searcher_at_rest():
+        ) and self._is_searcher_idle():
             self._take(elapsed_s, is_last=False)
-
-    def _is_searcher_at_rest(self) -> bool:
-        """Whether the searcher's state is that after the last record; where it is computing, a later turn takes the snapshot."""
-        return not self._suggestions.is_answering and self._suggestions.settle(_SETTLE_S)
 
     def close(self, elapsed_s: float) -> None:
         """Take a last snapshot, at the end or at an interrupt, and wait until it is written."""
-        if self._writing:
-            self._writing.join()
+        if self._writer:
+            self._writer.join()
         if (
             not self._is_off
             and self._journal.last_sequence > self._last_sequence
-            and self._is_searcher_at_rest()
+            and self._is_searcher_idle()
         ):
             self._take(elapsed_s, is_last=True)
-        if self._writing:
-            self._writing.join()
+        if self._writer:
+            self._writer.join()
 
     def _is_writing(self) -> bool:
-        return self._writing is not None and self._writing.is_alive()
+        return self._writer is not None and self._writer.is_alive()
 
-    def _charge_thread(self) -> None:
-        """Have what the thread has computed for the last snapshot paid off as well, before the next."""
-        unpaid_s, self._unpaid_thread_s = self._unpaid_thread_s, 0.0
-        self._clock.worked(self._put_down_s, self._put_down_s + unpaid_s)
+    def _is_searcher_idle(self) -> bool:
+        # Its state has to be the one after the last record. While it computes a suggestion, it is
+        # not, and a later turn takes the snapshot.
+        return not self._suggestions.is_answering and self._suggestions.settle(_SETTLE_S)
 
     def _take(self, elapsed_s: float, *, is_last: bool) -> None:
         started_s = time.perf_counter()
-        if not self._find_words(is_last=is_last):
-            ended_s = self._charge(started_s)
+        # Where thousands of trials have ended since the last snapshot, they are encoded over
+        # several turns, so that reports do not wait for all of them.
+        if not self._trials.encode_finished(None if is_last else _MAX_ENCODED_AT_ONCE):
+            ended_s = self._charge_loop(started_s)
             self._account.take_pause(ended_s - started_s)
             self._clock.worked(started_s, ended_s)
             return
-        self._charge(started_s)
+        self._charge_loop(started_s)
         try:
-            rest, words, sequence = self._put_down(elapsed_s)
+            parts, trials = self._encode(elapsed_s)
         except StorageError as error:
             _log.warning(
                 "no snapshot could be taken, which makes a restore slower and nothing else: %s",
@@ -164,80 +161,52 @@ class Snapshots:
             ended_s = time.perf_counter()
             self._account.take_pause(ended_s - started_s)
             self._clock.saved(started_s, ended_s)
-            self._put_down_s = ended_s
+            self._encoded_at_s = ended_s
         self._account.num_snapshots += 1
-        self._writing = threading.Thread(
-            target=self._write, args=(rest, words, sequence), name="tuner-snapshot", daemon=True
+        self._writer = threading.Thread(
+            target=self._write,
+            args=(parts, trials, self._last_sequence),
+            name="tuner-snapshot",
+            daemon=True,
         )
-        self._writing.start()
+        self._writer.start()
 
-    def _put_down(self, elapsed_s: float) -> tuple[bytes, list[bytes], int]:
-        """Return the state in words, the words for each trial, and the number of the last record behind them, which is safe."""
+    def _encode(self, elapsed_s: float) -> tuple[bytes, list[bytes]]:
+        """Return the JSON of all but the trials, and that of each trial."""
         self._log.settle()
         started_s = time.perf_counter()
-        words, rest = self._all_words(), self._rest(elapsed_s)
-        self._charge(started_s)
-        self._journal.sync()
-        self._last_sequence = self._journal.last_sequence
-        self._last_search_s = self._suggestions.search_s
-        if self._journal.segment_bytes >= _SEGMENT_BYTES:
-            self._journal.rotate()
-        return rest, words, self._last_sequence
-
-    def _charge(self, started_s: float) -> float:
-        """Charge what has passed since then, and return the time; what the journal does meanwhile is in its own account."""
-        now_s = time.perf_counter()
-        self._loop_s += now_s - started_s
-        return now_s
-
-    def _find_words(self, *, is_last: bool) -> bool:
-        """Encode trials that are over; return False if there are more of them than the driver should be kept for."""
-        budget = _MAX_ENCODED_AT_ONCE
-        trials = self._state.experiment.trials
-        self._unsettled += range(len(self._parts), len(trials))
-        self._parts += [b""] * (len(trials) - len(self._parts))
-        for number in self._unsettled:
-            trial = trials[number]
-            if trial.is_finished and self._known_words(trial) is None:
-                if budget == 0 and not is_last:
-                    return False
-                budget -= 1
-                self._words[trial.trial_id] = _holdings(trial), self._state.trial_json(trial)
-        return True
-
-    def _known_words(self, trial: Trial) -> bytes | None:
-        """Return the words for a trial that is over, None if they are not known or no longer true."""
-        holdings, words = self._words.get(trial.trial_id, (None, None))
-        return words if holdings == _holdings(trial) else None
-
-    def _rest(self, elapsed_s: float) -> bytes:
-        """Return all but the trials in words."""
+        trials = self._trials.encode_all()
         parts = {
             **self._state.state_dict(),
             "callbacks": self._callbacks.get_state(),
             "identity": self._identity,
             "elapsed_s": elapsed_s,
         }
-        return strict_json.to_bytes(parts, strict_json.opaque)
+        encoded = strict_json.to_bytes(parts, strict_json.opaque)
+        self._charge_loop(started_s)
+        # A snapshot on disk must not be ahead of the journal: after a power cut the records that it
+        # contains would be missing, and a restore would refuse the experiment.
+        self._journal.sync()
+        self._last_sequence = self._journal.last_sequence
+        self._last_search_s = self._suggestions.search_s
+        if self._journal.segment_bytes >= _SEGMENT_BYTES:
+            self._journal.rotate()
+        return encoded, trials
 
-    def _all_words(self) -> list[bytes]:
-        """Return the words for all trials; of those that have settled nobody asks again, however many they become."""
-        trials = self._state.experiment.trials
-        for number in self._unsettled:
-            self._parts[number] = self._known_words(trials[number]) or self._state.trial_json(
-                trials[number]
-            )
-        settled = {number for number in self._unsettled if _has_settled(trials[number])}
-        self._unsettled = [number for number in self._unsettled if number not in settled]
-        for number in settled:
-            self._words.pop(trials[number].trial_id, None)
-        return self._parts.copy()
+    def _charge_loop(self, started_s: float) -> float:
+        """Charge the driver's loop with the time since then, and return the time now.
 
-    def _write(self, rest: bytes, words: list[bytes], sequence: int) -> None:
-        state = [rest[:-1], b',"trials":[', b",".join(words), b"]}"]
-        self._num_bytes += sum(map(len, state))
+        The time of the journal's own calls is not in it; the journal accounts for that itself.
+        """
+        now_s = time.perf_counter()
+        self._loop_s += now_s - started_s
+        return now_s
+
+    def _write(self, parts: bytes, trials: list[bytes], sequence: int) -> None:
+        text = [parts[:-1], b',"trials":[', b",".join(trials), b"]}"]
+        self._num_bytes += sum(map(len, text))
         try:
-            write_parts(self._directory, state, sequence)
+            write_parts(self._directory, text, sequence)
         except StorageError as error:
             _log.warning(
                 "no snapshot could be written, which makes a restore slower and nothing else: %s",
@@ -247,16 +216,77 @@ class Snapshots:
         self._thread_s += self._unpaid_thread_s
 
     def _costs(self) -> PersistenceCosts:
+        # Each snapshot syncs the journal and its own file.
         return PersistenceCosts(
             self._loop_s, self._thread_s, self._num_bytes, 2 * self._account.num_snapshots
         )
 
 
-_Holdings = tuple[int, tuple[tuple[str, int], ...], int | None]
+@final
+class EncodedTrials:
+    """The JSON text of every trial, kept where it cannot have changed.
+
+    So a snapshot costs what has changed since the last one, not what there is.
+
+    Args:
+        state: The experiment.
+    """
+
+    def __init__(self, state: ExperimentState) -> None:
+        self._state = state
+        self._texts: list[bytes] = []
+        """By the trial's number; that of one which may change is replaced by `encode_all`."""
+        self._changeable: list[int] = []
+        """Numbers of the trials that may still change."""
+        self._finished: dict[int, tuple[_Version, bytes]] = {}
+        """Texts of finished trials that may still change, with what they were encoded from."""
+
+    def encode_finished(self, limit: int | None) -> bool:
+        """Encode finished trials whose text is not known.
+
+        Args:
+            limit: How many to encode at most; None for all.
+
+        Returns:
+            Whether none is left.
+        """
+        trials = self._state.experiment.trials
+        self._changeable += range(len(self._texts), len(trials))
+        self._texts += [b""] * (len(trials) - len(self._texts))
+        num_encoded = 0
+        for number in self._changeable:
+            trial = trials[number]
+            if trial.is_finished and self._known(number, trial) is None:
+                if num_encoded == limit:
+                    return False
+                num_encoded += 1
+                self._finished[number] = _version(trial), self._state.trial_json(trial)
+        return True
+
+    def encode_all(self) -> list[bytes]:
+        """Return the texts of all trials, after `encode_finished` has returned True."""
+        trials = self._state.experiment.trials
+        still_changeable = []
+        for number in self._changeable:
+            trial = trials[number]
+            self._texts[number] = self._known(number, trial) or self._state.trial_json(trial)
+            if _is_settled(trial):
+                self._finished.pop(number, None)
+            else:
+                still_changeable.append(number)
+        self._changeable = still_changeable
+        return self._texts.copy()
+
+    def _known(self, number: int, trial: Trial) -> bytes | None:
+        version, text = self._finished.get(number, (None, None))
+        return text if version == _version(trial) else None
 
 
-def _holdings(trial: Trial) -> _Holdings:
-    """Return what may still change of a trial that is over: how many checkpoints it keeps, and who has which of them on lease."""
+_Version = tuple[int, tuple[tuple[str, int], ...], int | None]
+
+
+def _version(trial: Trial) -> _Version:
+    """Return what may still change of a finished trial: its checkpoints and who leases them."""
     return (
         len(trial.checkpoints),
         tuple(trial.leases.items()),
@@ -264,13 +294,13 @@ def _holdings(trial: Trial) -> _Holdings:
     )
 
 
-def _has_settled(trial: Trial) -> bool:
-    """Return whether nothing can change any more of a trial: it is over, and neither keeps a checkpoint nor goes back to another one's."""
+def _is_settled(trial: Trial) -> bool:
+    """Return whether nothing about a trial can change: it has ended, and has no checkpoint or lease."""
     return trial.is_finished and not trial.checkpoints and not trial.leases and trial.graft is None
 
 
 def fixed_period_s() -> float | None:
-    """Return the seconds between two snapshots that the user asks for, None for as many as they cost.
+    """Return the seconds between two snapshots that the user asks for, None to adapt to their cost.
 
     Raises:
         ValueError: If ``TUNE_GLOBAL_CHECKPOINT_S`` is neither ``"auto"`` nor a number of seconds.

@@ -1,4 +1,4 @@
-"""Whether a journal is complete, as far as the other files of its experiment tell.
+"""Completeness check of a journal against the other files of its experiment.
 
 A journal that lost its newest segment, or all of them, verifies: what is missing at the end leaves
 no gap. So it is compared with what can only have been written after it: the mark that each driver
@@ -6,11 +6,9 @@ leaves when it has begun a segment, snapshots, the rows of ``result.json``, and 
 them follows the journal, whenever a process dies:
 
 - the mark is written when the segment and its name have been synced;
-- a snapshot is written when the record that it ends with has been synced;
+- a snapshot is written when its last record has been synced;
 - a row is written when its record has been;
-- a checkpoint is committed before its record. A trial that has saved one because it was asked to
-  does not wait before it reports another, and there it waits; where it is told then to save and
-  leave, since the journal is lost, a third comes after it.
+- a checkpoint is committed before its record, but by three at most, see `_MAX_AHEAD`.
 
 A power cut may take records that were not synced and leave files that followed them. Where the
 machine has been started anew since the last driver began, what the durability setting allows to be
@@ -48,13 +46,16 @@ from .segments import JournalPosition
 MARK: Final = "journal"
 """Key of the mark in ``experiment.json``."""
 _POWER_CUT_S: Final = 60.0
-"""Under ``durability="group"``, a power cut takes 50 ms of training, or 21 times what a sync takes;
-no sync takes three seconds."""
+"""Under ``durability="group"``, a power cut takes 50 ms of training, or 21 times as long as a sync
+takes, and no sync takes three seconds."""
 _ROW_BYTES: Final = (1 << 16, 4 << 20)
-"""How much of the end of a file is read to find its last row: mostly enough, and always, since a
-result has at most 1 MiB."""
+"""How much of the end of a file is read to find its last row: first what is mostly enough, then
+what always is, since a result has at most 1 MiB."""
+# A trial that has saved a checkpoint on request does not wait before it reports another with its
+# next result, and there it waits for the reply. If the reply is to save and leave, since the journal
+# is lost, a third follows.
 _MAX_AHEAD: Final = 3
-"""How many checkpoints a trial may have committed that the journal does not know yet."""
+"""How many checkpoints a trial may have committed that are not in the journal."""
 _NUM_NAMED: Final = 4
 
 _log = logging.getLogger("tuner")
@@ -62,13 +63,13 @@ _log = logging.getLogger("tuner")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What was noted outside of the journal when its newest segment had been begun.
+    """A note outside of the journal, made when its newest segment had been begun.
 
     Attributes:
         epoch: How many drivers have begun a segment; 0 where that was not noted.
         segment: Number of the first record of the newest segment; 0 where that was not noted.
         boot_id: Which start of which machine the driver belonged to; empty where that is not known.
-        durability: What the driver let a power cut cost.
+        durability: The durability setting of the driver.
     """
 
     epoch: int = 0
@@ -76,14 +77,16 @@ class Mark:
     boot_id: str = ""
     durability: str = "group"
 
-    def allows(self, lost_s: float, now: str | None = None) -> bool:
-        """Return whether a power cut since then may have taken so much.
+    def allows(self, lost_s: float, current_boot: str | None = None) -> bool:
+        """Return whether a power cut since then may have caused a loss.
 
         Args:
             lost_s: Training time that the journal lacks, in seconds; infinite for whole segments.
-            now: The start of this machine; None to ask the system.
+            current_boot: The present start of this machine; None to ask the system.
         """
-        if self.boot_id and self.boot_id == (boot_id() if now is None else now):
+        # The same start of the machine: there was no power cut since. Without a note there may have
+        # been one.
+        if self.boot_id and self.boot_id == (boot_id() if current_boot is None else current_boot):
             return False
         return self.durability == "process" or (
             self.durability == "group" and lost_s <= _POWER_CUT_S
@@ -91,8 +94,8 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the journal knows of a trial.
+class RecordedProgress:
+    """A trial's progress according to the journal.
 
     Attributes:
         iteration: The largest ``training_iteration`` of its results.
@@ -105,19 +108,19 @@ class Known:
     time_total_s: float = 0.0
 
     @classmethod
-    def of(cls, trial: Trial) -> Known:
-        """Return what is known of a trial, without what came before it began anew."""
-        return cls(trial.iteration, trial.next_checkpoint, _seconds(trial.last_result))
+    def of(cls, trial: Trial) -> RecordedProgress:
+        """Return the progress of a trial since it last began at iteration 0."""
+        return cls(trial.iteration, trial.next_checkpoint, _time_total_s(trial.last_result))
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
-    """A file that tells what a trial has done.
+class Evidence:
+    """A file that shows how far a trial has come.
 
     Attributes:
         trial_id: The trial.
         path: The file, relative to the experiment.
-        iteration: ``training_iteration`` that it tells of.
+        iteration: The ``training_iteration`` that it shows.
         time_total_s: Training time up to that.
         index: The checkpoint's index, None for a row.
     """
@@ -128,11 +131,8 @@ class Witness:
     time_total_s: float
     index: int | None = None
 
-    def contradicts(self, known: Known | None) -> bool:
-        """Return what the journal lacks if it knows this of the trial.
-
-        None stands for a trial that it does not know.
-        """
+    def contradicts(self, known: RecordedProgress | None) -> bool:
+        """Return whether the file is ahead of the journal, which may not know the trial (None)."""
         if known is None:
             return True
         return (
@@ -143,24 +143,24 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
-    """Something that the journal lacks.
+class Gap:
+    """Something that is missing at the end of the journal.
 
     Attributes:
         what: What is missing, and the file that shows it.
         lost_s: Training time that it lacks, in seconds; infinite for whole segments.
-        witness: The file that tells, None where it is no file of a trial.
+        evidence: The file that shows it, None where it is no file of a trial.
         is_known: Whether the journal knows the trial.
     """
 
     what: str
     lost_s: float = math.inf
-    witness: Witness | None = None
+    evidence: Evidence | None = None
     is_known: bool = True
 
 
 # -------------------------------------------------------------------------------------------------
-# the mark
+# The mark
 
 
 def mark_fields(epoch: int, durability: str) -> dict[str, Any]:
@@ -184,18 +184,18 @@ def read_mark(experiment: Path) -> Mark:
         settings.get("durability") if isinstance(settings, Mapping) else None
     )
     return Mark(
-        max(_whole(noted.get("epoch")), _whole(note.get("epoch"))),
-        _whole(note.get("segment")),
+        max(_as_int(noted.get("epoch")), _as_int(note.get("epoch"))),
+        _as_int(note.get("segment")),
         str(noted.get("boot_id") or note.get("boot_id") or ""),
         str(durability or "group"),
     )
 
 
-def _whole(number: Any) -> int:
+def _as_int(number: Any) -> int:
     return number if isinstance(number, int) and not isinstance(number, bool) else 0
 
 
-def _seconds(result: Mapping[str, Any]) -> float:
+def _time_total_s(result: Mapping[str, Any]) -> float:
     seconds = result.get(TIME_TOTAL_S)
     try:
         return (
@@ -206,10 +206,12 @@ def _seconds(result: Mapping[str, Any]) -> float:
 
 
 # -------------------------------------------------------------------------------------------------
-# what is compared
+# The comparison
 
 
-def lacking_records(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_DISK) -> list[Lack]:
+def find_missing_records(
+    experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_DISK
+) -> list[Gap]:
     """Return what the journal lacks by its mark and the snapshots.
 
     Args:
@@ -218,29 +220,29 @@ def lacking_records(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_D
         end: Its end.
         disk: Where it lies.
     """
-    lacks = []
+    gaps = []
     tail = end.tail
     if tail.epoch < mark.epoch:
         ends = f"it ends with driver {tail.epoch}" if tail.epoch else "it has no segment"
-        lacks.append(Lack(f"driver {mark.epoch} has written to it ({ends})"))
+        gaps.append(Gap(f"driver {mark.epoch} has written to it ({ends})"))
     elif end.last is not None and int(end.last[0].stem) < mark.segment:
-        lacks.append(Lack(f"the segment that began with record {mark.segment} is missing"))
+        gaps.append(Gap(f"the segment that began with record {mark.segment} is missing"))
     for path in snapshot_files.paths(experiment, disk):
         if int(path.stem) <= tail.sequence:
             break
-        # One that is damaged tells nothing.
+        # A damaged snapshot proves nothing: its name may be all that a power cut left of it.
         with suppress(OSError, ValueError, KeyError, TypeError, StorageError):
             snapshot_files.load(path, disk)
-            lacks.append(
-                Lack(f"{layout.SNAPSHOT}/{path.name} was taken behind record {int(path.stem)}")
+            gaps.append(
+                Gap(f"{layout.SNAPSHOT}/{path.name} was taken behind record {int(path.stem)}")
             )
             break
-    return lacks
+    return gaps
 
 
-def lacking_results(
+def find_missing_results(
     experiment: Path, trials: Iterable[Trial], *, has_segment: bool = True, disk: Disk = LOCAL_DISK
-) -> list[Lack]:
+) -> list[Gap]:
     """Return what the journal lacks by the files of unfinished and of unknown trials.
 
     Args:
@@ -250,74 +252,81 @@ def lacking_results(
             started.
         disk: Where the journal lies.
     """
-    known = {trial.trial_id: None if _is_over(trial) else Known.of(trial) for trial in trials}
+    known = {
+        trial.trial_id: None if _is_over(trial) else RecordedProgress.of(trial) for trial in trials
+    }
     if not any(
-        witness.contradicts(known.get(witness.trial_id)) for witness in witnesses(experiment, known)
+        evidence.contradicts(known.get(evidence.trial_id))
+        for evidence in file_evidence(experiment, known)
     ):
         return []
-    # What a trial had done before it began anew, its state does not tell.
-    whole = known_by(read(experiment, disk=disk))
-    looked_at = {trial_id: now and whole.get(trial_id, Known()) for trial_id, now in known.items()}
-    return compared(witnesses(experiment, looked_at), whole, has_segment=has_segment)
+    # A trial that began anew has older rows and checkpoints, which its state does not contain. The
+    # whole journal does; it is read only now, since that takes long.
+    whole = progress_in(read(experiment, disk=disk))
+    to_check = {
+        trial_id: progress and whole.get(trial_id, RecordedProgress())
+        for trial_id, progress in known.items()
+    }
+    return compare(file_evidence(experiment, to_check), whole, has_segment=has_segment)
 
 
-def compared(
-    found: Iterable[Witness], known: Mapping[str, Known], *, has_segment: bool = True
-) -> list[Lack]:
+def compare(
+    found: Iterable[Evidence], known: Mapping[str, RecordedProgress], *, has_segment: bool = True
+) -> list[Gap]:
     """Return what the journal lacks by the files of trials.
 
     Args:
-        found: What the files tell.
-        known: What the journal knows of each trial.
-        has_segment: See `lacking_results`.
+        found: What the files show.
+        known: The recorded progress of each trial.
+        has_segment: See `find_missing_results`.
     """
-    lacks = []
-    for witness in found:
-        trial = known.get(witness.trial_id)
-        if witness.contradicts(trial):
+    gaps = []
+    for evidence in found:
+        trial = known.get(evidence.trial_id)
+        if evidence.contradicts(trial):
             knows = (
                 f"{trial.iteration} is the last that it knows"
                 if trial
                 else "it does not know the trial"
             )
             lost_s = (
-                max(witness.time_total_s - (trial.time_total_s if trial else 0.0), 0.0)
+                max(evidence.time_total_s - (trial.time_total_s if trial else 0.0), 0.0)
                 if has_segment
                 else math.inf
             )
-            lacks.append(
-                Lack(
-                    f"{witness.path} is of iteration {witness.iteration} ({knows})",
+            gaps.append(
+                Gap(
+                    f"{evidence.path} is of iteration {evidence.iteration} ({knows})",
                     lost_s,
-                    witness,
+                    evidence,
                     trial is not None,
                 )
             )
-    return lacks
+    return gaps
 
 
-def known_by(records: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
-    """Return what the records of a journal tell of each trial, all its attempts together."""
-    known: dict[str, Known] = {}
+def progress_in(records: Iterable[Mapping[str, Any]]) -> dict[str, RecordedProgress]:
+    """Return the progress of each trial by the records of a journal, over all its attempts."""
+    known: dict[str, RecordedProgress] = {}
     for record in records:
         kind = record.get("k")
         if kind == "suggested" or kind == "forked":  # noqa: PLR1714  (a forged one may have no hash)
-            known.setdefault(str(record.get("id")), Known())
+            known.setdefault(str(record.get("id")), RecordedProgress())
         elif kind == "result" or kind == "saved":  # noqa: PLR1714
-            before = known.get(str(record.get("id")), Known())
+            before = known.get(str(record.get("id")), RecordedProgress())
             metrics, checkpoint = record.get("m"), record.get("c")
             metrics = metrics if isinstance(metrics, Mapping) else {}
-            index = _whole(checkpoint.get("index")) if isinstance(checkpoint, Mapping) else -1
-            known[str(record.get("id"))] = Known(
-                max(before.iteration, _whole(metrics.get(TRAINING_ITERATION))),
+            index = _as_int(checkpoint.get("index")) if isinstance(checkpoint, Mapping) else -1
+            known[str(record.get("id"))] = RecordedProgress(
+                max(before.iteration, _as_int(metrics.get(TRAINING_ITERATION))),
                 max(before.next_checkpoint, index + 1),
-                max(before.time_total_s, _seconds(metrics)),
+                max(before.time_total_s, _time_total_s(metrics)),
             )
     return known
 
 
 def _is_over(trial: Trial) -> bool:
-    """Return whether a trial neither goes on by itself nor may be told to."""
+    """Return whether a trial has ended for good: no restore resumes it."""
     return trial.is_finished and trial.ending in (
         TerminationReason.COMPLETED,
         TerminationReason.STOPPED_EARLY,
@@ -325,18 +334,18 @@ def _is_over(trial: Trial) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------
-# the files of trials
+# The files of trials
 
 
-def witnesses(experiment: Path, known: Mapping[str, Known | None]) -> Iterator[Witness]:
-    """Yield what the files of trials tell: the last row of ``result.json``, and checkpoints.
-
-    The checkpoints may be more than the journal knows.
+def file_evidence(
+    experiment: Path, known: Mapping[str, RecordedProgress | None]
+) -> Iterator[Evidence]:
+    """Yield the last row of each ``result.json``, and the checkpoints that the journal must know.
 
     Args:
         experiment: Directory of the experiment.
-        known: What the journal knows of each trial; None for one that is not looked at. Those that
-            are left out are looked at, too.
+        known: The recorded progress of each trial; None for one that is skipped. Directories of
+            trials that are not in it are looked at, too.
     """
     names: list[str] = []
     with suppress(OSError), os.scandir(experiment) as entries:
@@ -346,46 +355,43 @@ def witnesses(experiment: Path, known: Mapping[str, Known | None]) -> Iterator[W
             if layout.is_trial(entry.name) and entry.is_dir(follow_symlinks=False)
         )
     for trial_id in names:
-        of_trial = known.get(trial_id, Known(next_checkpoint=-_MAX_AHEAD))
-        if of_trial is not None:
-            yield from _witnesses_of(experiment, trial_id, of_trial.next_checkpoint)
+        progress = known.get(trial_id, RecordedProgress(next_checkpoint=-_MAX_AHEAD))
+        if progress is not None:
+            yield from _evidence_of(experiment, trial_id, progress.next_checkpoint)
 
 
-def _witnesses_of(experiment: Path, trial_id: str, next_checkpoint: int) -> Iterator[Witness]:
+def _evidence_of(experiment: Path, trial_id: str, next_checkpoint: int) -> Iterator[Evidence]:
     folder = Path(layout.trial_path(experiment, trial_id))
     row = _last_row(folder / layout.RESULTS)
-    iteration = _whole(row.get(TRAINING_ITERATION))
+    iteration = _as_int(row.get(TRAINING_ITERATION))
     if iteration and row.get("trial_id", trial_id) == trial_id:
-        yield Witness(trial_id, f"{trial_id}/{layout.RESULTS}", iteration, _seconds(row))
+        yield Evidence(trial_id, f"{trial_id}/{layout.RESULTS}", iteration, _time_total_s(row))
     with suppress(OSError):
         for name, index in checkpoints.numbered(folder):
             if index >= next_checkpoint + _MAX_AHEAD:
                 with suppress(CheckpointError):
                     manifest = read_manifest(folder / name)
-                    # Else the user has put it there.
-                    if (manifest.trial_id, manifest.index) == (
-                        trial_id,
-                        index,
-                    ):
-                        yield Witness(
+                    # Where its manifest names another trial or index, the user has put it there.
+                    if (manifest.trial_id, manifest.index) == (trial_id, index):
+                        yield Evidence(
                             trial_id,
                             f"{trial_id}/{name}",
-                            _whole(manifest.iteration),
-                            _seconds(manifest.metrics),
+                            _as_int(manifest.iteration),
+                            _time_total_s(manifest.metrics),
                             index,
                         )
 
 
 def remains_in(experiment: Path) -> str:
-    """Return what is left of an experiment without declaration and journal; empty if none."""
-    found = next((witness.path for witness in witnesses(experiment, {})), "")
+    """Return a file that proves an experiment without declaration and journal; empty if none."""
+    found = next((evidence.path for evidence in file_evidence(experiment, {})), "")
     return found or next(
         (path.relative_to(experiment).as_posix() for path in snapshot_files.paths(experiment)), ""
     )
 
 
 def _last_row(path: Path) -> Mapping[str, Any]:
-    """Return the last row of a file that can be read, empty for none: its end may be torn."""
+    """Return the last valid row of a file, empty for none; a row that was cut off is skipped."""
     with suppress(OSError), open_file(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         for length in _ROW_BYTES:
@@ -401,17 +407,17 @@ def _last_row(path: Path) -> Mapping[str, Any]:
 
 
 # -------------------------------------------------------------------------------------------------
-# what follows from a lack
+# Consequences
 
 
-def checked_end(
+def check_end(
     experiment: Path,
     mark: Mark,
     *,
     is_salvage: bool = False,
     disk: Disk = LOCAL_DISK,
-    now: str | None = None,
-) -> tuple[JournalPosition, list[Lack]]:
+    current_boot: str | None = None,
+) -> tuple[JournalPosition, list[Gap]]:
     """Return where a journal ends, and what it lacks by its mark and the snapshots.
 
     Snapshots that contain records which it lacks are removed.
@@ -419,9 +425,9 @@ def checked_end(
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
         mark: What was noted of the journal.
-        is_salvage: Go on whatever it lacks.
+        is_salvage: Whether to accept a journal that lacks records.
         disk: Where it lies.
-        now: See `Mark.allows`.
+        current_boot: See `Mark.allows`.
 
     Raises:
         DamagedJournal: If its last segment is damaged, or it lacks what no power cut can have
@@ -429,16 +435,18 @@ def checked_end(
         StorageError: If it cannot be read, or a snapshot not be removed.
     """
     end = find_end(experiment, disk=disk)
-    tail, lacks = end.tail, lacking_records(experiment, mark, end, disk)
-    if not is_salvage and not all(mark.allows(lack.lost_s, now) for lack in lacks):
-        known = known_by(read(experiment, disk=disk))
-        raise incomplete(experiment, [*lacks, *compared(witnesses(experiment, known), known)], tail)
-    if lacks:
+    tail, gaps = end.tail, find_missing_records(experiment, mark, end, disk)
+    if not is_salvage and not all(mark.allows(gap.lost_s, current_boot) for gap in gaps):
+        known = progress_in(read(experiment, disk=disk))
+        raise incomplete_error(
+            experiment, [*gaps, *compare(file_evidence(experiment, known), known)], tail
+        )
+    if gaps:
         snapshot_files.discard_after(experiment, tail.sequence, disk)
-    return tail, lacks
+    return tail, gaps
 
 
-def settled(
+def reconcile_files(
     experiment: Path,
     mark: Mark,
     trials: Iterable[Trial],
@@ -446,138 +454,131 @@ def settled(
     *,
     is_salvage: bool = False,
     disk: Disk = LOCAL_DISK,
-    now: str | None = None,
-) -> list[Lack]:
-    """Settle what the files of trials tell and the journal lacks.
+    current_boot: str | None = None,
+) -> list[Gap]:
+    """Rename or remove files of trials that are ahead of the journal.
 
-    It is kept aside, or removed where a power cut accounts for it.
+    They are removed where a power cut explains them, and renamed where `is_salvage` is set.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
         mark: What was noted of the journal.
         trials: All trials, as the journal leaves them.
         tail: Where it ends.
-        is_salvage: Go on whatever it lacks, and keep aside what tells of it.
+        is_salvage: Whether to accept a journal that lacks records, and rename the files that
+            contradict it.
         disk: Where the journal lies.
-        now: See `Mark.allows`.
+        current_boot: See `Mark.allows`.
 
     Returns:
         What the journal lacks.
 
     Raises:
         DamagedJournal: If it lacks what no power cut can have taken.
-        StorageError: If something cannot be kept aside.
+        StorageError: If a file cannot be renamed or removed.
     """
-    lacks = lacking_results(experiment, trials, has_segment=tail.epoch > 0, disk=disk)
+    gaps = find_missing_results(experiment, trials, has_segment=tail.epoch > 0, disk=disk)
     if is_salvage:
-        if kept := set_aside(experiment, lacks):
+        if kept := set_aside(experiment, gaps):
             _log.warning(
                 "kept aside, since the journal of %s knows nothing of it: %s",
                 experiment,
                 ", ".join(kept),
             )
-    elif not all(mark.allows(lack.lost_s, now) for lack in lacks):
-        raise incomplete(experiment, lacks, tail)
+    elif not all(mark.allows(gap.lost_s, current_boot) for gap in gaps):
+        raise incomplete_error(experiment, gaps, tail)
     else:
-        _discard(experiment, lacks)
-    return lacks
+        _discard(experiment, gaps)
+    return gaps
 
 
-def _discard(experiment: Path, lacks: Iterable[Lack]) -> None:
-    """Remove what followed records that a power cut has taken.
-
-    It would contradict the journal of this driver.
-    """
-    for witness in (lack.witness for lack in lacks if lack.witness):
+def _discard(experiment: Path, gaps: Iterable[Gap]) -> None:
+    # A later restore would find them ahead of this driver's journal, and no power cut to explain it.
+    for evidence in (gap.evidence for gap in gaps if gap.evidence):
         try:
-            if witness.index is None:
-                (experiment / witness.path).unlink()
+            if evidence.index is None:
+                (experiment / evidence.path).unlink()
             else:
-                checkpoints.delete(experiment / witness.path)
+                checkpoints.delete(experiment / evidence.path)
         except OSError as cause:
             raise StorageError(
-                f"{experiment / witness.path} contains more than the journal and cannot be "
+                f"{experiment / evidence.path} contains more than the journal and cannot be "
                 f"removed: {cause}"
             ) from cause
 
 
 def check(experiment: Path) -> None:
-    """Refuse an experiment whose journal lacks what was written to it.
+    """Raise if the journal of an experiment lacks records.
 
     Raises:
-        DamagedJournal: If something is missing that no power cut can have taken, or if it does not
-            verify.
+        DamagedJournal: If it lacks what no power cut can have taken, or does not verify.
         StorageError: If it cannot be read.
     """
-    if lacks := unexplained(experiment):
-        raise incomplete(experiment, lacks, find_end(experiment).tail)
+    if gaps := find_unexplained(experiment):
+        raise incomplete_error(experiment, gaps, find_end(experiment).tail)
 
 
-def unexplained(experiment: Path) -> list[Lack]:
-    """Return what a journal lacks and no power cut can have taken.
+def find_unexplained(experiment: Path) -> list[Gap]:
+    """Return what a journal lacks that no power cut can have taken.
 
     Raises:
         StorageError: As `check` does.
     """
     mark, end = read_mark(experiment), find_end(experiment)
-    known = known_by(read(experiment))
-    lacks = lacking_records(experiment, mark, end) + compared(
-        witnesses(experiment, known), known, has_segment=end.tail.epoch > 0
+    known = progress_in(read(experiment))
+    gaps = find_missing_records(experiment, mark, end) + compare(
+        file_evidence(experiment, known), known, has_segment=end.tail.epoch > 0
     )
-    return [lack for lack in lacks if not mark.allows(lack.lost_s)]
+    return [gap for gap in gaps if not mark.allows(gap.lost_s)]
 
 
-def explained(lacks: Sequence[Lack], mark: Mark) -> str:
-    """Return what the user is told of a loss that a power cut accounts for."""
+def power_cut_warning(gaps: Sequence[Gap], mark: Mark) -> str:
+    """Return the warning about a loss that a power cut explains."""
     return (
         "the machine has been started anew since the experiment was last driven, and what "
         f"durability={mark.durability!r} lets a power cut "
-        f"take is gone: {_listed(lacks)}; it is trained again"
+        f"take is gone: {_listed(gaps)}; it is trained again"
     )
 
 
-def incomplete(experiment: Path, lacks: Sequence[Lack], tail: JournalPosition) -> DamagedJournal:
-    """Return the error that refuses a journal which lacks something.
-
-    Args:
-        experiment: Directory of the experiment.
-        lacks: What.
-        tail: Where the journal ends.
-    """
+def incomplete_error(
+    experiment: Path, gaps: Sequence[Gap], tail: JournalPosition
+) -> DamagedJournal:
+    """Return the error for a journal that lacks something and ends at `tail`."""
     holds = f"records 1 to {tail.sequence} are" if tail.sequence else "no record is"
     return DamagedJournal(
-        f"journal {journal_directory(experiment)} is incomplete, {holds} there: {_listed(lacks)}; "
+        f"journal {journal_directory(experiment)} is incomplete, {holds} there: {_listed(gaps)}; "
         "put its files back from a backup, or "
         f"have Tuner.restore({str(experiment)!r}, trainable, salvage=True) go on from what is "
         "there and keep aside what contradicts it"
     )
 
 
-def _listed(lacks: Sequence[Lack]) -> str:
-    """Return the lacks in one line, of each trial the largest."""
-    largest: dict[str, Lack] = {}
-    for number, lack in enumerate(lacks):
-        name = lack.witness.trial_id if lack.witness else str(number)
+def _listed(gaps: Sequence[Gap]) -> str:
+    """Return the gaps in one line, the largest of each trial."""
+    largest: dict[str, Gap] = {}
+    for number, gap in enumerate(gaps):
+        name = gap.evidence.trial_id if gap.evidence else str(number)
         if name not in largest or (
-            lack.witness and lack.witness.iteration > _iteration(largest[name])
+            gap.evidence and gap.evidence.iteration > _iteration(largest[name])
         ):
-            largest[name] = lack
-    named = [lack.what for lack in largest.values()]
+            largest[name] = gap
+    named = [gap.what for gap in largest.values()]
     return ", ".join(named[:_NUM_NAMED]) + (
         f", and of {len(named) - _NUM_NAMED} trials more" if len(named) > _NUM_NAMED else ""
     )
 
 
-def _iteration(lack: Lack) -> int:
-    return lack.witness.iteration if lack.witness else 0
+def _iteration(gap: Gap) -> int:
+    return gap.evidence.iteration if gap.evidence else 0
 
 
-def set_aside(experiment: Path, lacks: Iterable[Lack]) -> list[str]:
-    """Rename the files of results that the journal lacks, so that nothing replaces them.
+def set_aside(experiment: Path, gaps: Iterable[Gap]) -> list[str]:
+    """Rename the files that contradict the journal, so that nothing overwrites them.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
-        lacks: What the journal lacks.
+        gaps: What the journal lacks.
 
     Returns:
         The new names, relative to the experiment.
@@ -587,18 +588,18 @@ def set_aside(experiment: Path, lacks: Iterable[Lack]) -> list[str]:
     """
     kept = []
     try:
-        unknown = {lack.witness.trial_id for lack in lacks if lack.witness and not lack.is_known}
+        unknown = {gap.evidence.trial_id for gap in gaps if gap.evidence and not gap.is_known}
         kept = [_renamed(experiment, trial_id) for trial_id in sorted(unknown)]
-        for witness in [lack.witness for lack in lacks if lack.witness and lack.is_known]:
-            if witness.index is not None:
-                kept.append(_renamed(experiment, witness.path))
+        for evidence in [gap.evidence for gap in gaps if gap.evidence and gap.is_known]:
+            if evidence.index is not None:
+                kept.append(_renamed(experiment, evidence.path))
             else:
                 names = [
                     name
                     for name in (layout.RESULTS, layout.PROGRESS)
-                    if (experiment / witness.trial_id / name).is_file()
+                    if (experiment / evidence.trial_id / name).is_file()
                 ]
-                kept += [_copied(experiment, f"{witness.trial_id}/{name}") for name in names]
+                kept += [_copied(experiment, f"{evidence.trial_id}/{name}") for name in names]
     except OSError as cause:
         raise StorageError(
             f"what contradicts the journal of {experiment} cannot be kept aside: {cause}"

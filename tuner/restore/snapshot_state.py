@@ -61,6 +61,15 @@ class ExperimentState:
             "proposer": self.search_adapter.state_dict(),
         }
 
+    def snapshot(self, elapsed_s: float) -> dict[str, Any]:
+        """Return all that `load_state_dict` takes, the trials included.
+
+        Args:
+            elapsed_s: The experiment's running time, in seconds.
+        """
+        trials = [strict_json.loads(self.trial_json(trial)) for trial in self.experiment.trials]
+        return {**self.state_dict(), "elapsed_s": elapsed_s, "trials": trials}
+
     def load_state_dict(
         self, state: Mapping[str, Any], directory: Path, decode: Translate
     ) -> float:

@@ -461,10 +461,13 @@ class _CrashingExperiment:
             # The searcher's state is not the one after the last record.
             return
         log.settle()
-        trials = [strict_json.loads(state.trial_json(trial)) for trial in state.experiment.trials]
-        parts = {**state.state_dict(), "trials": trials, "callbacks": [], "elapsed_s": elapsed_s}
-        last_sequence = log.journal.last_sequence
-        snapshot_files.write(self._directory, parts, last_sequence, sync=False, disk=self._disk)
+        snapshot_files.write(
+            self._directory,
+            state.snapshot(elapsed_s),
+            log.journal.last_sequence,
+            sync=False,
+            disk=self._disk,
+        )
 
     def _check_restored(self, state: ExperimentState) -> None:
         """Compare the restored experiment with the one that was in memory."""

@@ -1,4 +1,4 @@
-"""What a snapshot says of trials is what they are, however long ago their words were found."""
+"""The kept text of a trial is equal to the one that would be encoded now."""
 
 import json
 import tracemalloc
@@ -7,22 +7,9 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.callbacks.callback_list import CallbackList
 from tuner.core.trial import Trial
-from tuner.driver import snapshots
-from tuner.driver.persistence_cost import PersistenceAccount
-from tuner.driver.snapshots import Snapshots
-from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.driver.snapshots import EncodedTrials
 from tuner.restore.snapshot_state import ExperimentState
-
-
-class Journal:
-    last_sequence = segment_bytes = 0
-
-    def sync(self):
-        """Nothing to be done."""
-
-    settle = sync
 
 
 def add(trials, _):
@@ -115,33 +102,15 @@ def trial_json(trial):
         )
     )
 )
-def test_encoded_trials_are_never_out_of_date(tmp_path_factory, steps):
+def test_encoded_trials_are_never_out_of_date(steps):
     trials = []
-    state = SimpleNamespace(
-        experiment=SimpleNamespace(trials=trials),
-        keeps_state=True,
-        state_dict=dict,
-        trial_json=trial_json,
-    )
-    log = SimpleNamespace(journal=Journal(), settle=Journal().settle)
-    snapshots.identity, identity = (lambda _: {}), snapshots.identity
-    try:
-        taken = Snapshots(
-            tmp_path_factory.getbasetemp(),
-            None,
-            state,
-            SuggestionQueue(None),
-            CallbackList([]),
-            log,
-            PersistenceAccount(),
-        )
-    finally:
-        snapshots.identity = identity
+    state = SimpleNamespace(experiment=SimpleNamespace(trials=trials), trial_json=trial_json)
+    encoded = EncodedTrials(state)
     for change, at in [*steps, (None, 0)]:
         if change:
             change(trials, at)
-        elif taken._find_words(is_last=True):
-            assert taken._all_words() == [trial_json(trial) for trial in trials]
+        elif encoded.encode_finished(None):
+            assert encoded.encode_all() == [trial_json(trial) for trial in trials]
 
 
 def test_an_encoded_trial_takes_as_much_memory_as_it_has_characters():
@@ -151,8 +120,8 @@ def test_an_encoded_trial_takes_as_much_memory_as_it_has_characters():
     state.trial_json(trial)
     tracemalloc.start()
     try:
-        words = [state.trial_json(trial) for _ in range(50)]
+        texts = [state.trial_json(trial) for _ in range(50)]
         kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept_bytes < 1.5 * sum(map(len, words))
+    assert kept_bytes < 1.5 * sum(map(len, texts))

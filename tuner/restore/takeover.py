@@ -1,0 +1,83 @@
+"""Takeover of an experiment by a new driver: check the journal, restore, and repair its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.journal import completeness
+from tuner.journal.completeness import Mark
+from tuner.journal.reader import recover
+from tuner.journal.segments import JournalPosition
+from tuner.storage.disk import LOCAL_DISK, Disk
+
+from .experiment import Restored
+
+_log = logging.getLogger("tuner")
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """An experiment that a new driver has taken over.
+
+    Attributes:
+        restored: The experiment.
+        end: Where the new driver continues the journal.
+        has_segment: Whether the journal has any segment.
+        gaps: What the journal lacks that a power cut may have taken.
+    """
+
+    restored: Restored
+    end: JournalPosition
+    has_segment: bool
+    gaps: list[completeness.Gap]
+
+
+def take_over(
+    directory: Path,
+    mark: Mark,
+    restore: Callable[[], Restored],
+    *,
+    is_salvage: bool = False,
+    disk: Disk = LOCAL_DISK,
+    current_boot: str | None = None,
+) -> Takeover:
+    """Restore an experiment and prepare its journal for a new driver.
+
+    Args:
+        directory: The experiment's directory, whose lock the caller holds.
+        mark: What the drivers before have noted of the journal.
+        restore: Restores the experiment from its newest snapshot and the journal.
+        is_salvage: Whether to go on whatever the journal lacks.
+        disk: Where the journal lies.
+        current_boot: The start of this machine; None to ask the system.
+
+    Raises:
+        DamagedJournal: If the journal does not verify, or lacks what no power cut can have taken.
+        StorageError: If the experiment cannot be restored, or a file not be repaired.
+    """
+    # Before the restore, since this removes snapshots that contain more than the journal does.
+    end, gaps = completeness.check_end(
+        directory, mark, is_salvage=is_salvage, disk=disk, current_boot=current_boot
+    )
+    restored = restore()
+    # After it, since only the restored trials tell what their files may contain.
+    gaps += completeness.reconcile_files(
+        directory,
+        mark,
+        restored.state.experiment.trials,
+        end,
+        is_salvage=is_salvage,
+        disk=disk,
+        current_boot=current_boot,
+    )
+    if gaps and not is_salvage:
+        _log.warning("%s", completeness.power_cut_warning(gaps, mark))
+    # Last, since it cuts a torn record off: an experiment that is refused stays as it was found.
+    end = recover(directory, disk=disk)
+    # Where segments of a driver are missing, its epoch is not used again: the mark would no longer
+    # show that they are missing.
+    epoch = max(end.epoch, mark.epoch)
+    return Takeover(restored, end._replace(epoch=epoch), end.epoch > 0, gaps)
