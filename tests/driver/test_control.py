@@ -1,4 +1,4 @@
-"""From a wish to an event, and from the event to an answer: refused at once, granted once it is written down."""
+"""Control requests become events; refusals come at once, confirmations after the journal."""
 
 import threading
 
@@ -21,7 +21,7 @@ from tuner.storage.control_requests import ControlRequest, Verb
 
 
 class Desk:
-    """Holds wishes until somebody takes them, and the answers."""
+    """Holds requests until they are taken, and the replies."""
 
     def __init__(self):
         self.pending = []
@@ -141,7 +141,7 @@ def test_a_resource_request_that_raises_refuses_the_fork_and_nothing_else():
     assert "raised KeyError" in talk.desk.answers[0].text
 
 
-def test_at_the_end_everybody_hears():
+def test_requests_that_still_wait_at_the_end_are_refused():
     talk = Talk(checkpoints=CheckpointPolicy(can_save_on_demand=True))
     talk.desk.request(Verb.FORK, "t00000", {"x": 2})
     talk.desk.request(Verb.PAUSE, "t00000")
@@ -185,7 +185,7 @@ def test_a_stop_through_a_line_goes_where_signals_go():
     assert requests == [StopRequested(USER_STOP, is_urgent=True)]
 
 
-def test_who_asks_from_the_drivers_own_thread_is_told_instead_of_waiting_for_itself():
+def test_a_request_from_the_drivers_own_thread_is_refused_instead_of_waiting_for_itself():
     line = RequestQueue()
     line.open(lambda: None, lambda _: None)
     answer = line.ask(ControlRequest(Verb.PAUSE, "t00000"))

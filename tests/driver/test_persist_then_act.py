@@ -1,4 +1,4 @@
-"""The driver's one rule: nothing is done before what led to it is written down."""
+"""The driver's one rule: events are written before they have effects."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def losses(config):
 
 
 class Record(Callback):
-    """Everything that was taken in, written, told and done, in order; stands for log, executor, observer and disk at once."""
+    """Records what is appended, written, notified and done, as log, executor, callback and disk."""
 
     def __init__(self, curves=losses, duration_s=1.0):
         self.done = []
@@ -76,7 +76,7 @@ class Record(Callback):
         return getattr(self._executor, name)
 
     def unwritten_before(self, index):
-        """Return what had been taken in but not written down when the thing at this place was done."""
+        """Return what had been appended but not written when the entry at this place was made."""
         last_write = max(
             (place for place, (kind, _) in enumerate(self.done[:index]) if kind == "write"),
             default=-1,
@@ -142,7 +142,7 @@ def test_everything_that_was_taken_in_is_written_before_anything_is_done_about_i
     assert set(unwritten) == {TurnEnded(is_noop=True)}
 
 
-def test_observers_hear_of_nothing_that_is_not_written(record):
+def test_observers_are_notified_of_nothing_that_is_not_written(record):
     places = [place for place, (kind, _) in enumerate(record.done) if kind == "tell"]
     assert len(places) == 4
     assert all(record.unwritten_before(place) == [] for place in places)
@@ -162,7 +162,7 @@ def test_observers_find_a_trial_as_it_was_when_it_happened():
     assert [told for kind, told in record.done if kind == "tell"] == [(1, Status.PENDING)]
 
 
-def test_a_turn_of_which_nobody_sees_anything_is_written_with_the_next_one(record):
+def test_a_turn_without_effects_is_written_with_the_next_one(record):
     [started] = [
         place for place, (_, event) in enumerate(record.done) if isinstance(event, WorkerStarted)
     ]
@@ -176,7 +176,7 @@ def test_a_turn_of_which_nobody_sees_anything_is_written_with_the_next_one(recor
     ]
 
 
-def test_what_nobody_sees_is_written_all_the_same_when_nothing_else_comes():
+def test_a_turn_without_effects_is_written_at_the_next_tick():
     record = Record(duration_s=5.0)
     driver_of(record, tick_s=2.0).run()
     [started] = [
@@ -192,7 +192,7 @@ def test_in_the_end_everything_is_written(record):
     assert record.unwritten_before(len(record.done)) == []
 
 
-def test_nobody_waits_beyond_a_deadline():
+def test_the_driver_does_not_wait_beyond_a_deadline():
     record = Record(duration_s=50.0)
     driver_of(record, time_budget_s=120.0, stop_grace_s=7.0).run()
     assert record.clock() == 127.0
@@ -301,7 +301,7 @@ def test_where_time_goes_by_in_microseconds_all_stamps_are_whole_ones():
 
 
 class Stuck(Record):
-    """A log that cannot be written for a hundred seconds as soon as somebody is to pause."""
+    """A log that cannot be written for a hundred seconds once a trial is to pause."""
 
     is_stuck = False
 
@@ -316,7 +316,7 @@ class Stuck(Record):
             self.is_stuck = False
 
 
-def test_nobody_runs_out_of_time_while_the_log_cannot_be_written():
+def test_deadlines_do_not_pass_while_the_log_cannot_be_written():
     record = Stuck()
     script = {("t00000", 2): [Pause("t00000", WHY)]}
     scheduler = ScriptedScheduler(script, idle=[[Resume("t00000", WHY)]])
@@ -325,7 +325,7 @@ def test_nobody_runs_out_of_time_while_the_log_cannot_be_written():
     assert not any(isinstance(command, KillWorker) for _, command in record.done)
 
 
-def test_nobody_runs_out_of_time_while_a_snapshot_has_to_wait():
+def test_deadlines_do_not_pass_while_a_snapshot_takes_long():
     record = Record()
 
     def take_snapshot(elapsed_s):

@@ -1,4 +1,4 @@
-"""The first snapshot behind a restore comes as soon as the words for thousands of trials are found, a part at a time."""
+"""The first snapshot after a restore encodes thousands of trials over several turns."""
 
 from types import SimpleNamespace
 
@@ -67,7 +67,7 @@ def watch(monkeypatch):
     return watch
 
 
-def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(watch, tmp_path):
+def test_many_trials_are_encoded_in_parts_and_each_part_delays_the_next(watch, tmp_path):
     account = PersistenceAccount(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
@@ -89,7 +89,7 @@ def test_words_for_many_trials_are_found_bit_by_bit_and_each_bit_is_paid_off(wat
     assert account.report().share <= 0.05
 
 
-def test_a_bit_of_the_words_keeps_the_driver_too_and_is_counted_as_a_pause(watch, tmp_path):
+def test_encoding_a_part_of_the_trials_counts_as_a_pause(watch, tmp_path):
     account = PersistenceAccount(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)

@@ -1,4 +1,7 @@
-"""The searcher is called in one order, whenever it answers: told, then asked, and told again only when all answers have been taken."""
+"""The searcher is called in one order, however long its answers take.
+
+It is notified, then asked, and notified again only when all answers have been taken.
+"""
 
 import itertools
 import threading
@@ -34,36 +37,38 @@ SPACE = {"x": tune.uniform(0.0, 1.0)}
 
 
 class Listens(Searcher):
-    """Proposes what follows from all that it has heard, postpones now and then, and writes everything down."""
+    """Proposes what depends on all earlier calls, postpones now and then, and records the calls."""
 
     def __init__(self, postpones=(), ends_at=None, raises_at=None):
-        self.heard = []
+        self.made_calls = []
         self.postpones, self.ends_at, self.raises_at = set(postpones), ends_at, raises_at
 
     def suggest(self, trial_id):
-        self.heard.append(f"asked {trial_id}")
-        num = sum(each.startswith("asked") for each in self.heard)
+        self.made_calls.append(f"asked {trial_id}")
+        num = sum(each.startswith("asked") for each in self.made_calls)
         if num == self.raises_at:
             raise ZeroDivisionError("a defect")
         if num in self.postpones:
             return None
-        return self.FINISHED if num == self.ends_at else {"x": Chance(repr(self.heard)).random()}  # noqa: S311  (no secret)
+        if num == self.ends_at:
+            return self.FINISHED
+        return {"x": Chance(repr(self.made_calls)).random()}  # noqa: S311  (no secret)
 
     def on_trial_result(self, trial_id, result):
-        self.heard.append(f"{trial_id} at {result['training_iteration']}")
+        self.made_calls.append(f"{trial_id} at {result['training_iteration']}")
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
-        self.heard.append(f"{trial_id} over")
+        self.made_calls.append(f"{trial_id} over")
 
     def state_dict(self):
-        return {"heard": self.heard}
+        return {"made_calls": self.made_calls}
 
     def load_state_dict(self, state):
-        self.heard = list(state["heard"])
+        self.made_calls = list(state["made_calls"])
 
 
 class HeldCaller:
-    """Makes a call only when it is told to, or while it is waited for and willing."""
+    """Makes a call only on request, or while it is waited for and willing."""
 
     def __init__(self, is_willing=lambda: False):
         self.calls = deque()
@@ -113,7 +118,7 @@ def test_results_and_questions_wait_behind_a_question_that_is_not_answered():
     queue.notify(result("t9", 2))
     assert queue.ask([]) == []
     caller.go_on(2)
-    assert searcher.heard == ["asked t0", "t9 at 1", "t9 at 2", "asked t1", "asked t2"]
+    assert searcher.made_calls == ["asked t0", "t9 at 1", "t9 at 2", "asked t1", "asked t2"]
     assert kinds(queue.take()) == [("TrialSuggested", "t1"), ("TrialSuggested", "t2")]
 
 
@@ -122,7 +127,7 @@ def test_the_next_question_waits_for_the_end_of_the_turn_that_takes_the_answer()
     queue.ask(["t0"])
     caller.go_on()
     assert kinds(queue.ask(["t1"])) == [("TrialSuggested", "t0")]
-    assert not caller.calls  # what this turn still leads to is to be heard before t1 is asked for
+    assert not caller.calls  # notices of this turn come before the question for t1
     queue.ask([])
     assert len(caller.calls) == 1
 
@@ -149,7 +154,7 @@ def test_what_the_searcher_refuses_it_refuses_for_all_that_wait_in_one_piece():
         caller.go_on()
         answers = queue.take()
         assert [type(answer) for answer in answers] == [TrialSuggested, kind, kind, kind]
-        assert searcher.heard == ["asked t0", "asked t1"]
+        assert searcher.made_calls == ["asked t0", "asked t1"]
         assert not queue.is_answering
 
 
@@ -160,15 +165,15 @@ def test_what_the_searcher_raises_is_raised_where_the_driver_looks_and_it_is_not
     for look in (queue.take, lambda: queue.ask([]), lambda: queue.settle(0.0)):
         with pytest.raises(ZeroDivisionError, match="a defect"):
             look()
-    assert searcher.heard == ["asked t0"]
+    assert searcher.made_calls == ["asked t0"]
 
 
-def test_a_searcher_is_at_rest_when_it_has_heard_everything_and_its_answers_are_taken():
+def test_a_searcher_is_idle_when_all_calls_are_made_and_all_answers_taken():
     searcher, _, queue = held()
     queue.notify(result("t9", 1))
     assert not queue.settle(0.0)
     assert queue.settle(None)
-    assert searcher.heard == ["t9 at 1"]
+    assert searcher.made_calls == ["t9 at 1"]
     queue.ask(["t0"])
     assert not queue.settle(None)
     queue.take()
@@ -245,7 +250,7 @@ def new_state(spec, directory):
 
 
 def live(directory, seed, *, options, stops_after=None):
-    """Run an experiment; return what its searcher has heard, and how many snapshots were taken."""
+    """Run an experiment; return the calls of its searcher, and how many snapshots were taken."""
     chance = Chance(seed)  # noqa: S311  (no secret)
     searcher, caller = Listens(**options), HeldCaller(lambda: chance.random() < 0.3)
     spec = spec_with(searcher, 12)
@@ -287,17 +292,17 @@ def live(directory, seed, *, options, stops_after=None):
         driver.run()
         log.close(driver.elapsed_s)
     assert state.experiment.is_finished
-    return searcher.heard, num_snapshots
+    return searcher.made_calls, num_snapshots
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_been(seed, tmp_path):
+def test_a_replayed_searcher_gets_the_same_calls_however_slow_it_was(seed, tmp_path):
     options = [{}, {"postpones": range(4, 12, 3)}, {"ends_at": 8}][seed % 3]
     is_stopped = seed % 4 == 3
-    heard, num_snapshots = live(
+    made_calls, num_snapshots = live(
         tmp_path, seed, options=options, stops_after=20 if is_stopped else None
     )
-    assert sum(each.startswith("asked") for each in heard) >= 3
+    assert sum(each.startswith("asked") for each in made_calls) >= 3
 
     again = Listens(**options)
     state = new_state(spec_with(again, 12), tmp_path)
@@ -305,17 +310,17 @@ def test_a_searcher_that_lives_again_is_called_as_it_was_however_slow_it_had_bee
     assert state.search_adapter.excluded == {}
     # What was asked last may not have been answered before the end; and a search that has ended is
     # not asked to end again.
-    unanswered = [each for each in heard if each not in again.heard]
+    unanswered = [each for each in made_calls if each not in again.made_calls]
     assert len(unanswered) <= 1
-    in_order = [each for each in heard if each not in unanswered]
-    # Behind a question that is given up nothing is told any more in this session; the next one
+    in_order = [each for each in made_calls if each not in unanswered]
+    # After a question that is given up, this session makes no more calls; the next one
     # tells it.
-    assert (again.heard[: len(in_order)] if is_stopped else again.heard) == in_order
+    assert (again.made_calls[: len(in_order)] if is_stopped else again.made_calls) == in_order
 
     if num_snapshots:
         third = Listens(**options)
         state = new_state(spec_with(third, 12), tmp_path)
         newest = snapshot_files.load_newest(tmp_path)
         restore_experiment(tmp_path, state, newest)
-        assert [each for each in third.heard if each not in unanswered] == again.heard
+        assert [each for each in third.made_calls if each not in unanswered] == again.made_calls
         assert state.search_adapter.excluded == {}

@@ -127,7 +127,7 @@ def test_no_flipped_bit_is_ever_read_as_something_else(experiment, original):
             assert list(read(experiment)) == truth[:199]
 
 
-def test_damage_is_told_with_the_byte_where_its_line_begins(experiment):
+def test_damage_is_reported_with_the_byte_where_its_line_begins(experiment):
     path = last_segment(experiment)
     content = bytearray(path.read_bytes())
     start = content.index(b'"q":100,') - 10

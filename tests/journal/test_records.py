@@ -60,7 +60,7 @@ BY_TYPE = {
 
 
 def instances(cls):
-    """Draw every field, also those with defaults, so that a field the codec forgets does not go unnoticed."""
+    """Draw every field, also those with defaults, so that no field is missing in the codec."""
     hints = typing.get_type_hints(cls)
     return st.builds(
         cls, **{field.name: BY_TYPE[hints[field.name]] for field in dataclasses.fields(cls)}

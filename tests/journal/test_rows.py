@@ -75,7 +75,7 @@ def test_damage_is_refused_when_the_index_is_made_and_after(experiment):
 
 @pytest.fixture
 def relay(tmp_path):
-    """Write a journal in which one trial follows upon the other, some of them forked; each segment holds one of them, at most."""
+    """Write a journal with one trial after the other, some forked, at most one in each segment."""
     with Journal(tmp_path, segment_bytes=1) as writer:
         writer.append(records.mark(records.OPEN, 0.0, pid=1))
         for number in range(6):
@@ -112,7 +112,7 @@ def test_no_segment_is_read_from_before_a_trial_began(relay):
         list(ResultIndex(relay).of("t00001"))
 
 
-def test_damage_is_told_each_time_and_not_passed_over_the_second_time(relay):
+def test_damage_is_reported_each_time(relay):
     path = segments(relay)[8]
     spoil(path)
     index = ResultIndex(relay)
@@ -129,7 +129,7 @@ def test_several_threads_may_ask_at_once(relay):
             assert list(pool.map(index.count, [f"t{number:05d}" for number in range(6)])) == [3] * 6
 
 
-def test_in_whatever_order_trials_are_asked_for_their_results_are_found(relay):
+def test_results_are_found_in_any_order_of_trials(relay):
     index = ResultIndex(relay)
     for number in (4, 1, 5, 0, 3, 1):
         assert [record["m"]["loss"] for record in index.of(f"t{number:05d}")] == [0, 1, 2]

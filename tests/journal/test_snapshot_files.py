@@ -120,7 +120,7 @@ def test_work_on_a_save_that_is_not_finished_is_paid_off_and_leaves_it_due():
     assert clock.due_s == pytest.approx(124.1)
 
 
-def test_a_fixed_period_holds_whatever_a_save_costs():
+def test_a_fixed_period_does_not_depend_on_the_cost_of_a_save():
     clock = SnapshotClock(start_s=0.0, fixed_period_s=3.0)
     assert clock.due_s == 3.0
     clock.saved(3.0, 8.0)

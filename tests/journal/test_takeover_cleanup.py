@@ -10,7 +10,7 @@ from tuner.storage.checkpoints import Provenance, commit_from, stage
 
 @pytest.fixture
 def experiment(tmp_path):
-    """Make a directory with two trials, of which each has three checkpoints, and with everything that may be left unfinished."""
+    """Make an experiment of two trials with three checkpoints each, and unfinished files."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "weights").write_text("1")
@@ -65,7 +65,7 @@ def test_what_the_user_has_named_like_a_checkpoint_stays(experiment):
     assert all(path.is_dir() for path in own)
 
 
-def test_what_cannot_be_removed_is_told_and_left(experiment, monkeypatch, caplog):
+def test_what_cannot_be_removed_is_logged_and_left(experiment, monkeypatch, caplog):
     def refuse(*_):
         raise PermissionError("not yours")
 

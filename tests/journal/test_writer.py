@@ -407,7 +407,7 @@ def test_an_empty_journal_ends_at_the_start(tmp_path):
 
 @pytest.mark.parametrize("duration_s", [0.0, 0.0002, 0.001, 0.002])
 def test_what_has_just_missed_a_sync_is_safe_within_the_window(duration_s):
-    """It waits for the end of that sync, for the rest after it, for the thread to wake up, and for a sync of its own."""
+    """It waits for that sync, the rest after it, the wake-up of the thread, and its own sync."""
     waking_s = 0.005
     assert duration_s + rest_after(duration_s, duration_s) + waking_s + duration_s < SYNC_WINDOW_S
 

@@ -1,4 +1,4 @@
-"""Which checkpoints somebody still needs, and what things take on the disk."""
+"""Checkpoints that are still needed, and disk usage."""
 
 import os
 
@@ -37,7 +37,7 @@ def test_a_trial_that_may_go_on_needs_its_latest_checkpoint(status, ending, expe
 
 
 @pytest.mark.parametrize("reader", ["t00007", "t00007 to be", ""])
-def test_what_has_a_reader_is_needed_whatever_became_of_its_trial(reader):
+def test_a_checkpoint_with_a_reader_is_needed_also_after_its_trial_has_ended(reader):
     assert needed_checkpoints(trial_with(3, leases={reader: 1})) == {1}
     assert needed_checkpoints(trial_with(3, Status.RUNNING, None, leases={reader: 1})) == {1, 2}
 

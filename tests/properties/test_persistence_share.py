@@ -229,7 +229,11 @@ def test_a_long_and_costly_run_takes_snapshots_at_all():
         (snapshot_module, "QUIET_FACTOR", 9),
         (snapshot_module.SnapshotClock, "worked", lambda clock, started_s, ended_s: None),
         (snapshot_module.SnapshotClock, "is_affordable", lambda clock, now_s: True),
-        (snapshots.Snapshots, "_charge", lambda taken, started_s: snapshots.time.perf_counter()),
+        (
+            snapshots.Snapshots,
+            "_charge_loop",
+            lambda taken, started_s: snapshots.time.perf_counter(),
+        ),
     ],
 )
 def test_a_planted_defect_is_found(where, name, defect):

@@ -1,4 +1,4 @@
-"""Schedulers with which trials save, pause, clone each other and change their size, and what they train; each is one line in `OTHERS`."""
+"""Schedulers that make trials save, pause, clone each other and change their size, in `OTHERS`."""
 
 import json
 from pathlib import Path

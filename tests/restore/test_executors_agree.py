@@ -1,4 +1,4 @@
-"""The same experiment, run inline, in processes and in virtual time, comes to the same decisions and tables."""
+"""An experiment has the same decisions and tables inline, in processes and in virtual time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The journal of a real run, read from its files, leads to the same trials, and its searcher to where it was."""
+"""A replay of the journal of a real run restores the same trials and searcher."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""From any snapshot and the journal behind it the experiment comes back as from the whole journal, and goes on alike."""
+"""A restore from any snapshot is equal to one from the whole journal, and continues alike."""
 
 import dataclasses
 import functools
@@ -249,7 +249,7 @@ def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was
     assert portrait(restored_from(arguments, directory, storage.load_newest(directory))) == expected
 
 
-def test_another_scheduler_hears_of_the_whole_past(arguments, tmp_path):
+def test_another_scheduler_gets_all_earlier_results(arguments, tmp_path):
     tune.Tuner(learn, **arguments()).fit()
     spec = make_spec(learn, *arguments().values())
     assert usable_snapshot(spec, tmp_path / "e")

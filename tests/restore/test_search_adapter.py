@@ -1,4 +1,4 @@
-"""A searcher hears of what it has proposed, and of nothing that would mislead it."""
+"""A searcher is notified of what it has proposed, and of nothing that would mislead it."""
 
 import pytest
 
@@ -10,19 +10,19 @@ from tuner.restore.search_adapter import SearchAdapter
 
 class Listens(Searcher):
     def __init__(self):
-        self.heard = []
+        self.calls = []
 
     def suggest(self, trial_id):
         return {}
 
     def on_trial_result(self, trial_id, result):
-        self.heard.append(("result", trial_id))
+        self.calls.append(("result", trial_id))
 
     def on_trial_pause(self, trial_id, result=None):
-        self.heard.append(("pause", trial_id, result))
+        self.calls.append(("pause", trial_id, result))
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
-        self.heard.append(("failed" if error else "complete", trial_id))
+        self.calls.append(("failed" if error else "complete", trial_id))
 
 
 def tell(search_adapter, notice):
@@ -31,9 +31,7 @@ def tell(search_adapter, notice):
 
 
 @pytest.mark.parametrize(("is_awaited", "end"), [(True, [("failed", "t0")]), (False, [])])
-def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_waits_for_it(
-    is_awaited, end
-):
+def test_a_trial_it_has_not_proposed_is_only_discarded_and_only_if_it_waits_for_it(is_awaited, end):
     searcher = Listens()
     search_adapter = SearchAdapter(searcher, {}, lambda config: {})
     search_adapter.exclude("t0", is_awaited=is_awaited)
@@ -44,13 +42,13 @@ def test_of_a_trial_it_has_not_proposed_it_hears_the_end_alone_and_only_if_it_wa
         tell(search_adapter, TrialPaused(trial))
         tell(search_adapter, AttemptFailed(trial, Failure("ValueError", ""), will_retry=True))
         tell(search_adapter, TrialEnded(trial))
-    assert searcher.heard == [*end, ("result", "t1"), ("pause", "t1", None), ("complete", "t1")]
+    assert searcher.calls == [*end, ("result", "t1"), ("pause", "t1", None), ("complete", "t1")]
 
 
-def test_a_pause_is_told_with_the_last_result_flattened():
+def test_the_notice_of_a_pause_has_the_last_result_flattened():
     searcher, trial = Listens(), Trial("t0", {}, {})
     trial.last_result = {"loss": 1.0, "val": {"loss": 2.0}}
     call = SearchAdapter(searcher, {}, lambda config: {}).call_for(TrialPaused(trial))
-    trial.last_result = {"loss": 0.5}  # it has gone on before the searcher has time to hear of it
+    trial.last_result = {"loss": 0.5}  # it has continued before the searcher is notified
     call()
-    assert searcher.heard == [("pause", "t0", {"loss": 1.0, "val/loss": 2.0})]
+    assert searcher.calls == [("pause", "t0", {"loss": 1.0, "val/loss": 2.0})]

@@ -1,4 +1,4 @@
-"""A searcher that lives through a journal again hears what it has heard, pauses included, in the same order."""
+"""A searcher gets the same calls in a replay, pauses included, in the same order."""
 
 import tuner as tune
 from searchers import BasicVariantGenerator, Searcher
@@ -16,27 +16,27 @@ from tuner.storage.declaration import read_declaration
 
 
 class Listens(Searcher):
-    """Proposes at random and writes down what it hears."""
+    """Proposes at random and records its calls."""
 
     def __init__(self):
-        self.heard = []
+        self.calls = []
         self.random = BasicVariantGenerator()
 
     def set_search_properties(self, metric, mode, config, **spec):
         return self.random.set_search_properties(metric, mode, config, **spec)
 
     def suggest(self, trial_id):
-        self.heard.append(("asked", trial_id))
+        self.calls.append(("asked", trial_id))
         return self.random.suggest(trial_id)
 
     def on_trial_result(self, trial_id, result):
-        self.heard.append(("result", trial_id, result["training_iteration"]))
+        self.calls.append(("result", trial_id, result["training_iteration"]))
 
     def on_trial_pause(self, trial_id, result=None):
-        self.heard.append(("pause", trial_id, result["training_iteration"]))
+        self.calls.append(("pause", trial_id, result["training_iteration"]))
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
-        self.heard.append(("complete", trial_id, error, stopped))
+        self.calls.append(("complete", trial_id, error, stopped))
 
 
 def test_a_journal_tells_a_searcher_what_it_has_heard(tmp_path):
@@ -56,7 +56,7 @@ def test_a_journal_tells_a_searcher_what_it_has_heard(tmp_path):
     tune.Tuner(Learner, param_space=space, tune_config=tune_config, run_config=run_config).fit()
     pauses = [
         (trial_id, iteration)
-        for kind, trial_id, iteration in (each[:3] for each in searcher.heard if each[0] == "pause")
+        for kind, trial_id, iteration in (each[:3] for each in searcher.calls if each[0] == "pause")
     ]
     assert len(pauses) > 3
     assert len({trial_id for trial_id, _ in pauses}) < len(pauses), (
@@ -77,4 +77,4 @@ def test_a_journal_tells_a_searcher_what_it_has_heard(tmp_path):
     configs = ConfigCodec(space, ArrayStore(directory))
     restore_experiment(directory, ExperimentState(experiment, search_adapter, configs))
     assert search_adapter.excluded == {}
-    assert again.heard == searcher.heard
+    assert again.calls == searcher.calls

@@ -1,4 +1,4 @@
-"""What was written down, fed to a fresh experiment, leads to the same commands, notices, decisions and trials."""
+"""Recorded events lead a new experiment to the same commands, notices, decisions and trials."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A snapshot serves whoever declares the same, arguments included; everybody else hears of the whole past."""
+"""A snapshot is used if all arguments are declared as before; else the journal is replayed."""
 
 from pathlib import Path
 

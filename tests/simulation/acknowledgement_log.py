@@ -117,7 +117,7 @@ class AcknowledgementLog:
         over: Trials whose end callbacks were notified of, and how they ended.
         discarded: Trials whose worker was told to stop and not be resumed.
         own_failures: How often each trial's own worker has failed.
-        all_failures: Number of failures of each trial, whatever the cause.
+        all_failures: Number of failures of each trial, of any cause.
         exploits: Configurations that exploits gave to a trial, by its id and the reason.
         paused: Which attempt those made last that lay paused at the end of the last turn.
         saved: Names of the checkpoints in the journal.

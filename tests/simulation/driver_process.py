@@ -1,8 +1,8 @@
 """One driver process: restores what the last one has left, and runs the experiment.
 
-The driver is assembled and the experiment restored by the engine's own functions. Only snapshots are
-taken otherwise: at random turns and written at once, where `tuner.driver.snapshots` has a clock and
-a thread.
+The driver is assembled and the experiment restored by the engine's own functions. Only snapshots
+are taken otherwise: at random turns and written at once, where `tuner.driver.snapshots` has a clock
+and a thread.
 """
 
 from __future__ import annotations

@@ -75,19 +75,27 @@ class FaultPoint(enum.IntEnum):
 
 
 FAULTS_AT: Final[Mapping[FaultPoint, tuple[Fault, ...]]] = {
-    FaultPoint.STEP: (Fault.DRIVER_DIES, Fault.DRIVER_DIES, Fault.POWER_CUT, Fault.SIGNAL, Fault.URGENT_SIGNAL),
+    FaultPoint.STEP: (
+        Fault.DRIVER_DIES, Fault.DRIVER_DIES, Fault.POWER_CUT, Fault.SIGNAL, Fault.URGENT_SIGNAL,
+    ),
     FaultPoint.WRITE: (Fault.DISK_FULL, Fault.WRITE_ERROR),
     FaultPoint.SYNC: (Fault.SYNC_ERROR, Fault.POWER_CUT_IN_SYNC),
     FaultPoint.RENAME: (Fault.RENAME_ERROR,),
     FaultPoint.REPORT: (
-        Fault.WORKER_CRASHES, Fault.WORKER_CRASHES_BEHIND_REPORT, Fault.WORKER_CRASHES_IN_CHECKPOINT, Fault.WORKER_CRASHES_BEHIND_RENAME,
-        Fault.WORKER_LOST, Fault.WORKER_HANGS, Fault.WORKER_SLOW, Fault.STALE_MESSAGE, Fault.MALFORMED_FRAME,
+        Fault.WORKER_CRASHES, Fault.WORKER_CRASHES_BEHIND_REPORT,
+        Fault.WORKER_CRASHES_IN_CHECKPOINT, Fault.WORKER_CRASHES_BEHIND_RENAME,
+        Fault.WORKER_LOST, Fault.WORKER_HANGS, Fault.WORKER_SLOW, Fault.STALE_MESSAGE,
+        Fault.MALFORMED_FRAME,
     ),
     FaultPoint.START: (Fault.START_FAILS, Fault.START_HANGS),
     FaultPoint.SAVE: (Fault.SAVE_FAILS, Fault.SAVE_HANGS, Fault.SAVE_RAISES),
     FaultPoint.EXIT: (Fault.STOP_IGNORED, Fault.CRASH_WHILE_STOPPING),
-    FaultPoint.WAIT: (Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED, Fault.CLOCK_JUMP, Fault.JOURNAL_MOVED),
-    FaultPoint.CALLBACK: (Fault.CALLBACK_RAISES, Fault.CALLBACK_WANTS_CHECKPOINT, Fault.CALLBACK_WANTS_CHECKPOINT),
+    FaultPoint.WAIT: (
+        Fault.CHECKPOINT_CUT, Fault.CHECKPOINT_DELETED, Fault.CLOCK_JUMP, Fault.JOURNAL_MOVED,
+    ),
+    FaultPoint.CALLBACK: (
+        Fault.CALLBACK_RAISES, Fault.CALLBACK_WANTS_CHECKPOINT, Fault.CALLBACK_WANTS_CHECKPOINT,
+    ),
     FaultPoint.SCHEDULER: (Fault.SCHEDULER_RAISES,),
     FaultPoint.SEARCHER: (Fault.SEARCHER_RAISES,),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The invariants that hold whatever fails, one function each; its first line states the invariant.
+"""Invariants that hold under all faults, one function each; its first line states the invariant.
 
 When they are checked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could
 be violated; I3, I11, I12, I13 and I16 in full at every few turns; I1, I6, I7 and I14 after each

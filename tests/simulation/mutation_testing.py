@@ -126,7 +126,8 @@ def main() -> int:
 def _row(mutant: Mutant, catch: Catch) -> str:
     old = " ".join(mutant.old.split())[:70]
     verdict = catch.invariant or "ESCAPED"
-    return f"{verdict:8} {catch.cpu_s:6.2f} s {catch.num_experiments:6}  {mutant.file}: {old} | {catch.what[:90]}"
+    cost = f"{catch.cpu_s:6.2f} s {catch.num_experiments:6}"
+    return f"{verdict:8} {cost}  {mutant.file}: {old} | {catch.what[:90]}"
 
 
 if __name__ == "__main__":

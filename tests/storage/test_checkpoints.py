@@ -221,7 +221,7 @@ STEPS = (
 
 
 def run_and_die_before_step(number, function):
-    """Run the function in a child that is gone, without any clean-up, before its n-th call to the system; return whether it got through."""
+    """Run a function in a child that exits before its n-th system call; return if it finished."""
     child = os.fork()
     if not child:
         try:
@@ -386,7 +386,7 @@ def test_a_local_checkpoint_is_read_in_place(source):
         pass
 
 
-def test_a_copy_goes_where_it_is_told_or_into_a_temporary_directory_and_stays(
+def test_a_copy_goes_to_the_given_or_a_temporary_directory_and_stays(
     source, tmp_path, tree_of, monkeypatch
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What stands in a configuration comes back as what it was, and nothing that is code ever reaches the disk."""
+"""Values of configurations are read back as they were written, and no code is ever stored."""
 
 import collections
 import enum
@@ -110,7 +110,7 @@ def test_categories_in_another_order_are_found_by_what_they_are(journey):
     ) == {"loss": mse}
 
 
-def test_a_category_that_is_gone_or_cannot_be_told_from_another_is_missing_and_not_guessed(journey):
+def test_a_category_that_is_gone_or_ambiguous_is_missing_and_not_guessed(journey):
     first, second = (lambda x: x), (lambda x: -x)
     assert missing(
         journey({"loss": mse}, {"loss": choice([len, mse])}, {"loss": choice([len, max])})

@@ -1,4 +1,4 @@
-"""Notes between processes: each is obeyed once, by the driver that it was meant for, and answered."""
+"""Requests between processes are carried out once, by the driver they name, and answered."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def experiment(tmp_path):
 
 
 class Clock:
-    """Stands still unless it is told to go on."""
+    """Stands still until it is advanced."""
 
     now_s = 0.0
 
@@ -76,7 +76,7 @@ def test_a_wish_reaches_the_driver_and_the_answer_comes_back(experiment, answeri
     assert not list((experiment / "requests").iterdir())
 
 
-def test_nothing_is_written_where_nobody_drives(tmp_path):
+def test_nothing_is_written_where_no_driver_runs(tmp_path):
     with pytest.raises(NotRunning, match=r"is not running; resume it with Tuner\.restore"):
         post(tmp_path, PAUSE)
     assert not list(tmp_path.iterdir())
@@ -88,7 +88,7 @@ def test_a_driver_that_does_not_answer_is_named_and_the_note_taken_back(experime
     assert not list((experiment / "requests").iterdir())
 
 
-def test_whoever_asks_a_driver_that_ends_is_told(tmp_path, monkeypatch):
+def test_a_request_to_a_driver_that_ends_gets_an_error(tmp_path, monkeypatch):
     lock = ExperimentLock(tmp_path)
     lock.acquire()
     monkeypatch.setattr(control_requests.time, "sleep", lambda _: lock.release())
@@ -151,7 +151,7 @@ def test_notes_are_taken_in_the_order_in_which_they_were_written(experiment):
     ]
 
 
-def test_who_comes_too_late_hears_that_it_is_over(experiment):
+def test_a_late_request_is_refused_since_the_experiment_has_ended(experiment):
     mailbox = RequestInbox(experiment)
     write(experiment, addressed(experiment, PAUSE))
     mailbox.close()
@@ -200,7 +200,7 @@ def test_a_note_that_says_something_else_is_answered_and_harms_nothing(note, exp
 @pytest.mark.parametrize(
     "place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
 )
-def test_what_is_no_file_is_set_aside_and_told_once(place, experiment, caplog):
+def test_what_is_no_file_is_renamed_and_logged_once(place, experiment, caplog):
     clock = Clock()
     mailbox = RequestInbox(experiment, clock)
     (experiment / "requests").mkdir()

@@ -19,7 +19,7 @@ from tuner.storage import layout, lock, strict_json
 from tuner.storage.lock import ExperimentLock, Lock, Owner, driver_of, read_note, read_owner
 
 
-def test_a_second_driver_is_refused_and_told_who_has_it(tmp_path):
+def test_the_refusal_of_a_second_driver_names_the_owner(tmp_path):
     with ExperimentLock(tmp_path) as first:
         owner = read_owner(tmp_path)
         with pytest.raises(
@@ -55,7 +55,7 @@ def test_of_a_lock_file_that_is_being_written_the_new_line_counts(tmp_path):
         assert read_note(tmp_path) == {"epoch": 5, "segment": 18}
 
 
-def test_a_killed_owner_blocks_nobody(tmp_path):
+def test_a_killed_owner_holds_no_lock(tmp_path):
     ready, tell = os.pipe()
     child = os.fork()
     if not child:
@@ -134,7 +134,7 @@ def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_causes_a_warning(tmp_path, monkeypatch):
     def unsupported(*_):
         raise OSError(errno.ENOLCK, "no locks available")
 
@@ -157,7 +157,7 @@ def test_one_that_has_given_it_back_is_not_named_any_more(tmp_path):
     assert read_owner(tmp_path) is None
 
 
-def test_whoever_is_refused_is_told_of_the_owner_and_not_of_the_one_before(tmp_path, monkeypatch):
+def test_a_refusal_names_the_owner_and_not_the_one_before(tmp_path, monkeypatch):
     ended = os.fork()
     if not ended:
         os._exit(0)
@@ -186,7 +186,7 @@ def write_owner(directory, **changes):
     (directory / "lock").write_text(json.dumps(owner | changes))
 
 
-def test_nobody_drives_what_has_no_lock_or_a_free_one(tmp_path):
+def test_an_experiment_without_lock_or_with_a_free_one_has_no_driver(tmp_path):
     assert driver_of(tmp_path) is None
     with ExperimentLock(tmp_path):
         assert driver_of(tmp_path).pid == os.getpid()
@@ -228,7 +228,7 @@ def test_a_lock_that_may_only_be_read_can_be_asked(tmp_path):
     assert driver_of(tmp_path) is None
 
 
-def test_whoever_cannot_open_the_lock_believes_what_is_written_in_it(tmp_path, monkeypatch):
+def test_a_lock_that_cannot_be_opened_counts_as_held_by_its_owner(tmp_path, monkeypatch):
     write_owner(tmp_path)
 
     def refuse(*_, **__):
@@ -255,7 +255,7 @@ def owner(tmp_path):
     """Start a process that holds the lock."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", OWNER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603  (ourselves)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603
         assert process.stdout.readline() == "held\n"
         yield process
         process.kill()
@@ -279,7 +279,7 @@ def test_a_driver_is_killed_and_replaced_only_when_told(tmp_path, owner, is_stop
     assert f"process {owner.pid} on " in caplog.text
 
 
-def test_an_experiment_that_nobody_holds_is_not_stolen(tmp_path, caplog):
+def test_an_experiment_without_owner_is_not_stolen(tmp_path, caplog):
     with ExperimentLock(tmp_path, steal=True) as held:
         assert held.is_held
     assert not caplog.records
@@ -296,7 +296,7 @@ def test_an_experiment_that_nobody_holds_is_not_stolen(tmp_path, caplog):
         ({"pid": os.getpid()}, "which is this process"),
     ],
 )
-def test_whoever_is_not_surely_the_owner_is_not_killed(tmp_path, owner, changes, why):
+def test_a_process_that_may_not_be_the_owner_is_not_killed(tmp_path, owner, changes, why):
     rewrite_owner(tmp_path, **changes)
     with pytest.raises(ExperimentLocked, match=why):
         ExperimentLock(tmp_path, steal=True).acquire()
@@ -329,7 +329,7 @@ def test_a_process_that_is_gone_needs_no_killing():
     assert lock.start_ticks(child) is None
 
 
-def test_a_process_that_does_not_end_is_told_of(monkeypatch):
+def test_a_process_that_does_not_end_causes_an_error(monkeypatch):
     child = os.fork()
     if not child:
         signal.pause()
@@ -340,7 +340,7 @@ def test_a_process_that_does_not_end_is_told_of(monkeypatch):
     os.waitpid(child, 0)
 
 
-def test_one_of_somebody_else_is_left(monkeypatch):
+def test_a_process_of_another_user_is_left(monkeypatch):
     def refuse(*_):
         raise PermissionError
 

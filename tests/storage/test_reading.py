@@ -1,4 +1,4 @@
-"""What is read back is a regular file of a bounded size, or an error that says what it is instead."""
+"""Only regular files of a bounded size are read; the error for others says what they are."""
 
 import os
 import socket

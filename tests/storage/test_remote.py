@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 fsspec = pytest.importorskip("fsspec")
-from fsspec.implementations.local import LocalFileSystem  # noqa: E402  (only where fsspec is installed)
+from fsspec.implementations.local import LocalFileSystem  # noqa: E402  (if installed)
 
 from tuner.errors import CheckpointError  # noqa: E402
 from tuner.storage import remote  # noqa: E402
@@ -17,7 +17,7 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, commit_from  # noq
 
 
 class CountingFileSystem(LocalFileSystem):
-    """A "remote" file system that all processes of the machine see and that counts its downloads in a file."""
+    """A "remote" file system for all processes that counts its downloads in a file."""
 
     protocol = "counted"
     cachable = False
@@ -175,7 +175,7 @@ def test_nested_readers_share_and_the_files_stay_until_the_outer_one_leaves(chec
         assert counter.read_bytes() == b"xx"
 
 
-def test_the_files_stay_until_the_last_reader_leaves_whoever_came_first(checkpoint):
+def test_the_files_stay_until_the_last_reader_leaves(checkpoint):
     first, second = checkpoint.as_directory(), checkpoint.as_directory()
     first.__enter__()
     with second as path:

@@ -52,6 +52,7 @@ class CheckpointDeleter:
         trace: TracebackType | None,
     ) -> None:
         """Delete what is left if that is safe, and end the thread."""
+        # After an error the journal may be unusable; the next session's cleanup deletes the rest.
         if error is None:
             self._journal.sync()
             self.release()
@@ -60,13 +61,15 @@ class CheckpointDeleter:
             self._thread.join()
 
     def delete(self, path: Path) -> None:
-        """Delete a checkpoint's directory once that is safe; called after its record was appended."""
+        """Delete a checkpoint's directory once that is safe."""
+        # The record that superseded it has been appended, so it is at most the last one.
         self._held.append((self._journal.last_sequence, path))
 
     def release(self) -> None:
         """Have the thread delete what has become safe to delete; called after each flush."""
         if not self._held:
             return
+        # Where nothing is synced, a power cut may cost the experiment anyway.
         is_synced = self._journal.policy is not SyncPolicy.PROCESS
         safe = self._journal.synced_sequence if is_synced else self._journal.written_sequence
         while self._held and self._held[0][0] <= safe:

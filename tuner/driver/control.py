@@ -77,7 +77,8 @@ class RequestQueue:
             self._on_open()
 
     def ask(self, request: ControlRequest) -> ControlReply:
-        """Send a request and wait for the reply; until the driver takes requests, wait for that too."""
+        """Send a request and wait for the reply, also before the driver takes requests."""
+        # At once and not in the driver's next turn, which does not come while it retries a write.
         if request.verb is Verb.STOP and self._request_stop and not self._is_closed:
             self._request_stop(ev.StopRequested(ev.USER_STOP, is_urgent=request.is_urgent))
             return _STOPPING
@@ -100,6 +101,8 @@ class RequestQueue:
 
     def take(self) -> Sequence[PendingRequest]:
         """See `Source.take`."""
+        # Without the lock, since this is called in every turn; a request that comes now wakes the
+        # driver for another one.
         if not self._pending:
             return ()
         with self._lock:
@@ -191,7 +194,9 @@ class RequestHandler:
         self._granted.append(
             (
                 answer,
-                ControlReply(is_granted=True, text=_told(event, trial), trial_id=trial.trial_id),
+                ControlReply(
+                    is_granted=True, text=_reply_to(event, trial), trial_id=trial.trial_id
+                ),
             )
         )
 
@@ -233,8 +238,8 @@ class RequestHandler:
         )
 
 
-def _told(event: ev.ManualRequest, trial: Trial) -> str:
-    """Return what happens to the trial, once its event has been folded."""
+def _reply_to(event: ev.ManualRequest, trial: Trial) -> str:
+    """Return the reply to a granted request, whose event has been folded."""
     name = trial.trial_id
     match event:
         case ev.TrialForked():

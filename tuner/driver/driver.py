@@ -73,7 +73,7 @@ class SuggestionSource(Protocol):
     """Where configurations come from: a searcher, or a recording of its suggestions."""
 
     def ask(self, trial_ids: list[str], /) -> Sequence[Event]:
-        """Ask for a configuration for each id, and return the answers so far; called in every turn."""
+        """Ask for a configuration for each id; return the answers so far. Called in every turn."""
 
     def take(self) -> Sequence[Event]:
         """Return the answers that have come since; the executor is woken when there are any."""
@@ -82,7 +82,7 @@ class SuggestionSource(Protocol):
         """Ask for nothing more, since the experiment stops."""
 
     def settle(self, timeout_s: float | None, /) -> bool:
-        """Wait until the searcher has heard and answered everything; return whether it has."""
+        """Wait until the searcher has processed everything; return whether it has."""
 
 
 class NoticeListener(Protocol):
@@ -108,7 +108,7 @@ class CheckpointFiles(Protocol):
         """Delete a trial's superseded checkpoint."""
 
     def find_damage(self, trial_id: str, checkpoint: CheckpointRecord, /) -> str:
-        """Return what is wrong with a checkpoint from which a worker is to start; empty if nothing."""
+        """Return the damage of a checkpoint before a worker starts from it, empty for none."""
 
     def discard_unfinished(self, trial_id: str, attempt: int, /) -> None:
         """Delete unfinished checkpoints of an attempt that failed or was killed."""
@@ -207,7 +207,7 @@ class Driver:
         self._requests: list[StopRequested] = []
 
     def request_stop(self, request: StopRequested) -> None:
-        """Stop the experiment at the next turn; may be called from signal handlers and other threads."""
+        """Stop the experiment at the next turn; callable from signal handlers and other threads."""
         self._requests.append(request)
         self._executor.wake()
 
@@ -218,8 +218,8 @@ class Driver:
             first: Events before the first turn, e.g. that the driver was restarted.
 
         Raises:
-            StorageLost: If the journal was deleted or moved; trials have been told to save and
-                leave.
+            StorageLost: If the journal was deleted or moved; before it is raised, workers get time
+                to save and leave.
         """
         try:
             self._take_turns(first)
@@ -240,7 +240,7 @@ class Driver:
         self._log.flush()
 
     def _stop_without_journal(self) -> None:
-        """Have trials save and leave where the journal is lost; none of their reports is acknowledged."""
+        """Have workers save and leave after the journal was lost; no report is acknowledged."""
         settings, live = self._experiment.settings, self._experiment.trial_table.live
         left = {trial_id: trial.attempt for trial_id, trial in live.items()}
         waiting = {
@@ -252,11 +252,11 @@ class Driver:
         until_s = self._clock() + settings.interrupt_grace_s
         while left and not any(request.is_urgent for request in self._requests):
             saves = settings.checkpoints.can_save_on_demand
-            told = [trial_id for trial_id in left if trial_id in waiting]
+            answered = [trial_id for trial_id in left if trial_id in waiting]
             self._executor.carry_out(
                 [
                     AnswerReport(trial_id, left[trial_id], ReportReply.STOP, save=saves)
-                    for trial_id in told
+                    for trial_id in answered
                 ]
             )
             if (rest_s := until_s - self._clock()) <= 0.0:
@@ -279,7 +279,7 @@ class Driver:
 
     @property
     def elapsed_s(self) -> float:
-        """Running time in seconds, earlier sessions included, without the time of retried writes."""
+        """Running time in seconds: earlier sessions included, long writes excluded."""
         # Added in this order, so that rounding never makes time go backwards from one driver to the
         # next.
         elapsed_s = self._earlier_s + (self._clock() - self._began_s)
@@ -290,17 +290,21 @@ class Driver:
         for event in events:
             self._fold(event)
         num_requested = self._fold_requests()
-        # Callbacks have to see trials as they were at the event, and may ask for a checkpoint,
-        # which the end of the turn requests. Of added trials they are not notified.
+        # Notices of events go out before the end of the turn is folded: callbacks have to see
+        # trials as they were at the event, and may ask for a checkpoint, which the end of the turn
+        # requests. Of added trials they are not notified.
         if any(not isinstance(notice, TrialAdded) for notice in self._notices):
             self._write()
             self._notify()
         self._end_turn()
         if not events or num_requested or (self._has_effects() and not self._is_written):
             self._write()
+        # A request is confirmed when it is in the journal, and so cannot be forgotten any more.
         if self._control:
             self._control.confirm()
         self._notify()
+        # Between notices and actions: the searcher has been notified of nothing that the state does
+        # not contain, and no command of this turn is lost if a restore starts from here.
         if self._take_snapshot:
             self._with_clock_stopped(self._take_snapshot, self.elapsed_s)
         self._act()
@@ -332,7 +336,8 @@ class Driver:
         self._take(outcome)
 
     def _has_effects(self) -> bool:
-        """Whether this turn has effects outside; if not, its records are written with the next turn's."""
+        # Without effects outside the driver, the records can wait for the next turn's write. A
+        # question to the searcher is none: if the driver dies, a restore asks it again.
         return bool(self._notices) or any(
             not isinstance(command, AskSearcher) for command in self._commands
         )
@@ -342,7 +347,8 @@ class Driver:
         self._is_written = True
 
     def _with_clock_stopped(self, save: Callable[..., None], *arguments: float) -> None:
-        """Save something; while that takes long, no report is answered, so the clock stands still."""
+        # While a write takes long, e.g. since the disk is full, no report is answered. If the clock
+        # ran on, deadlines would pass for which the trials are not to blame.
         began_s = self._clock()
         save(*arguments)
         if self._clock() - began_s >= _NOTICEABLE_S:
@@ -367,6 +373,8 @@ class Driver:
 
     def _act(self) -> None:
         commands, self._commands = self._commands, []
+        # Workers first, since they wait. Deletions may wait: the checkpoint store holds them back
+        # until their record has been synced.
         self._executor.carry_out(
             [command for command in commands if self._is_for_executor(command)]
         )
@@ -394,11 +402,13 @@ class Driver:
         )
 
     def _has_lost(self, checkpoint: CheckpointRecord, start: StartWorker) -> bool:
-        """Return whether the checkpoint is damaged, and have the trial start from the one before it."""
+        """Return whether a checkpoint is damaged; then the core gets events of its loss."""
         owner_id = start.source_id or start.trial_id
         why = self._checkpoint_files.find_damage(owner_id, checkpoint)
         if why:
             lost = CheckpointLost(owner_id, checkpoint.index, why)
+            # Folded in the next turn. The core chooses the checkpoint before this one, and starts
+            # an attempt that does not count as a failure of the trial.
             self._answers += [
                 lost,
                 WorkerExited(

@@ -42,7 +42,7 @@ _log = logging.getLogger("tuner")
 
 
 class EventDispatch:
-    """Tells callbacks of notices at once, in their order, and the searcher at the end of the turn.
+    """Passes notices to callbacks at once, in their order; the searcher gets them after the turn.
 
     Args:
         suggestions: Passes notices on to the searcher.
@@ -150,7 +150,9 @@ class EventDispatch:
         self._call_callbacks(notice, info)
         return False
 
-    def _call_callbacks(self, notice: Notice, info: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912  (one case for each notice)
+    def _call_callbacks(  # noqa: C901, PLR0912  (one case for each notice)
+        self, notice: Notice, info: Mapping[str, Any]
+    ) -> None:
         call = self._callbacks.call
         match notice:
             case TrialStarted(trial):
@@ -163,7 +165,7 @@ class EventDispatch:
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
                 _log.warning(
-                    "trial %s goes on without a checkpoint that could not be saved: %s",
+                    "trial %s continues without a checkpoint that could not be saved: %s",
                     trial.trial_id,
                     failure,
                 )

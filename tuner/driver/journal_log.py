@@ -52,7 +52,7 @@ class JournalLog:
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Add an event, to be written with the next `flush`.
 
-        The end of a turn that changed nothing is told by the next record, which saves half of the
+        The end of a turn that changed nothing is noted in the next record, which saves half of the
         records.
         """
         if isinstance(event, TurnEnded) and event.is_noop:

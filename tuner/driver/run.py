@@ -87,13 +87,13 @@ _log = logging.getLogger("tuner")
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a run leaves behind.
+    """The outcome of a run.
 
     Attributes:
         directory: The experiment's directory.
         trials: All trials.
-        exit_code: With which a script is to end, since a signal or the time limit interrupted it;
-            None where it is to go on.
+        exit_code: Exit code with which a script has to end, since a signal or the time limit
+            interrupted it; None where it continues.
         persistence: What saving has cost, None where nothing was run.
         is_searching: Whether the searcher still computes a suggestion in its thread, which nothing
             can end.
@@ -111,12 +111,12 @@ class Resumption:
     """How to continue an experiment.
 
     Attributes:
-        record: What its directory tells.
-        resume: What becomes of its trials.
-        changes: What is declared otherwise now, a line each.
+        record: What its directory declares.
+        resume: Which trials are resumed, restarted or skipped.
+        changes: Differences between the recorded and the present declaration, a line each.
         steal: Whether a driver of this machine that still holds the experiment is killed.
-        salvage: Whether a damaged journal is mended or cut; checkpoints that it does not know any
-            more are kept then.
+        salvage: Whether a damaged journal is repaired or cut; checkpoints that it no longer
+            contains are kept then.
     """
 
     record: Record
@@ -132,7 +132,7 @@ class Resumption:
 
 
 class Run:
-    """One driver's life over one experiment.
+    """One session of an experiment, from taking its lock to the end of its last worker.
 
     Args:
         spec: What was declared.
@@ -143,7 +143,9 @@ class Run:
     def __init__(
         self, spec: ExperimentSpec, directory: Path, resumption: Resumption | None = None
     ) -> None:
-        open_standard_streams()  # before the console asks for one, or the journal or a socket can get one of their descriptors
+        # Before the console uses them, and before the journal or a socket gets the number of one
+        # that is closed: what is printed would be written into it.
+        open_standard_streams()
         self._spec = spec
         self._directory = directory
         self._resumption = resumption
@@ -168,7 +170,8 @@ class Run:
         spec, directory = self._spec, self._directory
         inspect_folder(directory)
         check_secrets(spec.space)
-        # Before scheduler and searcher become parts of this experiment.
+        # Before scheduler and searcher are connected, so that after a refusal they can be used
+        # again.
         spec.check_resources(machine_capacity(spec.run.resources))
         spec.connect()
         with (
@@ -179,8 +182,9 @@ class Run:
         ):
             self._began_s = opened.executor.clock()
             settings = spec.settings(opened.executor.capacity())
-            # The lock leaves a file, so it is taken once nothing can be refused any more; it is
-            # held until no worker is left.
+            # The lock leaves a file, so it is taken when all arguments have been checked. The
+            # executor is closed inside it: as long as a worker of this driver may write, no other
+            # driver may begin.
             steal = self._resumption is not None and self._resumption.steal
             with ExperimentLock(directory, steal=steal) as lock, contextlib.closing(opened):
                 if self._resumption:
@@ -192,10 +196,10 @@ class Run:
                     return self._execute_locked(opened.executor, settings, lock)
 
     def _make_room(self) -> None:
-        """See to it that the directory of a new experiment is unused, and note what the user is told of how it came about."""
+        """Clear or check the directory of a new experiment, and note a remark for the user."""
         if self._spec.run.if_exists == "replace":
             if is_experiment(self._directory):
-                _end_leftovers(self._directory)
+                _kill_orphans(self._directory)
             self._remarks.append(replace_experiment(self._directory))
         else:
             check_unused(self._directory)
@@ -207,8 +211,8 @@ class Run:
         spec, directory = self._spec, self._directory
         configs = ConfigCodec(spec.space, self._objects)
         if self._resumption:
-            _end_leftovers(directory)
-            # Half a million objects come into being, and none of them is garbage.
+            _kill_orphans(directory)
+            # A restore of 10,000 trials makes half a million objects, and none of them is garbage.
             with rare_garbage_collection():
                 end, restored_spec, restored = self._restore(self._resumption, configs)
         else:
@@ -322,12 +326,15 @@ class Run:
                     self._environment.start()
                     self._request_queue.open(stage.executor.wake, request_stop)
                     driver.run(first)
+                    # The record that the driver has ended normally comes last.
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
-            except (Exception, KeyboardInterrupt) as defect:
-                _explain(defect, _how_to_go_on(defect, directory, spec), interrupts)
+            except (Exception, KeyboardInterrupt) as error:
+                _explain(error, _how_to_go_on(error, directory, spec), interrupts)
                 raise
             finally:
+                # The searcher first: its thread must not call it while callbacks end. Pending
+                # requests are refused before those, since a callback may take long.
                 is_searching = suggestions.close()
                 assembly.control.close()
                 event_dispatch.end_experiment()
@@ -340,7 +347,7 @@ class Run:
                     "nothing was left to run; to go on, restore with a larger num_samples or "
                     "a resume_config"
                 )
-            rule = self._tell_why_it_ended(experiment, console)
+            rule = self._report_end(experiment, console)
         persistence = account.report()
         _log.info("%s", persistence)
         return Finished(
@@ -351,8 +358,8 @@ class Run:
             is_searching,
         )
 
-    def _tell_why_it_ended(self, experiment: Experiment, console: Console) -> str:
-        """Tell the user why the experiment ended before all its trials had, if so, and return the rule for which it did.
+    def _report_end(self, experiment: Experiment, console: Console) -> str:
+        """Report why the experiment ended early, and return the rule of its stop; empty for none.
 
         Raises:
             CannotPause: If its scheduler pauses trials that cannot be paused.
@@ -362,7 +369,8 @@ class Run:
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
             raise MetricNotReported(
-                f"{experiment.fatal_error}\n{_how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
+                f"{experiment.fatal_error}\n"
+                f"{_how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
             )
         if experiment.fatal_error:
             raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how}")
@@ -381,7 +389,8 @@ class Run:
         ):
             console.print_notice(why)
         if experiment.stop_reason and rule == COMMON_FAILURE:
-            again = f"continue with\n    {restore_line(self._directory, self._spec, restart_errored='True')}"
+            line = restore_line(self._directory, self._spec, restart_errored="True")
+            again = f"continue with\n    {line}"
             console.print_notice(
                 f"stopped: {common_failure(experiment.stop_reason)}; mend that and {again}"
             )
@@ -393,7 +402,7 @@ class Run:
         return rule
 
     def _begin(self, event_dispatch: EventDispatch, stage: _Stage) -> None:
-        """Tell observers and users what is going to happen, and see to it that the log files tell what has happened."""
+        """Notify callbacks and the user of the start, and repair log files."""
         spec, trials = stage.spec, stage.restored.state.experiment.trials
         event_dispatch.begin_experiment(
             stop=spec.run.stop,
@@ -421,14 +430,14 @@ class Run:
 
 
 def _how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
-    """Return what continues an experiment: a line of Python, and the command where the script is known."""
+    """Return the line of Python that continues an experiment, and the command if there is one."""
     command = resume_line(directory)
     in_python = f"continue with\n    {restore_line(directory, spec)}"
     return f"{in_python}\nor in a shell with\n    {command}" if command else in_python
 
 
 def read(spec: ExperimentSpec, directory: Path, resumption: Resumption) -> Finished:
-    """Return what a stored experiment has come to, without running or changing anything.
+    """Return the state of a stored experiment, without running or changing anything.
 
     Raises:
         StorageError: If it cannot be restored from its journal.
@@ -446,9 +455,12 @@ def read(spec: ExperimentSpec, directory: Path, resumption: Resumption) -> Finis
 
 
 def _how_to_go_on(defect: BaseException, directory: Path, spec: ExperimentSpec) -> str:
-    """Return what can still be restored of an experiment that a defect has ended."""
+    """Return what can be restored of an experiment that an error has ended, and how."""
     if not isinstance(defect, StorageLost):
-        return f"what had been reported is kept; when this is mended, {_how_to_continue(directory, spec)}"
+        return (
+            "what had been reported is kept; when this is mended, "
+            f"{_how_to_continue(directory, spec)}"
+        )
     if defect.is_deleted:
         return (
             "what had been reported is lost, but for the log files and checkpoints that are "
@@ -456,7 +468,8 @@ def _how_to_go_on(defect: BaseException, directory: Path, spec: ExperimentSpec) 
             f"continue with\n    {restore_line(directory, spec)}"
         )
     if defect.moved_to:
-        return f"what had been reported is there; continue with\n    {restore_line(Path(defect.moved_to).parents[1], spec)}"
+        moved = Path(defect.moved_to).parents[1]
+        return f"what had been reported is there; continue with\n    {restore_line(moved, spec)}"
     return (
         "what had been reported is kept; when the directory is in its place, and no other "
         "driver works in it, continue with\n"
@@ -465,10 +478,13 @@ def _how_to_go_on(defect: BaseException, directory: Path, spec: ExperimentSpec) 
 
 
 def _how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason) -> str:
-    """Return how an experiment goes on whose metric no trial has reported."""
+    """Return how to continue an experiment whose metric no trial has reported."""
     leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
     if reason.numbers.get("value"):
-        return f"report a number for it, and continue with\n    {restore_line(directory, spec)}\n{leniency}"
+        return (
+            f"report a number for it, and continue with\n    {restore_line(directory, spec)}\n"
+            f"{leniency}"
+        )
     parts = (("search_alg", spec.searcher), ("scheduler", spec.scheduler))
     named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
     named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
@@ -478,12 +494,15 @@ def _how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reaso
         if name == "metric"
         else name
     )
-    return f"have it reported, or name one that is, and continue with\n    {restore_line(directory, spec, **{name: given})}\n{leniency}"
+    return (
+        "have it reported, or name one that is, and continue with\n"
+        f"    {restore_line(directory, spec, **{name: given})}\n{leniency}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What is ready before the driver takes over: the experiment as its directory tells it, and those who work for it."""
+    """The restored or new experiment, and the parts that are open before its driver starts."""
 
     spec: ExperimentSpec
     restored: Restored
@@ -507,7 +526,7 @@ class _Shutdown:
 def _recorded_checkpoints(
     trials: Sequence[Trial], resumption: Resumption
 ) -> dict[str, set[str] | None]:
-    """Return the names of each trial's checkpoints, None where the journal need not know all of them."""
+    """Return the names of each trial's recorded checkpoints, None to keep unrecorded ones, too."""
     return {
         trial.trial_id: None
         if resumption.salvage
@@ -542,7 +561,7 @@ def _callbacks(spec: ExperimentSpec) -> list[Callback]:
 
 @contextlib.contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Let the collector look less often, and not at what was there before.
+    """Run the garbage collector rarely, and not on objects that exist already.
 
     The driver makes no cycles, but many small objects: some 30,000 wait for their log files where a
     thousand reports come a second. For a process in which nothing is trained: garbage of a training
@@ -558,12 +577,13 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _end_leftovers(directory: Path) -> None:
-    for leftover in orphans.kill_orphans(directory):
+def _kill_orphans(directory: Path) -> None:
+    # Before the journal is read: a worker that still runs would write into the same directories.
+    for orphan in orphans.kill_orphans(directory):
         _log.warning(
             "%s was still running, left behind by a trial of a driver that is dead; it has "
             "been killed",
-            leftover,
+            orphan,
         )
 
 
@@ -583,18 +603,20 @@ def _make_executor(
     )
 
 
-def _explain(defect: BaseException, how: str, interrupts: Interrupts) -> None:
-    """Add to an error how the experiment is continued; end a script that was told to end anyway with one line instead of a traceback.
+def _explain(error: BaseException, how: str, interrupts: Interrupts) -> None:
+    """Add to an error how the experiment is continued.
+
+    A script that was asked to end anyway ends with one line instead of a traceback.
 
     Raises:
         SystemExit: If a signal came while the storage took nothing.
     """
     if (
-        isinstance(defect, StorageError)
-        and not isinstance(defect, StorageLost)
+        isinstance(error, StorageError)
+        and not isinstance(error, StorageLost)
         and interrupts.received
         and is_script()
     ):
-        _log.error("%s; %s", defect, " ".join(how.split()))
+        _log.error("%s; %s", error, " ".join(how.split()))
         raise SystemExit(exit_code("", interrupts.received)) from None
-    defect.add_note(how)
+    error.add_note(how)

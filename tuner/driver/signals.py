@@ -95,14 +95,14 @@ class Interrupts:
 
 
 def cause_of_interruption(rule: str) -> str:
-    """Return in words what interrupted an experiment that stops by this rule; empty for other rules."""
+    """Return what interrupted an experiment that stops by this rule; empty for other rules."""
     if rule in _CAUSES:
         return _CAUSES[rule]
     return rule.removeprefix(SIGNAL_PREFIX) if rule.startswith(SIGNAL_PREFIX) else ""
 
 
 def exit_code(rule: str, received: signal.Signals | None) -> int | None:
-    """Return the exit code with which the script has to end, None if it goes on.
+    """Return the exit code with which the script has to end, None if it continues.
 
     Args:
         rule: Of the reason for which the experiment stopped, empty for none.

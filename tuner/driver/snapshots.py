@@ -295,7 +295,7 @@ def _version(trial: Trial) -> _Version:
 
 
 def _is_settled(trial: Trial) -> bool:
-    """Return whether nothing about a trial can change: it has ended, and has no checkpoint or lease."""
+    """Return whether a trial can no longer change: it has ended, without checkpoint or lease."""
     return trial.is_finished and not trial.checkpoints and not trial.leases and trial.graft is None
 
 

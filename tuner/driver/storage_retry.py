@@ -108,7 +108,7 @@ class StorageRetry:
         limit_s = retry_limit_s(code, request, self._storage_retry_s)
         end_s = max(since_s, self._requested_at_s) + limit_s
         if now_s >= end_s:
-            # Frames of ours tell the user nothing: the system's own error is enough.
+            # Frames of the engine do not help the user: the system's own error is enough.
             cause = error.__cause__
             raise StorageError(f"{error}; given up after {now_s - since_s:.0f} s") from (
                 cause.with_traceback(None) if cause else None

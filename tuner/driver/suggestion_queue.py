@@ -1,4 +1,4 @@
-"""Queue of calls to the searcher: in a fixed order, in a thread where they may take long."""
+"""Queue of calls to the searcher, which keeps their order and may make them in a thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ class Caller(Protocol):
         """Make a call when those that were submitted before are done; it does not raise."""
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait at most `timeout_s` seconds (None: for ever) until all calls are done; return whether they are."""
+        """Wait until all calls are done, and return whether they are.
+
+        Args:
+            timeout_s: How long to wait at most, in seconds; None for as long as it takes.
+        """
 
     def close(self) -> bool:
         """Make no further call; return whether one is still being made, which is not waited for."""
@@ -92,13 +96,12 @@ class CallerThread:
 
 @final
 class SuggestionQueue:
-    """Asks the searcher for configurations, and tells it of results, in an order that the journal determines.
+    """Asks the searcher for configurations and notifies it, in an order that a replay can repeat.
 
-    Only one batch of questions is under way at a time. What happens meanwhile waits, and so do new
-    questions. When all answers of the batch have been handed over, the end of that turn tells the
-    searcher everything that has waited, then asks the next batch. A replay knows when questions
-    were asked and when they were answered, and so repeats the order, however long an answer took
-    (`replay.py`).
+    Only one batch of questions is under way at a time. Meanwhile notices and new questions wait.
+    When all answers of the batch have been taken, the end of that turn passes the waiting notices
+    to the searcher and then asks the next batch. The journal records when questions were asked and
+    answered, so a replay repeats the order, however long an answer took (`tuner.restore`).
 
     The methods are called by the driver's thread only.
 
@@ -141,7 +144,7 @@ class SuggestionQueue:
             self._pending_calls.append(call)
 
     def ask(self, trial_ids: list[str]) -> Sequence[Answer]:
-        """End a turn: let the searcher hear what it has not heard, then ask it; return the answers that are there.
+        """End a turn: notify the searcher, then ask it; return the answers so far.
 
         Args:
             trial_ids: The trials for which a configuration is wanted; empty where the turn has
@@ -174,14 +177,17 @@ class SuggestionQueue:
             answers += arrived
             self.is_answering = not is_last
         if answers and _is_refusal(answers[-1]):
-            # The same holds for those that have been asked for since: a postponed id is given out
-            # again, so no younger one may remain.
+            # The questions that have come since get the same answer: the core asks for a postponed
+            # trial again under its id, so no question for a later id may remain.
             waiting, self._waiting = self._waiting, []
             answers += _refusals(answers[-1], waiting)
         return answers
 
     def settle(self, timeout_s: float | None) -> bool:
-        """Let the searcher hear everything, wait for it, and return whether it is at rest: nothing more to hear, and no answer to be taken.
+        """Notify the searcher of everything, and wait until it is idle.
+
+        Returns:
+            Whether it is: it has made all calls, and no answer is left to be taken.
 
         Args:
             timeout_s: How long to wait at most, in seconds; None for as long as it takes.
@@ -197,12 +203,12 @@ class SuggestionQueue:
         return is_done and not self.is_answering
 
     def withdraw(self) -> None:
-        """Ask nothing more, since the experiment stops; what is being computed may still be taken."""
+        """Ask nothing more, since the experiment stops; a suggestion under way may be taken."""
         self._is_withdrawn = True
         self._waiting.clear()
 
     def close(self) -> bool:
-        """Call the searcher no more; return whether it is still computing a suggestion, which is not waited for."""
+        """Make no further call; return whether the searcher is still computing a suggestion."""
         self._is_closed = self._is_withdrawn = True
         return self._caller.close()
 
@@ -212,7 +218,7 @@ class SuggestionQueue:
             self._caller.submit(partial(self._guarded, partial(_make, calls)))
 
     def _guarded(self, call: Call) -> None:
-        """Make a call to the searcher, unless an earlier one has failed; keep what it raises for the driver's thread."""
+        """Make a call unless an earlier one has failed; keep its error for the driver's thread."""
         if self._error is not None or self._is_closed:
             return
         try:
@@ -222,7 +228,7 @@ class SuggestionQueue:
             self._wake_driver()
 
     def _answer(self, trial_ids: Sequence[str]) -> None:
-        """Ask for one trial after the other; once the searcher has nothing to propose, the rest gets the same answer."""
+        """Ask for one trial after the other, until the searcher has nothing to propose."""
         for place, trial_id in enumerate(trial_ids, start=1):
             began_s = perf_counter()
             answers = [self.search_adapter.ask(trial_id)]

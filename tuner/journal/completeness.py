@@ -52,8 +52,8 @@ _ROW_BYTES: Final = (1 << 16, 4 << 20)
 """How much of the end of a file is read to find its last row: first what is mostly enough, then
 what always is, since a result has at most 1 MiB."""
 # A trial that has saved a checkpoint on request does not wait before it reports another with its
-# next result, and there it waits for the reply. If the reply is to save and leave, since the journal
-# is lost, a third follows.
+# next result, and there it waits for the reply. If the reply is to save and leave, since the
+# journal is lost, a third follows.
 _MAX_AHEAD: Final = 3
 """How many checkpoints a trial may have committed that are not in the journal."""
 _NUM_NAMED: Final = 4
@@ -310,7 +310,8 @@ def progress_in(records: Iterable[Mapping[str, Any]]) -> dict[str, RecordedProgr
     known: dict[str, RecordedProgress] = {}
     for record in records:
         kind = record.get("k")
-        if kind == "suggested" or kind == "forked":  # noqa: PLR1714  (a forged one may have no hash)
+        # By `==`, since the kind in a forged record may not be hashable.
+        if kind == "suggested" or kind == "forked":  # noqa: PLR1714
             known.setdefault(str(record.get("id")), RecordedProgress())
         elif kind == "result" or kind == "saved":  # noqa: PLR1714
             before = known.get(str(record.get("id")), RecordedProgress())
@@ -493,7 +494,8 @@ def reconcile_files(
 
 
 def _discard(experiment: Path, gaps: Iterable[Gap]) -> None:
-    # A later restore would find them ahead of this driver's journal, and no power cut to explain it.
+    # A later restore would find them ahead of this driver's journal, and no power cut to explain
+    # it.
     for evidence in (gap.evidence for gap in gaps if gap.evidence):
         try:
             if evidence.index is None:

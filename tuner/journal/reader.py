@@ -1,8 +1,8 @@
-"""Journal reader: verifies every line, and tells a torn end from damage.
+"""Journal reader: verifies every line, and distinguishes a torn end from damage.
 
-A line that does not verify, with nothing good behind it, is where a write was cut off: the record
-was never acknowledged, or the power failed within the promised window. With a good line behind it,
-something has changed the file. The first is cut off, the second refused: to go on from a guess
+A line that does not verify, with no valid line after it, is where a write was cut off: the record
+was never acknowledged, or the power failed within the promised window. It is cut off. With a valid
+line after it, something has changed the file, and the journal is refused: to continue from a guess
 would be worse than to stop.
 """
 
@@ -34,7 +34,7 @@ _TORN_PREFIX: Final = "torn-"
 
 
 class Superseded(NamedTuple):
-    """Where a segment goes on behind the start of the next one.
+    """The lines of a segment that the next segment has replaced.
 
     Attributes:
         path: The segment.
@@ -149,6 +149,8 @@ class Walk:
             raise _damaged(
                 path, 0, f"it does not follow record {last.sequence} of the segment before it"
             )
+        # Epochs never decrease within a journal. Two drivers that wrote at the same time show here,
+        # or in lines behind the start of the next segment that were not there when it was begun.
         if previous.epoch < last.epoch:
             raise _two_drivers(path, 0, last.epoch, previous.epoch)
         behind = self.superseded
@@ -176,7 +178,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
         yield offset, data[offset:end]
         offset = end + 1
     if offset < len(data):
-        yield offset, b""  # a line without its end was never written whole, whatever it holds
+        yield offset, b""  # a line without its line break was cut off, even if the rest verifies
 
 
 def _is_good_line_behind(data: bytes, offset: int) -> bool:
@@ -275,11 +277,11 @@ def read_events(
                 yield RecordedEvent(TurnEnded(), records.stamp_of(body, records.ROUTINE_END))
             event, elapsed_s, recorded = records.decode(body)
         except StorageError as cause:
-            told = (
+            hint = (
                 f"{str(directory)!r} was written by {writer_of(directory)}, this is version "
                 f"{THIS_RELEASE}"
             )
-            raise StorageError(f"{cause}; {told}") from cause
+            raise StorageError(f"{cause}; {hint}") from cause
         yield RecordedEvent(event, elapsed_s, recorded)
 
 
@@ -414,8 +416,10 @@ def recover(
         DamagedJournal: As `find_end` does; nothing is changed then.
         StorageError: If it cannot be read or cut.
     """
+    # All that is read and may be refused comes before the first change.
     end = find_end(experiment, expected, disk)
     superseded = _superseded_before(experiment, end, disk)
+    # First the copies of the torn ends, then the cuts: a crash in between loses nothing.
     for path, data, offset in end.torn:
         _set_aside(path, data, offset, disk)
     if superseded:
@@ -481,9 +485,9 @@ def _set_aside(path: Path, data: bytes, offset: int, disk: Disk) -> None:
 
 
 def _write_anew(path: Path, data: bytes, disk: Disk) -> None:
-    # A driver that was killed has left lines that only the kernel holds. Were the next segment on
-    # the disk before them, a power cut would leave a hole. To sync the file is not enough: where
-    # a sync had failed under that driver, the kernel takes lost pages for clean.
+    # A driver that was killed has left lines that are only in the kernel's cache. If the next
+    # segment were on disk before them, a power cut would leave a gap. Syncing the file is not
+    # enough: after a failed sync the kernel marks the lost pages clean, and the next sync succeeds.
     try:
         atomic.write_bytes(path, data, disk=disk)
     except OSError as cause:

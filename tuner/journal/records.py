@@ -134,7 +134,8 @@ def is_event(body: Mapping[str, Any]) -> bool:
     return body.get("k") not in (OPEN, CLOSE)
 
 
-def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912  (a case each)
+# One case for each event, so that the records of all of them are read in one place.
+def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912
     match event:
         case ResultReported(trial_id, attempt, metrics, checkpoint):
             return {
@@ -335,7 +336,7 @@ def _checkpoint(fields: Mapping[str, Any] | None) -> CheckpointRecord | None:
     return None if fields is None else CheckpointRecord(**fields)
 
 
-def _decision(fields: Mapping[str, Any]) -> Decision | StopExperiment:  # noqa: PLR0911  (a case each)
+def _decision(fields: Mapping[str, Any]) -> Decision | StopExperiment:  # noqa: PLR0911
     reason = Reason(fields["rule"], fields["n"])
     if fields["k"] == "stop_all":
         return StopExperiment(reason)

@@ -1,9 +1,9 @@
 """Repair of a damaged journal, where the user has no backup and asks for it.
 
-Where a single bit was flipped, the line's checksum tells which: it is turned back, and nothing is
-lost. Where more is gone, the journal is cut there. What lies before it is exact; of what lies
-behind it nothing says what it rested on, so it is kept aside, named, and done again. Nothing is
-ever thrown away.
+Where a single bit was flipped, the line's checksum shows which: it is flipped back, and nothing is
+lost. Where more is damaged, the journal is cut there. The records before the cut are exact. Those
+after it depend on records that are unknown, so they are kept in another file and their work is done
+again. Nothing is deleted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger("tuner")
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What became of a damaged journal.
+    """What was repaired in a damaged journal.
 
     Attributes:
         repaired: Where a flipped bit was turned back: file and byte at which its line begins.
@@ -60,7 +60,7 @@ def repair_journal(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) 
         disk: Where it lies.
 
     Returns:
-        What was done, which is also told as warnings.
+        What was done, which is also logged as warnings.
 
     Raises:
         DamagedJournal: If nothing of the journal could be kept; it is left as it was.
@@ -70,7 +70,7 @@ def repair_journal(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) 
     while damage := _find_damage(experiment, disk):
         path, offset = damage
         try:
-            if not _turn_bit_back(path, offset, disk):
+            if not _flip_bit_back(path, offset, disk):
                 return RepairReport(tuple(repaired), damage, _cut(experiment, path, offset, disk))
         except OSError as cause:
             raise StorageError(
@@ -97,8 +97,8 @@ def _find_damage(experiment: str | os.PathLike[str], disk: Disk) -> tuple[Path, 
     return None
 
 
-def _turn_bit_back(path: Path, offset: int, disk: Disk) -> bool:
-    """Turn back the one bit whose flipping explains what is wrong at this byte, if there is one."""
+def _flip_bit_back(path: Path, offset: int, disk: Disk) -> bool:
+    """Flip back the bit that explains the damage at this byte; return whether there is one."""
     data = disk.read(path)
     line_end = data.find(b"\n", offset)
     # A line break may have come into the line, or have gone from it.
@@ -115,15 +115,16 @@ def _turn_bit_back(path: Path, offset: int, disk: Disk) -> bool:
             stretch[position] ^= 1 << bit
             if body_of(bytes(stretch[: max(stretch.find(b"\n"), 0)])) is not None:
                 whole = data[:offset] + bytes(stretch) + data[stretch_end:]
-                if _reaches_beyond(path, whole, offset):
+                if _is_next_record(path, whole, offset):
                     _replace(path, data, whole, disk)
                     return True
             stretch[position] ^= 1 << bit
     return False
 
 
-def _reaches_beyond(path: Path, data: bytes, offset: int) -> bool:
-    """Return whether the line at this byte is the one that has to stand there."""
+def _is_next_record(path: Path, data: bytes, offset: int) -> bool:
+    """Return whether the line at this byte is the record that follows the one before it."""
+    # A changed bit may make the checksum match by chance, or restore another record.
     walk = Walk()
     try:
         for at, _ in walk.through(path, data, None):
@@ -175,7 +176,7 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
 
 
 def _trials_of(data: bytes) -> list[str]:
-    """Return for each result that stands in the data whose it is."""
+    """Return the trial of each result in the data."""
     bodies = (body_of(line) for line in data.split(b"\n"))
     found = (RESULT_OF.match(body) for body in bodies if body and RESULT.encode() in body)
     return [match[1].decode() for match in found if match]

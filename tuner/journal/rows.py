@@ -1,7 +1,7 @@
-"""Results of trials: from memory, or read from the journal in which those of all trials lie mixed.
+"""Results of trials, from memory or from the journal, without those that were superseded.
 
-`JournalRows` finds the records of a trial by a `ResultIndex`, 12 bytes for each record, and tells
-which results a later attempt has superseded.
+The journal holds the records of all trials in the order in which they came. `JournalRows` finds
+those of one trial by a `ResultIndex`, which takes 12 bytes for each record.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Rows(Protocol):
     def of(self, trial_id: str) -> list[Row]:
         """Return the trial's results in the order of their reports, one for each iteration.
 
-        What an attempt reported beyond the iteration at which a later attempt went on is superseded
-        by what that one reported. Not so where the trial went on from another trial's checkpoint:
-        what it had reported until then stays, and iterations may repeat.
+        What an attempt reported beyond the iteration from which a later attempt continued is
+        superseded by what that one reported. Where the trial continued from another trial's
+        checkpoint, earlier results stay, and iterations may repeat.
         """
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
@@ -67,7 +67,7 @@ class Rows(Protocol):
 
         The results of a trial come in their order, those of several trials mixed.
 
-        A result tells the checkpoint that was saved after it, where `of` tells only of one that was
+        A result names the checkpoint that was saved after it, too; with `of` only one that was
         reported with it.
 
         Args:
@@ -150,10 +150,7 @@ class JournalRows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The index is made anew where it is needed.
-        return JournalRows, (
-            self._path,
-            self._histories,
-        )
+        return JournalRows, (self._path, self._histories)
 
     def of(self, trial_id: str) -> list[Row]:
         """Return the trial's results.
@@ -199,7 +196,7 @@ class JournalRows:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What has to be known of a trial's attempts to tell which of its results count.
+    """The turning points of a trial, by which its superseded results are recognised.
 
     Attributes:
         superseded: The last attempt whose results no longer count, since the trial began anew after
@@ -238,7 +235,7 @@ def _counted(
 ) -> Iterator[tuple[int, int | None, Mapping[str, Any]]]:
     """Yield what `current` takes of a trial's records.
 
-    What a dead attempt's worker still sent after the next one had reported is left out.
+    A late result of an earlier attempt, which its worker sent before it died, is left out.
     """
     latest = history.superseded
     for record in records:
@@ -317,10 +314,10 @@ def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int
     places: list[int] = []
     iterations: list[int] = []
     branch, num_earlier = 0, 0
-    for place, (number, resumed, told) in enumerate(results):
+    for place, (number, resumed, given) in enumerate(results):
         if number != branch:
             branch, num_earlier = number, len(places)
-        iteration = len(places) + 1 if told is None else told
+        iteration = len(places) + 1 if given is None else given
         last = iteration - 1 if resumed is None else min(resumed, iteration - 1)
         while len(places) > num_earlier and iterations[-1] > last:
             del places[-1], iterations[-1]
@@ -356,7 +353,8 @@ def result_records(
     while some := list(islice(bodies, _DECODED_AT_ONCE)):
         joined = b"[" + b",".join(some) + b"]"
         try:
-            # One float that is not finite makes decoding slow for everything beside it.
+            # A text with "$" may have a float that is not finite, which the fast decoder refuses:
+            # the whole batch would be decoded slowly.
             yield from (
                 [strict_json.loads(body) for body in some]
                 if b"$" in joined
@@ -401,7 +399,9 @@ class ResultIndex:
         self._unread = backwards(experiment)
         self._damage: StorageError | None = None
         self._turn = Lock()
-        self._go_back()  # as far as a driver may still be writing
+        # The last segment at once: a driver may be writing in it, and what it adds later is to be
+        # seen by none of the questions.
+        self._go_back()
 
     def _go_back_to(self, trial_id: str) -> None:
         if trial_id in self._begun:

@@ -3,9 +3,9 @@ r"""Format of the journal's files: checksummed lines in segments.
 A line is ``<CRC-32 of the body, 8 hex digits> <body>\n``, and the body is strict JSON that begins
 with its sequence number ``q`` and the epoch ``e`` of the driver that wrote it. The first line of a
 segment is its header; it names the format and repeats number and CRC of the last record before it,
-so that a lost segment shows. Segments are named by the number of their first record, and a segment
-counts up to where the next one begins: that is how lines which a failed sync has put in doubt are
-written again elsewhere.
+so that a lost segment is detected. Segments are named by the number of their first record, and a
+segment counts up to where the next one begins: so lines that a failed sync has put in doubt can be
+written again into a new segment.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Segment:
         self._disk = disk
         self._is_ragged = False
         # Under a temporary name first: a segment never exists without its header, and one that is
-        # replaced never vanishes.
+        # replaced never vanishes. The content is synced before the rename, and the directory after
+        # it: after a power cut the name is there with the content, or not at all.
         temporary = temporary_sibling(self.path)
         self._descriptor = disk.create(temporary)
         # So that another driver finds this one even where the lock file was deleted.
@@ -135,7 +136,9 @@ class Segment:
                     f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken",
                 )
         except BaseException:
-            with suppress(OSError):  # then it is tried again before the next write
+            # A part of a line must not stay in the middle of the file. If it cannot be cut off now,
+            # that is tried again before the next write.
+            with suppress(OSError):
                 self._cut_back()
             raise
         self.size_bytes += taken
@@ -154,7 +157,8 @@ class Segment:
         self._disk.sync(self._descriptor)
 
     def close(self) -> None:
-        """Give the file back; what it has not yet told of errors is told by `sync`."""
+        """Close the file."""
+        # Errors of earlier writes are reported by `sync`, which comes before where it matters.
         with suppress(OSError):
             self._disk.close(self._descriptor)
         self._descriptor = -1  # the number will mean another file soon

@@ -1,7 +1,7 @@
 """Files of snapshots: the state of an experiment after some record, which shortens a restore.
 
 A snapshot is a shortcut and never the only copy of anything: the journal is complete. So a damaged
-one is passed over with a warning, and one that could not be written is no misfortune.
+one is skipped with a warning, and one that cannot be written costs nothing but time.
 """
 
 from __future__ import annotations
@@ -100,15 +100,13 @@ def write_parts(
 def discard_after(
     experiment: str | os.PathLike[str], sequence: int, disk: Disk = LOCAL_DISK
 ) -> None:
-    """Remove the snapshots that contain records after this one, which the journal has lost.
-
-    Other records will get their numbers.
-
-    That happens where nothing is synced, and the power fails.
+    """Remove the snapshots that contain records after this one, which a power cut has taken.
 
     Raises:
         StorageError: If one cannot be removed.
     """
+    # New records will get the numbers of the lost ones, and a restore from such a snapshot would
+    # skip them.
     for path in paths(experiment, disk):
         if int(path.stem) <= sequence:
             return
@@ -124,8 +122,8 @@ def discard_after(
 def load_newest(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> Snapshot | None:
     """Return the newest snapshot that is intact.
 
-    Which is the newest, its name tells, and not the clock. A damaged one is passed over with a
-    warning: the journal still holds everything.
+    The newest is the one with the largest number in its name. A damaged one is skipped with a
+    warning: the journal still contains everything.
 
     Returns:
         The snapshot; None if there is none, and the whole journal has to be replayed.
@@ -179,8 +177,8 @@ class SnapshotClock:
 
     Args:
         start_s: When the experiment began; the first save is due one period later.
-        fixed_period_s: Seconds between the end of a save and the next, whatever it costs; None for
-            at least 60 seconds and 19 times the duration of each save.
+        fixed_period_s: Seconds between the end of a save and the next, regardless of its cost; None
+            for at least 60 seconds and 19 times the duration of each save.
 
     Example:
         >>> clock = SnapshotClock(start_s=0.0)

@@ -23,15 +23,15 @@ _log = logging.getLogger("tuner")
 def remove_unfinished(
     experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[str] | None]
 ) -> list[Path]:
-    """Remove what died before it was finished, or before the journal came to know of it.
+    """Remove files that a driver or worker has left unfinished or unrecorded.
 
     These are staging directories and temporary files, and checkpoints that were renamed but never
-    recorded, or superseded but not yet deleted. What cannot be removed is told and left.
+    recorded, or superseded but not yet deleted. What cannot be removed is logged and left.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
-        recorded: For each trial the names of its checkpoints, None to keep whatever there is.
-            Directories of others are not looked at.
+        recorded: For each trial the names of its checkpoints, None to keep all of them. Other
+            directories are not looked at.
 
     Returns:
         What was removed.
@@ -81,8 +81,7 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
     """Remove an experiment whose lock the caller holds, so that another can begin in its directory.
 
     What the engine has made there is removed, with everything in the directories of trials, and
-    nothing else. The declaration goes last: an experiment of which only a part was removed can be
-    told to be one, and removed again.
+    nothing else.
 
     Args:
         experiment: Directory of the experiment.
@@ -108,6 +107,8 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+        # Last: an experiment of which only a part was removed is still recognised, and can be
+        # removed again.
         (directory / layout.DECLARATION).unlink()
     except OSError as cause:
         raise StorageError(
@@ -128,8 +129,8 @@ def removed_on_error(experiment: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception:
         with suppress(OSError, StorageError):
-            # Where files of trials are left, a journal without a record was deleted by another
-            # else.
+            # Where a journal without records has files of trials beside it, something else has
+            # deleted its records, and the files are not ours to remove.
             if next(read(experiment), None) is None and not remains_in(Path(experiment)):
                 _withdraw(Path(experiment))
         raise

@@ -1,8 +1,8 @@
 """Append-only journal of events: each fact and decision is written before it takes effect.
 
 The driver appends the records of one turn, flushes them with a single write, and only then answers
-workers. What is written survives the death of any process of ours; what is *synced* survives a
-power cut too. A thread (`Syncer`) syncs in the background, at most every 50 ms.
+workers. What is written survives the death of processes; what is *synced* survives a power cut,
+too. A thread (`Syncer`) syncs in the background, at most every 50 ms.
 """
 
 from __future__ import annotations
@@ -77,11 +77,10 @@ class JournalStatistics:
 class Journal:
     """Writes an experiment's journal; to be used by one thread, that of the driver.
 
-    Each opening begins a new segment and a new epoch. Where the disk refuses, nothing is lost and
-    nothing half written: the records stay in memory, `flush` raises, and is called again when the
-    disk may have recovered. After a failed sync, which may have lost what it was to save, the file
-    is not trusted any more: all records since the last good sync are written again, into a new
-    segment.
+    Each opening begins a new segment and a new epoch. If a write fails, no record is lost and none
+    half written: the records stay in memory, `flush` raises, and may be called again. After a
+    failed sync, which may have lost what it was to save, the file is no longer trusted: all records
+    since the last good sync are written again, into a new segment.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
@@ -91,11 +90,11 @@ class Journal:
         has_syncer: Whether, under ``"group"``, a thread syncs; without it the caller calls
             `sync_in_background` in time.
         disk: Where it lies.
-        is_ours: Tells whether the experiment's lock is still held; None to take that for granted.
+        is_ours: Returns whether the experiment's lock is still held; None not to check.
         look_period_s: How often, in seconds at most, `flush` looks whether the segment and the lock
             are still in their places.
-        on_segment: Told of each segment that has been begun, and synced where anything is: its
-            epoch, and the number of its first record. None to tell nothing.
+        on_segment: Called with epoch and first record of each segment that has been begun, and
+            synced unless `sync` is ``"process"``; None for no call.
 
     Raises:
         StorageError: If the first segment cannot be written.
@@ -155,7 +154,9 @@ class Journal:
             raise StorageError(
                 f"no journal can be written in {self._directory}: {cause}"
             ) from cause
-        self._tell_of_segment()
+        # After the segment is on disk: the mark that the lock file gets must not be ahead of the
+        # journal, or a restore would miss a segment that never was.
+        self._announce_segment()
         self._syncer = (
             Syncer(self.sync_in_background)
             if self.policy is SyncPolicy.GROUP and has_syncer
@@ -214,10 +215,13 @@ class Journal:
                 from then on.
         """
         started_s = perf_counter()
+        # Before anything is written: a driver that writes on into a deleted file would acknowledge
+        # results that are lost when it ends.
         if started_s - self._looked_s >= self._look_period_s or self._loss:
             self._looked_s = started_s
             self._check_in_place()
         try:
+            # First what is older, so that the records on disk are a prefix at any time.
             if self._sync_failed:
                 self._rewrite_unsynced()
             if self._staged:
@@ -387,9 +391,9 @@ class Journal:
             self._segment.close()
             self._segment = segment
         self._is_rotation_due = False
-        self._tell_of_segment()
+        self._announce_segment()
 
-    def _tell_of_segment(self) -> None:
+    def _announce_segment(self) -> None:
         if self._on_segment:
             self._on_segment(self.epoch, self._segment.first)
 
@@ -421,10 +425,10 @@ class Journal:
         self._synced = target
 
     def _rewrite_unsynced(self) -> None:
-        """Write what a failed sync has put in doubt into a new segment.
-
-        The kernel may call the lost pages of the old file clean.
-        """
+        """Write what a failed sync has put in doubt into a new segment."""
+        # Another sync of the old file would prove nothing: after an error the kernel marks the
+        # pages clean that it could not write, and the next sync succeeds without them. Reference:
+        # Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
         if not self._sync_failed:
             return
         with self._file_lock:
@@ -435,7 +439,7 @@ class Journal:
             self._segment = segment
             self._settle(self._written)
             self._sync_failed = False
-        self._tell_of_segment()
+        self._announce_segment()
 
     def sync_in_background(self) -> None:
         """Sync what was flushed, as the thread does; without a syncer, called in its place.
@@ -454,9 +458,9 @@ class Journal:
 def rest_after(duration_s: float, usual_s: float) -> float:
     """Return how long to rest after a sync, in seconds.
 
-    So long that a record which has just missed it is safe within the window, when the next sync is
-    over; or, where syncs are slow, so long that they take at most a twentieth of the time. One that
-    had to wait for another process's makes no difference to that.
+    A record that has just missed the sync has to be on disk at the end of the next one, within the
+    window; and where syncs are slow, they may take at most a twentieth of the time. For the latter
+    the average counts, so that one sync that waited for another process's changes little.
 
     Args:
         duration_s: What the sync has taken.
@@ -492,7 +496,7 @@ class Syncer:
         self._thread.start()
 
     def wake(self) -> None:
-        """See to it that what is written by now gets synced."""
+        """Have everything synced that is written by now."""
         self.is_awake = True
         self._wanted.set()
 
@@ -507,6 +511,7 @@ class Syncer:
             self._wanted.wait()
             if self._stopped.is_set():
                 return
+            # Cleared before the sync: what is written during it needs another one.
             self._wanted.clear()
             self.is_awake = False
             started_s = time.monotonic()

@@ -40,10 +40,10 @@ class Given:
 
 
 def restored_arguments(record: Record, directory: Path, given: Given) -> dict[str, Any]:
-    """Return the arguments of the `Tuner` with which an experiment goes on.
+    """Return the arguments of the `Tuner` that continues an experiment.
 
     Args:
-        record: What its directory tells.
+        record: What its directory declares.
         directory: Its directory, for messages.
         given: What holds instead of what was recorded.
 
@@ -106,7 +106,7 @@ def _settings(
 
 
 def changes(record: Record, spec: ExperimentSpec) -> Iterator[str]:
-    """Yield each difference between what was recorded and what is declared, as ``place: old -> new``."""
+    """Yield each difference between the two declarations, as ``place: old -> new``."""
     yield from fingerprint.differences(
         record.trainable, fingerprint.fingerprint(spec.trainable, spec.name)
     )

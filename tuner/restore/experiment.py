@@ -1,8 +1,8 @@
 """Restore an experiment from its newest snapshot and the records of the journal after it.
 
 `restore_experiment` is the only place that does so: runs, analysis and simulated experiments call
-it. Nothing is started, written or deleted, and callbacks hear of nothing. Decisions are read from
-the journal and not made anew, so another scheduler, stop criterion or searcher only governs what
+it. Nothing is started, written or deleted, and no callback is called. Decisions are read from the
+journal and not made anew, so another scheduler, stop criterion or searcher decides only about what
 comes after.
 """
 
@@ -57,7 +57,7 @@ _MISFITS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """An experiment as its directory tells it.
+    """An experiment restored from its directory.
 
     Attributes:
         state: The experiment with its scheduler, stopper and searcher.
@@ -85,7 +85,7 @@ def restore_experiment(
     recent_s: float = _RECENT_S,
     disk: Disk = LOCAL_DISK,
 ) -> Restored:
-    """Return the experiment as its directory tells it; a new one where nothing has happened.
+    """Restore an experiment from its directory; a new one where nothing has happened.
 
     Args:
         directory: The experiment's directory. A torn end of its journal is passed over, and a
@@ -139,11 +139,14 @@ def restore_spec(
         configs: How configurations are written down.
 
     Returns:
-        The specification with the scheduler, searcher and stopper that know the past, and the experiment.
+        The specification with the scheduler, searcher and stopper that were restored, and the
+        experiment.
 
     Raises:
         StorageError: If it cannot be restored.
     """
+    # A snapshot that does not fit may leave scheduler and searcher half loaded. Then the journal is
+    # replayed into a copy made before.
     spare = _copy(spec) if snapshot else None
 
     def new_state(spec: ExperimentSpec) -> ExperimentState:
@@ -184,9 +187,9 @@ def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
     recent_s: float,
     disk: Disk,
 ) -> Restored:
-    """Fold the records after a number into the experiment, and let its searcher follow."""
+    """Fold the records after a number into the experiment, and repeat the calls of its searcher."""
     experiment, search = state.experiment, state.search
-    heard_of_s: dict[str, float] = {}
+    last_notice_s: dict[str, float] = {}
     past_search = _PastSearch(experiment, search) if search else None
     for past in read_events(directory, after, elapsed_s, disk):
         elapsed_s = past.at_s
@@ -209,21 +212,21 @@ def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
         for notice in outcome.notices:
             if isinstance(notice, TrialAdded):
                 locate(notice.trial, trial_path(directory, notice.trial.trial_id))
-            heard_of_s[notice.trial.trial_id] = elapsed_s
+            last_notice_s[notice.trial.trial_id] = elapsed_s
         if past_search:
             past_search.follow(event, outcome.notices)
     if past_search:
-        past_search.tell()
+        past_search.notify()
         _log_deviations(experiment, past_search.search)
-    recent = [trial_id for trial_id, at_s in heard_of_s.items() if at_s >= elapsed_s - recent_s]
+    recent = [trial_id for trial_id, at_s in last_notice_s.items() if at_s >= elapsed_s - recent_s]
     return Restored(state, elapsed_s, recent)
 
 
 class _PastSearch:
     """Calls a searcher in the order in which `SuggestionQueue` has called it.
 
-    At the end of a turn without questions under way it was told everything, then asked what the
-    turn had left unanswered.
+    At the end of a turn without questions under way, the searcher got all waiting notices and then
+    the open questions.
     """
 
     def __init__(self, experiment: Experiment, search: SearchAdapter) -> None:
@@ -252,12 +255,12 @@ class _PastSearch:
             self._num_asked - isinstance(event, _ANSWERS), self._budget.num_outstanding
         )
         if isinstance(event, TurnEnded) and self._num_asked <= 0:
-            self.tell()
+            self.notify()
             self._num_asked = self._budget.num_outstanding
             self._has_refused = False
 
-    def tell(self) -> None:
-        """Let the searcher hear what it has not heard."""
+    def notify(self) -> None:
+        """Make the calls that wait."""
         calls, self._pending_calls = self._pending_calls, []
         for call in calls:
             call()

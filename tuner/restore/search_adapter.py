@@ -31,7 +31,7 @@ class SearchAdapter:
 
     Attributes:
         request_for: See above.
-        foreign: Trials that run a configuration which this searcher has not proposed, and whether
+        excluded: Trials that run a configuration which this searcher has not proposed, and whether
             it waits for their end; see `exclude`.
     """
 
@@ -112,7 +112,7 @@ class SearchAdapter:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether `state_dict` tells all that has become of the searcher."""
+        """Whether `state_dict` returns the searcher's whole state."""
         return self._searcher.keeps_state
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class SearchAdapter:
             case TrialEnded(trial) if trial.ending is None or (
                 trial.ending is TerminationReason.INTERRUPTED and not _is_given_up(trial)
             ):
-                # It was interrupted together with all others, and goes on at a restore.
+                # It was interrupted together with all others, and a restore resumes it.
                 pass
             case TrialEnded(trial):
                 is_stopped = trial.ending is not TerminationReason.COMPLETED

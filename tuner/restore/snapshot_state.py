@@ -81,7 +81,8 @@ class ExperimentState:
             decode: How configurations are read.
 
         Raises:
-            Exception: If it does not fit, whatever a part raises; the state is unusable then.
+            Exception: Any that a part raises because the snapshot does not fit; the state is
+                unusable then.
         """
         policies = self.experiment.policies
         trials = [trial_from(fields, decode) for fields in state["trials"]]
@@ -108,9 +109,8 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
     """Return the newest snapshot from which the declared experiment can go on.
 
     Returns:
-        The snapshot; None where the whole journal has to be replayed, since another scheduler,
-        searcher, stop criterion or space takes over, or another metric counts: they have to hear of
-        the past.
+        The snapshot; None where the whole journal has to be replayed, since scheduler, searcher,
+        stop criterion, space or metric were replaced: the new ones need all earlier results.
     """
     snapshot = load_newest(directory)
     if snapshot is None:
@@ -133,7 +133,7 @@ def _declared_objective(directory: Path) -> Any:
 
 
 def identity(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return what has to be the same for one declared experiment to continue from the state of another."""
+    """Return what has to be equal for an experiment to continue from an earlier snapshot."""
     parts = {
         "space": dict(spec.declared_space),
         "scheduler": spec.scheduler,

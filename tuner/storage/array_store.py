@@ -35,8 +35,8 @@ _CONTENT: Final = re.compile(r"[0-9a-f]{64}")
 class ArrayStore:
     """The arrays of an experiment's configurations.
 
-    An array that is put again costs nothing, since it is known by its identity; one that is read
-    again is the same object.
+    A large array that is put again is not hashed again, and one that is read again is the same
+    object.
 
     Args:
         experiment: The experiment's directory.
@@ -46,9 +46,10 @@ class ArrayStore:
     def __init__(self, experiment: Path, *, sync: bool = True) -> None:
         self._directory = experiment / OBJECTS
         self._sync = sync
-        # By identity, since arrays cannot be hashed; the weak reference tells an array from a later
-        # one at the same address.
-        self._contents: dict[int, tuple[weakref.ref[Any], str]] = {}
+        # Large arrays, which take long to hash, and their SHA-256. There are few of them, so they
+        # are searched by identity: arrays can be no keys of a dictionary. A weak reference lets the
+        # memory go with the configuration.
+        self._known: list[tuple[weakref.ref[Any], str]] = []
         self._loaded: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
     def put(self, array: np.ndarray[Any, Any]) -> str:
@@ -57,9 +58,8 @@ class ArrayStore:
         Raises:
             OSError: If it cannot be written.
         """
-        known = self._contents.get(id(array))
-        if known is not None and known[0]() is array:
-            return known[1]
+        if content := self._content_of(array):
+            return content
         data = encoded(array)
         content = hashlib.sha256(data).hexdigest()
         path = self._path(content)
@@ -99,12 +99,14 @@ class ArrayStore:
         return light
 
     def _content_of(self, leaf: Any) -> str:
-        known = self._contents.get(id(leaf)) if getattr(leaf, "nbytes", 0) >= _LARGE_BYTES else None
-        return known[1] if known is not None and known[0]() is leaf else ""
+        if getattr(leaf, "nbytes", 0) < _LARGE_BYTES:
+            return ""
+        return next((content for array, content in self._known if array() is leaf), "")
 
     def _remember(self, array: Any, content: str) -> None:
-        key = id(array)
-        self._contents[key] = (weakref.ref(array, lambda _: self._contents.pop(key, None)), content)
+        if array.nbytes >= _LARGE_BYTES:
+            alive = [known for known in self._known if known[0]() is not None]
+            self._known = [*alive, (weakref.ref(array), content)]
 
     def _path(self, content: str) -> Path:
         if not _CONTENT.fullmatch(content):
@@ -116,10 +118,9 @@ class ArrayStore:
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Return whether the file is there, not a link, and of the right size.
-
-    A crash leaves no incomplete file, so the size is enough.
-    """
+    """Return whether the file is there, not a link, and of the right size."""
+    # The size is enough: files are written atomically, and a wrong content is detected when it is
+    # read.
     return path.is_file() and not path.is_symlink() and path.stat().st_size == len(data)
 
 
@@ -166,6 +167,6 @@ def decoded(path: str) -> Any:
 
 
 def _mapped(path: str) -> Any:
-    # The file was written or verified by the driver that sends us here, so that it need not be read
-    # as a whole again.
+    # The driver that sends this path has written or verified the file, so the worker need not read
+    # all of it. Copy on write: each worker may change its own array.
     return np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)

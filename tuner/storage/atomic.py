@@ -26,6 +26,8 @@ def write_bytes(path: Path, *data: bytes, sync: bool = True, disk: Disk = LOCAL_
     """
     temporary = temporary_sibling(path)
     try:
+        # In this order: renamed before it is synced, a power cut could leave the new name with an
+        # empty file. Atomicity is that of rename(2), within one directory.
         _write_new(temporary, *data, sync=sync, disk=disk)
         disk.rename(temporary, path)
     except BaseException as error:
@@ -34,6 +36,8 @@ def write_bytes(path: Path, *data: bytes, sync: bool = True, disk: Disk = LOCAL_
         if isinstance(error, OSError) and error.filename is not None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+    # A rename is on disk when its directory is. An error here is raised although the new content is
+    # in place: it may not survive a power cut.
     if sync:
         disk.sync_directory(path.parent)
 

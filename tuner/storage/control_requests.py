@@ -1,9 +1,9 @@
 """Control requests: files by which other processes ask a driver for something, and its replies.
 
-Files, since a directory is all that two processes surely share: it may lie on a network file
-system, under a path too long for a socket, and a sender needs no right but to write to it.
-A note names the driver that it is meant for, so that none is obeyed by a later one, long after
-its sender has ended.
+Files, since the experiment's directory is all that both processes surely share: it may be on a
+network file system, its path may be too long for a socket, and a sender needs no other right than
+to write there. A request names the driver that it is for, so that a later driver does not carry it
+out long after its sender has ended.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class RequestInbox:
             self._directory.rmdir()
 
     def _taken(self) -> Iterator[PendingRequest]:
-        # Names tell when notes were written; what is still being written has another one.
+        # In the order of their names, which contain the time; a file that is still being written
+        # has another name.
         for path in sorted(self._directory.glob(f"[0-9]*{_NOTE}")):
             try:
                 note = read_file(path, _LIMIT_BYTES)
@@ -127,7 +128,9 @@ class RequestInbox:
                 self._set_aside(path, cause)
                 continue
             try:
-                path.unlink()  # from here on it is ours, and can no longer be taken back
+                # The unlink decides a race: the sender withdraws a request by it, too, and only one
+                # of both succeeds.
+                path.unlink()
             except OSError:
                 continue
             answer = _Reply(path)
@@ -147,7 +150,7 @@ class RequestInbox:
                 yield request, answer
 
     def _set_aside(self, path: Path, cause: OSError) -> None:
-        """Move what is no request out of the way, so that it is looked at, and told, once."""
+        """Rename what is no readable request, so that it is examined and logged once."""
         if path in self._refused:
             return
         self._refused.add(path)
@@ -173,7 +176,7 @@ _numbers = itertools.count()
 
 
 def post(experiment: Path, request: ControlRequest, timeout_s: float = 30.0) -> ControlReply:
-    """Send a request to the driver of an experiment, in whatever process, and wait for the reply.
+    """Send a request to the driver of an experiment, which may be another process, and wait.
 
     Args:
         experiment: The experiment's directory.
@@ -207,7 +210,7 @@ def post(experiment: Path, request: ControlRequest, timeout_s: float = 30.0) -> 
 def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> ControlReply:
     reply, until_s = note.with_suffix(_ANSWER), time.monotonic() + timeout_s
     while True:
-        # In this order, so that what was answered at the last moment is still heard.
+        # The reply is looked for after the driver, so that one from its last moment is found.
         is_late = time.monotonic() >= until_s
         has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
         with suppress(FileNotFoundError):

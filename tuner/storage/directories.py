@@ -21,7 +21,7 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_C
 _CHUNK_BYTES: Final = 1 << 20
 _COPY_AT_ONCE_BYTES: Final = 1 << 30
 _BLOCK_BYTES: Final = 512
-"""Unit of ``st_blocks``, whatever the file system."""
+"""Unit of ``st_blocks`` on every file system."""
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _NUM_SYNC_THREADS: Final = 16
 _FILES_PER_THREAD: Final = 4
@@ -189,7 +189,8 @@ def _target_inside(link: Path, root: Path) -> str:
         raise CheckpointError(
             f"link {link} leads out of the checkpoint, to {target}; put the file itself there"
         )
-    inside = os.path.normpath(os.path.join(link.parent.relative_to(root), text))  # noqa: PTH118  (lexically)
+    place = link.parent.relative_to(root)
+    inside = os.path.normpath(os.path.join(place, text))  # noqa: PTH118  (lexically)
     if os.path.isabs(text) or Path(inside).parts[:1] == (os.pardir,):  # noqa: PTH117  (a text)
         return os.path.relpath(target, os.path.realpath(link.parent))
     return text
@@ -231,7 +232,7 @@ def copy_tree(source: Path, target: Path) -> Contents:
 
 
 def replace_link(link: Path, leads_to: str) -> None:
-    """Make `link` a symbolic link with this text, whatever file or link was there."""
+    """Make `link` a symbolic link with this text, in place of any file or link."""
     link.unlink(missing_ok=True)
     link.symlink_to(leads_to)
 
@@ -288,9 +289,9 @@ def _copy_data(reader: int, writer: int) -> None:
 def _copy_range(reader: int, writer: int, size_bytes: int | None) -> None:
     """Copy so many bytes, or all, from where both descriptors stand."""
     rest = _COPY_AT_ONCE_BYTES if size_bytes is None else size_bytes
-    # The kernel shares blocks or copies without a detour through our memory. Not every pair of file
-    # systems can: whatever stops it, the plain loop goes on where it stopped, and meets again what
-    # was a real error.
+    # The kernel shares blocks, or copies without a detour through this process's memory. Not every
+    # pair of file systems supports that. After any error the plain loop continues where it stopped,
+    # and runs into the same error if it was a real one.
     with suppress(OSError, AttributeError):
         while num := os.copy_file_range(reader, writer, min(rest, _COPY_AT_ONCE_BYTES)):
             rest -= num if size_bytes is not None else 0

@@ -1,8 +1,8 @@
 """Disk operations of journal and snapshots, which tests replace.
 
 They are passed in, so that tests can let the k-th write fail, lose unsynced bytes, or run a whole
-experiment on a disk that is nothing but a dictionary. What users' code writes (checkpoints) goes to
-the real disk by other ways.
+experiment on a disk that is only a dictionary. Checkpoints, which users' code writes, do not pass
+through here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .reading import LARGE_BYTES, open_regular, read_file
 
 FILE_MODE: Final = 0o644
 DIRECTORY_MODE: Final = 0o755
-"""Nothing of ours is writable for others, not even under an empty umask."""
+"""Nothing that the engine creates is writable for others, even under an empty umask."""
 
 
 class Whereabouts(NamedTuple):
-    """What has become of an open file.
+    """Where an open file is now.
 
     Attributes:
         is_in_place: Whether its path still names it.
@@ -121,7 +121,8 @@ class LocalDisk:
 
     def sync(self, descriptor: int) -> None:
         """See `Disk.sync`."""
-        # macOS has no fdatasync.
+        # fdatasync also writes the size, which is all the metadata that an append changes. macOS
+        # has none.
         (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(descriptor)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
@@ -130,21 +131,23 @@ class LocalDisk:
 
     def close(self, descriptor: int) -> None:
         """See `Disk.close`."""
+        # First: between the two calls a fork would close the number in the child, which may mean
+        # another file by then.
         _held.discard(descriptor)
         os.close(descriptor)
 
     def hold(self, descriptor: int) -> None:
         """See `Disk.hold`."""
-        with suppress(OSError):  # of a file system without locks the experiment's own has warned
+        # On a file system without locks the experiment's own lock has warned.
+        with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _held.add(descriptor)
 
     def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
         """See `Disk.whereabouts`.
 
-        That the path is gone, or that the file has no link any more, is believed. That device and
-        inode number differ is not enough, since there are file systems that number anew: the path
-        has to name a file of another size, too.
+        A missing path and a link count of zero are conclusive. Different device and inode numbers
+        are not, since some file systems renumber: the file at the path has to differ in size, too.
         """
         try:
             ours = os.fstat(descriptor)
@@ -152,7 +155,7 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError):
             there = None
         except OSError:
-            return Whereabouts()  # that tells nothing; a write will
+            return Whereabouts()  # inconclusive; the next write will fail if the file is lost
         if ours.st_nlink == 0:
             return Whereabouts(is_in_place=False, is_deleted=True)
         if there and (

@@ -45,7 +45,7 @@ RESULTS = "result.json"
 PROGRESS = "progress.csv"
 ERROR = "error.txt"
 STARTED_AGAIN = "Started again"
-"""Begins a paragraph of `ERROR`: whatever had failed before it, the trial has gone on."""
+"""First words of a paragraph of `ERROR`: the trial has continued after the failures before it."""
 RAY_STATES = "experiment_state-*.json"
 """Pattern of the files in which Ray Tune keeps the state of an experiment; of what is in them plain
 JSON alone is read."""

@@ -1,12 +1,12 @@
 """Lock of an experiment's directory: one driver at a time, its owner, and takeover from it.
 
 The lock is the kernel's (``flock``): it ends with the process that holds it, however that ends, so
-there is no stale lock and no grace period. What stands in the file is for people and error messages
-only.
+there is no stale lock and no grace period. The content of the file names the owner for messages and
+takeovers, and notes the newest segment of the journal; the lock does not depend on it.
 
-Why not the filelock package: releases that we would have to accept empty the file when they open
-it, so that a driver which is turned away would wipe out the name of the one it should report; and
-the lock must not live on in a child that was forked, which is seen to here.
+The filelock package is not used: some of its releases empty the file when they open it, so that a
+driver that does not get the lock would erase the name of its owner; and a forked child would keep
+the lock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ticks since the machine did."""
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, as the kernel counts; None where that cannot be told."""
+    """Return when a process started, as the kernel counts; None if that is unknown."""
     try:
         text = (_PROCESSES / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
         return int(text.rpartition(")")[2].split()[_START_FIELD])
@@ -78,7 +78,8 @@ def kill(pid: int, started_ticks: int, timeout_s: float) -> None:
             f"process {pid} cannot be held on to: {cause}; kill it yourself"
         ) from cause
     try:
-        # The handle pins the process, so that what is killed is what has been looked at.
+        # A pid may be reused at any time. The handle refers to one process for good, so what is
+        # compared here is what is killed.
         if start_ticks(pid) != started_ticks:
             raise ExperimentLocked(
                 f"process {pid} is another one than that which took the lock; find out which "
@@ -190,7 +191,7 @@ class Owner:
         host: Its machine.
         boot_id: Which start of that machine, empty where the system does not tell.
         started: When it took the lock, as local time with its offset.
-        epoch: How many drivers have begun a segment of the journal, as far as that was noted; see
+        epoch: How many drivers have begun a segment of the journal by the last note; see
             `ExperimentLock.note_segment`.
         ticks: When the process started, as its kernel counts; None where the system does not tell.
         segment: Number of the first record of the newest segment, likewise.
@@ -252,13 +253,12 @@ class ExperimentLock:
         try:
             return not self._is_locked or self._lock.is_current()
         except OSError:
-            return True  # that tells nothing
+            return True  # inconclusive, e.g. a network file system that does not answer
 
     def acquire(self) -> None:
         """Take the lock.
 
-        On a file system without locks this warns and goes on: there, nothing keeps a second driver
-        out.
+        On a file system without locks this only warns: nothing keeps a second driver out there.
 
         Raises:
             ExperimentLocked: If a driver holds it; names its process, machine and time. Also if it
@@ -281,13 +281,15 @@ class ExperimentLock:
         if not is_acquired:
             self._evict(self._present_owner())
         self._is_locked = True
+        # The lock is on a new file if a running driver's was deleted. That driver also locks the
+        # segment that it writes.
         self._check_unwritten()
         noted = read_note(self._directory)
         epoch, segment = (noted[name] if type(noted.get(name)) is int else 0 for name in _NOTED)
         self._write(replace(_myself(), epoch=epoch, segment=segment))
 
     def _check_unwritten(self) -> None:
-        """Refuse an experiment whose journal is written by a driver without a lock file."""
+        """Raise if a driver whose lock file was deleted still writes the journal."""
         segments = segments_in(journal_directory(self._directory), LOCAL_DISK)
         if segments and is_held(segments[-1][1]):
             self._lock.release()
@@ -338,7 +340,8 @@ class ExperimentLock:
     def release(self) -> None:
         """Give the lock back; does nothing if it is not held."""
         if self.is_held and self._owner is not None:
-            # Without a name, no message and no takeover can name the wrong process.
+            # The note of the journal stays; the owner's name goes, so that no message and no
+            # takeover can name a process that has ended.
             self._write_fields(
                 {name: getattr(self._owner, name) for name in ("boot_id", *_NOTED)}
                 if self._owner.epoch
@@ -403,9 +406,9 @@ def _myself() -> Owner:
 def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
     """Return the driver that runs the experiment now, None if it is not running.
 
-    What a driver has written down about itself is not enough: it may have died with its machine, or
-    the directory may be a copy. Where it is not surely gone the lock is tried, which a driver that
-    holds it does not notice.
+    The name in the lock file is not enough: its process may have died with its machine, or the
+    directory may be a copy. Unless the process is surely gone the lock is tried, which does not
+    disturb a driver that holds it.
 
     Args:
         experiment: Its directory, which is not changed.

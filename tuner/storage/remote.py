@@ -1,10 +1,10 @@
 """Checkpoints in object stores, through fsspec, an optional dependency.
 
 Processes of one machine that read the same checkpoint at the same time share one download. Two
-locks of the kernel, which lets go of them when a process dies, keep the count: each reader holds
-`readers` shared for as long as it reads, and takes `guard` alone while it comes or goes. Whoever
-comes and could have `readers` for itself is the first: what still lies there was left by the dead,
-and is removed. Whoever goes and can have it is the last, and removes everything.
+file locks, which the kernel releases when a process dies, count the readers: each holds `readers`
+shared while it reads, and `guard` exclusively while it enters or leaves. A process that enters and
+gets `readers` exclusively is the first: it removes what dead processes have left, and downloads. A
+process that leaves and gets it exclusively is the last: it removes everything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
         ImportError: If fsspec, or the package for this kind of URL, is not installed.
     """
     if filesystem is not None:
-        return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001  (as fsspec documents)
+        # As fsspec documents, although the name is private.
+        return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001
     try:
         import fsspec.core  # noqa: PLC0415  (optional)
     except ImportError as cause:

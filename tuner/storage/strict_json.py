@@ -10,8 +10,7 @@ where it can be had. Tuples become lists, except where the caller marks them by 
 ``{"$items": [[key, value], ...]}``. A dictionary of the user's that looks like such a tag gets one
 more dollar sign on the way out and loses it on the way in.
 
-The text is plain ASCII without line breaks, so one value fits on one line of a file whatever
-strings it holds.
+The text is plain ASCII without line breaks, so any value fits on one line of a file.
 """
 
 from __future__ import annotations
@@ -296,7 +295,8 @@ def _opaque_from(fields: Any) -> Opaque:
 
 def _tuple_of(items: Any) -> tuple[Any, ...]:
     if not isinstance(items, list):
-        raise ValueError(f"{_TUPLE} must be a list, got {items!r:.80}")  # noqa: TRY004  (of the text)
+        # The text is wrong, not a caller's argument.
+        raise ValueError(f"{_TUPLE} must be a list, got {items!r:.80}")  # noqa: TRY004
     return tuple(items)
 
 
