@@ -19,7 +19,7 @@ from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision
 from tuner.driver.assembly import assemble
-from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.run import rare_garbage_collection
 from tuner.driver.suggestion_queue import SuggestionQueue

@@ -23,7 +23,7 @@ import tuner as tune
 from schedulers import ASHAScheduler
 from tuner.callbacks.callback_list import CallbackList
 from tuner.driver.assembly import assemble
-from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.run import rare_garbage_collection

@@ -19,7 +19,7 @@ from tuner.core.events import SearchEnded, StopRequested, SuggestionPostponed, T
 from tuner.core.experiment import Experiment
 from tuner.core.trial import Trial
 from tuner.driver.assembly import assemble
-from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.driver import Timing
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import CallerThread, SuggestionQueue

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tuner.callbacks.callback_list import CallbackList
 from tuner.driver import journal_log, snapshots
-from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.suggestion_queue import SuggestionQueue

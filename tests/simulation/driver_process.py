@@ -18,7 +18,7 @@ from tuner.core.policies import TIME_BUDGET
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import Status, TerminationReason
 from tuner.driver.assembly import assemble
-from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.driver.journal_log import JournalLog

@@ -233,7 +233,7 @@ JOURNAL = _of(
     "tuner/storage/atomic.py",
     ("        if sync:\n            disk.sync(descriptor)\n", "", "I14 I1"),
 ) + _of(
-    "tuner/driver/checkpoint_deleter.py",
+    "tuner/driver/checkpoint_store.py",
     ("and self._held[0][0] <= safe:", ":", "I15"),
     ("self._journal.synced_sequence if is_synced else self", "self._journal.written_sequence if is_synced else self", "I15"),
 )  # fmt: skip

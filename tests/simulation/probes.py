@@ -12,7 +12,7 @@ from tuner.core.events import CheckpointRequested, DriverRestarted, Event, Trial
 from tuner.core.manual_control import USER_FORK
 from tuner.core.policies import RecordedDecision
 from tuner.core.trial import CheckpointRecord, Trial
-from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
 from tuner.journal.writer import Journal
 

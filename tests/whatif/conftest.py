@@ -114,7 +114,7 @@ def record(tmp_path, monkeypatch):
                 world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s
             )
 
-        monkeypatch.setattr(running, "_make_executor", make_executor)
+        monkeypatch.setattr(running, "make_executor", make_executor)
         # Virtual time does not wait for a thread.
         monkeypatch.setattr(running, "CallerThread", ImmediateCaller)
         # What is saved in virtual time lies nowhere.

@@ -12,7 +12,7 @@ from tuner.journal import records
 from tuner.journal.writer import Journal
 from tuner.storage.config_codec import ConfigCodec
 
-from .checkpoint_deleter import CheckpointDeleter
+from .checkpoint_store import CheckpointDeleter
 from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .storage_retry import StorageRetry
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from schedulers.decisions import Reason
 from tuner.analysis.explain import why_never_compared
 from tuner.analysis.result_grid import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
@@ -27,9 +26,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.errors import CannotPause, MetricNotReported, StorageError, StorageLost
 from tuner.execution.executor import Executor
-from tuner.execution.inline import InlineExecutor
 from tuner.execution.local import orphans
-from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.local.process_setup import open_standard_streams
 from tuner.execution.resources import machine_capacity
 from tuner.execution.trainable import (
@@ -44,7 +41,12 @@ from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
 from tuner.restore.experiment import Restored, restore_spec
 from tuner.restore.log_repair import repair_logs
-from tuner.restore.resume_command import restore_line, resume_line
+from tuner.restore.resume_command import (
+    how_to_continue,
+    how_to_name_the_metric,
+    how_to_recover,
+    restore_line,
+)
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.restore.takeover import take_over
 from tuner.spec.config import ResumeConfig
@@ -68,18 +70,17 @@ from tuner.storage.directories import inspect_folder
 from tuner.storage.lock import ExperimentLock
 
 from .assembly import assemble
-from .checkpoint_deleter import CheckpointDeleter
-from .checkpoint_store import CheckpointStore
+from .checkpoint_store import CheckpointDeleter, CheckpointStore
 from .control import RequestQueue
 from .driver import Timing
 from .event_dispatch import EventDispatch
+from .executors import make_executor
 from .journal_log import JournalLog
 from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .signals import Interrupts, cause_of_interruption, exit_code, is_script
 from .snapshots import Snapshots
 from .storage_retry import StorageRetry
 from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
-from .worker_spec import AssignmentBuilder
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
@@ -174,26 +175,23 @@ class Run:
         # again.
         spec.check_resources(machine_capacity(spec.run.resources))
         spec.connect()
-        with (
-            self._console.showing_warnings(),
-            contextlib.closing(
-                _Shutdown(_make_executor(spec, directory, self._objects, self._environment))
-            ) as opened,
-        ):
-            self._began_s = opened.executor.clock()
-            settings = spec.settings(opened.executor.capacity())
+        with self._console.showing_warnings(), contextlib.ExitStack() as closing:
+            executor = make_executor(spec, directory, self._objects, self._environment)
+            closing.callback(executor.shutdown, _SHUTDOWN_S)
+            self._began_s = executor.clock()
+            settings = spec.settings(executor.capacity())
             # The lock leaves a file, so it is taken when all arguments have been checked. The
-            # executor is closed inside it: as long as a worker of this driver may write, no other
-            # driver may begin.
+            # executor is shut down inside it: as long as a worker of this driver may write, no
+            # other driver may begin.
             steal = self._resumption is not None and self._resumption.steal
-            with ExperimentLock(directory, steal=steal) as lock, contextlib.closing(opened):
+            with ExperimentLock(directory, steal=steal) as lock, closing:
                 if self._resumption:
-                    return self._execute_locked(opened.executor, settings, lock)
+                    return self._execute_locked(executor, settings, lock)
                 self._make_room()
                 lock.note_segment(0, 0)  # there may be a note of an experiment that was replaced
                 with takeover_cleanup.removed_on_error(directory):
                     write_declaration(spec, settings, directory)
-                    return self._execute_locked(opened.executor, settings, lock)
+                    return self._execute_locked(executor, settings, lock)
 
     def _make_room(self) -> None:
         """Clear or check the directory of a new experiment, and note a remark for the user."""
@@ -330,7 +328,7 @@ class Run:
                     snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
             except (Exception, KeyboardInterrupt) as error:
-                _explain(error, _how_to_go_on(error, directory, spec), interrupts)
+                _explain(error, how_to_recover(error, directory, spec), interrupts)
                 raise
             finally:
                 # The searcher first: its thread must not call it while callbacks end. Pending
@@ -365,12 +363,12 @@ class Run:
             CannotPause: If its scheduler pauses trials that cannot be paused.
             MetricNotReported: If a trial has completed and no trial has reported the metric.
         """
-        how = _how_to_continue(self._directory, self._spec)
+        how = how_to_continue(self._directory, self._spec)
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
             raise MetricNotReported(
                 f"{experiment.fatal_error}\n"
-                f"{_how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
+                f"{how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
             )
         if experiment.fatal_error:
             raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how}")
@@ -429,13 +427,6 @@ class Run:
             repair_logs(self._callbacks, trials, rows, stage.restored.recent)
 
 
-def _how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
-    """Return the line of Python that continues an experiment, and the command if there is one."""
-    command = resume_line(directory)
-    in_python = f"continue with\n    {restore_line(directory, spec)}"
-    return f"{in_python}\nor in a shell with\n    {command}" if command else in_python
-
-
 def read(spec: ExperimentSpec, directory: Path, resumption: Resumption) -> Finished:
     """Return the state of a stored experiment, without running or changing anything.
 
@@ -454,52 +445,6 @@ def read(spec: ExperimentSpec, directory: Path, resumption: Resumption) -> Finis
     return Finished(directory, restored.state.experiment.trials)
 
 
-def _how_to_go_on(defect: BaseException, directory: Path, spec: ExperimentSpec) -> str:
-    """Return what can be restored of an experiment that an error has ended, and how."""
-    if not isinstance(defect, StorageLost):
-        return (
-            "what had been reported is kept; when this is mended, "
-            f"{_how_to_continue(directory, spec)}"
-        )
-    if defect.is_deleted:
-        return (
-            "what had been reported is lost, but for the log files and checkpoints that are "
-            "still there; with a backup of the directory, "
-            f"continue with\n    {restore_line(directory, spec)}"
-        )
-    if defect.moved_to:
-        moved = Path(defect.moved_to).parents[1]
-        return f"what had been reported is there; continue with\n    {restore_line(moved, spec)}"
-    return (
-        "what had been reported is kept; when the directory is in its place, and no other "
-        "driver works in it, continue with\n"
-        f"    {restore_line(directory, spec)}"
-    )
-
-
-def _how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason) -> str:
-    """Return how to continue an experiment whose metric no trial has reported."""
-    leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
-    if reason.numbers.get("value"):
-        return (
-            f"report a number for it, and continue with\n    {restore_line(directory, spec)}\n"
-            f"{leniency}"
-        )
-    parts = (("search_alg", spec.searcher), ("scheduler", spec.scheduler))
-    named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
-    named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
-    name = "metric" if spec.tune.metric or not named_by else named_by
-    given = (
-        (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...")
-        if name == "metric"
-        else name
-    )
-    return (
-        "have it reported, or name one that is, and continue with\n"
-        f"    {restore_line(directory, spec, **{name: given})}\n{leniency}"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """The restored or new experiment, and the parts that are open before its driver starts."""
@@ -510,17 +455,6 @@ class _Stage:
     settings: ExperimentSettings
     journal: Journal
     deleter: CheckpointDeleter
-
-
-class _Shutdown:
-    """Shuts an executor down when it is closed."""
-
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
-
-    def close(self) -> None:
-        """Kill what still runs."""
-        self.executor.shutdown(_SHUTDOWN_S)
 
 
 def _recorded_checkpoints(
@@ -585,22 +519,6 @@ def _kill_orphans(directory: Path) -> None:
             "been killed",
             orphan,
         )
-
-
-def _make_executor(
-    spec: ExperimentSpec, directory: Path, objects: ArrayStore, environment: EnvironmentRecorder
-) -> Executor:
-    assign = AssignmentBuilder(spec, directory, objects)
-    if spec.run.executor == "inline":
-        return InlineExecutor(spec.trainable, assign, capacity=machine_capacity(spec.run.resources))
-    environ = {orphans.VARIABLE: str(orphans.DriverIdentity.current(directory))}
-    return ProcessExecutor(
-        spec.trainable,
-        assign,
-        capacity=spec.run.resources,
-        environ=environ,
-        on_packages=environment.add_packages,
-    )
 
 
 def _explain(error: BaseException, how: str, interrupts: Interrupts) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from schedulers.decisions import Reason
+from tuner.errors import StorageLost
 from tuner.spec import argument_codec
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig
@@ -243,3 +245,56 @@ def _can_be_named(record: Record, run: RunConfig) -> bool:
 def _folder_of(record: Record) -> str:
     """Return the directory name with which the experiment was begun."""
     return str(record.text.get("name"))
+
+
+def how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
+    """Return the line of Python that continues an experiment, and the command if there is one."""
+    command = resume_line(directory)
+    in_python = f"continue with\n    {restore_line(directory, spec)}"
+    return f"{in_python}\nor in a shell with\n    {command}" if command else in_python
+
+
+def how_to_recover(error: BaseException, directory: Path, spec: ExperimentSpec) -> str:
+    """Return what can be restored of an experiment that an error has ended, and how."""
+    if not isinstance(error, StorageLost):
+        return (
+            "what had been reported is kept; when this is mended, "
+            f"{how_to_continue(directory, spec)}"
+        )
+    if error.is_deleted:
+        return (
+            "what had been reported is lost, but for the log files and checkpoints that are "
+            "still there; with a backup of the directory, "
+            f"continue with\n    {restore_line(directory, spec)}"
+        )
+    if error.moved_to:
+        moved = Path(error.moved_to).parents[1]
+        return f"what had been reported is there; continue with\n    {restore_line(moved, spec)}"
+    return (
+        "what had been reported is kept; when the directory is in its place, and no other "
+        "driver works in it, continue with\n"
+        f"    {restore_line(directory, spec)}"
+    )
+
+
+def how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason) -> str:
+    """Return how to continue an experiment whose metric no trial has reported."""
+    leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
+    if reason.numbers.get("value"):
+        return (
+            f"report a number for it, and continue with\n    {restore_line(directory, spec)}\n"
+            f"{leniency}"
+        )
+    parts = (("search_alg", spec.searcher), ("scheduler", spec.scheduler))
+    named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
+    named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
+    name = "metric" if spec.tune.metric or not named_by else named_by
+    given = (
+        (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...")
+        if name == "metric"
+        else name
+    )
+    return (
+        "have it reported, or name one that is, and continue with\n"
+        f"    {restore_line(directory, spec, **{name: given})}\n{leniency}"
+    )

@@ -18,7 +18,7 @@ from tuner.core.commands import AnswerReport, WorkerCommand
 from tuner.core.events import Event, ResultReported
 from tuner.core.result import TRAINING_ITERATION
 from tuner.driver.assembly import assemble
-from tuner.driver.checkpoint_deleter import CheckpointDeleter
+from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue

@@ -1,4 +1,4 @@
-"""The assignment that a worker is started with."""
+"""Creation of the executor, and the assignments with which it starts workers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,34 @@ from pathlib import Path
 from typing import final
 
 from tuner.core.commands import StartWorker
+from tuner.execution.executor import Executor
+from tuner.execution.inline import InlineExecutor
+from tuner.execution.local import orphans
+from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.resources import machine_capacity
 from tuner.execution.worker_protocol import Assignment
+from tuner.spec.environment import EnvironmentRecorder
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.directories import make_own_folder
+
+
+def make_executor(
+    spec: ExperimentSpec, directory: Path, objects: ArrayStore, environment: EnvironmentRecorder
+) -> Executor:
+    """Return the executor that `RunConfig` names."""
+    assign = AssignmentBuilder(spec, directory, objects)
+    if spec.run.executor == "inline":
+        return InlineExecutor(spec.trainable, assign, capacity=machine_capacity(spec.run.resources))
+    environ = {orphans.VARIABLE: str(orphans.DriverIdentity.current(directory))}
+    return ProcessExecutor(
+        spec.trainable,
+        assign,
+        capacity=spec.run.resources,
+        environ=environ,
+        on_packages=environment.add_packages,
+    )
 
 
 @final
