@@ -36,11 +36,11 @@ class Level(enum.StrEnum):
     """How bad a finding is."""
 
     OK = "ok"
-    """As it should be, and worth telling."""
+    """Nothing is wrong."""
     WARNING = "warning"
     """Nothing is lost by it, or nothing that is still needed."""
     ERROR = "error"
-    """The experiment cannot go on, or not from where it was."""
+    """The experiment cannot be continued, or not from where it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,13 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
     ]
     if is_deep:
         findings += _objects(experiment)
-    lacks = list(_incomplete_journal(experiment))
+    gaps = list(_incomplete_journal(experiment))
     try:
         stored = read_stored(experiment)
     except StorageError:
-        return [*findings, *lacks]  # the findings say why
-    # What an incomplete journal does not know is no leftover.
-    leftovers = lacks or _leftovers(stored)
+        return [*findings, *gaps]  # the findings say why
+    # Where the journal lacks records, files that it does not know may be all that is left of them.
+    leftovers = gaps or _leftovers(stored)
     return [
         *findings,
         *_checkpoints(stored, is_deep=is_deep),
@@ -105,7 +105,7 @@ def _directory(experiment: Path) -> Iterator[Finding]:
 
 
 def _split_remedy(message: str) -> tuple[str, str]:
-    """Return what an error of ours says, and its remedy."""
+    """Return text and remedy of an error message of the engine."""
     what, _, remedy = message.rpartition("; ")
     return (what, remedy) if what else (remedy, "")
 
@@ -151,8 +151,7 @@ def _journal(experiment: Path) -> Iterator[Finding]:
             "journal",
             Level.OK,
             f"its last line was cut off when the driver was killed, at byte {torn_at}; a restore "
-            f"cuts "
-            f"it off",
+            "cuts it off",
         )
     for aside in sorted(journal_directory(experiment).glob(f"{ASIDE_PREFIX}*")):
         remedy = "delete it when you do not want to look into it any more"

@@ -58,10 +58,10 @@ class StoredCheckpoint:
     """A checkpoint on the disk.
 
     Attributes:
-        trial_id: Whose.
-        record: What the experiment knows of it.
+        trial_id: The trial that wrote it.
+        record: Its record in the experiment.
         path: Its directory.
-        size_bytes: What it takes.
+        size_bytes: Its size on disk.
     """
 
     trial_id: str
@@ -72,7 +72,7 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an experiment takes on the disk.
+    """Disk usage of an experiment.
 
     Attributes:
         kept: Checkpoints that are needed, or wanted.
@@ -259,7 +259,7 @@ def _blocks(entry: os.DirEntry[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """What was deleted.
+    """The result of a prune.
 
     Attributes:
         usage: What the experiment took before.
@@ -289,10 +289,13 @@ def prune(experiment: Path, keep: KeepRules) -> PruneResult:
     """
     inspect_folder(experiment)
     with ExperimentLock(experiment) as lock:
+        # First, since a journal that lacks records may not know checkpoints that are needed.
         completeness.check(experiment)
         tail = recover(experiment)
         stored = read_stored(experiment)
         usage = usage_of(stored, keep, is_driven=False)
+        # Recorded and synced before anything is deleted: a crash in between leaves checkpoints that
+        # the journal does not know, and never a journal that names missing ones.
         with Journal(
             experiment, tail, sync=SyncPolicy.STRICT, on_segment=lock.note_segment
         ) as journal:

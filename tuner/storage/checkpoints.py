@@ -53,8 +53,8 @@ _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")
 class Checkpoint:
     """A directory with a user's files, on this machine or in an object store.
 
-    The object only names the directory: it is light, holds no data, and what lies in the directory
-    is the user's business. Two checkpoints are equal if they name the same directory.
+    The object only names the directory: it is light and holds no data, and the content of the
+    directory is up to the user. Two checkpoints are equal if they name the same directory.
 
     Args:
         path: A local directory, or a URL of any file system that fsspec knows, e.g.
@@ -245,8 +245,8 @@ def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
     Raises:
         CheckpointError: If it cannot be created.
     """
-    # The random part keeps a directory apart that the user still holds open from the one in which a
-    # copy is made.
+    # The random part: the user may still hold one directory of this attempt open while a copy is
+    # made in another.
     staging = Path(trial_dir) / f"{STAGING_PREFIX}{index:06d}-{attempt}-{secrets.token_hex(4)}"
     try:
         staging.mkdir(_UNFINISHED_MODE)
@@ -289,6 +289,8 @@ def commit(
         _let_others_read(directory, contents)
         if sync:
             sync_files(f"{directory}/{name}" for name in (*contents.files, *contents.directories))
+        # After the files: where the manifest is on disk, all that it lists is, too. An orphan of an
+        # earlier attempt is deleted last, since a rename does not replace a directory with content.
         write_manifest(directory, contents, provenance, sync=sync)
         delete(final_path)
         _publish(directory, final_path, sync=sync)
@@ -298,10 +300,7 @@ def commit(
 
 
 def _let_others_read(directory: Path, contents: Contents) -> None:
-    """Give the checkpoint the permissions of the directory it lies in.
-
-    What the user's code has made writable for others is so no longer.
-    """
+    """Give the checkpoint the permissions of its parent, and take from others the right to write."""
     for name in (*contents.files, *contents.directories):
         path = f"{directory}/{name}"
         mode = stat.S_IMODE(os.lstat(path).st_mode)
@@ -323,8 +322,7 @@ def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:
         sync_file(final_path.parent)
         sync_file(final_path.parent.parent)  # the trial's directory may be as new as the checkpoint
     except OSError:
-        # Its name may or may not survive a power cut, and the journal will not name it: better that
-        # it is gone.
+        # The name may or may not survive a power cut, and the journal will never name it.
         with suppress(OSError):
             delete(final_path)
         raise
@@ -384,11 +382,10 @@ def is_staged(directory: str | os.PathLike[str], trial_dir: str | os.PathLike[st
 def delete(path: str | os.PathLike[str]) -> None:
     """Delete a checkpoint; one that is not there is no error.
 
-    It loses its name first, so that one of which half is deleted never looks complete.
-
     Raises:
         OSError: If it cannot be deleted.
     """
+    # Renamed first, so that a checkpoint of which half is deleted never looks complete.
     doomed = atomic.temporary_sibling(Path(path))
     try:
         Path(path).rename(doomed)
@@ -407,13 +404,13 @@ def _remove(path: Path) -> None:
 def remove_unfinished(
     trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None
 ) -> list[str]:
-    """Remove what unfinished or unrecorded work has left in a trial's directory.
+    """Remove unfinished and unrecorded checkpoints from a trial's directory.
 
     No worker of the trial may be alive.
 
     Args:
         trial_dir: The trial's directory; one that is not there holds nothing.
-        recorded: Names of the checkpoint directories that the journal knows; other ones of ours are
+        recorded: Names of the checkpoint directories that the journal knows; other checkpoints are
             orphans and are removed. None keeps them all.
 
     Returns:
@@ -476,7 +473,7 @@ def latest_valid(
 
 
 def locate(trial: Trial, directory: str | os.PathLike[str], trainable_name: str = "") -> None:
-    """Tell a trial where its directory is, and how users see its checkpoints."""
+    """Set a trial's directory, and the class in which users get its checkpoints."""
     trial.local_path = os.fspath(directory)
     trial.trainable_name = trainable_name or trial.trainable_name
     trial.open_checkpoint = Checkpoint

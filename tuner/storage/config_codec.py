@@ -1,10 +1,10 @@
-"""How configurations are written down, and how they come back.
+"""Codec of configurations: JSON values, arrays by their content, objects by their place.
 
-What JSON holds is written as it is; tuples and dictionaries with other keys than strings are
-marked, so that they come back as what they were. NumPy arrays go into the object store. All else
-(functions, classes, objects) is **never** stored, since that would mean a pickle: written is a
-reference, the place in the search space where the thing stood, and a description for people. To
-restore, the search space is given again, and the reference is looked up in it.
+Values of JSON are written unchanged. Tuples and dictionaries with keys that are no strings are
+marked, so that they are read as such. NumPy arrays go into the array store. Anything else
+(functions, classes, objects) is **never** stored, since that would mean a pickle. It is written as
+a reference: its place in the search space, and a description for people. To restore, the search
+space is given again, and the reference is looked up in it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOWHERE: Final = object()
 
 @final
 class ConfigCodec:
-    """Writes configurations of one search space down and reads them back.
+    """Encodes and decodes the configurations of one search space.
 
     Args:
         space: The search space; when reading, the one that is given today.
@@ -42,7 +42,8 @@ class ConfigCodec:
         self._conditional = _conditional(space)
         self._options: Mapping[Path, Any] = {}
         self._objects = objects
-        self._texts: dict[int, str] = {}
+        # By place in the space: a `repr` may be slow, and a million trials may share the object.
+        self._descriptions: dict[Path, str] = {}
         self._warned: set[tuple[str | int, ...]] = set()
 
     def encode(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,8 +75,8 @@ class ConfigCodec:
 
         Args:
             value: The part.
-            node: What stands there in the search space.
-            path: Where that is.
+            node: The node of the search space at that place.
+            path: The place.
         """
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
@@ -102,7 +103,7 @@ class ConfigCodec:
         if is_storable(value):
             return opaque(Opaque(describe(value), content=self._objects.put(value)))
         return (
-            opaque(Opaque(self._text_of(node), path))
+            opaque(Opaque(self._description(node, path), path))
             if node is value or _is_same(node, value)
             else _by_value(value)
         )
@@ -115,14 +116,10 @@ class ConfigCodec:
         }
         return parts if all(type(key) is str for key in parts) else as_items(parts)
 
-    def _text_of(self, node: Any) -> str:
-        """Describe an object of the space, once.
-
-        A ``repr`` may be slow, and a million trials may share the object.
-        """
-        if id(node) not in self._texts:
-            self._texts[id(node)] = describe(node)
-        return self._texts[id(node)]
+    def _description(self, node: Any, path: Path) -> str:
+        if path not in self._descriptions:
+            self._descriptions[path] = describe(node)
+        return self._descriptions[path]
 
     def _decoded(self, stored: Any) -> Any:
         match stored:
@@ -140,15 +137,11 @@ class ConfigCodec:
                 return stored
 
     def _found(self, wanted: Opaque) -> Any:
-        """Return the object that is wanted, or `wanted` itself where the space lacks it.
-
-        What stands at its place counts if it answers to the description. Where categories were put
-        in another order it is the one that does. A constant that is described otherwise is the
-        user's new one.
-        """
+        """Return the object that is wanted, or `wanted` itself where the space lacks it."""
         there = _at(self._space, wanted.source) if wanted.source else _NOWHERE
-        if there is not _NOWHERE and self._text_of(there) == wanted.text:
+        if there is not _NOWHERE and self._description(there, wanted.source) == wanted.text:
             return there
+        # The categories may have been reordered: then exactly one of them fits the description.
         elsewhere = {
             id(found): found
             for found in _siblings(self._space, wanted.source)
@@ -158,13 +151,14 @@ class ConfigCodec:
             return next(iter(elsewhere.values()))
         if there is _NOWHERE or _is_in_choice(self._space, wanted.source):
             return wanted
+        # A constant that the user has replaced on purpose.
         if wanted.source not in self._warned:
             self._warned.add(wanted.source)
             _log.warning(
                 "%s was %s and is %s now",
                 place_of(wanted.source),
                 wanted.text,
-                self._text_of(there),
+                self._description(there, wanted.source),
             )
         return there
 
@@ -248,15 +242,11 @@ def _choices(node: Any) -> Sequence[Any] | None:
 
 
 def _step(node: Any, step: Any) -> Any:
-    """Return what stands one step below a node of the space."""
+    """Return the node one step below a node of the space."""
     choices = _choices(node)
     node = node if choices is None else choices
-    # What else there is belongs to the user, and may do anything when it is asked.
-    if type(node) not in (
-        dict,
-        list,
-        tuple,
-    ):
+    # Only exact types: indexing an object of the user's class may do anything.
+    if type(node) not in (dict, list, tuple):
         return _NOWHERE
     try:
         return unwrapped(node[step])

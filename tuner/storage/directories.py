@@ -89,7 +89,7 @@ def make_own_folder(path: Path) -> None:
     """Make a folder inside the experiment unless it exists.
 
     Raises:
-        StorageError: If a link is there: the user who placed it would choose where we write.
+        StorageError: If a link is there: who placed it would choose where the engine writes.
         OSError: If it cannot be made.
     """
     path.mkdir(DIRECTORY_MODE, exist_ok=True)
@@ -109,7 +109,7 @@ def inspect_folder(experiment: Path) -> None:
     if status.st_uid != os.geteuid():
         _warn(
             f"{str(experiment)!r} belongs to user {status.st_uid}, who can change what is read "
-            "from it; copy it to go on without that user"
+            "from it; copy it to continue without that user"
         )
     elif status.st_mode & _WRITABLE_FOR_OTHERS:
         _warn(

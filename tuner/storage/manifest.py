@@ -146,7 +146,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 
 
 def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
-    """Check that a checkpoint is as it was committed. What was added to it later is not looked at.
+    """Check that a checkpoint is as it was committed; files that were added later are ignored.
 
     Args:
         path: Its directory.
