@@ -1,8 +1,8 @@
 """Puts a driver together with what dispatches its notices and takes the user's requests.
 
-Every experiment is assembled here, whatever it runs on: real trials, virtual time, or the fault
-simulation. What differs is given: the executor, which also brings the clock, how that clock is
-used, the log, how the searcher is called, the callbacks, and the files of checkpoints.
+Drivers of real trials, of virtual time and of the fault simulation are all assembled here. They
+differ in the executor, which also brings the clock, in the use of that clock, the log, the caller
+of the searcher, the callbacks, and the files of checkpoints.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class JournalLog:
         records.
         """
         if isinstance(event, TurnEnded) and event.is_noop:
-            # Of several in a row the first is the one that answered.
+            # Of several in a row the first is the one that answered a report.
             if self._routine_end_s is None:
                 self._routine_end_s = at_s
             return
@@ -83,6 +83,7 @@ class JournalLog:
         """
         spent_s = self.journal.statistics.driver_s
         self._storage_retry.on(self.journal.flush)
+        # Only now may a checkpoint go whose successor is in these records.
         self._deleter.release()
         if self._account:
             self._account.take_pause(self.journal.statistics.driver_s - spent_s)

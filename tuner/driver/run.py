@@ -69,7 +69,7 @@ from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import inspect_folder
 from tuner.storage.lock import ExperimentLock
 
-from .assembly import assemble
+from .assembly import Assembly, assemble
 from .checkpoint_store import CheckpointDeleter, CheckpointStore
 from .control import RequestQueue
 from .driver import Timing
@@ -233,7 +233,8 @@ class Run:
                 for trial in restored.state.experiment.trials
                 for kept in trial.checkpoints
             ]
-            return self._drive(stage, CheckpointStore(directory, deleter, earlier))
+            store = CheckpointStore(directory, deleter, earlier)
+            return self._drive(stage, self._assemble(stage, store))
 
     def _restore(
         self, resumption: Resumption, configs: ConfigCodec
@@ -256,41 +257,24 @@ class Run:
         takeover_cleanup.remove_unfinished(directory, _recorded_checkpoints(trials, resumption))
         return takeover.end, spec, takeover.restored
 
-    def _drive(self, stage: _Stage, store: CheckpointStore) -> Finished:
-        experiment, settings, search_adapter = (
-            stage.restored.state.experiment,
-            stage.settings,
-            stage.restored.state.search_adapter,
-        )
-        spec, directory = stage.spec, self._directory
+    def _assemble(self, stage: _Stage, store: CheckpointStore) -> _Session:
+        spec, directory, state = stage.spec, self._directory, stage.restored.state
         account = PersistenceAccount()
         storage_retry = StorageRetry(spec.run.storage_retry_s)
-        log = JournalLog(
-            stage.journal, stage.deleter, account, stage.restored.state.configs, storage_retry
-        )
-        look = partial(
-            look_at,
-            experiment,
-            directory.name,
-            full_iteration=full_iteration(spec.run.stop, spec.scheduler),
-        )
-        console = self._console
-        self._progress = lambda: look(driver.elapsed_s)
-        own = [self._policies] if self._policies else []
-        callbacks = CallbackList([*self._callbacks, *own, ErrorLog(), console])
+        log = JournalLog(stage.journal, stage.deleter, account, state.configs, storage_retry)
+        policies = [self._policies] if self._policies else []
+        callbacks = CallbackList([*self._callbacks, *policies, ErrorLog(), self._console])
         callbacks.set_state(stage.restored.callbacks)
         account.log_files = _log_file_costs(callbacks, self._callbacks)
         account.add_source(lambda: PersistenceCosts(thread_s=stage.deleter.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
         caller = ImmediateCaller() if spec.run.executor == "inline" else CallerThread()
-        suggestions = SuggestionQueue(search_adapter, caller, stage.executor.wake)
-        snapshots = Snapshots(
-            directory, spec, stage.restored.state, suggestions, callbacks, log, account
-        )
+        suggestions = SuggestionQueue(state.search_adapter, caller, stage.executor.wake)
+        snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log, account)
         leave_at_s = None if spec.run.leave_at_s is None else self._began_s + spec.run.leave_at_s
         assembly = assemble(
-            experiment,
+            state.experiment,
             stage.executor,
             log,
             suggestions,
@@ -302,10 +286,22 @@ class Run:
             take_snapshot=snapshots.take_if_due,
             request_sources=[self._request_queue, RequestInbox(directory)],
             trainable=spec.trainable,
-            print_notice=console.print_notice,
+            print_notice=self._console.print_notice,
         )
-        driver, event_dispatch = assembly.driver, assembly.event_dispatch
-        first = [self._resumption.resume.event(settings)] if self._resumption else []
+        look = partial(
+            look_at,
+            state.experiment,
+            directory.name,
+            full_iteration=full_iteration(spec.run.stop, spec.scheduler),
+        )
+        self._progress = lambda: look(assembly.driver.elapsed_s)
+        return _Session(assembly, log, suggestions, snapshots, account)
+
+    def _drive(self, stage: _Stage, session: _Session) -> Finished:
+        spec, directory, console = stage.spec, self._directory, self._console
+        experiment, log = stage.restored.state.experiment, session.log
+        driver, event_dispatch = session.assembly.driver, session.assembly.event_dispatch
+        first = [self._resumption.resume.event(stage.settings)] if self._resumption else []
         num_started = sum(trial.attempt for trial in experiment.trials)
 
         def request_stop(request: StopRequested) -> None:
@@ -325,7 +321,7 @@ class Run:
                     self._request_queue.open(stage.executor.wake, request_stop)
                     driver.run(first)
                     # The record that the driver has ended normally comes last.
-                    snapshots.close(driver.elapsed_s)
+                    session.snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)
             except (Exception, KeyboardInterrupt) as error:
                 _explain(error, how_to_recover(error, directory, spec), interrupts)
@@ -333,8 +329,8 @@ class Run:
             finally:
                 # The searcher first: its thread must not call it while callbacks end. Pending
                 # requests are refused before those, since a callback may take long.
-                is_searching = suggestions.close()
-                assembly.control.close()
+                is_searching = session.suggestions.close()
+                session.assembly.control.close()
                 event_dispatch.end_experiment()
                 console.close()
                 self._environment.close()
@@ -346,7 +342,7 @@ class Run:
                     "a resume_config"
                 )
             rule = self._report_end(experiment, console)
-        persistence = account.report()
+        persistence = session.account.report()
         _log.info("%s", persistence)
         return Finished(
             directory,
@@ -455,6 +451,17 @@ class _Stage:
     settings: ExperimentSettings
     journal: Journal
     deleter: CheckpointDeleter
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A driver, and the parts that are closed or asked when it has ended."""
+
+    assembly: Assembly
+    log: JournalLog
+    suggestions: SuggestionQueue
+    snapshots: Snapshots
+    account: PersistenceAccount
 
 
 def _recorded_checkpoints(

@@ -114,6 +114,8 @@ class StorageRetry:
                 cause.with_traceback(None) if cause else None
             )
         next_s = min(now_s + RETRY_PERIOD_S, end_s)
+        # In slices, since a request to stop may come from a signal handler or another thread, and
+        # shortens the time that is left.
         while self._clock() < next_s and self._request is request:
             self._sleep(min(_SLICE_S, next_s - self._clock()))
 

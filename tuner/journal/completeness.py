@@ -164,7 +164,7 @@ class Gap:
 
 
 def mark_fields(epoch: int, durability: str) -> dict[str, Any]:
-    """Return the mark as it stands in ``experiment.json``."""
+    """Return the fields of the mark in ``experiment.json``."""
     return {"epoch": epoch, "boot_id": boot_id(), "durability": durability}
 
 

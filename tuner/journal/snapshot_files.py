@@ -87,6 +87,7 @@ def write_parts(
     body = [f'{{"format":{FORMAT},"last_sequence":{last_sequence},"state":'.encode(), *state, b"}"]
     try:
         disk.make_directory(directory)
+        # Older ones are removed only after this one is in place, so that there is always one.
         atomic.write_bytes(path, *strict_json.seal_parts(body), sync=sync, disk=disk)
         older = paths(experiment, disk)[NUM_KEPT:]
     except OSError as cause:

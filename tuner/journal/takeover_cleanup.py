@@ -130,7 +130,7 @@ def removed_on_error(experiment: str | os.PathLike[str]) -> Iterator[None]:
     except Exception:
         with suppress(OSError, StorageError):
             # Where a journal without records has files of trials beside it, something else has
-            # deleted its records, and the files are not ours to remove.
+            # deleted its records, and the files may be all that is left of an experiment.
             if next(read(experiment), None) is None and not remains_in(Path(experiment)):
                 _withdraw(Path(experiment))
         raise

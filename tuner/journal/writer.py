@@ -383,8 +383,8 @@ class Journal:
         # A segment that was begun in vain may lie there; what is written before another takes its
         # place would not be read.
         self._is_rotation_due = True
-        # The old one is synced before anything stands in the new one: what a power cut leaves is a
-        # prefix.
+        # The old segment is synced before anything is written to the new one, so that a power cut
+        # leaves a prefix of the journal.
         self._sync_or_replace()
         segment = self._new_segment(self._written)
         with self._file_lock:

@@ -203,8 +203,10 @@ def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
         try:
             outcome = experiment.handle(event, elapsed_s, recorded)
         except _MISFITS as cause:
+            # With a searcher there is a scheduler of the user's, too, whose error it may be.
+            # Without one the experiment is only read, so it is the record that does not fit.
             if search:
-                raise  # perhaps it is an error of the user's scheduler
+                raise
             raise StorageError(
                 f"the journal of {str(directory)!r} tells what cannot have happened: "
                 f"{event!r:.200} ({cause!r:.200})"
@@ -233,7 +235,7 @@ class _PastSearch:
         self._budget = experiment.suggestion_budget
         self.search = search
         self._pending_calls: list[Call] = []
-        # A snapshot is taken just before they are asked.
+        # A snapshot is taken just before the searcher is asked, so these questions are still open.
         self._num_asked = self._budget.num_outstanding
         self._has_refused = False
 
@@ -250,7 +252,8 @@ class _PastSearch:
     def follow(self, event: Event, notices: Sequence[Notice]) -> None:
         """Take note of an event that has been folded, and of what followed from it."""
         self._pending_calls += filter(None, map(self.search.call_for, notices))
-        # A restarted driver does not get the answers that the last one was waiting for.
+        # A restarted driver does not get the answers that the last one was waiting for: the core
+        # has fewer questions open than were asked.
         self._num_asked = min(
             self._num_asked - isinstance(event, _ANSWERS), self._budget.num_outstanding
         )

@@ -25,6 +25,8 @@ def repair_logs(
         recent: Ids of trials whose files are written anew wherever it is not certain that they are
             complete.
     """
+    # Rows are written in the background, up to seconds after their records. So files of trials with
+    # recent records may lack rows even if their last line is whole.
     unsettled = [trial for trial in trials if _may_go_on(trial) or trial.trial_id in recent]
     settled = [trial for trial in trials if not (_may_go_on(trial) or trial.trial_id in recent)]
     for logger in callbacks:

@@ -58,6 +58,7 @@ class ExperimentState:
             "experiment": self.experiment.state_dict(),
             "scheduler": policies.scheduler.state_dict(),
             "stopper": policies.stopper.state_dict(),
+            # The key is part of the format on disk.
             "proposer": self.search_adapter.state_dict(),
         }
 
@@ -101,7 +102,7 @@ class ExperimentState:
     def trial_json(self, trial: Trial) -> bytes:
         """Return all that is known about a trial as JSON text."""
         text = strict_json.to_bytes(trial_fields(trial, self.configs.encode), strict_json.opaque)
-        # orjson leaves it in a buffer of ten times its size, and this text is kept.
+        # Copied, since orjson returns it in a buffer of ten times its size, and this text is kept.
         return bytes(memoryview(text))
 
 
@@ -116,7 +117,8 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
     if snapshot is None:
         return None
     now, then = identity(spec), snapshot.state.get("identity")
-    if isinstance(then, dict) and "objective" not in then:  # an earlier release has written it
+    # Snapshots of earlier releases do not name the objective; the declaration does.
+    if isinstance(then, dict) and "objective" not in then:
         then = {"objective": _declared_objective(directory), **then}
     return snapshot if now == then else None
 

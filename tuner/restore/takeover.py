@@ -50,7 +50,7 @@ def take_over(
         directory: The experiment's directory, whose lock the caller holds.
         mark: What the drivers before have noted of the journal.
         restore: Restores the experiment from its newest snapshot and the journal.
-        is_salvage: Whether to go on whatever the journal lacks.
+        is_salvage: Whether to accept a journal that lacks records.
         disk: Where the journal lies.
         current_boot: The start of this machine; None to ask the system.
 

@@ -300,7 +300,7 @@ def commit(
 
 
 def _let_others_read(directory: Path, contents: Contents) -> None:
-    """Give the checkpoint the permissions of its parent, and take from others the right to write."""
+    """Give the checkpoint its parent's permissions, and let others write to nothing in it."""
     for name in (*contents.files, *contents.directories):
         path = f"{directory}/{name}"
         mode = stat.S_IMODE(os.lstat(path).st_mode)

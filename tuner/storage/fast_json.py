@@ -71,7 +71,7 @@ def is_plain(value: Any) -> bool:
     sizes are orjson's business. Also no, for speed, where of numbers in a list only the sum is not
     finite.
     """
-    # Exact classes only: a subclass may mean something of its own.
+    # Exact classes only: a subclass may mean something else.
     kind = value.__class__
     if kind is dict:
         items = value.values()

@@ -151,7 +151,7 @@ def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
     """Return the directory of a trial.
 
     Raises:
-        StorageError: If the id is none of ours, and might lead out of the experiment.
+        StorageError: If the id is not well-formed, and might lead out of the experiment.
     """
     return Path(trial_path(experiment, trial_id))
 

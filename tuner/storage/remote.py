@@ -157,8 +157,8 @@ def _leave(place: Path, readers: Lock) -> None:
     try:
         readers.release()
         if readers.acquire(is_shared=False, is_blocking=False):
-            # Renamed first: a process that comes meanwhile starts afresh, and none of its files can
-            # be taken for one of ours.
+            # Renamed first: a process that enters meanwhile starts with a new directory, and its
+            # files cannot be removed with these.
             doomed = temporary_sibling(place)
             place.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)

@@ -16,8 +16,7 @@ from typing import Final
 
 _MARK: Final = "'"
 _FORMULA: Final = re.compile(r"'*[=+\-@\t\r]")
-"""With any number of marks in front, so that a text which has one of its own comes back as it was.
-"""
+"""With any number of marks in front, so that a text that begins with marks is restored exactly."""
 _NUMBER: Final = re.compile(
     r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-](inf|infinity)", re.IGNORECASE | re.ASCII
 )

@@ -59,7 +59,7 @@ class Opaque:
 
 @final
 class _Tag(dict[str, Any]):
-    """A tag of ours: its one key is written as it stands."""
+    """A tag: its only key is written unchanged."""
 
 
 def opaque(value: Any) -> Any:
@@ -249,7 +249,7 @@ def loads(text: str | bytes) -> Any:
             return _decoded(_decode_tagged, text.decode())
         try:
             return fast_json.loads(text)
-        except ValueError:  # below it is told more exactly what is wrong, if anything is
+        except ValueError:  # the slow decoder accepts it, or says what is wrong
             text = text.decode()
     return _decoded(_decode_tagged if "$" in text else _decode, text)
 
