@@ -379,8 +379,8 @@ def with_seed(spec: ExperimentSpec, seed: int, experiment_id: str | None = None)
 
 def derived_seed(seed: int, purpose: str) -> int:
     """Return the seed for one purpose, so that no two parts share a random stream."""
-    # Hashed, because neighbouring seeds, such as seed + 1, may give correlated streams. With another
-    # formula, a later release could not reproduce experiments of this one.
+    # Hashed, because neighbouring seeds, such as seed + 1, may give correlated streams. A later
+    # release with another formula could not reproduce experiments of this one.
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:4])
 
 
