@@ -3,13 +3,13 @@
 Run ``python -m benchmarks.faults.persistence_share``.
 
 The share of persistence is `ResultGrid.persistence.share`: seconds for which journal and snapshots
-kept the driver's loop, and the CPU seconds of their threads, over all seconds. Log files (CSV, JSON,
-TensorBoard) are counted apart. Beside both stands what can be seen from outside: the CPU time of the
-whole driver process. Each load runs in a process of its own.
+kept the driver's loop, and the CPU seconds of their threads, over all seconds. Log files (CSV,
+JSON, TensorBoard) are counted apart. Beside both stands what can be seen from outside: the CPU time
+of the whole driver process. Each load runs in a process of its own.
 
 L1: 8 trials, 10 reports a second in all. L2: 1,000 reports a second of trials with ten each, 10,000
-trials of 0.2 s in 100 seconds, 20 at a time. L3: 20 MB of numbers in each configuration, a checkpoint with each report,
-one of them kept. L4: L2 on a disk where each sync takes 5 ms longer.
+trials of 0.2 s in 100 seconds, 20 at a time. L3: 20 MB of numbers in each configuration, a
+checkpoint with each report, one of them kept. L4: L2 on a disk where each sync takes 5 ms longer.
 
 What a load has written is deleted when all are over: for minutes after thousands of files were
 deleted, ext4 steps over each inode that was freed just now, and making a file takes twice as long

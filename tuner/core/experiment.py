@@ -600,8 +600,8 @@ class Experiment:
         self._notify(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial, why_no_retry: str = "") -> None:
-        # The order is that of what observers see: the failure, then what follows for the trials that
-        # waited for this one, then the scheduler's decisions.
+        # The order is that of what observers see: the failure, then what follows for the trials
+        # that waited for this one, then the scheduler's decisions.
         self.trial_table.fail(trial)
         is_frequent = self._failure_tally.add(trial)
         self.suggestion_budget.on_progress()
