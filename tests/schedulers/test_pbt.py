@@ -271,7 +271,7 @@ def test_a_clone_is_judged_by_results_of_its_own():
     report_one(scheduler, "a", 1, 0.1)
     report_one(scheduler, "b", 1, 0.9)
     assert kinds(report_one(scheduler, "a", 2, 0.2)) == [("Exploit", "a"), ("Resume", "a")]
-    # A has only inherited scores.
+    # "a" has only inherited scores.
     assert kinds(report_one(scheduler, "b", 2, 0.95)) == [("Save", "b")]
     assert report_one(scheduler, "a", 1, 0.9) == []  # a repetition
     assert kinds(report_one(scheduler, "a", 2, 0.99))[-1] == ("Save", "a")  # b is the worse one now
