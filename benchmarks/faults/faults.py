@@ -95,7 +95,7 @@ FAULTS = [
                 "journal/test_reader",
                 [
                     "no_flipped_bit_is_ever_read_as_something_else",
-                    "damage_is_told_with_the_byte_where_its_line_begins",
+                    "damage_is_reported_with_the_byte_where_its_line_begins",
                     "a_zeroed_block_in_the_middle_is_damage_and_at_the_end_a_torn_write",
                     "every_missing_segment_but_the_last_shows",
                     "a_cut_or_exchanged_sealed_segment_is_damage",

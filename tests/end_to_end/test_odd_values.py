@@ -272,7 +272,7 @@ def test_trials_that_never_report_or_never_the_metric_end_like_others(fit, monke
 
 
 @pytest.mark.parametrize(
-    ("mode", "stop", "num_told"),
+    ("mode", "stop", "num_warnings"),
     [("min", {"loss": 0.1}, 1), ("min", {"loss": "<= 0.1"}, 0), ("max", {"loss": 0.1}, 0)],
 )
 def test_a_stop_threshold_that_a_minimised_metric_meets_at_once_logs_one_warning(

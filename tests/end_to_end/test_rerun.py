@@ -180,7 +180,7 @@ def test_a_trial_that_worked_in_its_directory_is_rerun_in_its_directory(fit, tmp
     def train(config):
         tune.report({"place": os.path.relpath(Path.cwd(), tmp_path)})
 
-    [first] = fit(train, tune={"chdir_to_trial_dir": True})
+    [first] = fit(train, tune={"chdir_to_trial_dir": True}, executor="process")
     assert first.metrics["place"] == "experiment/t00000"
     again = tune.rerun(tmp_path / "experiment", 0, train)
     assert again.metrics["place"] == "experiment_t00000_rerun/t00000"
@@ -358,7 +358,7 @@ def test_the_command_that_resume_prints_runs_and_continues_the_experiment(script
     for name in ("snapshot", "t00000", "t00001", "t00002"):
         shutil.rmtree(folder / "results" / "digits" / name)
     printed = run(sys.executable, "-m", "tuner", "resume", "results/digits")
-    assert "put it in the place of ***" in printed.stderr
+    assert "replace *** by it" in printed.stderr
     command = printed.stdout.strip()
     assert shlex.split(command)[-5:] == [
         str(folder / "train.py"),

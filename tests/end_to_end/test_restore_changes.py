@@ -231,7 +231,7 @@ def test_an_experiment_without_a_mode_can_be_read_and_goes_on_with_one(fit, tmp_
     assert len(restored.get_results()) == 2
     with pytest.raises(
         ValueError,
-        match=r"got metric='accuracy' without a mode in .*; go on with Tuner.restore\(..., "
+        match=r"got metric='accuracy' without a mode in .*; pass Tuner.restore\(..., "
         r"mode='max'\)",
     ):
         restored.fit()

@@ -127,7 +127,7 @@ def test_a_removal_that_was_cut_short_can_be_done_again(run, tmp_path, monkeypat
 
 def test_continuing_and_beginning_anew_contradict_each_other(tmp_path):
     run_config = tune.RunConfig(name="exp", storage_path=tmp_path, if_exists="replace")
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="pass only one of them"):
         tune.Tuner(train, run_config=run_config, resume="auto")
     with pytest.raises(ValueError, match="'error', 'new', 'replace'"):
         tune.RunConfig(if_exists="overwrite")

@@ -114,17 +114,17 @@ class TestTheWatch:
     def test_a_checkpoint_is_kept_while_a_worker_starts_from_it(self, watch):
         watch._check_start(self.start(checkpoint=CheckpointRecord(0, 3)))
         with pytest.raises(AssertionError, match="is deleted while"):
-            watch._delete("a", CheckpointRecord(0, 3))
+            watch.delete("a", CheckpointRecord(0, 3))
 
     def test_a_start_from_what_was_deleted(self, watch):
-        watch._delete("a", CheckpointRecord(0, 3))
+        watch.delete("a", CheckpointRecord(0, 3))
         with pytest.raises(AssertionError, match="which is not there"):
             watch._check_start(self.start(checkpoint=CheckpointRecord(0, 3)))
 
     def test_a_second_deletion(self, watch):
-        watch._delete("a", CheckpointRecord(0, 3))
+        watch.delete("a", CheckpointRecord(0, 3))
         with pytest.raises(AssertionError, match="was not there"):
-            watch._delete("a", CheckpointRecord(0, 3))
+            watch.delete("a", CheckpointRecord(0, 3))
 
     def test_a_checkpoint_that_is_overwritten(self, watch):
         with pytest.raises(AssertionError, match="going to overwrite"):
