@@ -1,4 +1,4 @@
-"""Runs searches and prints what they came to; see `benchmarks.quality`."""
+"""Command line of the benchmark: run searches and print their results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from .report import report, write_page
 from .running import run_all
 from .tasks import REPORTING, TASKS
 
-_WHICH = f"{', '.join(METHODS)} (default: all of these), or a searcher of ours, e.g. 'OptunaSearch(seed=3)'"
+_WHICH = (
+    f"{', '.join(METHODS)} (default: all of these), or a searcher of tuner, "
+    "e.g. 'OptunaSearch(seed=3)'"
+)
 
 
 def main() -> int:
-    """Do what the command line asks for; return how many searches could not be run."""
+    """Run the command and return the number of methods that could not be run."""
     arguments = _parser().parse_args()
     match arguments.command:
         case "run":
@@ -55,17 +58,17 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("tasks", help="print tables of the tasks and of what the sets are made of")
+    commands.add_parser("tasks", help="print a table of the tasks and a comparison of the two sets")
     run = commands.add_parser("run", help="run every search whose result is not in the file yet")
-    show = commands.add_parser("report", help="print what the searches came to")
+    show = commands.add_parser("report", help="print the results of the searches")
     show.add_argument(
         "--ours",
         default="ours-tree",
         type=_method,
         metavar="NAME",
-        help="what others are compared with",
+        help="the method that others are compared with",
     )
-    show.add_argument("--write", action="store_true", help="put it into docs/quality.md, too")
+    show.add_argument("--write", action="store_true", help="also write it to docs/quality.md")
     for command in (run, show):
         command.add_argument(
             "--methods", nargs="+", default=list(METHODS), type=_method, metavar="NAME", help=_WHICH
@@ -79,13 +82,13 @@ def _parser() -> argparse.ArgumentParser:
             help="default: reporting",
         )
         command.add_argument(
-            "--seeds", type=int, default=10, help="how many seeds, from 0 on (default: 10)"
+            "--seeds", type=int, default=10, help="number of seeds, counted from 0 (default: 10)"
         )
         command.add_argument(
             "--results",
             type=Path,
             default=RESULTS,
-            help="file of results, a line of JSON for each search",
+            help="file of results, one line of JSON for each run of a search",
         )
     return parser
 

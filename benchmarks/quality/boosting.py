@@ -1,4 +1,7 @@
-"""Trains gradient-boosted trees; one tree, or one for each of more than two classes, is an epoch."""
+"""Training of gradient-boosted trees for the tables; an epoch is one stage of boosting.
+
+A stage is one tree, or one for each class where there are more than two.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,18 @@ _TREE_S, _NODE_S = 2e-4, 1e-7
 def train_boosting(
     problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return the validation metric of each configuration (rows) after each epoch (columns); all have the same seed."""
+    """Return the validation metric of each configuration (rows) after each epoch (columns).
+
+    All configurations are trained with the same seed.
+    """
     return np.array([_curve(problem, config, num_epochs, seed) for config in configs])
 
 
 def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
-    """Return the estimated seconds of an epoch: 0.1 us for each example, column and level of its trees, and 0.2 ms for each tree."""
+    """Return the estimated duration of an epoch in seconds.
+
+    It is 0.2 ms for each tree, and 0.1 us for each example, column and level of a tree.
+    """
     inputs = problem.train[0]
     num_columns = max(1, math.floor(int(inputs.shape[1]) * float(config["max_features"])))
     num_visits = len(inputs) * float(config["subsample"]) * num_columns * int(config["max_depth"])

@@ -1,4 +1,7 @@
-"""A virtual clock for searches in other environments: workers that train on a table, and ask whenever one of them is free."""
+"""Virtual clock for searches in other environments.
+
+Its workers train by reading a table. Whenever one of them is free, the search is asked for work.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from .table import Table
 from .trace import NUM_WORKERS, Epoch, Trace, duration_s
 
 Ask = Callable[..., Mapping[str, Any]]
-"""Asks a search a question; see `Conversation.ask`."""
-_MAX_FREE = 1_000
+"""Sends a request to a search and returns its reply; see `Conversation.ask`."""
+# A search that repeats requests for known epochs, which take no time, would never end.
+_MAX_REQUESTS = 1_000
 
 
 @dataclass(slots=True)
@@ -24,20 +28,22 @@ class _Trial:
 
 
 def run_peer(ask: Ask, method: str, table: Table, seed: int) -> Trace:
-    """Let a search run on a table until its time is over."""
+    """Run a search on a table until its time is over."""
     return _Clock(ask, table).run(method, seed)
 
 
 class _Clock:
-    """Four workers, in virtual time. What falls on the same moment happens in the order in which it was begun."""
+    """Four workers in virtual time."""
 
     def __init__(self, ask: Ask, table: Table) -> None:
         self._ask = ask
         self._table = table
         self._trace = Trace()
         self._trials: dict[str, _Trial] = {}
+        # Epochs in progress: when they end, a serial number and the trial. Epochs that end at the
+        # same time are reported in the order in which they were started.
         self._due: list[tuple[float, int, str]] = []
-        self._num_begun = 0
+        self._num_started = 0
         self._is_finished = False
         self._num_free_workers = NUM_WORKERS
         self._now_s = 0.0
@@ -51,12 +57,12 @@ class _Clock:
             "num_workers": NUM_WORKERS,
             "seed": seed,
         }
-        self._trace.versions = dict(self._question("begin", setting=setting)["versions"])
-        self._employ()
+        self._trace.versions = dict(self._request("begin", setting=setting)["versions"])
+        self._assign_work()
         while self._due and self._due[0][0] <= end_s:
             self._now_s, _, name = heapq.heappop(self._due)
-            self._happen(name)
-            self._employ()
+            self._finish_epoch(name)
+            self._assign_work()
         if not (self._due or self._is_finished):
             raise RuntimeError(
                 f"the search lets all workers wait at {self._now_s:.3g} of {end_s:.3g} s, and "
@@ -64,24 +70,24 @@ class _Clock:
             )
         return self._trace
 
-    def _question(self, do: str, **facts: Any) -> Mapping[str, Any]:
+    def _request(self, do: str, **facts: Any) -> Mapping[str, Any]:
         answer = self._ask(do, **facts)
         self._trace.decision_s += answer["seconds"]
         return answer
 
-    def _employ(self) -> None:
-        """Give work to the free workers, as long as the search has some."""
-        for _ in range(_MAX_FREE):
+    def _assign_work(self) -> None:
+        """Ask the search for work until no worker is free or the search has none."""
+        for _ in range(_MAX_REQUESTS):
             if not self._num_free_workers or self._is_finished:
                 return
-            order = self._question("ask")
+            order = self._request("ask")
             self._is_finished = "finished" in order
             if "wait" in order or self._is_finished:
                 return
-            self._begin(order)
-        raise RuntimeError(f"the search has asked {_MAX_FREE} times for values that it knows")
+            self._start(order)
+        raise RuntimeError(f"the search has asked {_MAX_REQUESTS} times for values that it knows")
 
-    def _begin(self, order: Mapping[str, Any]) -> None:
+    def _start(self, order: Mapping[str, Any]) -> None:
         name = order["trial"]
         if name not in self._trials:
             self._trials[name] = _Trial(self._table.grid.index(order["config"]))
@@ -94,32 +100,34 @@ class _Clock:
             )
         trial.until = order["until"]
         if trial.epoch >= trial.until:
-            self._tell("complete", name, trial)
+            self._send("complete", name, trial)
             return
         self._num_free_workers -= 1
         self._train(name, trial)
 
     def _train(self, name: str, trial: _Trial) -> None:
-        self._num_begun += 1
+        self._num_started += 1
         heapq.heappush(
             self._due,
-            (self._now_s + float(self._table.costs_s[trial.index]), self._num_begun, name),
+            (self._now_s + float(self._table.costs_s[trial.index]), self._num_started, name),
         )
 
-    def _happen(self, name: str) -> None:
+    def _finish_epoch(self, name: str) -> None:
         trial = self._trials[name]
         trial.epoch += 1
         trial.cost_s += float(self._table.costs_s[trial.index])
         self._trace.epochs.append(Epoch(self._now_s, trial.index, trial.epoch))
-        verdict = self._tell("report", name, trial)["verdict"]
+        verdict = self._send("report", name, trial)["verdict"]
         if verdict == "continue" and trial.epoch < trial.until:
             self._train(name, trial)
             return
         self._num_free_workers += 1
         if trial.epoch >= trial.until and verdict == "continue":
-            self._tell("complete", name, trial)
+            self._send("complete", name, trial)
 
-    def _tell(self, do: str, name: str, trial: _Trial) -> Mapping[str, Any]:
+    def _send(self, do: str, name: str, trial: _Trial) -> Mapping[str, Any]:
+        # A trial may be asked to stop at an epoch before the one that it has reached: its value is
+        # read from the table.
         epoch = min(trial.epoch, trial.until)
         value = float(self._table.curves[trial.index, epoch - 1])
-        return self._question(do, trial=name, epoch=epoch, value=value, cost_s=trial.cost_s)
+        return self._request(do, trial=name, epoch=epoch, value=value, cost_s=trial.cost_s)

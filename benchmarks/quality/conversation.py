@@ -1,4 +1,4 @@
-"""Our side of the protocol with a search in another environment; see `peers.dialogue`."""
+"""Client side of the protocol with a search in another environment; see `peers.dialogue`."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
-_LAST_WORDS = 2_000
+_MAX_OUTPUT_CHARS = 2_000
 
 
 class PeerFailed(RuntimeError):
-    """A search has ended or answered nonsense; the message holds its last output."""
+    """A search has exited or sent an invalid reply; the message holds its last output."""
 
 
 class Conversation:
-    """A running search of another project.
+    """A search of another project, running in a process.
 
     Args:
         python: The interpreter of its environment.
         module: Name of its file in `peers`.
 
     Raises:
-        PeerFailed: From `ask`, where the process ends instead of answering.
+        PeerFailed: From `ask`, if the process exits or its reply is not JSON.
     """
 
     def __init__(self, python: Path, module: str) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (closed with the conversation)
         self._home = tempfile.TemporaryDirectory()
-        # What a search writes lands in a directory that goes away; one thread is what each of them
-        # has.
+        # Searches write files to their home or working directory, so both are a temporary one. Each
+        # gets one thread, so that their CPU seconds can be compared.
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -52,7 +52,7 @@ class Conversation:
         )
 
     def ask(self, do: str, **facts: Any) -> Mapping[str, Any]:
-        """Ask a question and return the answer."""
+        """Send a request and return the reply."""
         assert self._process.stdin is not None  # noqa: S101  (a pipe was asked for)
         assert self._process.stdout is not None  # noqa: S101  (a pipe was asked for)
         try:
@@ -65,7 +65,7 @@ class Conversation:
         return answer
 
     def close(self) -> None:
-        """End the search."""
+        """Kill the process and delete its files."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -84,4 +84,4 @@ class Conversation:
         self._process.kill()
         self._process.wait()
         self._errors.seek(0)
-        return self._errors.read()[-_LAST_WORDS:]
+        return self._errors.read()[-_MAX_OUTPUT_CHARS:]

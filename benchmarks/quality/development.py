@@ -1,4 +1,4 @@
-"""The tasks for tuning methods."""
+"""Development tasks, on which methods may be tuned."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=3,
     ),
     "photo_place": Task(
-        "perceptrons on random Fourier features that tell the colour of a photograph's pixel "
-        "from its place, by Adam; squared error",
+        "perceptrons on random Fourier features that predict the colour of a photograph's pixel "
+        "from its position, by Adam; squared error",
         networks.model(optimizer="adam"),
         Grid(
             (
@@ -151,8 +151,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=15,
     ),
     "digit_turns_conv": Task(
-        "convolutional networks that tell by how many quarters a digit was turned, after 200 "
-        "examples, by Adam; cross-entropy",
+        "convolutional networks that predict the quarter turns of a turned digit, 200 examples, "
+        "by Adam; cross-entropy",
         networks.model("convolutional networks", optimizer="adam", depth=1, width=24),
         Grid(
             (
@@ -169,7 +169,7 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=16,
     ),
     "photo_channel_forest": Task(
-        "forests that tell whether a patch is of a photograph's red, green or blue; cross-entropy",
+        "forests that predict the colour channel of a patch of a photograph; cross-entropy",
         forests.MODEL,
         Grid(
             (
@@ -184,8 +184,8 @@ DEVELOPMENT: Mapping[str, Task] = {
         seed=17,
     ),
     "digit_loops_leaves": Task(
-        "boosted trees that grow leaf by leaf and tell digits with loops from others after "
-        "250 examples; cross-entropy",
+        "boosted trees that grow leaf by leaf and recognise digits with loops, 250 examples; "
+        "cross-entropy",
         leaves.MODEL,
         Grid(
             (

@@ -1,7 +1,7 @@
-"""Makes the environments of the peers: ``python -m benchmarks.quality.environments [NAME ...]``, each with exactly the versions in `pins`.
+"""Virtual environments of the peers, each with the versions pinned in `pins`.
 
-Nothing but what is pinned is installed: pip is told to leave dependencies alone, since Syne Tune
-would bring libraries for GPUs.
+``python -m benchmarks.quality.environments [NAME ...]`` creates them. Only pinned packages are
+installed (``--no-deps``), since Syne Tune depends on libraries for GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ NAMES = tuple(sorted(path.stem for path in PINS.glob("*.txt")))
 
 
 def home() -> Path:
-    """Return the folder in which the environments live: ``TUNER_QUALITY_ENVIRONMENTS``, or a folder in the user's cache."""
+    """Return the folder of the environments.
+
+    It is ``TUNER_QUALITY_ENVIRONMENTS``, or a folder in the user's cache where that is not set.
+    """
     given = os.environ.get("TUNER_QUALITY_ENVIRONMENTS")
     return Path(given) if given else Path.home() / ".cache" / "tuner-hpo" / "quality"
 
@@ -26,7 +29,7 @@ def python_of(name: str) -> Path:
     """Return the interpreter of an environment.
 
     Raises:
-        FileNotFoundError: If it has not been made.
+        FileNotFoundError: If the environment has not been created.
     """
     python = home() / name / "bin" / "python"
     if not python.exists():
@@ -38,7 +41,7 @@ def python_of(name: str) -> Path:
 
 
 def make_environment(name: str) -> str:
-    """Make an environment anew; return what pip said if it failed, nothing if it did not."""
+    """Create an environment anew; return the error output of pip, or ``""`` if it succeeded."""
     place = home() / name
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)  # noqa: S603  (our own interpreter)
     command = [
@@ -56,12 +59,15 @@ def make_environment(name: str) -> str:
 
 
 def main() -> int:
-    """Make the environments that were named, or all, and return how many failed."""
+    """Create the given environments, or all, and return the number of failures."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.quality.environments", description=__doc__
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which to make: {', '.join(NAMES)} (default: all)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which to create: {', '.join(NAMES)} (default: all)",
     )
     errors = {name: make_environment(name) for name in parser.parse_args().names or NAMES}
     for name, error in errors.items():

@@ -1,4 +1,4 @@
-"""The figures of a comparison: regrets over time, ranks, and how sure one is of a difference."""
+"""Figures of a comparison: regrets over time, ranks, and differences with intervals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .record import Record
 from .trace import regret_at
 
 SHARES = tuple(round(0.01 * step, 2) for step in range(1, 101))
-"""The moments at which searches are compared, as shares of their time."""
+"""The times at which searches are compared, as shares of their duration."""
 FLOOR = 1e-2
-"""Regrets below this count as this; otherwise one lucky hit of the very best grid point would
-outweigh everything else."""
+"""Smaller regrets count as this: otherwise one lucky hit of the best grid point would outweigh
+everything else."""
 NUM_RESAMPLES = 10_000
 
 Values = NDArray[np.float64]
@@ -37,22 +37,22 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """``"ahead"`` or ``"behind"`` where the interval excludes zero, ``"open"`` where it does not."""
+        """``"ahead"`` or ``"behind"`` if the interval excludes zero, otherwise ``"open"``."""
         return "ahead" if self.high < 0 else "behind" if self.low > 0 else "open"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Searches that all ran on the same tasks with the same seeds, or at least with the first few of them.
+    """Results of searches that ran on the same tasks with the same seeds, or the first few of them.
 
     Attributes:
-        regrets: Regrets of each search: tasks by seeds by `SHARES`; of slow ones there may be fewer
+        regrets: Regrets of each search: tasks by seeds by `SHARES`. A slow search may have fewer
             seeds.
-        seconds: Mean CPU seconds that each search thought per suggestion.
-        suggestions: Mean number of its suggestions.
-        incomplete: How many runs there are of the searches that did not run everywhere with one
-            seed at least.
-        num_seeds: How many seeds a search has that is complete.
+        seconds: Mean CPU seconds per suggestion of each search.
+        suggestions: Mean number of suggestions of each search.
+        incomplete: Number of runs of each search that is left out, since it has no seed with which
+            it ran on all tasks.
+        num_seeds: Number of seeds of a complete search.
     """
 
     regrets: Mapping[str, Values]
@@ -62,7 +62,7 @@ class Comparison:
     num_seeds: int
 
     def seeds_of(self, method: str) -> int:
-        """Return how many seeds a search has run with."""
+        """Return the number of seeds with which a search has run on all tasks."""
         return int(self.regrets[method].shape[1])
 
     def logs(self, method: str) -> Values:
@@ -70,9 +70,10 @@ class Comparison:
         return np.log10(np.maximum(self.regrets[method], FLOOR))
 
     def ranks(self) -> dict[str, Values]:
-        """Return the rank of each search among all with all seeds, 1 for the smallest regret: means over tasks and seeds, by `SHARES`.
+        """Return the mean rank of each complete search at each of `SHARES`.
 
-        Searches with equal regrets share the mean of their ranks.
+        Ranks are averaged over tasks and seeds; 1 is the smallest regret. Searches with equal
+        regrets share the mean of their ranks. Searches that lack some seeds have no rank.
         """
         ranked = [method for method in self.regrets if self.seeds_of(method) == self.num_seeds]
         stacked = np.stack([np.maximum(self.regrets[method], FLOOR) for method in ranked])
@@ -82,9 +83,14 @@ class Comparison:
         return dict(zip(ranked, means, strict=True))
 
     def difference(self, first: str, second: str, share: float | None = None) -> Interval:
-        """Return how much smaller log10 of the regret of one search is than that of another: at a share of the time, or over all of it.
+        """Return the mean difference of log10 of the regrets, the first search minus the second.
 
-        Where one has fewer seeds than the other, those that both have are compared.
+        Only the seeds that both have are compared.
+
+        Args:
+            first: The search that an interval below zero favours.
+            second: The search to compare it with.
+            share: One of `SHARES`; None for the mean over all of them.
         """
         common = min(self.seeds_of(first), self.seeds_of(second))
         differences = self.logs(first)[:, :common] - self.logs(second)[:, :common]
@@ -94,7 +100,7 @@ class Comparison:
 
 
 def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> Comparison:
-    """Return a comparison of all searches that have run on all tasks with the first so many seeds, or at least with the first."""
+    """Return a comparison of the searches that ran on all tasks with at least the first seed."""
     cells = {kept.key: kept for kept in records if kept.task in tasks and kept.seed < num_seeds}
     methods = list(dict.fromkeys(method for method, _, _ in cells))
     runs = {
@@ -123,20 +129,20 @@ def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> 
 def _num_full_seeds(
     cells: Mapping[tuple[str, str, int], Record], method: str, tasks: Sequence[str], num_seeds: int
 ) -> int:
-    """Return with how many seeds, from 0 on, a search has run on all tasks."""
-    lacking = (
+    """Return the number of seeds, counted from 0, with which a search has run on all tasks."""
+    missing = (
         seed
         for seed in range(num_seeds)
         if any((method, task, seed) not in cells for task in tasks)
     )
-    return next(lacking, num_seeds)
+    return next(missing, num_seeds)
 
 
 def bootstrap(differences: Values, seed: int = 0) -> Interval:
     """Return the mean of paired differences, tasks by seeds, and its 95 % percentile interval.
 
-    Both tasks and, within each, seeds are drawn with replacement: the interval speaks of other
-    tasks of this kind, too, not of these alone.
+    Tasks are drawn with replacement, then seeds within each task: the interval covers other tasks
+    of this kind, not only these.
 
     Example:
         >>> bootstrap(np.full((4, 3), -0.5))

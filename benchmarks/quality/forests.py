@@ -1,4 +1,4 @@
-"""Trains forests of independent trees; one more tree, trained on another sample, is an epoch."""
+"""Training of forests of independent trees for the tables; an epoch is one more tree."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ _SPLITTERS = {"random forest": "best", "extra trees": "random"}
 def train_forests(
     problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return the validation metric of each configuration (rows) after each epoch (columns); all have the same seed."""
+    """Return the validation metric of each configuration (rows) after each epoch (columns).
+
+    All configurations are trained with the same seed.
+    """
     return np.array([_curve(problem, config, num_epochs, seed) for config in configs])
 
 
 def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
-    """Return the estimated seconds of an epoch: 0.1 us for each example, tried column and level of the tree, and 0.2 ms for the tree.
+    """Return the estimated duration of an epoch in seconds.
 
-    Trees that draw their thresholds, instead of looking for the best, take a third of the time for
-    each column.
+    It is 0.2 ms for the tree, and 0.1 us for each example, tried column and level. Extra trees,
+    which draw thresholds instead of searching for the best, take a third of the time per column.
     """
     inputs = problem.train[0]
     num_examples = len(inputs) * float(config["sample"])
@@ -54,7 +57,7 @@ def _curve(problem: Problem, config: Mapping[str, Any], num_epochs: int, seed: i
 
 
 def _outputs(problem: Problem, config: Mapping[str, Any], rng: np.random.Generator) -> NDArray[Any]:
-    """Return what one tree says of the examples to validate with."""
+    """Return the predictions of one more tree for the validation examples."""
     from sklearn import tree  # noqa: PLC0415  (an extra, and heavy)
 
     inputs, targets = problem.train
@@ -69,8 +72,8 @@ def _outputs(problem: Problem, config: Mapping[str, Any], rng: np.random.Generat
         random_state=int(rng.integers(2**31)),
         **settings,
     )
-    # A class that is not in the sample would be missing in what the tree says, so that all are in
-    # it, some with no weight.
+    # A class that is missing from the sample would be missing from the predicted probabilities. So
+    # the tree is given all examples, with weight 0 for those that are not in the sample.
     counts = np.bincount(
         rng.integers(len(inputs), size=round(len(inputs) * config["sample"])), minlength=len(inputs)
     )

@@ -1,4 +1,4 @@
-"""What comes before the dense layers of a network: nothing, random Fourier features, or a convolution with pooling."""
+"""First part of a network: the inputs, random Fourier features, or a convolution with pooling."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ class Front(ABC):
     """The first part of networks of one shape.
 
     Attributes:
-        size: How many columns the dense layers get to see.
-        layers: Inputs and outputs of the layers that are trained: one or none.
-        num_products: Multiplications for each example.
+        size: Number of columns that it passes to the dense layers.
+        layers: Numbers of inputs and outputs of its trained layers, of which there is at most one.
+        num_products: Number of multiplications for each example.
     """
 
     size: int
     layers: tuple[tuple[int, int], ...] = ()
     num_products: int = 0
 
-    def draw(self, frequency: torch.Tensor, chance: torch.Generator) -> None:  # noqa: B027  (most have nothing to draw)
-        """Draw what is random and not trained; `frequency` is that of each network."""
+    def draw(self, frequency: torch.Tensor, generator: torch.Generator) -> None:  # noqa: B027  (most have nothing to draw)
+        """Draw the random values that are not trained; `frequency` has one value per network."""
 
     @abstractmethod
     def outputs(
         self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]
     ) -> torch.Tensor:
-        """Return what the dense layers see: networks by examples by columns.
+        """Return the inputs of the dense layers: networks by examples by columns.
 
         Args:
-            inputs: Networks by examples by columns; one network where all of them see the same.
-            layer: Weights and biases of the first layer that is trained.
+            inputs: Networks by examples by columns, or 1 by examples by columns if all networks
+                have the same inputs.
+            layer: Weights and biases of the first trained layer.
         """
 
 
 @final
 class _Inputs(Front):
-    """The inputs themselves."""
+    """The inputs, unchanged."""
 
     def __init__(self, num_columns: int) -> None:
         self.size = num_columns
@@ -60,21 +61,21 @@ class _Inputs(Front):
 
 @final
 class _Features(Front):
-    """Cosines of random projections of the inputs, which are not trained."""
+    """Random Fourier features: cosines of fixed random projections of the inputs."""
 
     def __init__(self, num_columns: int, num_features: int) -> None:
         self._num_columns = num_columns
         self.size, self.num_products = num_features, num_columns * num_features
 
-    def draw(self, frequency: torch.Tensor, chance: torch.Generator) -> None:
+    def draw(self, frequency: torch.Tensor, generator: torch.Generator) -> None:
         """See `Front`."""
         import torch  # noqa: PLC0415  (an extra)
 
         self._frequency = frequency
         self._projection = torch.randn(
-            (self._num_columns, self.size), generator=chance
+            (self._num_columns, self.size), generator=generator
         ) / math.sqrt(self._num_columns)
-        self._phases = 2 * math.pi * torch.rand(self.size, generator=chance)
+        self._phases = 2 * math.pi * torch.rand(self.size, generator=generator)
 
     def outputs(
         self, inputs: torch.Tensor, layer: tuple[torch.Tensor, torch.Tensor]
@@ -85,7 +86,7 @@ class _Features(Front):
 
 @final
 class _Convolution(Front):
-    """Channels of a convolution, activated and pooled two by two."""
+    """A convolution with activation and pooling of two by two pixels."""
 
     def __init__(
         self,
@@ -114,27 +115,29 @@ class _Convolution(Front):
         ).flatten(2)
 
     def _pooled(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the mean or maximum of two by two pixels: corner by corner, which is faster than to reduce over short dimensions."""
+        """Return the mean or maximum of two by two pixels."""
         import torch  # noqa: PLC0415  (an extra)
 
         high, wide = (side // _POOL * _POOL for side in values.shape[2:4])
+        # Combining whole tensors, one per corner, is faster than reducing over short dimensions.
         corners = [
             values[:, :, top:high:_POOL, left:wide:_POOL]
             for top in range(_POOL)
             for left in range(_POOL)
         ]
-        add = torch.maximum if self._pool == "max" else torch.add
-        pooled = functools.reduce(add, corners)
+        combine = torch.maximum if self._pool == "max" else torch.add
+        pooled = functools.reduce(combine, corners)
         return pooled if self._pool == "max" else pooled / len(corners)
 
 
 def front(
     problem: Problem, config: Mapping[str, Any], activated: Callable[[torch.Tensor], torch.Tensor]
 ) -> Front:
-    """Return the front that a configuration asks for.
+    """Return the front of a configuration.
 
-    `num_features` above 0 asks for so many random Fourier features, `channels` above 0 for a
-    convolution of `kernel` by `kernel` pixels, pooled by their `pool` (``"mean"`` or ``"max"``).
+    `num_features` above 0 gives that many random Fourier features. `channels` above 0 gives a
+    convolution with a window of `kernel` by `kernel` pixels, pooled by `pool` (``"mean"`` or
+    ``"max"``).
     """
     num_columns = int(problem.train[0].shape[1])
     if config["num_features"]:

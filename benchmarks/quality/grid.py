@@ -1,4 +1,4 @@
-"""The finite space of a table: axes of values, which searches know by their numbers."""
+"""Finite search space of a table: a grid of axes, whose values searches know by index."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 SCALES = ("linear", "log", "int", "log_int", "choice")
 _UNEVENNESS = 0.05
-"""By how much of the mean step the steps of an axis may differ: values are rounded."""
+"""Largest difference between steps of an axis, as a share of the mean step: values are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One hyperparameter.
 
-    Searches get a choice with its values, and of numbers that there are so many of them,
-    evenly spaced: they search for the number of a value, from 0. So every search knows the grid, in
-    words that all of them have, and none suggests what lies between.
+    A choice is given to searches with its values. A numeric axis is given as an integer range, the
+    index of the value from 0, since its values are evenly spaced on its scale. So all searches have
+    the same grid, in terms that all of them support, and none suggests a value between two points.
 
     Attributes:
         name: The hyperparameter.
-        scale: One of `SCALES`: on what its values are evenly spaced.
+        scale: One of `SCALES`, on which the values are evenly spaced.
         values: The values of the grid, ascending unless they are choices.
     """
 
@@ -50,17 +50,17 @@ class Axis:
             )
 
     def number(self, suggested: Any) -> int:
-        """Return the number of the value that a search has suggested."""
+        """Return the index of the value that a search has suggested."""
         if self.scale == "choice":
             return self.values.index(suggested)
         return range(len(self.values)).index(int(suggested))
 
     def suggested(self, value: Any) -> Any:
-        """Return as what a search would suggest a value: itself if it is a choice, its number otherwise."""
+        """Return the suggestion for a value: the value of a choice, the index of a number."""
         return value if self.scale == "choice" else self.values.index(value)
 
     def described(self) -> dict[str, Any]:
-        """Return the axis as JSON values, for searches in other environments: the numbers of its values, or its choices."""
+        """Return the axis as JSON values, for searches in other environments."""
         if self.scale == "choice":
             return {"name": self.name, "scale": "choice", "values": list(self.values)}
         return {"name": self.name, "scale": "int", "low": 0, "high": len(self.values) - 1}
@@ -68,7 +68,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of the values of some axes, numbered with the last axis running fastest."""
+    """All combinations of the values of its axes, numbered with the last axis varying fastest."""
 
     axes: tuple[Axis, ...]
 
@@ -94,11 +94,14 @@ class Grid:
 
 
 def log_axis(name: str, low: float, high: float, num: int) -> Axis:
-    """Return an axis of so many values between two positive ends, in equal ratios and rounded to three digits."""
+    """Return an axis of `num` values from `low` to `high`, evenly spaced on a logarithmic scale.
+
+    Values are rounded to three significant digits.
+    """
     ratio = (high / low) ** (1 / (num - 1))
     return Axis(name, "log", tuple(float(f"{low * ratio**step:.3g}") for step in range(num)))
 
 
 def axes(*named: tuple[str, str, Sequence[Any]]) -> tuple[Axis, ...]:
-    """Return axes from names, scales and values."""
+    """Return axes with these names, scales and values."""
     return tuple(Axis(name, scale, tuple(values)) for name, scale, values in named)

@@ -1,4 +1,4 @@
-"""What networks are trained for and judged by, for many networks side by side: outputs are networks by examples by columns."""
+"""Losses and metrics of many networks at once: outputs are networks by examples by columns."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ def loss(
     """Return the loss of each network.
 
     Args:
-        name: ``"log"`` (cross-entropy) or ``"hinge"`` (by how much other classes come closer than 1
-            to the true one, added up) for classes, ``"mse"`` or ``"mae"`` for columns.
-        outputs: Of the networks.
+        name: ``"log"`` (cross-entropy) or ``"hinge"`` (how far other classes come closer than 1
+            to the true one, summed) for classes, ``"mse"`` or ``"mae"`` for columns.
+        outputs: Outputs of the networks.
         targets: Class numbers or columns.
-        weights: Of the examples (networks by examples), or None where all count the same.
-        smoothing: Which share of the cross-entropy is that of all classes alike, networks by 1.
+        weights: Weights of the examples (networks by examples); None if all are equal.
+        smoothing: Label smoothing, networks by 1: the share of the target that is spread evenly
+            over all classes.
     """
     if name in {"mse", "mae"}:
         return _distance(name, outputs, targets)
@@ -51,12 +52,14 @@ def loss(
 
 
 def example_weights(problem: Problem, exponents: torch.Tensor) -> torch.Tensor | None:
-    """Return how much each example to train on counts, with a mean of 1: networks by examples; None where all count the same.
+    """Return the weights of the training examples, networks by examples, with a mean of 1.
+
+    None means that all weights are equal.
 
     Args:
-        problem: With classes.
-        exponents: Of each network (networks by 1): 0 lets all examples count the same, 1 all
-            classes.
+        problem: A classification problem.
+        exponents: One per network (networks by 1): with 0 all examples have the same weight, with 1
+            all classes have the same total weight.
     """
     import torch  # noqa: PLC0415  (an extra, and heavy)
 
@@ -80,7 +83,7 @@ def _cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
 
 def _hinge(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     margins = 1 + outputs - _of_class(outputs, targets)[:, :, None]
-    # The true class is 1 from itself, which does not count.
+    # The true class adds a margin of exactly 1 with itself, which does not count.
     return margins.clamp(min=0).sum(dim=2) - 1
 
 

@@ -1,4 +1,4 @@
-"""What the tasks are made of: a table of them all, and one that shows how alike the two sets are."""
+"""Properties of the tasks: a table of all of them, and a comparison of the two sets."""
 
 from __future__ import annotations
 
@@ -12,40 +12,59 @@ from .table import Table, read_table
 from .tasks import DEVELOPMENT, REPORTING, Task
 
 EARLY = (1, 3, 9)
-"""After how many epochs values are compared with the last ones."""
+"""Epochs after which values are compared with the final ones."""
 _SETS: Mapping[str, Mapping[str, Task]] = {"development": DEVELOPMENT, "reporting": REPORTING}
 
 
 def task_rows() -> Iterator[str]:
-    """Yield a table of the tasks."""
-    correlations = f"rank correlation after {_slashed(EARLY)} epochs"
-    yield f"| task | set | what is trained | configurations | hyperparameters | best | median | {correlations} | dearest / cheapest |"
-    yield f"|{'---|' * 9}"
+    """Yield the lines of a table of the tasks."""
+    headings = (
+        "task",
+        "set",
+        "what is trained",
+        "configurations",
+        "hyperparameters",
+        "best",
+        "median",
+        f"rank correlation after {_slashed(EARLY)} epochs",
+        "dearest / cheapest",
+    )
+    yield _row(headings)
+    yield f"|{'---|' * len(headings)}"
     for group, tasks in _SETS.items():
         for name, task in tasks.items():
             table = read_table(name)
-            names = ", ".join(axis.name for axis in table.grid.axes)
-            worth = f"{table.best:.4f} | {table.best + table.scale:.4f}"
-            foretold = _slashed([f"{foretelling(table, epoch):.2f}" for epoch in EARLY])
-            yield f"| `{name}` | {group} | {task.about} | {len(table.grid):,} | {names} | {worth} | {foretold} | {_spread(table):.1f} |"
+            yield _row(
+                (
+                    f"`{name}`",
+                    group,
+                    task.about,
+                    f"{len(table.grid):,}",
+                    ", ".join(axis.name for axis in table.grid.axes),
+                    f"{table.best:.4f}",
+                    f"{table.best + table.scale:.4f}",
+                    _slashed([f"{rank_correlation(table, epoch):.2f}" for epoch in EARLY]),
+                    f"{_spread(table):.1f}",
+                )
+            )
 
 
 def makeup_rows() -> Iterator[str]:
-    """Yield a table of what is in each set: numbers of tasks, or least, median and greatest value."""
-    columns = [dict(_makeup(tasks)) for tasks in _SETS.values()]
-    yield f"| | {' | '.join(_SETS)} |"
+    """Yield the lines of a table of the two sets: counts, or minimum, median and maximum."""
+    columns = [dict(_properties(tasks)) for tasks in _SETS.values()]
+    yield f"| {_row(tuple(_SETS))}"
     yield f"|{'---|' * (1 + len(_SETS))}"
     for name in dict.fromkeys(name for column in columns for name in column):
-        yield f"| {name} | {' | '.join(column.get(name, '0') for column in columns)} |"
+        yield _row((name, *(column.get(name, "0") for column in columns)))
 
 
-def foretelling(table: Table, epoch: int) -> float:
-    """Return the rank correlation of what configurations are worth with their values after so many epochs."""
+def rank_correlation(table: Table, epoch: int) -> float:
+    """Return the rank correlation of the values after an epoch with the final ones."""
     ranks = [pd.Series(values).rank() for values in (table.curves[:, epoch - 1], table.qualities)]
     return float(np.corrcoef(ranks)[0, 1])
 
 
-def _makeup(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
+def _properties(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
     tables = [read_table(name) for name in tasks]
     yield "tasks", str(len(tasks))
     yield from (
@@ -69,7 +88,7 @@ def _makeup(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
     for epoch in EARLY:
         yield (
             f"rank correlation, {epoch} of 27 epochs with all",
-            _range([foretelling(table, epoch) for table in tables], ".2f"),
+            _range([rank_correlation(table, epoch) for table in tables], ".2f"),
         )
 
 
@@ -82,9 +101,13 @@ def _share_of_good(table: Table) -> float:
 
 
 def _range(values: Sequence[float], form: str) -> str:
-    middle = sorted(values)[len(values) // 2]
-    return _slashed([format(value, form) for value in (min(values), middle, max(values))])
+    median = sorted(values)[len(values) // 2]
+    return _slashed([format(value, form) for value in (min(values), median, max(values))])
 
 
-def _slashed(words: Sequence[object]) -> str:
-    return " / ".join(map(str, words))
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _slashed(parts: Sequence[object]) -> str:
+    return " / ".join(map(str, parts))

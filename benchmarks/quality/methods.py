@@ -1,4 +1,4 @@
-"""The searches that are compared, by name."""
+"""Searches that are compared, by name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Ours:
     """A search of this project.
 
     Attributes:
-        about: What it is, in words.
+        about: Description for the report.
         searcher: Name of a class in `searchers`.
-        scheduler: ``"default"`` for what a search gets that leaves it to us, ``"promotion"`` or
-            ``"stopping"`` for ASHA of that type with ``reduction_factor=3`` from one epoch on,
-            ``"fifo"`` for full trainings.
-        arguments: Of the searcher.
+        scheduler: ``"default"`` for the scheduler of an experiment that names none, ``"promotion"``
+            or ``"stopping"`` for ASHA of that type with ``grace_period=1`` and
+            ``reduction_factor=3``, ``"fifo"`` for full trainings.
+        arguments: Keyword arguments of the searcher.
     """
 
     about: str
@@ -32,9 +32,9 @@ class Peer:
     """A search of another project.
 
     Attributes:
-        about: What it is, in words.
-        environment: Which environment it runs in, and the file in `peers` that speaks for it.
-        method: Its name there.
+        about: Description for the report.
+        environment: Name of its environment; the module in `peers` is ``<environment>_peer``.
+        method: Name of the search in that module.
     """
 
     about: str
@@ -64,7 +64,13 @@ METHODS: Mapping[str, Ours | Peer] = {
 
 
 def method_of(name: str) -> Ours | Peer:
-    """Return the search of a name: one of `METHODS`, or a searcher of ours with arguments, to be tried on development tasks.
+    """Return the search with a name, or parse a call such as ``OptunaSearch(seed=3)``.
+
+    A call stands for promotion ASHA with that searcher, to try settings on development tasks.
+
+    Args:
+        name: A key of `METHODS`, or a call of a class in `searchers` with literal keyword
+            arguments.
 
     Raises:
         ValueError: If it is neither.

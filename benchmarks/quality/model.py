@@ -1,4 +1,4 @@
-"""What a kind of model has to offer to be in a table."""
+"""Interface of a kind of model that tables are made of."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Model:
 
     Attributes:
         family: Its name, in the plural.
-        train: Returns, for a problem, configurations, a number of epochs and a seed, the validation
-            metric of each configuration (rows) after each epoch (columns); NaN where training has
-            diverged.
-        cost_s: Returns the estimated seconds of one epoch of a configuration on one core.
+        train: Function of a problem, configurations, a number of epochs and a seed. It returns the
+            validation metric of each configuration (rows) after each epoch (columns); NaN where
+            training has diverged.
+        cost_s: Function that returns the estimated seconds of one epoch of a configuration on one
+            core.
     """
 
     family: str

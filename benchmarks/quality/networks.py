@@ -1,4 +1,4 @@
-"""Trains many multilayer perceptrons at once: those of equal shape are one batch of matrices."""
+"""Training of many neural networks at once: those of equal shape are one batch of matrices."""
 
 from __future__ import annotations
 
@@ -21,21 +21,58 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DEFAULTS: Mapping[str, Any] = {
-    "lr": 0.01, "batch_size": 32, "width": 32, "depth": 1, "dropout": 0.0, "weight_decay": 0.0, "momentum": 0.9, "activation": "relu",
-    "optimizer": "sgd", "schedule": "constant", "init_scale": 1.0, "lr_decay": 1.0, "l1": 0.0, "input_noise": 0.0,
-    "loss": "", "label_smoothing": 0.0, "class_weight": 0.0,
-    "num_features": 0, "frequency": 1.0, "channels": 0, "kernel": 3, "pool": "mean",
-}  # fmt: skip
-"""What a configuration has where its task does not search it; as loss, cross-entropy for classes
-and the metric for columns."""
+    "lr": 0.01,
+    "batch_size": 32,
+    "width": 32,
+    "depth": 1,
+    "dropout": 0.0,
+    "weight_decay": 0.0,
+    "momentum": 0.9,
+    "activation": "relu",
+    "optimizer": "sgd",
+    "schedule": "constant",
+    "init_scale": 1.0,
+    "lr_decay": 1.0,
+    "l1": 0.0,
+    "input_noise": 0.0,
+    "loss": "",
+    "label_smoothing": 0.0,
+    "class_weight": 0.0,
+    "num_features": 0,
+    "frequency": 1.0,
+    "channels": 0,
+    "kernel": 3,
+    "pool": "mean",
+}
+"""Hyperparameters that a task does not search. An empty loss stands for cross-entropy with classes
+and for the metric with columns."""
 
 _SHAPE = (
-    "width", "depth", "batch_size", "activation", "optimizer", "schedule", "loss", "num_features", "channels", "kernel", "pool",
-)  # fmt: skip
+    "width",
+    "depth",
+    "batch_size",
+    "activation",
+    "optimizer",
+    "schedule",
+    "loss",
+    "num_features",
+    "channels",
+    "kernel",
+    "pool",
+)
 _PER_NETWORK = (
-    "lr", "momentum", "dropout", "weight_decay", "init_scale", "lr_decay", "l1", "input_noise", "label_smoothing", "class_weight",
+    "lr",
+    "momentum",
+    "dropout",
+    "weight_decay",
+    "init_scale",
+    "lr_decay",
+    "l1",
+    "input_noise",
+    "label_smoothing",
+    "class_weight",
     "frequency",
-)  # fmt: skip
+)
 _MAX_BATCH, _MAX_CONVOLUTIONS = 144, 36
 _STEP_S, _FLOPS = 1e-4, 2e9
 _ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -45,12 +82,13 @@ _ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Compute with one thread and without denormal numbers, which are slow, and restore the settings for other code of the process."""
+def _torch_settings() -> Iterator[None]:
+    """Use one thread and flush denormal numbers to zero; restore the settings afterwards."""
     import torch  # noqa: PLC0415  (an extra, and heavy)
 
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    # Weights that decay towards zero become denormal, and arithmetic with those is slow.
     torch.set_flush_denormal(True)
     try:
         yield
@@ -64,14 +102,14 @@ def train_networks(
 ) -> NDArray[np.float64]:
     """Return the validation metric of each configuration (rows) after each epoch (columns).
 
-    All are trained with the same seed, as most people do: networks of one shape begin with the same
-    weights, and have the same order of batches and the same chance in dropout. What has diverged
-    has NaN.
+    All are trained with the same seed, as is common practice: networks of one shape start with the
+    same weights, and have the same order of batches and the same dropout masks. Values after
+    training has diverged are NaN.
     """
     import torch  # noqa: PLC0415  (an extra, and heavy)
 
     values = np.full((len(configs), num_epochs), np.nan)
-    with _undisturbed():
+    with _torch_settings():
         for rows in _batches(configs):
             batch = _Batch(
                 problem,
@@ -85,9 +123,10 @@ def train_networks(
 
 
 def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
-    """Return the estimated seconds of an epoch on one core: 0.1 ms for each step, and its operations at 2 GFlop/s.
+    """Return the estimated duration of an epoch on one core, in seconds.
 
-    An estimate, so that the tables do not depend on what else the machine was doing.
+    It is 0.1 ms for each step, and the time of its operations at 2 GFlop/s. An estimate keeps the
+    tables independent of other load on the machine.
     """
     config = {**DEFAULTS, **config}
     head = front(problem, config, _ACTIVATIONS[config["activation"]])
@@ -96,6 +135,7 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     )
     num_train, num_valid = len(problem.train[0]), len(problem.valid[0])
     num_steps = math.ceil(num_train / int(config["batch_size"]))
+    # Two operations per product in a forward pass, and twice that in a backward pass.
     return num_steps * _STEP_S + (6 * num_train + 2 * num_valid) * num_products / _FLOPS
 
 
@@ -116,17 +156,17 @@ def _dense(problem: Problem, config: Mapping[str, Any], head: Front) -> list[tup
 
 
 class _Batch:
-    """Networks of one shape that are trained side by side."""
+    """Networks of one shape that are trained together."""
 
     def __init__(
-        self, problem: Problem, configs: Sequence[Mapping[str, Any]], chance: torch.Generator
+        self, problem: Problem, configs: Sequence[Mapping[str, Any]], generator: torch.Generator
     ) -> None:
         import torch  # noqa: PLC0415  (an extra)
 
         self._torch = torch
         self._problem = problem
         self._shared = configs[0]
-        self._chance = chance
+        self._generator = generator
         self._own = {
             name: torch.tensor([config[name] for config in configs], dtype=torch.float32)[
                 :, None, None
@@ -141,11 +181,11 @@ class _Batch:
         self._example_weights = losses.example_weights(problem, self._own["class_weight"][:, :, 0])
         self._activated = _ACTIVATIONS[self._shared["activation"]]
         self._front = front(problem, self._shared, self._activated)
-        self._front.draw(self._own["frequency"], chance)
+        self._front.draw(self._own["frequency"], generator)
         layers = [*self._front.layers, *_dense(problem, self._shared, self._front)]
         self._weights = [
             self._own["init_scale"]
-            * torch.randn((1, fan_in, fan_out), generator=chance)
+            * torch.randn((1, fan_in, fan_out), generator=generator)
             * math.sqrt(2 / fan_in)
             for fan_in, fan_out in layers
         ]
@@ -159,7 +199,7 @@ class _Batch:
         return [*self._weights, *self._biases]
 
     def train(self, progress: float) -> None:
-        """Train for one epoch; `progress` is the share of all epochs that is over."""
+        """Train for one epoch; `progress` is the share of epochs that are done."""
         inputs, targets = self._train
         factor = (
             0.5 * (1 + math.cos(math.pi * progress))
@@ -168,7 +208,7 @@ class _Batch:
         )
         lr = self._own["lr"] * factor
         self._own["lr"] = self._own["lr"] * self._own["lr_decay"]
-        order = self._torch.randperm(len(inputs), generator=self._chance)
+        order = self._torch.randperm(len(inputs), generator=self._generator)
         for rows in order.split(self._shared["batch_size"]):
             weights = None if self._example_weights is None else self._example_weights[:, rows]
             self._step(inputs[rows], targets[rows], weights, lr)
@@ -185,15 +225,17 @@ class _Batch:
         inputs = inputs[None]
         if is_training and bool(self._own["input_noise"].any()):
             inputs = inputs + self._own["input_noise"] * self._torch.randn(
-                inputs.shape, generator=self._chance
+                inputs.shape, generator=self._generator
             )
-        num_own = len(self._front.layers)
+        num_front_layers = len(self._front.layers)
         hidden = self._front.outputs(inputs, (self._weights[0], self._biases[0]))
-        for weight, bias in zip(self._weights[num_own:-1], self._biases[num_own:-1], strict=True):
+        for weight, bias in zip(
+            self._weights[num_front_layers:-1], self._biases[num_front_layers:-1], strict=True
+        ):
             hidden = self._activated(self._torch.baddbmm(bias, hidden, weight))
             if is_training and bool(self._own["dropout"].any()):
                 kept = (
-                    self._torch.rand(hidden.shape[1:], generator=self._chance)
+                    self._torch.rand(hidden.shape[1:], generator=self._generator)
                     >= self._own["dropout"]
                 )
                 hidden = hidden * kept / (1 - self._own["dropout"])
@@ -210,6 +252,7 @@ class _Batch:
         for parameter in parameters:
             parameter.requires_grad_(True)
         outputs = self._forward(inputs, is_training=True)
+        # Each network has its own parameters, so the gradient of the sum holds those of all.
         loss = losses.loss(
             self._loss, outputs, targets, weights, self._own["label_smoothing"][:, :, 0]
         ).sum()
@@ -235,6 +278,7 @@ class _Batch:
             return first.mul_(self._own["momentum"]).add_(gradient)
         if self._shared["optimizer"] == "adagrad":
             return gradient / (second.addcmul_(gradient, gradient).sqrt() + 1e-8)
+        # Adam: https://arxiv.org/abs/1412.6980, Algorithm 1.
         first.mul_(0.9).add_(gradient, alpha=0.1)
         second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         unbiased = first / (1 - 0.9**self._num_steps)
@@ -242,7 +286,7 @@ class _Batch:
 
 
 def model(family: str = "perceptrons", **fixed: Any) -> Model:
-    """Return networks of a family, with hyperparameters that are not searched, e.g. ``depth=0`` for linear models."""
+    """Return networks with fixed hyperparameters, e.g. ``depth=0`` for linear models."""
 
     def train(
         problem: Problem, configs: Sequence[Mapping[str, Any]], num_epochs: int, seed: int

@@ -1,4 +1,7 @@
-"""Our own searches: the real driver, core, scheduler and searcher; only training is replaced by the table, and time is virtual."""
+"""Tuner's searches, run with the real driver, core, scheduler and searcher.
+
+Only training is replaced by the table, and time is virtual.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from .trace import NUM_WORKERS, Epoch, Trace, duration_s
 
 @final
 class TimedSearcher(Searcher):
-    """Passes everything on to a searcher and counts its suggestions and its seconds."""
+    """Wrapper of a searcher that counts its suggestions and its CPU seconds."""
 
     def __init__(self, searcher: Searcher) -> None:
         self._searcher = searcher
@@ -71,18 +74,18 @@ class TimedSearcher(Searcher):
 
 
 def run_ours(method: Ours, table: Table, seed: int) -> Trace:
-    """Search a table.
+    """Run a search of tuner on a table.
 
     Args:
-        method: Which searcher with which scheduler.
-        table: What to search.
-        seed: Of the experiment.
+        method: Searcher and scheduler.
+        table: The table to search.
+        seed: Seed of the experiment.
     """
     searcher = getattr(searchers, method.searcher)(**method.arguments)
     timed = TimedSearcher(searcher)
     simulation = simulate(
         _curves(table),
-        param_space={axis.name: _word(axis) for axis in table.grid.axes},
+        param_space={axis.name: _domain(axis) for axis in table.grid.axes},
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",
@@ -118,7 +121,7 @@ def _scheduler(name: str, searcher: Searcher, num_epochs: int) -> Scheduler:
     return ASHAScheduler(max_t=num_epochs, grace_period=1, reduction_factor=3, type=name)
 
 
-def _word(axis: Axis) -> Any:
+def _domain(axis: Axis) -> Any:
     return (
         tune.choice(list(axis.values))
         if axis.scale == "choice"

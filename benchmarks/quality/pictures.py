@@ -1,4 +1,7 @@
-"""Problems made of pictures: of the two photographs and the digits that come with scikit-learn. The photographs need Pillow."""
+"""Problems made of pictures: the two photographs and the digits that come with scikit-learn.
+
+scikit-learn needs Pillow to read the photographs.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,17 @@ NAMES = ("china", "flower")
 
 
 def place_colours(name: str, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling the colour of a photograph's pixel from its place; the photograph is reduced eightfold."""
+    """Return the problem of predicting the colour of a photograph's pixel from its position.
+
+    The photograph is reduced eightfold.
+    """
     picture = _photograph(name, 8)
     places = np.indices(picture.shape[:2]).reshape(2, -1).T.astype(np.float32)
     return split("mse", places, picture.reshape(-1, 3), (num_train, num_valid), seed)
 
 
 def photograph_of(metric: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling which of the two photographs a grey patch is from."""
+    """Return the problem of predicting which of the two photographs a grey patch is from."""
     rng = np.random.default_rng(seed)
     halves = [_grey(_patches(name, side, _half(num_train + num_valid), rng)[0]) for name in NAMES]
     inputs = _flat(np.concatenate(halves))
@@ -35,14 +41,17 @@ def photograph_of(metric: str, side: int, num_train: int, num_valid: int, seed: 
 
 
 def quarter_of(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling which quarter of a photograph a coloured patch is from; the share of errors counts."""
+    """Return the problem of predicting the quarter of a photograph that a coloured patch is from.
+
+    The metric is the share of errors.
+    """
     patches, places = _patches(name, side, num_train + num_valid, np.random.default_rng(seed))
     quarters = places.round().astype(np.int64) @ np.array([2, 1])
     return split("error", _flat(patches), quarters, (num_train, num_valid), seed)
 
 
 def height_of(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling how high in a photograph a coloured patch is."""
+    """Return the problem of predicting the height of a coloured patch in a photograph."""
     patches, places = _patches(name, side, num_train + num_valid, np.random.default_rng(seed))
     return split(
         "mse", _flat(patches), places[:, [0]].astype(np.float32), (num_train, num_valid), seed
@@ -50,7 +59,10 @@ def height_of(name: str, side: int, num_train: int, num_valid: int, seed: int) -
 
 
 def channel_of(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling whether a patch is of a photograph's red, green or blue; cross-entropy."""
+    """Return the problem of predicting whether a patch shows the red, green or blue channel.
+
+    The metric is the cross-entropy.
+    """
     rng = np.random.default_rng(seed)
     patches, _ = _patches(name, side, num_train + num_valid, rng)
     kinds = rng.integers(3, size=len(patches))
@@ -64,7 +76,10 @@ def channel_of(name: str, side: int, num_train: int, num_valid: int, seed: int) 
 
 
 def clean_patches(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of restoring grey patches of a photograph from ones with normal noise, half as much as pixels deviate."""
+    """Return the problem of removing noise from grey patches of a photograph.
+
+    The noise is normal; its standard deviation is half that of the pixels.
+    """
     rng = np.random.default_rng(seed)
     patches = _flat(_grey(_patches(name, side, num_train + num_valid, rng)[0]))
     noisy = patches + 0.5 * patches.std() * rng.standard_normal(patches.shape)
@@ -72,7 +87,10 @@ def clean_patches(name: str, side: int, num_train: int, num_valid: int, seed: in
 
 
 def colours(name: str, side: int, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling the colour of the pixel in the middle of a grey patch: how much red and blue exceed the grey."""
+    """Return the problem of predicting the colour of the pixel in the middle of a grey patch.
+
+    The targets are the differences of red and blue from the grey value.
+    """
     patches, _ = _patches(name, side, num_train + num_valid, np.random.default_rng(seed))
     grey = _grey(patches)
     middle = patches[:, side // 2, side // 2, [0, 2]] - grey[:, side // 2, side // 2, None]
@@ -80,13 +98,13 @@ def colours(name: str, side: int, num_train: int, num_valid: int, seed: int) -> 
 
 
 def digit_codes(num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of drawing a digit again; it is one where a network has to pass it through a narrow layer."""
+    """Return the problem of reproducing a digit, which a narrow layer makes hard."""
     inputs, _ = bundled("digits")
     return split("mse", inputs, inputs[:, inputs.std(axis=0) > 1], (num_train, num_valid), seed)
 
 
 def digit_loops(num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling digits with loops (0, 6, 8, 9) from others; cross-entropy."""
+    """Return the problem of recognising digits with loops (0, 6, 8, 9); cross-entropy."""
     inputs, targets = bundled("digits")
     return split(
         "log_loss",
@@ -98,7 +116,10 @@ def digit_loops(num_train: int, num_valid: int, seed: int) -> Problem:
 
 
 def digit_pairs(num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling whether two digits, of which half are the same, are; cross-entropy."""
+    """Return the problem of predicting whether two digits are the same; cross-entropy.
+
+    Half of the pairs are the same digit.
+    """
     inputs, targets, rng = *bundled("digits"), np.random.default_rng(seed)
     first = rng.integers(len(inputs), size=num_train + num_valid)
     others = (targets[first] + rng.integers(1, 10, size=len(first))) % 10
@@ -115,7 +136,7 @@ def digit_pairs(num_train: int, num_valid: int, seed: int) -> Problem:
 
 
 def digit_turns(num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling by how many quarters a digit was turned; cross-entropy."""
+    """Return the problem of predicting the quarter turns of a turned digit; cross-entropy."""
     pictures = bundled("digits")[0].reshape(-1, 8, 8)
     quarters = np.random.default_rng(seed).integers(4, size=len(pictures))
     turned = np.stack(
@@ -127,9 +148,9 @@ def digit_turns(num_train: int, num_valid: int, seed: int) -> Problem:
 
 
 def digit_sums(num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling the sum of two digits that stand side by side."""
+    """Return the problem of predicting the sum of two digits that stand side by side."""
     inputs, targets, rng = *bundled("digits"), np.random.default_rng(seed)
-    # Digits to validate with are none of those to train on.
+    # The digits are divided before they are paired: no validation pair has a digit to train on.
     shuffled = rng.permutation(len(inputs))
     border = round(len(inputs) * num_train / (num_train + num_valid))
     parts = np.split(shuffled, [border])
@@ -146,7 +167,7 @@ def digit_sums(num_train: int, num_valid: int, seed: int) -> Problem:
 
 @functools.cache
 def _photograph(name: str, reduction: int) -> Floats:
-    """Return the pixels of a reduced photograph, from 0 to 1: height by width by red, green and blue."""
+    """Return the pixels of a reduced photograph, from 0 to 1: height by width by RGB channel."""
     from sklearn import datasets  # noqa: PLC0415  (an extra, and heavy)
 
     picture = np.asarray(datasets.load_sample_image(f"{name}.jpg"), dtype=np.float32) / 255
@@ -161,7 +182,10 @@ def _photograph(name: str, reduction: int) -> Floats:
 def _patches(
     name: str, side: int, num: int, rng: np.random.Generator
 ) -> tuple[Floats, NDArray[np.float64]]:
-    """Return squares of a photograph of half its size, and where they are: shares of its height and width."""
+    """Return square patches of a photograph at half its size, and their positions.
+
+    Positions are shares of its height and width, from 0 to 1.
+    """
     picture = _photograph(name, 2)
     border = np.array(picture.shape[:2]) - side
     corners = rng.integers(border, size=(num, 2))

@@ -1,4 +1,4 @@
-"""What the models of the tables are trained on: problems made of scikit-learn's bundled data sets, without any download."""
+"""Problems for the models of the tables, made of scikit-learn's bundled data sets."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Examples to train on and examples to validate with.
+    """Training and validation examples with a metric.
 
     Attributes:
         metric: ``"error"`` (share of wrong classes), ``"balanced_error"`` (its mean over the true
             classes), ``"log_loss"`` (mean cross-entropy, nats), ``"mse"`` (mean squared error as a
             share of the targets' variance) or ``"mae"`` (mean absolute error, as a share of their
             deviation); all are minimised.
-        train: Inputs and targets to train on; inputs are standardised, targets are class numbers or
-            standardised columns.
-        valid: Inputs and targets to validate with.
+        train: Inputs and targets for training; inputs are standardised, targets are class numbers
+            or standardised columns.
+        valid: Inputs and targets for validation.
         num_outputs: Number of classes or of target columns.
-        shape: Height and width, where the inputs are the pixels of a picture, row by row.
+        shape: Height and width if the inputs are the pixels of a picture, row by row.
     """
 
     metric: str
@@ -54,13 +54,13 @@ def regression(
 
 
 def digit_parity(num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling odd digits from even ones."""
+    """Return the problem of separating odd digits from even ones."""
     inputs, targets = bundled("digits")
     return split("log_loss", inputs, targets.astype(np.int64) % 2, (num_train, num_valid), seed)
 
 
 def digit_halves(num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of drawing the lower half of a digit after its upper half."""
+    """Return the problem of predicting the lower half of a digit from its upper half."""
     inputs, _ = bundled("digits")
     lower = inputs[:, 32:]
     return split(
@@ -69,7 +69,7 @@ def digit_halves(num_train: int, num_valid: int, seed: int) -> Problem:
 
 
 def column_of(name: str, column: int, num_train: int, num_valid: int, seed: int) -> Problem:
-    """Return the problem of telling one column of a data set from the others and the class."""
+    """Return the problem of predicting one column of a data set from the others and the class."""
     inputs, targets = bundled(name)
     classes = np.eye(int(targets.max()) + 1, dtype=np.float32)[targets.astype(np.int64)]
     rest = np.hstack([np.delete(inputs, column, axis=1), classes])
@@ -77,7 +77,7 @@ def column_of(name: str, column: int, num_train: int, num_valid: int, seed: int)
 
 
 def with_label_noise(problem: Problem, share: float, seed: int) -> Problem:
-    """Return the problem with this share of the classes to train on replaced by random ones."""
+    """Return the problem with a share of its training labels replaced by random ones."""
     rng = np.random.default_rng(seed)
     inputs, targets = problem.train
     is_noisy = rng.random(len(targets)) < share
@@ -86,7 +86,7 @@ def with_label_noise(problem: Problem, share: float, seed: int) -> Problem:
 
 
 def with_rare_class(problem: Problem, kind: int, num: int) -> Problem:
-    """Return the problem with only so many examples of a class to train on."""
+    """Return the problem with at most `num` training examples of a class."""
     inputs, targets = problem.train
     is_other = targets != kind
     is_kept = is_other | (np.cumsum(~is_other) <= num)
@@ -94,7 +94,7 @@ def with_rare_class(problem: Problem, kind: int, num: int) -> Problem:
 
 
 def with_distractors(problem: Problem, num_columns: int, seed: int) -> Problem:
-    """Return the problem with further columns that tell nothing."""
+    """Return the problem with additional columns of noise."""
     rng = np.random.default_rng(seed)
 
     def widened(pair: tuple[Floats, NDArray[Any]]) -> tuple[Floats, NDArray[Any]]:
@@ -105,7 +105,7 @@ def with_distractors(problem: Problem, num_columns: int, seed: int) -> Problem:
 
 
 def with_products(problem: Problem) -> Problem:
-    """Return the problem with the products of all pairs of columns beside the columns."""
+    """Return the problem with the products of all pairs of columns as additional columns."""
     first, second = np.triu_indices(problem.train[0].shape[1])
 
     def widened(inputs: Floats) -> Floats:
@@ -116,10 +116,13 @@ def with_products(problem: Problem) -> Problem:
 
 
 def standardised(train: NDArray[Any], valid: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return both with mean 0 and deviation 1 of the first; columns that never vary become 0."""
+    """Return both parts, scaled so that the first has mean 0 and deviation 1 in each column.
+
+    Columns that are constant in the first become 0 there.
+    """
     mean, deviation = train.mean(axis=0), train.std(axis=0)
     deviation = np.where(deviation > 0, deviation, 1.0)
-    # What is constant in training and varies later would become huge.
+    # A column that hardly varies in training may be huge in validation.
     limit = 10.0
     scaled = [
         np.clip((part - mean) / deviation, -limit, limit).astype(np.float32)
@@ -139,9 +142,14 @@ def bundled(name: str) -> tuple[Floats, NDArray[Any]]:
 def split(
     metric: str, inputs: Floats, targets: NDArray[Any], sizes: tuple[int, int], seed: int | None
 ) -> Problem:
-    """Return a problem with so many examples to train on and others to validate with, all columns standardised.
+    """Return a problem with the examples split and all columns standardised.
 
-    They are drawn at random with this seed, and taken as they come where there is none.
+    Args:
+        metric: See `Problem`.
+        inputs: Inputs of all examples.
+        targets: Targets of all examples.
+        sizes: Numbers of training and validation examples.
+        seed: Seed of the random order of the examples; None keeps their order.
     """
     order = (
         np.arange(len(inputs))

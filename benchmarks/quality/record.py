@@ -1,4 +1,4 @@
-"""What is kept of each search: one line of JSON, so that a run can be resumed and counted up again."""
+"""Records of searches: one line of JSON each, so that a run can be resumed and evaluated again."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ RESULTS = Path(__file__).parent / "results.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One search.
+    """Result of one run of a search.
 
     Attributes:
-        method: Name in `METHODS`.
-        task: The table.
-        seed: The seed.
-        changes: When its choice changed, as a share of its time, and the regret of the new choice.
-        num_suggestions: How many configurations it proposed.
-        num_epochs: How many epochs it trained.
-        decision_s: CPU seconds in which it thought.
-        versions: Of the libraries that searched.
+        method: Name of the search; see `method_of`.
+        task: Name of the table.
+        seed: Seed of the search.
+        changes: Times at which the incumbent changed, as shares of the duration, with the regrets
+            of the new incumbents.
+        num_suggestions: Number of configurations that it suggested.
+        num_epochs: Number of epochs that it trained.
+        decision_s: CPU seconds spent inside the search.
+        versions: Versions of the libraries of the search.
     """
 
     method: str
@@ -39,12 +40,12 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What it is a record of."""
+        """Method, task and seed, which identify the run."""
         return self.method, self.task, self.seed
 
 
 def record_of(method: str, table: Table, seed: int, trace: Trace) -> Record:
-    """Return what is kept of a trace."""
+    """Return the record of a run from its trace."""
     changes = tuple(
         (round(at, 5), round(regret, 6)) for at, regret in incumbents(table, trace.epochs)
     )
@@ -62,13 +63,13 @@ def record_of(method: str, table: Table, seed: int, trace: Trace) -> Record:
 
 
 def append(record: Record, path: Path) -> None:
-    """Add a line to a file."""
+    """Append a record to a file."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(record)) + "\n")
 
 
 def read(path: Path) -> Iterator[Record]:
-    """Yield the records of a file, the latest where there are several of the same search; none where there is no file."""
+    """Yield the records of a file, the latest one of each run; none if the file does not exist."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     latest: dict[tuple[str, str, int], Record] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""Writes a comparison as Markdown."""
+"""Report of a comparison in Markdown."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def report(
     """Yield the lines of a report.
 
     Args:
-        records: All that is known.
-        tasks: Which tasks count.
-        num_seeds: How many seeds of each, from 0 on.
+        records: All available records.
+        tasks: Names of the tasks to report.
+        num_seeds: Number of seeds of each task, counted from 0.
         ours: The search to compare the others with.
 
     Raises:
-        ValueError: If that search has not run everywhere.
+        ValueError: If that search has not run on all tasks with all seeds.
     """
     comparison = compare(records, tasks, num_seeds)
     if ours not in comparison.regrets or comparison.seeds_of(ours) < num_seeds:
@@ -56,10 +56,10 @@ def report(
 
 
 def page(text: str, figures: str) -> str:
-    """Return a text in which figures stand between their marks.
+    """Return a text with the figures between its two marks replaced.
 
     Raises:
-        ValueError: If the text has no such marks.
+        ValueError: If the text lacks `BEGIN` or `END`.
     """
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
@@ -71,18 +71,21 @@ def page(text: str, figures: str) -> str:
 
 
 def write_page(figures: str, ours: str) -> None:
-    """Put figures into the documentation, with the day and the command."""
+    """Write the figures to ``docs/quality.md``, with the date and the command."""
     today = dt.datetime.now(tz=dt.UTC).date()
-    dated = f"Written on {today} by `python -m benchmarks.quality report --ours {ours} --write`.\n\n{figures}"
+    command = f"python -m benchmarks.quality report --ours {ours} --write"
+    dated = f"Written on {today} by `{command}`.\n\n{figures}"
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), dated), encoding="utf-8")
 
 
 def _overview(comparison: Comparison) -> Iterator[str]:
-    """Yield a row for each search, the best over all of the time first."""
+    """Yield a table with a row for each search, ordered by mean log10 regret over time."""
     ranks = comparison.ranks()
     yield "At 25 / 50 / 100 % of the time; s: CPU seconds per suggestion."
     yield ""
-    yield "| search | median regret | mean log10 regret | ... over all of the time | mean rank | s |"
+    yield (
+        "| search | median regret | mean log10 regret | ... over all of the time | mean rank | s |"
+    )
     yield "|---|---|---|---|---|---|"
     for name in sorted(comparison.regrets, key=lambda method: comparison.logs(method).mean()):
         regrets, logs = comparison.regrets[name], comparison.logs(name)
@@ -90,11 +93,17 @@ def _overview(comparison: Comparison) -> Iterator[str]:
         medians = " / ".join(f"{np.median(regrets[:, :, place]):.3f}" for place in places)
         means = " / ".join(f"{logs[:, :, place].mean():.2f}" for place in places)
         rank = " / ".join(f"{ranks[name][place]:.1f}" for place in places) if name in ranks else ""
-        yield f"| {_named(comparison, name)} | {medians} | {means} | {logs.mean():.2f} | {rank} | {comparison.seconds[name]:.2g} |"
+        yield (
+            f"| {_named(comparison, name)} | {medians} | {means} | {logs.mean():.2f} | {rank} | "
+            f"{comparison.seconds[name]:.2g} |"
+        )
 
 
 def _differences(comparison: Comparison, ours: str) -> Iterator[str]:
-    yield f"Difference of mean log10 regret, {ours} minus the other, with 95 % intervals; negative is better for {ours}."
+    yield (
+        f"Difference of mean log10 regret, {ours} minus the other, with 95 % intervals; negative "
+        f"is better for {ours}."
+    )
     yield ""
     yield "| compared with | over time | | at 50 % | | at the end | |"
     yield "|---|---|---|---|---|---|---|"
@@ -125,7 +134,7 @@ def _versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str
 
 
 def _named(comparison: Comparison, name: str) -> str:
-    """Return what a search is, and with how many seeds it ran where that is not all."""
+    """Return the description of a search, with its number of seeds if it lacks some."""
     num_seeds = comparison.seeds_of(name)
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return _about(name) if num_seeds == comparison.num_seeds else f"{_about(name)}, {seeds}"
@@ -136,4 +145,7 @@ def _about(name: str) -> str:
 
 
 def _cell(interval: Interval) -> str:
-    return f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}] | {_SIGNS[interval.verdict]}"
+    return (
+        f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}] | "
+        f"{_SIGNS[interval.verdict]}"
+    )

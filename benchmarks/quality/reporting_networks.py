@@ -1,4 +1,4 @@
-"""The tasks for the figures alone: networks."""
+"""Reporting tasks with networks, which serve only for the figures."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=5,
     ),
     "digit_parity": Task(
-        "perceptrons that tell odd digits from even ones after 250 examples, by two "
-        "optimizers; cross-entropy",
+        "perceptrons that separate odd digits from even ones, 250 examples, by two optimizers; "
+        "cross-entropy",
         networks.MODEL,
         Grid(
             (
@@ -88,7 +88,7 @@ NETWORKS: Mapping[str, Task] = {
         seed=6,
     ),
     "digit_halves": Task(
-        "perceptrons that draw the lower half of a digit after its upper half, 250 examples, "
+        "perceptrons that predict the lower half of a digit from its upper half, 250 examples, "
         "by SGD; squared error",
         networks.MODEL,
         Grid(
@@ -124,8 +124,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=10,
     ),
     "wine_alcohol": Task(
-        "perceptrons that tell a wine's alcohol from its other properties, by two optimizers; "
-        "squared error",
+        "perceptrons that predict a wine's alcohol from its other properties, by two "
+        "optimizers; squared error",
         networks.MODEL,
         Grid(
             (
@@ -142,8 +142,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=11,
     ),
     "iris_petal": Task(
-        "perceptrons that tell an iris's petal width from its other sizes and ten columns of "
-        "noise, by SGD; squared error",
+        "perceptrons that predict an iris's petal width from its other sizes and ten columns "
+        "of noise, by SGD; squared error",
         networks.MODEL,
         Grid(
             (
@@ -177,8 +177,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=19,
     ),
     "digit_codes": Task(
-        "perceptrons that draw a digit again after it has passed through narrow layers, 250 "
-        "examples, by Adam; squared error",
+        "perceptrons with narrow layers that reproduce a digit, 250 examples, by Adam; "
+        "squared error",
         networks.model(optimizer="adam"),
         Grid(
             (
@@ -195,7 +195,7 @@ NETWORKS: Mapping[str, Task] = {
         seed=20,
     ),
     "digit_pairs": Task(
-        "perceptrons that tell whether two digits are the same, after 400 pairs, by SGD; "
+        "perceptrons that predict whether two digits are the same, 400 pairs, by SGD; "
         "cross-entropy",
         networks.MODEL,
         Grid(
@@ -212,7 +212,7 @@ NETWORKS: Mapping[str, Task] = {
         seed=21,
     ),
     "photo_colours": Task(
-        "perceptrons that tell the colour of a pixel from the grey ones around it, by Adam "
+        "perceptrons that predict the colour of a pixel from the grey ones around it, by Adam "
         "with two losses; absolute error",
         networks.model(optimizer="adam"),
         Grid(
@@ -282,16 +282,16 @@ NETWORKS: Mapping[str, Task] = {
         seed=25,
     ),
     "photo_quarters_kernel": Task(
-        "linear models on random Fourier features that tell which quarter of a photograph a "
-        "patch is from, by SGD; share of errors",
+        "linear models on random Fourier features that predict the quarter of a photograph that "
+        "a patch is from, by SGD; share of errors",
         networks.model("kernel machines", depth=0),
         Grid((WIDE_RATES, frequencies(0.05, 5.0, 9), features(64, 128, 256))),
         lambda: pictures.quarter_of("china", 6, 400, 600, 27),
         seed=26,
     ),
     "wine_colour_kernel": Task(
-        "linear models on random Fourier features that tell how deep a wine's colour is from "
-        "its other properties, by SGD; squared error",
+        "linear models on random Fourier features that predict the depth of a wine's colour "
+        "from its other properties, by SGD; squared error",
         networks.model("kernel machines", depth=0),
         Grid(
             (
@@ -323,8 +323,8 @@ NETWORKS: Mapping[str, Task] = {
         seed=28,
     ),
     "digit_sums_conv": Task(
-        "convolutional networks that tell the sum of two digits side by side, after 250 "
-        "pairs, by Adam; squared error",
+        "convolutional networks that predict the sum of two digits side by side, 250 pairs, by "
+        "Adam; squared error",
         networks.model("convolutional networks", optimizer="adam", depth=1, width=24),
         Grid(
             (

@@ -1,4 +1,4 @@
-"""The tasks for the figures alone: trees."""
+"""Reporting tasks with trees, which serve only for the figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORESTS: Mapping[str, Task] = {
         seed=9,
     ),
     "photo_rows_forest": Task(
-        "forests that tell how high in a photograph a patch is; squared error",
+        "forests that predict the height of a patch in a photograph; squared error",
         forests.MODEL,
         Grid(
             (
@@ -57,7 +57,7 @@ FORESTS: Mapping[str, Task] = {
         seed=31,
     ),
     "photo_which_leaves": Task(
-        "boosted trees that grow leaf by leaf and tell which of two photographs a patch is "
+        "boosted trees that grow leaf by leaf and predict which of two photographs a patch is "
         "from; share of errors",
         leaves.MODEL,
         Grid(
@@ -73,7 +73,7 @@ FORESTS: Mapping[str, Task] = {
         seed=32,
     ),
     "wine_proline_leaves": Task(
-        "boosted trees that grow leaf by leaf and tell a wine's proline from its other "
+        "boosted trees that grow leaf by leaf and predict a wine's proline from its other "
         "properties; squared error",
         leaves.MODEL,
         Grid(

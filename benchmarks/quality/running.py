@@ -1,4 +1,4 @@
-"""Runs searches on tables, one after the other, and keeps what they came to."""
+"""Runs of searches on tables, one after the other, whose results are appended to a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,21 @@ from .table import Table, read_table
 from .trace import Trace
 
 Run = Callable[[Table, int], Trace]
-"""Searches a table with a seed."""
+"""Runs a search on a table with a seed."""
 
 
 def run_all(methods: Sequence[str], tasks: Sequence[str], num_seeds: int, path: Path) -> list[str]:
-    """Run every search that is not in the file yet, say how it went, and return the names of those that could not be run."""
+    """Run every search whose result is not in the file yet, and print its progress.
+
+    Args:
+        methods: Names of the searches.
+        tasks: Names of the tables.
+        num_seeds: Number of seeds, counted from 0.
+        path: File of results.
+
+    Returns:
+        Names of the searches that could not be run.
+    """
     done = {kept.key for kept in record.read(path)}
     tables = {task: read_table(task) for task in tasks}
     failed = []

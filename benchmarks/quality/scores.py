@@ -1,4 +1,4 @@
-"""What boosted trees and forests come to, by the metric of their problem; networks compute the same in `losses`."""
+"""Validation metrics of boosted trees and forests; `losses` computes the same for networks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from .problems import Problem
 
-_LEAST = 1e-12
+_MIN_PROBABILITY = 1e-12
 
 
 def boosted_curve(problem: Problem, model: Any) -> list[float]:
-    """Train one of scikit-learn's boosted models and return the validation metric after each of its stages."""
+    """Train a boosted model of scikit-learn and return the validation metric after each stage."""
     inputs, targets = problem.train
     model.fit(inputs, targets.ravel())
     stages = model.staged_predict_proba if problem.is_classification else model.staged_predict
@@ -23,19 +23,20 @@ def boosted_curve(problem: Problem, model: Any) -> list[float]:
 
 
 def trees_per_stage(problem: Problem) -> int:
-    """Return how many trees a stage of boosting has: one for each class where there are more than two."""
+    """Return the number of trees of a boosting stage: one per class if there are more than two."""
     return problem.num_outputs if problem.is_classification and problem.num_outputs > 2 else 1  # noqa: PLR2004  (two classes need one tree)
 
 
 def score(problem: Problem, outputs: NDArray[Any]) -> float:
-    """Return the validation metric, to be minimised, of probabilities (examples by classes) or of predictions."""
+    """Return the validation metric of probabilities (examples by classes) or of predictions."""
     targets = problem.valid[1].ravel()
     if problem.metric == "mse":
         return float(((outputs - targets) ** 2).mean())
     if problem.metric == "mae":
         return float(np.abs(outputs - targets).mean())
     if problem.metric == "log_loss":
-        return float(-np.log(np.maximum(outputs[np.arange(len(targets)), targets], _LEAST)).mean())
+        probabilities = outputs[np.arange(len(targets)), targets]
+        return float(-np.log(np.maximum(probabilities, _MIN_PROBABILITY)).mean())
     is_wrong = outputs.argmax(axis=1) != targets
     if problem.metric == "error":
         return float(is_wrong.mean())

@@ -1,4 +1,4 @@
-"""Axes that several tasks have in their grids."""
+"""Axes that several tasks share."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def depths(*layers: int) -> Axis:
 
 
 def dropouts(*shares: float) -> Axis:
-    """Return an axis of shares of hidden units that are left out in training."""
+    """Return an axis of dropout rates of the hidden layers."""
     return Axis("dropout", "linear", shares)
 
 
 def input_noises(*deviations: float) -> Axis:
-    """Return an axis of how much noise is added to the inputs in training."""
+    """Return an axis of standard deviations of the noise added to the inputs in training."""
     return Axis("input_noise", "linear", deviations)
 
 
 def momenta(*shares: float) -> Axis:
-    """Return an axis of shares of a step that are taken again in the next."""
+    """Return an axis of momenta of SGD."""
     return Axis("momentum", "linear", shares)
 
 
@@ -54,12 +54,12 @@ def decays(low: float, high: float, num: int) -> Axis:
 
 
 def lr_decays(*factors: float) -> Axis:
-    """Return an axis of what the learning rate is multiplied by after each epoch."""
+    """Return an axis of factors that multiply the learning rate after each epoch."""
     return Axis("lr_decay", "linear", factors)
 
 
 def frequencies(low: float, high: float, num: int) -> Axis:
-    """Return an axis of how finely random features divide the space."""
+    """Return an axis of scales of the random frequencies of Fourier features."""
     return log_axis("frequency", low, high, num)
 
 
@@ -69,12 +69,12 @@ def features(*nums: int) -> Axis:
 
 
 def channels(*nums: int) -> Axis:
-    """Return an axis of numbers of a convolution's channels."""
+    """Return an axis of numbers of channels of a convolution."""
     return Axis("channels", "log_int", nums)
 
 
 def columns(*shares: float) -> Axis:
-    """Return an axis of shares of the columns among which trees look for a threshold."""
+    """Return an axis of shares of the columns that each split of a tree considers."""
     return Axis("max_features", "linear", shares)
 
 
@@ -84,17 +84,17 @@ def samples(*shares: float) -> Axis:
 
 
 def leaf_counts(*nums: int) -> Axis:
-    """Return an axis of numbers of a tree's leaves."""
+    """Return an axis of maximum numbers of leaves of a tree."""
     return Axis("max_leaf_nodes", "log_int", nums)
 
 
 def leaf_sizes(*nums: int) -> Axis:
-    """Return an axis of how many examples there must be at least in a leaf."""
+    """Return an axis of minimum numbers of examples in a leaf."""
     return Axis("min_samples_leaf", "log_int", nums)
 
 
 def levels(*nums: int) -> Axis:
-    """Return an axis of how many levels trees have at most."""
+    """Return an axis of maximum depths of a tree."""
     return Axis("max_depth", "int", nums)
 
 

@@ -1,4 +1,4 @@
-"""Tables of learning curves: how they are kept, and what they can be asked."""
+"""Tables of learning curves, with their files and regrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parent / "data"
 UNIT = 1e-4
-"""Values are kept as multiples of this, up to `WORST`."""
+"""Values are stored as multiples of this, up to `WORST`."""
 WORST = 6.5535
 
 
@@ -26,12 +26,12 @@ class Table:
     """The learning curves of all configurations of a grid.
 
     Attributes:
-        name: The task.
+        name: Name of the task.
         grid: The configurations, in the order of the rows.
-        values: The metric after each epoch (columns), to be minimised; what has diverged has
-            `WORST`.
-        costs_s: What an epoch of each configuration costs, in virtual seconds.
-        versions: Of the libraries with which it was trained.
+        values: The metric of each configuration (rows) after each epoch (columns), to be minimised;
+            `WORST` where training has diverged.
+        costs_s: Duration of an epoch of each configuration, in virtual seconds.
+        versions: Versions of the libraries with which it was trained.
     """
 
     name: str
@@ -42,37 +42,37 @@ class Table:
 
     @property
     def num_epochs(self) -> int:
-        """How long the curves are."""
+        """Number of epochs of each curve."""
         return int(self.values.shape[1])
 
     @cached_property
     def curves(self) -> NDArray[np.float64]:
-        """Metric that searches receive after each epoch: the best value so far, since one would keep that checkpoint."""
+        """Best value up to each epoch, which searches receive: users would keep that checkpoint."""
         best: NDArray[np.float64] = np.minimum.accumulate(self.values, axis=1)
         return best
 
     @property
     def qualities(self) -> NDArray[np.float64]:
-        """What each configuration is worth: its value after its best epoch."""
+        """Value of each configuration after its best epoch."""
         best: NDArray[np.float64] = self.curves[:, -1]
         return best
 
     @cached_property
     def best(self) -> float:
-        """What the best configuration is worth."""
+        """Value of the best configuration."""
         return float(self.qualities.min())
 
     @cached_property
     def scale(self) -> float:
-        """How far the median configuration is from the best: the unit of regrets, which makes tasks comparable."""
+        """Distance from the best to the median configuration: the unit of regrets on all tasks."""
         return float(np.median(self.qualities)) - self.best
 
     def budget_s(self, num_trainings: int) -> float:
-        """Return what so many full trainings of average cost take together."""
+        """Return the total duration of `num_trainings` full trainings of average cost."""
         return num_trainings * self.num_epochs * float(self.costs_s.mean())
 
     def regret(self, index: int) -> float:
-        """Return how much worse a configuration is than the best, in units of `scale`."""
+        """Return the difference of a configuration from the best, in units of `scale`."""
         return (float(self.qualities[index]) - self.best) / self.scale
 
 
@@ -83,8 +83,8 @@ def write_table(table: Table, directory: Path = DATA) -> Path:
     counts = np.round(
         np.clip(np.nan_to_num(table.values, nan=WORST, posinf=WORST), 0.0, WORST) / UNIT
     ).astype(np.uint16)
-    # The difference to the epoch before is small and packs well; it wraps around as unsigned
-    # numbers do.
+    # Differences to the epoch before are small, which compresses well. Negative ones wrap around,
+    # which the cumulative sum in `read_table` undoes.
     steps = np.diff(counts, axis=1, prepend=np.uint16(0))
     axes = json.dumps([[axis.name, axis.scale, list(axis.values)] for axis in table.grid.axes])
     about = np.array([axes, json.dumps(table.versions)])
@@ -96,8 +96,8 @@ def read_table(name: str, directory: Path = DATA) -> Table:
     """Return the table of a task.
 
     Raises:
-        FileNotFoundError: If it has not been made.
-        ValueError: If the number of its rows is not that of its configurations.
+        FileNotFoundError: If the table has not been made.
+        ValueError: If its number of rows differs from its number of configurations.
     """
     path = directory / f"{name}.npz"
     if not path.exists():

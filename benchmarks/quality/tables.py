@@ -1,4 +1,7 @@
-"""Makes the tables: ``python -m benchmarks.quality.tables [NAME ...]``, half an hour on one core for all of them."""
+"""Make the tables: ``python -m benchmarks.quality.tables [NAME ...]``.
+
+All of them take half an hour on one core.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ LIBRARIES = ("numpy", "scikit-learn", "torch")
 
 
 def make_table(name: str) -> Table:
-    """Train all configurations of a task."""
+    """Train all configurations of a task and return its table."""
     task = TASKS[name]
     problem = task.problem()
     configs = list(task.grid.configs())
@@ -27,12 +30,15 @@ def make_table(name: str) -> Table:
 
 
 def main() -> None:
-    """Make the tables that were named, or all, and say what is in them."""
+    """Make the given tables, or all, and print their sizes."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.quality.tables", description=__doc__
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which to make: {', '.join(TASKS)} (default: all)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"tables to make: {', '.join(TASKS)} (default: all)",
     )
     for name in parser.parse_args().names or TASKS:
         start_s = time.process_time()

@@ -1,4 +1,4 @@
-"""What a task is."""
+"""Definition of a task."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NUM_EPOCHS = 27
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Where a table comes from.
+    """Definition of a table: models, configurations and data.
 
     Attributes:
-        about: What is trained on what, by which metric; all metrics are minimised.
-        model: What is trained.
+        about: Description: the models, the data and the metric, which is minimised.
+        model: Kind of model to train.
         grid: All configurations.
-        problem: Makes the problem.
-        seed: With which all configurations are trained.
+        problem: Function that makes the problem.
+        seed: Seed with which all configurations are trained.
     """
 
     about: str

@@ -1,4 +1,7 @@
-"""All tasks by name. *Development* tasks are for tuning methods, *reporting* tasks for the figures alone."""
+"""All tasks by name.
+
+Methods may be tuned on *development* tasks; *reporting* tasks serve only for the figures.
+"""
 
 from __future__ import annotations
 

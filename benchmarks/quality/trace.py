@@ -1,4 +1,4 @@
-"""What a search did on a table, and how good its choice was at each moment."""
+"""Trace of a search on a table, and the regret of its incumbent over time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .table import Table
 
 NUM_WORKERS = 4
 NUM_TRAININGS = 40
-"""The budget of a search: so many full trainings of average cost, shared by all workers."""
+"""Budget of a search: the cost of this many full trainings of average cost, on all workers."""
 
 
 class Epoch(NamedTuple):
-    """A search has seen a value: at which virtual second, of which row of the table, after how many epochs."""
+    """A value that a search has received: virtual time, row of the table, and number of epochs."""
 
     at_s: float
     row: int
@@ -23,13 +23,13 @@ class Epoch(NamedTuple):
 
 @dataclass(slots=True)
 class Trace:
-    """Everything a search has seen.
+    """Everything that a search has received, and its statistics.
 
     Attributes:
-        epochs: What it has seen, in order of time.
-        num_suggestions: How many configurations it has proposed.
-        decision_s: CPU seconds in which it thought.
-        versions: Of the libraries that searched.
+        epochs: Values that it has received, in order of time.
+        num_suggestions: Number of configurations that it has suggested.
+        decision_s: CPU seconds spent inside the search.
+        versions: Versions of the libraries of the search.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -39,31 +39,34 @@ class Trace:
 
 
 def duration_s(table: Table) -> float:
-    """Return how long a search lasts in virtual time: what the budget makes for each worker."""
+    """Return the duration of a search in virtual seconds: the budget divided by the workers."""
     return table.budget_s(NUM_TRAININGS) / NUM_WORKERS
 
 
 def incumbents(table: Table, epochs: Iterable[Epoch]) -> list[tuple[float, float]]:
-    """Return when the choice of a search changed, as a share of its time, and the regret of the new choice.
+    """Return the times at which the incumbent changed, with the regrets of the new incumbents.
 
-    The choice is the configuration with the best value seen so far, after any number of epochs; the
-    first of several as good. Its regret is that of its own best epoch in the table, seen or not:
-    what one would get by training it to the end.
+    Times are shares of the duration. The incumbent is the configuration with the best value
+    received so far, after any number of epochs; of equal ones the first. Its regret is that of its
+    best epoch in the table, as if it were trained to the end.
     """
     changes: list[tuple[float, float]] = []
-    best, chosen, end_s = float("inf"), -1, duration_s(table)
+    best, incumbent, end_s = float("inf"), -1, duration_s(table)
     for at_s, row, epoch in epochs:
         value = float(table.curves[row, epoch - 1])
         if value < best:
             best = value
-            if row != chosen:
-                chosen = row
+            if row != incumbent:
+                incumbent = row
                 changes.append((at_s / end_s, table.regret(row)))
     return changes
 
 
 def regret_at(changes: Sequence[tuple[float, float]], share: float) -> float:
-    """Return the regret of the choice at a share of the time; 1, that of the median configuration, where nothing has been seen."""
+    """Return the regret of the incumbent at a share of the duration.
+
+    Before the first value it is 1, the regret of the median configuration.
+    """
     regret = 1.0
     for at, value in changes:
         if at > share:

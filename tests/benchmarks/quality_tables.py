@@ -14,7 +14,10 @@ GRID = Grid(
 
 
 def small_table(num_epochs: int = 9) -> Table:
-    """Return curves that fall towards limits; the best configuration is number 8, epochs cost one second and wide ones two."""
+    """Return a table of curves that fall towards limits, of which number 8 is the best.
+
+    An epoch takes one second, or two with the largest width.
+    """
     limits = np.array([abs(number - 8) / 10 for number in range(len(GRID))])
     values = limits[:, None] + 1.0 / np.arange(1, num_epochs + 1)
     costs_s = np.array([2.0 if config["width"] == 32 else 1.0 for config in GRID.configs()])

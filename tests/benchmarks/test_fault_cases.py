@@ -1,4 +1,4 @@
-"""The register of fault cases is complete, names tests that exist, and is what the documentation shows."""
+"""The list of fault cases: it is complete, names existing tests and matches the documentation."""
 
 import ast
 import re
@@ -18,29 +18,29 @@ ALL_BENCHES = [
 ]
 
 
-def test_every_case_is_there_once():
+def test_every_case_is_listed_once():
     assert list(CASES) == [f"F{number}" for number in range(1, 31)] + [
         f"S{number}" for number in range(1, 10)
     ]
 
 
 @pytest.mark.parametrize("tests", ALL_TESTS, ids=lambda tests: tests.file)
-def test_the_tests_that_are_named_exist(tests):
+def test_named_tests_exist(tests):
     tree = ast.parse((ROOT / tests.name).read_text(encoding="utf-8"))
     functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     assert [name for name in tests.names if f"test_{name}" not in functions] == []
 
 
 @pytest.mark.parametrize("bench", ALL_BENCHES, ids=lambda bench: bench.command)
-def test_the_benches_that_are_named_exist(bench):
+def test_named_benchmarks_exist(bench):
     assert (ROOT / "benchmarks" / "faults" / f"{bench.command.split()[0]}.py").exists()
 
 
-def test_a_case_without_evidence_names_what_is_missing():
+def test_a_case_without_evidence_says_what_is_missing():
     assert [case.name for case in CASES.values() if not case.shown_by and not case.missing] == []
 
 
-def test_the_documentation_shows_what_was_found():
+def test_the_documentation_shows_the_findings():
     text = PAGE.read_text(encoding="utf-8")
     assert page(text, read_findings()) == text
 
@@ -51,13 +51,13 @@ def test_the_documentation_links_to_files_that_exist():
     assert [link for link in links if not (PAGE.parent / link).exists()] == []
 
 
-def test_a_text_without_a_place_for_the_table_is_refused():
+def test_a_page_without_marks_for_the_table_is_rejected():
     with pytest.raises(ValueError, match="has no lines"):
         page(f"{END} {BEGIN}", {})
 
 
-class Shown:
-    """Stands for evidence that comes to a given verdict."""
+class FakeEvidence:
+    """Evidence with a given verdict."""
 
     def __init__(self, *, holds):
         self._verdict = Verdict(3, [Condition("rows lost", "1", "0", holds)])
@@ -69,10 +69,10 @@ class Shown:
 @pytest.mark.parametrize(
     ("shown_by", "missing", "outcome", "repetitions", "reason"),
     [
-        ([Shown(holds=True), Shown(holds=True)], "", Outcome.HOLDS, 6, ""),
-        ([Shown(holds=True)], "a real disk", Outcome.IN_PART, 3, "a real disk"),
+        ([FakeEvidence(holds=True), FakeEvidence(holds=True)], "", Outcome.HOLDS, 6, ""),
+        ([FakeEvidence(holds=True)], "a real disk", Outcome.IN_PART, 3, "a real disk"),
         (
-            [Shown(holds=True), Shown(holds=False)],
+            [FakeEvidence(holds=True), FakeEvidence(holds=False)],
             "a real disk",
             Outcome.DOES_NOT_HOLD,
             6,
@@ -81,7 +81,9 @@ class Shown:
         ([], "a canary", Outcome.NOT_SHOWN, 0, "a canary"),
     ],
 )
-def test_a_case_holds_only_if_all_of_it_was_seen(shown_by, missing, outcome, repetitions, reason):
+def test_a_case_holds_only_if_all_its_evidence_holds(
+    shown_by, missing, outcome, repetitions, reason
+):
     finding = run(Case("F1", "a fault", "no loss", shown_by, missing))
     assert (finding.outcome, finding.repetitions, finding.reason) == (outcome, repetitions, reason)
 
@@ -96,7 +98,7 @@ def test_a_case_holds_only_if_all_of_it_was_seen(shown_by, missing, outcome, rep
         ("import nothing_of_that_name", 1, False),
     ],
 )
-def test_tests_show_something_only_if_all_of_them_pass(tmp_path, source, repetitions, holds):
+def test_a_suite_is_evidence_only_if_all_its_tests_pass(tmp_path, source, repetitions, holds):
     (tmp_path / "test_it.py").write_text(source)
     verdict = Suite(
         f"../{tmp_path.relative_to('/')}/test_it".replace("..", "../" * len(ROOT.parts) + ".."),

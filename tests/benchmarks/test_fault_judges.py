@@ -1,4 +1,4 @@
-"""The judges of the fault benches find what they look for."""
+"""Measurements of the fault benchmarks: journals, logs, processes and training repeated."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_every_result_of_a_journal_is_read(experiment):
     }
 
 
-def test_a_result_that_is_torn_or_damaged_is_not_there(experiment):
+def test_torn_and_damaged_results_are_not_read(experiment):
     [content] = journal_bytes(experiment)
     lines = [line for line in content.splitlines(keepends=True) if b'"k":"result"' in line]
     assert reported_in([lines[0], lines[1][:-9]]) == {("t00000", 1, 6.0)}
@@ -49,12 +49,12 @@ def test_rows_of_every_log_file_are_read(experiment, log):
     assert LOGS[log](experiment / "t00000") == [1, 2, 3]
 
 
-def test_doubles_and_holes_are_counted():
+def test_duplicate_and_missing_rows_are_counted():
     assert doubles_and_holes([1, 2, 3], 3) == (0, 0)
     assert doubles_and_holes([1, 1, 3, 3, 3], 4) == (3, 2)
 
 
-def test_a_ledger_holds_what_all_processes_have_noted(tmp_path, monkeypatch):
+def test_a_ledger_holds_the_entries_of_all_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("FAULTS_LEDGER", str(tmp_path))
     monkeypatch.setenv("FAULTS_LIFE", "2")
     Ledger().note("report", "t00001", 7, 0.5)
@@ -83,7 +83,7 @@ def sleeper():
     process.wait()
 
 
-def test_processes_are_found_by_their_mark_until_they_are_gone(sleeper):
+def test_processes_are_found_by_their_mark_until_they_exit(sleeper):
     assert bystanders.marked("a-test", leavers=True) == [sleeper.pid]
     assert bystanders.marked("a-test") == bystanders.marked("another", leavers=True) == []
     bystanders.clean_up("a-test")
@@ -101,7 +101,10 @@ def test_remaining_processes_are_reported():
 
 
 def story(*reports):
-    """Tell of two lives: the first is killed, the second goes on; each report is a life and an iteration."""
+    """Return a story in which the first driver is killed and the second resumes.
+
+    Each report is a pair of a driver process, 0 or 1, and an iteration.
+    """
     kills = [kill_driver.Kill(0, 0, [], 0.0)]
     entries = [
         Entry("report", life, float(at), "t00000", iteration)
@@ -114,18 +117,18 @@ def story(*reports):
     ("first", "resumed", "expected"),
     [(7, 6, (2, 2)), (7, 8, (0, 2)), (7, 1, (7, 2)), (5, 6, (0, 0)), (3, 1, (3, 3))],
 )
-def test_what_is_trained_again_is_counted_from_the_first_report_after_the_kill(
+def test_repeated_iterations_are_counted_from_the_first_report_after_the_kill(
     first, resumed, expected
 ):
     reports = [(0, iteration) for iteration in range(1, first + 1)] + [(1, resumed)]
     assert list(kill_driver.again(story(*reports))) == [expected]
 
 
-def test_a_trial_that_never_reports_again_has_trained_nothing_again():
+def test_a_trial_without_later_reports_repeats_no_iteration():
     assert list(kill_driver.again(story((0, 1), (0, 2)))) == [(0, 2)]
 
 
-def test_another_curve_is_seen_and_an_earlier_end_only_where_it_counts():
+def test_different_curves_are_counted_and_shorter_ones_only_if_exact():
     curve = [(1, 0.5, 0.1), (2, 0.4, 0.2)]
     assert num_different({"a": curve}, {"a": curve}, is_exact=True) == 0
     assert num_different({"a": curve}, {"a": curve[:1]}, is_exact=True) == 1
@@ -134,14 +137,14 @@ def test_another_curve_is_seen_and_an_earlier_end_only_where_it_counts():
     assert num_different({"a": curve}, {}, is_exact=True) == 1
 
 
-def test_a_limit_that_was_never_measured_does_not_hold():
+def test_a_limit_without_measurements_does_not_hold():
     assert not at_most("time", [], 1.0).holds
     assert at_most("time", [0.5, 0.9], 1.0).holds
     assert not at_most("time", [0.5, 1.1], 1.0).holds
     assert at_most("time", [0.5, 0.6, 1.1], 1.0, is_middle=True).holds
 
 
-def test_the_deaths_of_more_trials_than_may_fail_for_one_cause_are_all_noticed():
+def test_every_worker_death_is_noticed_beyond_the_limit_of_failures_for_one_cause():
     listener, num_silent = deaths.measure(6)
     assert num_silent == 0
     assert {way: len(delays_s) for way, delays_s in listener.delays_s.items()} == dict.fromkeys(
@@ -149,7 +152,7 @@ def test_the_deaths_of_more_trials_than_may_fail_for_one_cause_are_all_noticed()
     )
 
 
-def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path):
+def test_a_killed_driver_loses_and_duplicates_no_results(tmp_path):
     path = tmp_path / "verdict.json"
     command = [
         sys.executable,

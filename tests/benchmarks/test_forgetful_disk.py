@@ -1,4 +1,4 @@
-"""What is on a disk after a power cut."""
+"""The simulated disk: its content after a power cut."""
 
 from random import Random
 
@@ -24,7 +24,11 @@ def chance(seed):
 
 
 def platter_of(steps):
-    """Return a platter with these writes of one sector and flushes, and what each sector has held after each write since the last flush."""
+    """Return a platter after these steps, and the possible contents of each sector.
+
+    A step is a flush (None), or a write of a byte to all of a sector. A sector may hold its content
+    at the last flush, or after any write since.
+    """
     platter = Platter(bytes(NUM_SECTORS * SECTOR))
     possible = [{bytes(SECTOR)} for _ in range(NUM_SECTORS)]
     for at_s, step in enumerate(steps):
@@ -41,7 +45,7 @@ def platter_of(steps):
 
 
 @given(steps, st.integers(0, 99))
-def test_what_was_flushed_is_there_and_of_what_came_after_it_anything_may_be(steps, seed):
+def test_flushed_writes_are_kept_and_later_ones_may_be_lost(steps, seed):
     platter, possible = platter_of(steps)
     image = platter.image_at(len(platter.written), chance(seed))
     assert len(image) == NUM_SECTORS * SECTOR
@@ -50,7 +54,7 @@ def test_what_was_flushed_is_there_and_of_what_came_after_it_anything_may_be(ste
 
 
 @given(steps, st.integers(0, 99), st.data())
-def test_nothing_is_there_that_is_written_later(steps, seed, data):
+def test_an_image_holds_no_later_writes(steps, seed, data):
     platter, _ = platter_of(steps)
     number = data.draw(st.integers(0, len(platter.written)))
     writes = [step is not None for step in steps]
@@ -62,7 +66,7 @@ def test_nothing_is_there_that_is_written_later(steps, seed, data):
 
 
 @pytest.mark.parametrize("is_flushed", [False, True])
-def test_a_power_cut_takes_what_was_not_flushed_sooner_or_later(is_flushed):
+def test_a_power_cut_may_lose_only_writes_that_were_not_flushed(is_flushed):
     platter = Platter(bytes(SECTOR))
     platter.write(0.0, 0, b"x" * SECTOR)
     if is_flushed:
@@ -71,7 +75,7 @@ def test_a_power_cut_takes_what_was_not_flushed_sooner_or_later(is_flushed):
     assert seen == ({b"x"} if is_flushed else {b"x", b"\0"})
 
 
-def test_a_write_of_several_sectors_may_be_torn_between_them():
+def test_a_write_of_several_sectors_may_be_torn_between_sectors():
     platter = Platter(bytes(8 * SECTOR))
     platter.write(0.0, 0, b"x" * 8 * SECTOR)
     seen = {platter.image_at(1, chance(seed)).count(b"x") for seed in range(500)}

@@ -23,7 +23,7 @@ def all_of(method, regret, num_seeds=3):
     return [made(method, task, seed, regret) for task in ("t", "u") for seed in range(num_seeds)]
 
 
-def test_the_choice_is_the_best_value_seen_and_its_regret_that_of_its_best_epoch():
+def test_the_incumbent_has_the_best_value_so_far_and_the_regret_of_its_best_epoch():
     table, end_s = small_table(), duration_s(small_table())
     epochs = [
         Epoch(0.1 * end_s, 9, 1),
@@ -38,12 +38,12 @@ def test_the_choice_is_the_best_value_seen_and_its_regret_that_of_its_best_epoch
     ]
 
 
-def test_an_equal_value_does_not_replace_the_choice():
+def test_an_equal_value_does_not_replace_the_incumbent():
     table = small_table()
     assert len(incumbents(table, [Epoch(1.0, 7, 1), Epoch(2.0, 9, 1)])) == 1
 
 
-def test_before_anything_is_seen_regret_is_that_of_the_median():
+def test_regret_before_the_first_value_is_that_of_the_median():
     assert [regret_at([(0.2, 0.5), (0.4, 0.1)], share) for share in (0.1, 0.2, 0.3, 1.0)] == [
         1.0,
         0.5,
@@ -65,7 +65,7 @@ def test_an_interval_excludes_zero_only_where_tasks_agree():
     assert bootstrap(agreed).low < bootstrap(agreed).mean < bootstrap(agreed).high
 
 
-def test_searches_as_good_share_a_rank():
+def test_equally_good_searches_share_a_rank():
     comparison = compare([*all_of("a", 0.1), *all_of("b", 0.1), *all_of("c", 0.5)], ["t", "u"], 3)
     assert {method: ranks[-1] for method, ranks in comparison.ranks().items()} == {
         "a": 1.5,
@@ -75,14 +75,14 @@ def test_searches_as_good_share_a_rank():
     assert {ranks[0] for ranks in comparison.ranks().values()} == {2.0}
 
 
-def test_a_comparison_counts_what_ran_everywhere():
+def test_a_comparison_leaves_out_searches_without_a_complete_seed():
     comparison = compare([*all_of("a", 0.1), *all_of("b", 0.01)[1:]], ["t", "u"], 3)
     assert (list(comparison.regrets), comparison.incomplete) == (["a"], {"b": 5})
     assert comparison.regrets["a"].shape == (2, 3, len(SHARES))
     assert (comparison.seconds["a"], comparison.suggestions["a"]) == (0.2, 10)
 
 
-def test_a_slow_search_is_compared_on_the_seeds_that_it_has():
+def test_a_slow_search_is_compared_on_its_complete_seeds():
     slow = [each for each in all_of("b", 0.01, 5) if each.seed < 3 or each.task == "t"]
     late = [made("a", task, seed, 1.0) for task in ("t", "u") for seed in (3, 4)]
     comparison = compare([*all_of("a", 0.1), *late, *slow], ["t", "u"], 5)
@@ -99,7 +99,7 @@ def test_differences_are_those_of_logarithms_above_a_floor():
     assert comparison.difference("a", "b").mean == pytest.approx(interval.mean * 0.51)
 
 
-def test_records_are_kept_and_the_latest_counts(tmp_path):
+def test_records_are_stored_and_the_latest_one_of_a_run_is_read(tmp_path):
     path = tmp_path / "results.jsonl"
     assert list(record.read(path)) == []
     for regret in (0.5, 0.25):
@@ -108,7 +108,7 @@ def test_records_are_kept_and_the_latest_counts(tmp_path):
     assert list(record.read(path)) == [made("a", "t", 0, 0.25), made("a", "t", 1, 0.5)]
 
 
-def test_a_record_is_made_of_a_trace():
+def test_a_record_is_made_from_a_trace():
     table = small_table()
     kept = record_of(
         "a", table, 7, Trace([Epoch(1.0, 8, 1), Epoch(2.0, 8, 2)], 1, 0.25, {"library": "1.0"})
@@ -143,7 +143,7 @@ def test_the_report_names_methods_with_fewer_seeds():
     assert "**behind**" in rows[1]
 
 
-def test_a_report_needs_ours():
+def test_a_report_needs_the_search_to_compare_with():
     with pytest.raises(ValueError, match="ours-random must have run on all 2 tasks"):
         list(report(all_of("random", 0.5), ["t", "u"], 3, "ours-random"))
 
@@ -160,7 +160,7 @@ def test_every_peer_has_an_environment():
     }
 
 
-def test_figures_go_between_their_marks():
+def test_figures_are_replaced_between_their_marks():
     text = PAGE.read_text(encoding="utf-8")
     assert page(page(text, "figures"), "others") == page(text, "others")
     with pytest.raises(ValueError, match="has no lines"):
@@ -168,6 +168,6 @@ def test_figures_go_between_their_marks():
 
 
 @pytest.mark.parametrize("module", [figures, methods])
-def test_examples_do_what_they_say(module):
+def test_docstring_examples_run(module):
     outcome = doctest.testmod(module)
     assert (outcome.failed, outcome.attempted) == (0, 1)

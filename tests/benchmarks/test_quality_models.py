@@ -1,4 +1,4 @@
-"""What is trained for the tables of the quality benchmark: networks with their fronts and losses, forests, boosted trees."""
+"""Models of the quality benchmark: networks, forests and boosted trees."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def changed(problem, metric_name):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_of_every_kind_learn_and_do_so_again(digits, name):
+def test_networks_of_every_kind_learn_reproducibly(digits, name):
     config = {"lr": 0.02, **NETWORKS[name]}
     values = networks.train_networks(digits, [config], 8, seed=1)
     assert values[0, -1] < min(0.35, values[0, 0])
@@ -51,7 +51,7 @@ def test_networks_of_every_kind_learn_and_do_so_again(digits, name):
     )
 
 
-def test_networks_side_by_side_are_what_they_are_alone(digits):
+def test_networks_trained_together_equal_those_trained_alone(digits):
     configs = [
         {"lr": 0.02, "channels": 2, "pool": pool, "frequency": 1.0, "lr_decay": decay}
         for pool in ("max", "mean")
@@ -108,7 +108,7 @@ def test_metrics_of_networks_are_those_of_trees(digits):
     assert score(diabetes, diabetes.valid[1].ravel()) == 0.0
 
 
-def test_the_hinge_is_by_how_much_others_come_too_close():
+def test_the_hinge_loss_sums_the_violated_margins():
     outputs = torch.tensor([[[2.0, 0.0, 1.5], [3.0, 0.0, 0.0]]])
     assert loss("hinge", outputs, torch.tensor([0, 0]), None, torch.zeros(1, 1)).tolist() == [0.25]
     assert loss(
@@ -116,7 +116,7 @@ def test_the_hinge_is_by_how_much_others_come_too_close():
     ).tolist() == [0.5]
 
 
-def test_smoothed_classes_pull_towards_all_alike():
+def test_label_smoothing_mixes_in_the_mean_over_all_classes():
     outputs = torch.tensor([[[2.0, 0.0]]], dtype=torch.float64)
     sharp, even = (
         loss("log", outputs, torch.tensor([kind]), None, torch.zeros(1, 1)) for kind in (0, 1)
@@ -125,7 +125,7 @@ def test_smoothed_classes_pull_towards_all_alike():
     assert float(smoothed) == pytest.approx(0.9 * float(sharp) + 0.1 * float(even))
 
 
-def test_rare_classes_may_count_as_much_as_others(digits):
+def test_class_weights_can_give_rare_classes_the_same_total_weight(digits):
     problem = with_rare_class(digits, 4, 2)
     assert (problem.train[1] == 4).sum() == 2
     weights = example_weights(problem, torch.tensor([[0.0], [1.0]])).numpy()

@@ -1,4 +1,4 @@
-"""The problems of the quality benchmark that are made of pictures."""
+"""Problems of the quality benchmark that are made of pictures."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_half_of_the_pairs_are_the_same_digit():
     assert 0.4 < problem.train[1].mean() < 0.6
 
 
-def test_digits_to_validate_sums_with_are_not_those_to_train_on():
+def test_training_and_validation_sums_share_no_digits():
     problem = pictures.digit_sums(400, 400, 1)
     left = [
         {tuple(row.reshape(8, 16)[:, :8].round(3).ravel()) for row in part[0]}

@@ -1,4 +1,4 @@
-"""The clock and the protocol of the quality benchmark, and our own searches on a small table."""
+"""Clock and protocol of the quality benchmark, and tuner's searches on a small table."""
 
 import io
 import json
@@ -26,7 +26,7 @@ OURS = [METHODS["ours-random"], METHODS["random"], Ours("", "OptunaSearch", "sto
 
 
 class Scripted:
-    """A search that follows a script: orders to give, and verdicts by trial and epoch."""
+    """A search with scripted orders, and verdicts by trial and epoch."""
 
     def __init__(self, orders, verdicts=None):
         self.orders = list(orders)
@@ -45,32 +45,32 @@ class Scripted:
 
 
 def answer_of(search, **question):
-    answer = {"versions": {}} if question["do"] == "begin" else dialogue._answer(search, question)
+    answer = {"versions": {}} if question["do"] == "begin" else dialogue._reply(search, question)
     return {"seconds": 0.5, **answer}
 
 
 def share_at_work(trace, table):
-    """Return which share of all workers' time went into epochs that were reported."""
+    """Return the share of the time of all workers that went into reported epochs."""
     return sum(float(table.costs_s[epoch.row]) for epoch in trace.epochs) / (
         NUM_WORKERS * duration_s(table)
     )
 
 
 def run(search):
-    """Run a script on a small table."""
+    """Run a scripted search on a small table."""
     return run_peer(
         lambda do, **facts: answer_of(search, do=do, **facts), "scripted", small_table(), 0
     )
 
 
 def run_out(search):
-    """Run a script to its end, which is before the end of the time."""
+    """Run a scripted search whose orders end before its time is over."""
     with pytest.raises(RuntimeError, match="lets all workers wait"):
         run(search)
 
 
-class TerminationReason(Scripted):
-    """One that says when its script is over."""
+class FinishingSearch(Scripted):
+    """A scripted search that ends after its last order."""
 
     def ask(self):
         if not self.orders:
@@ -78,13 +78,13 @@ class TerminationReason(Scripted):
         return super().ask()
 
 
-def test_a_search_that_has_tried_all_there_is_is_over_with_its_last_trial():
-    search = TerminationReason([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
+def test_a_finished_search_ends_with_its_last_trial():
+    search = FinishingSearch([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
     assert [(epoch.row, epoch.epoch) for epoch in run(search).epochs] == [(8, 1), (4, 1), (8, 2)]
     assert search.received[-1][:3] == ("complete", "a", 2)
 
 
-def test_trials_run_side_by_side_and_are_over_where_their_orders_lead():
+def test_trials_run_concurrently_and_complete_at_the_epoch_of_their_order():
     search = Scripted([Order("a", CONFIGS[8], 2), Order("b", CONFIGS[4], 1)])
     run_out(search)
     assert search.received == [
@@ -105,7 +105,7 @@ def test_a_stopped_trial_is_not_complete():
     ]
 
 
-def test_a_paused_trial_goes_on_where_it_stood():
+def test_a_paused_trial_continues_where_it_stopped():
     search = Scripted(
         [
             Order("a", CONFIGS[8], 9),
@@ -123,14 +123,14 @@ def test_a_paused_trial_goes_on_where_it_stood():
     ]
 
 
-def test_no_more_workers_than_there_are():
+def test_trials_wait_for_a_free_worker():
     search = Scripted([Order(str(number), CONFIGS[8], 1) for number in range(6)])
     run_out(search)
     assert [trial for kind, trial, *_ in search.received if kind == "report"] == list("012345")
     assert [kind for kind, *_ in search.received[:2]] == ["report", "complete"]
 
 
-def test_a_value_that_is_known_costs_nothing():
+def test_a_known_value_costs_nothing():
     search = Scripted(
         [
             Order("a", CONFIGS[8], 3),
@@ -148,7 +148,7 @@ def test_a_value_that_is_known_costs_nothing():
     )
 
 
-def test_a_search_that_asks_for_nothing_new_is_given_up():
+def test_a_search_that_asks_only_for_known_values_is_an_error():
     class Stubborn(Scripted):
         def ask(self):
             return super().ask() or (Order("a", None, 1) if self.received else None)
@@ -162,12 +162,12 @@ def test_a_trial_cannot_run_twice_at_once():
         run(Scripted([Order("a", CONFIGS[8], 1), Order("a", None, 2)]))
 
 
-def test_the_time_of_a_search_is_the_budget_of_all_workers():
+def test_the_duration_of_a_search_times_its_workers_is_the_budget():
     table = small_table()
     assert duration_s(table) * NUM_WORKERS == pytest.approx(40 * 9 * (2 * 1 + 2) / 3)
 
 
-def test_questions_and_answers_are_lines_of_json(monkeypatch):
+def test_requests_and_replies_are_lines_of_json(monkeypatch):
     setting = {
         "method": "m",
         "space": GRID.described(),
@@ -250,7 +250,7 @@ def test_the_default_compares_only_scouts_after_an_epoch():
     assert min(list(reached.values())[13:]) == 3
 
 
-def test_a_search_that_cannot_run_does_not_keep_others_from_it(tmp_path, monkeypatch, capsys):
+def test_a_search_that_cannot_run_does_not_block_others(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TUNER_QUALITY_ENVIRONMENTS", str(tmp_path))
     path = tmp_path / "results.jsonl"
     assert run_all(["dehb", "random"], ["wine_trees"], 1, path) == ["dehb"]
@@ -260,7 +260,7 @@ def test_a_search_that_cannot_run_does_not_keep_others_from_it(tmp_path, monkeyp
     assert len(path.read_text(encoding="utf-8").splitlines()) == 1
 
 
-def test_a_searcher_of_ours_may_be_named_with_arguments():
+def test_a_searcher_of_tuner_can_be_named_with_arguments():
     assert method_of("random") is METHODS["random"]
     method = method_of("OptunaSearch(seed=3, study_name='s')")
     assert (method.searcher, method.scheduler, method.arguments) == (
@@ -273,7 +273,7 @@ def test_a_searcher_of_ours_may_be_named_with_arguments():
 @pytest.mark.parametrize(
     "name",
     [
-        "nobody",
+        "unknown",
         "OptunaSearch",
         "OptunaSearch(3)",
         "OptunaSearch(seed=open)",
@@ -281,6 +281,6 @@ def test_a_searcher_of_ours_may_be_named_with_arguments():
         "1 +",
     ],
 )
-def test_a_name_that_means_nothing_is_refused(name):
+def test_an_unknown_name_is_rejected(name):
     with pytest.raises(ValueError, match="a search must be one of random"):
         method_of(name)

@@ -1,4 +1,4 @@
-"""The tables of the quality benchmark: grids, files, and what they can be asked."""
+"""Tables of the quality benchmark: grids, files, values and properties."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.quality.grid import Axis, axes, log_axis
-from benchmarks.quality.makeup import foretelling, makeup_rows, task_rows
+from benchmarks.quality.makeup import makeup_rows, rank_correlation, task_rows
 from benchmarks.quality.networks import cost_s, train_networks
 from benchmarks.quality.problems import (
     Problem,
@@ -21,7 +21,7 @@ from benchmarks.quality.tasks import DEVELOPMENT, NUM_EPOCHS, REPORTING, TASKS
 from tests.benchmarks.quality_tables import GRID, small_table
 
 
-def test_every_grid_point_is_found_by_what_a_search_suggests():
+def test_every_grid_point_is_found_by_its_suggestion():
     suggested = [
         {axis.name: axis.suggested(config[axis.name]) for axis in GRID.axes}
         for config in GRID.configs()
@@ -30,7 +30,7 @@ def test_every_grid_point_is_found_by_what_a_search_suggests():
 
 
 @pytest.mark.parametrize("suggested", [-1, 2, "a"])
-def test_what_is_not_on_the_axis_is_refused(suggested):
+def test_a_suggestion_outside_the_axis_is_rejected(suggested):
     with pytest.raises(ValueError, match=r"not in range|invalid literal"):
         Axis("depth", "int", (1, 3)).number(suggested)
     with pytest.raises(ValueError, match="not in tuple"):
@@ -47,12 +47,12 @@ def test_what_is_not_on_the_axis_is_refused(suggested):
         ("int", (1, 2, 4)),
     ],
 )
-def test_an_axis_without_sense_is_refused(scale, values):
+def test_an_invalid_axis_is_rejected(scale, values):
     with pytest.raises(ValueError, match="x must"):
         Axis("x", scale, values)
 
 
-def test_searches_get_the_number_of_values_of_an_axis():
+def test_an_axis_is_described_by_its_range_of_indices():
     assert [
         axis.described()
         for axis in axes(("depth", "int", (1, 3, 5)), ("kind", "choice", ("a", "b")))
@@ -77,7 +77,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     np.testing.assert_allclose(again.costs_s, table.costs_s)
 
 
-def test_what_diverged_or_is_huge_has_the_worst_value(tmp_path):
+def test_diverged_and_huge_values_are_stored_as_the_worst_value(tmp_path):
     values = np.full((len(GRID), 3), 0.5)
     values[0], values[1] = [0.4, np.nan, np.nan], [7.0, np.inf, 1e9]
     write_table(Table("small", GRID, values, np.ones(len(GRID)), {}), tmp_path)
@@ -91,14 +91,14 @@ def test_the_error_about_a_missing_table_names_the_command_that_makes_it(tmp_pat
         read_table("nothing", tmp_path)
 
 
-def test_a_table_with_missing_rows_is_refused(tmp_path):
+def test_a_table_with_missing_rows_is_rejected(tmp_path):
     table = small_table()
     write_table(Table("small", GRID, table.values[1:], table.costs_s[1:], {}), tmp_path)
     with pytest.raises(ValueError, match="each of its 24 configurations, got 23"):
         read_table("small", tmp_path)
 
 
-def test_regret_counts_from_the_best_to_the_median_configuration():
+def test_regret_is_0_for_the_best_and_1_for_the_median_configuration():
     table = small_table()
     assert table.regret(8) == 0.0
     assert np.median([table.regret(row) for row in range(len(GRID))]) == pytest.approx(1.0)
@@ -109,7 +109,7 @@ def test_searches_see_the_best_value_so_far():
     np.testing.assert_allclose(table.curves, [[0.5, 0.3, 0.3]])
 
 
-def test_no_task_is_for_tuning_and_for_reporting():
+def test_the_two_sets_share_no_task():
     assert not set(DEVELOPMENT) & set(REPORTING)
     assert (len(DEVELOPMENT), len(REPORTING)) == (10, 24)
     seeds = [task.seed for task in TASKS.values()]
@@ -122,7 +122,7 @@ def test_both_sets_have_tasks_of_every_family():
     }
 
 
-def test_what_the_tasks_are_made_of_can_be_shown():
+def test_tables_of_the_tasks_and_of_both_sets_are_complete():
     rows = list(task_rows())
     assert len({row.count("|") for row in rows}) == 1
     assert [row.split("`")[1] for row in rows[2:]] == list(TASKS)
@@ -137,17 +137,17 @@ def test_what_the_tasks_are_made_of_can_be_shown():
     assert "\n".join(made_up) in PAGE.read_text(encoding="utf-8"), "docs/quality.md shows them, too"
 
 
-def test_early_values_foretell_late_ones_by_ranks():
+def test_rank_correlation_compares_early_values_with_final_ones():
     values = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
     table = Table("small", GRID, values[:, ::-1], np.ones(4), {})
-    assert foretelling(table, 1) == pytest.approx(1.0)
+    assert rank_correlation(table, 1) == pytest.approx(1.0)
     falling = Table("small", GRID, values, np.ones(4), {})
-    assert foretelling(falling, 1) == pytest.approx(-1.0)
-    assert foretelling(falling, 2) == pytest.approx(1.0)
+    assert rank_correlation(falling, 1) == pytest.approx(-1.0)
+    assert rank_correlation(falling, 2) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_tables_that_are_kept_belong_to_their_tasks(name):
+def test_stored_tables_match_their_tasks(name):
     table = read_table(name)
     assert (table.grid, table.num_epochs) == (TASKS[name].grid, NUM_EPOCHS)
     assert table.scale > 0

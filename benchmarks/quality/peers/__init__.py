@@ -1,1 +1,5 @@
-"""Searches of other projects. Each file runs in an environment of its own and imports nothing of ours but `dialogue`."""
+"""Searches of other projects.
+
+Each ``*_peer`` module runs in a separate environment. Of tuner it imports only `dialogue` and
+`spaces`.
+"""

@@ -1,4 +1,4 @@
-"""DEHB through ask and tell. A configuration that is promoted goes on where it stands."""
+"""DEHB through ask and tell; a promoted configuration continues where it stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .spaces import configuration_space, plain
 
 
 class DehbOptimizer:
-    """An optimizer that is asked for trials."""
+    """Adapter of an optimizer of DEHB."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -24,8 +24,7 @@ class DehbOptimizer:
             max_fidelity=setting.max_epochs,
             eta=3,
             seed=setting.seed,
-            # Its own workers are not used where it is asked and told; it takes any number of open
-            # questions.
+            # Ask and tell does not use its workers, and allows any number of open jobs.
             n_workers=1,
             save_freq="end",
             output_path=tempfile.mkdtemp(dir="."),
@@ -34,21 +33,21 @@ class DehbOptimizer:
         self._running: dict[str, Any] = {}
 
     def ask(self) -> Order:
-        """Return what is to be evaluated next."""
+        """Return the next evaluation."""
         job = self._dehb.ask()
         name = str(job["config_id"])
-        # Asked for twice at once; one of them has to start from nothing.
+        # The same configuration may be asked for while it runs; the second trial starts anew.
         while name in self._running:
             name += "+"
         self._running[name] = job
         return Order(name, plain(job["config"], self._setting.space), round(job["fidelity"]))
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
-        """Let it train: only what a fidelity comes to is of interest."""
+        """Continue: DEHB receives only the value at the end of a fidelity."""
         return CONTINUE
 
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
-        """Tell what a fidelity has come to."""
+        """Report the value at the end of a fidelity."""
         self._dehb.tell(self._running.pop(trial), {"fitness": value, "cost": cost_s})
 
 

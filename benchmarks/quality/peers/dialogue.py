@@ -1,6 +1,7 @@
-"""The peers' side of the protocol: one JSON object per line on standard input, one answer per line on standard output.
+"""Server side of the protocol between the benchmark and a search in another environment.
 
-The standard library is all that is imported here, so that it runs in any environment.
+Each request is a line of JSON on standard input, each reply a line of JSON on standard output. Only
+the standard library is imported, so that this module runs in any environment.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
 
 @dataclass(frozen=True)
 class Setting:
-    """First message to a search.
+    """Parameters of a search, sent with the first request.
 
     Attributes:
-        method: Which search of the file is asked for.
-        space: The axes: name, scale (``"int"`` or ``"choice"``), and low and high, both included,
+        method: Name of the search in its module.
+        space: The axes: name, scale (``"int"`` or ``"choice"``), and low and high, both inclusive,
             or values.
-        max_epochs: How long a full training is.
-        num_workers: How many trials run at once.
-        seed: Of all chance.
+        max_epochs: Number of epochs of a full training.
+        num_workers: Number of trials that run at the same time.
+        seed: Seed of all random numbers.
     """
 
     method: str
@@ -38,13 +39,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Order:
-    """What a free worker is to do.
+    """Work for a free worker.
 
     Attributes:
-        trial: Name of the trial; a name that was given before continues that trial where it stands,
-            at no cost.
+        trial: Name of the trial. The name of an earlier trial continues it where it stopped, at no
+            extra cost.
         config: Its configuration; None for a trial that continues.
-        until: Number of the epoch to train up to, unless it is stopped or paused before.
+        until: Epoch to train up to, unless the trial is stopped or paused before.
     """
 
     trial: str
@@ -53,45 +54,49 @@ class Order:
 
 
 class Finished(Exception):
-    """Raised by `Search.ask` where a search has nothing left to ask for, e.g. since it has tried all there is."""
+    """Raised by `Search.ask` if the search is over, e.g. since it has tried all configurations."""
 
 
 class Search(Protocol):
-    """What each peer is made to look like. All values are to be minimised."""
+    """Interface of a search. All values are to be minimised."""
 
     def ask(self) -> Order | None:
-        """Return what a free worker is to do; None to let it wait until something has happened.
+        """Return work for a free worker; None to let it wait for the next event.
 
         Raises:
-            Finished: If nothing will be asked for any more.
+            Finished: If there will be no more work.
         """
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
-        """Take in a value; return ``"continue"``, ``"stop"`` or ``"pause"``. `cost_s` is what the trial has cost so far."""
+        """Record a value and return ``"continue"``, ``"stop"`` or ``"pause"``.
+
+        `cost_s` is the cost of the trial so far, in virtual seconds.
+        """
 
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
-        """Take in that a trial has come to where its order led, with the value that was reported last."""
+        """Record that a trial has reached the last epoch of its order, with its last value."""
 
 
 def serve(make: Callable[[Setting], Search], libraries: tuple[str, ...]) -> None:
-    """Answer questions until standard input ends. Libraries may print what they like: it goes to standard error."""
-    answers, sys.stdout = sys.stdout, sys.stderr
+    """Answer requests until standard input ends."""
+    # What libraries print must not get between the replies: it goes to standard error.
+    replies, sys.stdout = sys.stdout, sys.stderr
     search: Search | None = None
     for line in sys.stdin:
-        question = json.loads(line)
+        request = json.loads(line)
         start_s = time.process_time()
-        if question["do"] == "begin":
-            search = make(Setting(**question["setting"]))
-            answer: dict[str, Any] = {"versions": {name: version(name) for name in libraries}}
+        if request["do"] == "begin":
+            search = make(Setting(**request["setting"]))
+            reply: dict[str, Any] = {"versions": {name: version(name) for name in libraries}}
         else:
-            assert search is not None  # noqa: S101  (the first question is always to begin)
-            answer = _answer(search, question)
-        answer["seconds"] = time.process_time() - start_s
-        print(json.dumps(answer), file=answers, flush=True)
+            assert search is not None  # noqa: S101  (the first request is always "begin")
+            reply = _reply(search, request)
+        reply["seconds"] = time.process_time() - start_s
+        print(json.dumps(reply), file=replies, flush=True)
 
 
-def _answer(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
-    if question["do"] == "ask":
+def _reply(search: Search, request: Mapping[str, Any]) -> dict[str, Any]:
+    if request["do"] == "ask":
         try:
             order = search.ask()
         except Finished:
@@ -101,8 +106,8 @@ def _answer(search: Search, question: Mapping[str, Any]) -> dict[str, Any]:
             if order is None
             else {"trial": order.trial, "config": order.config, "until": order.until}
         )
-    facts = question["trial"], question["epoch"], question["value"], question["cost_s"]
-    if question["do"] == "report":
-        return {"verdict": search.report(*facts)}
-    search.complete(*facts)
+    arguments = request["trial"], request["epoch"], request["value"], request["cost_s"]
+    if request["do"] == "report":
+        return {"verdict": search.report(*arguments)}
+    search.complete(*arguments)
     return {}

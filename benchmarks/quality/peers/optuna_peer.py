@@ -1,4 +1,4 @@
-"""Optuna, through ask and tell; with a pruner, trials report after each epoch and end when it says so."""
+"""Optuna through ask and tell; a pruner may end a trial after any epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .dialogue import CONTINUE, STOP, Order, Setting, serve
 
 
 class OptunaStudy:
-    """A study that is asked for trials."""
+    """Adapter of a study of Optuna."""
 
     def __init__(self, setting: Setting) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -24,13 +24,13 @@ class OptunaStudy:
         self._trials: dict[str, optuna.Trial] = {}
 
     def ask(self) -> Order:
-        """Return what the sampler proposes."""
+        """Return a trial with a configuration of the sampler."""
         trial = self._study.ask(self._space)
         self._trials[str(trial.number)] = trial
         return Order(str(trial.number), trial.params, self._setting.max_epochs)
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
-        """Let the pruner look at the value."""
+        """Report the value and ask the pruner whether to stop."""
         self._trials[trial].report(value, epoch)
         if epoch == self._setting.max_epochs or not self._trials[trial].should_prune():
             return CONTINUE
@@ -38,7 +38,7 @@ class OptunaStudy:
         return STOP
 
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
-        """Tell the final value."""
+        """Report the final value."""
         self._study.tell(self._trials[trial], value)
 
 

@@ -1,4 +1,7 @@
-"""Ray Tune's ASHA, which stops trials, with random search: its scheduler is called as its controller calls it, without a cluster."""
+"""Ray Tune's ASHA, which stops trials, with random search.
+
+The scheduler is called as Ray Tune's controller calls it, without a cluster.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from .dialogue import CONTINUE, STOP, Order, Setting, serve
 
 
 class RayScheduler:
-    """Draws configurations and lets the scheduler stop them."""
+    """Adapter of a scheduler of Ray Tune, with random configurations."""
 
     def __init__(self, setting: Setting) -> None:
         np.random.seed(setting.seed)  # noqa: NPY002  (the scheduler draws brackets from the global generator)
-        self._chance = np.random.default_rng(setting.seed)
+        self._rng = np.random.default_rng(setting.seed)
         self._max_epochs = setting.max_epochs
         self._space = {axis["name"]: _domain(axis) for axis in setting.space}
         self._scheduler = AsyncHyperBandScheduler(
@@ -31,9 +34,9 @@ class RayScheduler:
         self._trials: dict[str, SimpleNamespace] = {}
 
     def ask(self) -> Order:
-        """Return a random configuration, drawn by Ray Tune's domains."""
+        """Return a trial with a random configuration, drawn from Ray Tune's domains."""
         config = {
-            name: _plain(domain.sample(random_state=self._chance))
+            name: _plain(domain.sample(random_state=self._rng))
             for name, domain in self._space.items()
         }
         trial = SimpleNamespace(trial_id=str(len(self._trials)))
@@ -42,7 +45,7 @@ class RayScheduler:
         return Order(trial.trial_id, config, self._max_epochs)
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
-        """Let the scheduler decide."""
+        """Report the value and return the decision of the scheduler."""
         if epoch == self._max_epochs:
             return CONTINUE
         decision = self._scheduler.on_trial_result(
@@ -54,7 +57,7 @@ class RayScheduler:
         return CONTINUE
 
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
-        """Tell the scheduler that a trial is done."""
+        """Notify the scheduler that a trial is complete."""
         self._scheduler.on_trial_complete(
             None, self._trials[trial], {"loss": value, "epoch": epoch}
         )

@@ -1,4 +1,7 @@
-"""SMAC3's multi-fidelity facade through ask and tell: a random forest inside Hyperband. A configuration that comes again goes on."""
+"""SMAC3's multi-fidelity facade, a random forest inside Hyperband, through ask and tell.
+
+A configuration that is suggested again continues where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from .dialogue import CONTINUE, Finished, Order, Setting, serve
 from .spaces import configuration_space, plain
 
 NUM_TRIALS = 500
-"""About how many evaluations the budget allows; SMAC3 makes its initial design from it."""
+"""Approximate number of evaluations in the budget, which sets the size of the initial design."""
 
 
 class SmacFacade:
-    """A facade that is asked for trials."""
+    """Adapter of a facade of SMAC3."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -38,30 +41,34 @@ class SmacFacade:
         self._running: dict[str, TrialInfo] = {}
 
     def ask(self) -> Order:
-        """Return what the facade wants to be evaluated; it ends where it has tried all there is."""
+        """Return the next evaluation.
+
+        Raises:
+            Finished: If all configurations have been tried.
+        """
         try:
             info = self._facade.ask()
         except ConfigurationSpaceExhaustedException as error:
             raise Finished from error
         config = plain(info.config, self._setting.space)
         name = self._names.setdefault(repr(config), str(len(self._names)))
-        # Asked for twice at once; one of them has to start from nothing.
+        # The same configuration may be asked for while it runs; the second trial starts anew.
         while name in self._running:
             name += "+"
         self._running[name] = info
         return Order(name, config, round(info.budget))
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
-        """Let it train: only what a budget comes to is of interest."""
+        """Continue: SMAC3 receives only the value at the end of a budget."""
         return CONTINUE
 
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
-        """Tell the facade what a budget has come to."""
+        """Report the value at the end of a budget."""
         self._facade.tell(self._running.pop(trial), TrialValue(cost=value, time=cost_s), save=False)
 
 
-def _never_called(config: object, seed: int, budget: float) -> float:  # noqa: ARG001  (the signature that is asked for)
-    raise AssertionError("it is only asked and told")
+def _never_called(config: object, seed: int, budget: float) -> float:  # noqa: ARG001  (the signature that SMAC3 expects)
+    raise AssertionError("SMAC3 is used through ask and tell alone")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The space in ConfigSpace's words, which SMAC3 and DEHB understand."""
+"""Search spaces in the format of ConfigSpace, which SMAC3 and DEHB use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ConfigSpace import CategoricalHyperparameter, ConfigurationSpace, UniformIn
 
 
 def configuration_space(space: list[dict[str, Any]], seed: int) -> ConfigurationSpace:
-    """Return the space with its own chance seeded."""
-    made = ConfigurationSpace(seed=seed)
-    made.add([_hyperparameter(axis) for axis in space])
-    return made
+    """Return the space with a seeded random generator."""
+    result = ConfigurationSpace(seed=seed)
+    result.add([_hyperparameter(axis) for axis in space])
+    return result
 
 
 def plain(config: Any, space: list[dict[str, Any]]) -> dict[str, Any]:

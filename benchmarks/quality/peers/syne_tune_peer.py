@@ -1,4 +1,7 @@
-"""Syne Tune's schedulers with their searchers, called as its `Tuner` calls them. Since 0.14 its ASHA stops trials and never resumes one."""
+"""Syne Tune's schedulers with their searchers, called as its `Tuner` calls them.
+
+Since version 0.14 its ASHA stops trials and never resumes one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class SyneTuneScheduler:
-    """A scheduler that is asked for trials."""
+    """Adapter of a scheduler of Syne Tune."""
 
     def __init__(self, setting: Setting) -> None:
         # Parts of Syne Tune draw from the global generator.
@@ -37,7 +40,7 @@ class SyneTuneScheduler:
         self._trials: dict[str, Trial] = {}
 
     def ask(self) -> Order:
-        """Return what the scheduler suggests."""
+        """Return a trial with a suggestion of the scheduler."""
         suggestion = self._scheduler.suggest()
         number = len(self._trials)
         trial = Trial(number, suggestion.config, NOW)
@@ -46,7 +49,7 @@ class SyneTuneScheduler:
         return Order(str(number), suggestion.config, self._max_epochs)
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
-        """Let the scheduler decide."""
+        """Report the value and return the decision of the scheduler."""
         decision = self._scheduler.on_trial_result(
             self._trials[trial], {"loss": value, "epoch": epoch}
         )
@@ -56,7 +59,7 @@ class SyneTuneScheduler:
         return CONTINUE
 
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
-        """Tell the scheduler that a trial is done."""
+        """Notify the scheduler that a trial is complete."""
         self._scheduler.on_trial_complete(self._trials[trial], {"loss": value, "epoch": epoch})
 
 
