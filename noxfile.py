@@ -1,4 +1,7 @@
-"""What can be checked and run, each in an environment of its own: ``nox`` for all checks, ``nox -s tests -- -k asha`` for some."""
+"""Checks, tests and benchmarks, each in a separate environment.
+
+``nox`` runs all checks, ``nox -s tests -- -k asha`` some of the tests.
+"""
 
 import time
 
@@ -14,7 +17,7 @@ NEVERGRAD_TESTS = (
     "tests/end_to_end/test_search_libraries.py",
     "tests/test_house.py",
 )
-"""Where `NevergradSearch` is tested among others."""
+"""Files with tests of `NevergradSearch`."""
 
 
 def install(session: nox.Session, extra: str) -> None:
@@ -24,14 +27,17 @@ def install(session: nox.Session, extra: str) -> None:
 
 @nox.session(python=["3.11", "3.12", "3.13"])
 def tests(session: nox.Session) -> None:
-    """Run the test suite, on all cores; arguments behind ``--`` go to pytest instead."""
+    """Run the test suite on all cores, or pytest with the arguments after ``--``."""
     install(session, "test")
     session.run("pytest", *(session.posargs or ["-n", "auto", "--dist", "worksteal"]))
 
 
 @nox.session
 def nevergrad(session: nox.Session) -> None:
-    """Run the tests of `NevergradSearch`, whose library asks for another release of bayesian-optimization than the others."""
+    """Run the tests of `NevergradSearch`.
+
+    Its library requires another release of bayesian-optimization than the other libraries.
+    """
     install(session, "test")
     session.install(
         "--no-deps", "nevergrad", "cma", "directsearch", "--constraint", "constraints.txt"
@@ -41,7 +47,7 @@ def nevergrad(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check rules and layout of all sources."""
+    """Check the style and formatting of all sources."""
     install(session, "dev")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
@@ -56,14 +62,17 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def imports(session: nox.Session) -> None:
-    """Check that imports go down the floors only."""
+    """Check that each layer imports only the layers below it."""
     install(session, "dev")
     session.run("lint-imports")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation site into build/site; a warning, such as a link that leads nowhere, is an error."""
+    """Build the documentation site into build/site.
+
+    A warning, such as a broken link, is an error.
+    """
     install(session, "docs")
     session.run(
         "sphinx-build",
@@ -79,7 +88,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def simulation(session: nox.Session) -> None:
-    """Simulate faults for an hour, let all schedulers loose, then hunt the planted defects; made for the night."""
+    """Run the long simulations: faults, random scheduler experiments and mutation tests.
+
+    Faults are simulated for an hour; the whole session is meant to run overnight.
+    """
     install(session, "test")
     session.run("python", "-m", "tests.simulation", *(session.posargs or ["--minutes", "60"]))
     session.run(
@@ -96,16 +108,16 @@ def simulation(session: nox.Session) -> None:
 
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """Measure and print a table beside the goals; names of benchmarks behind ``--`` choose some."""
+    """Run the benchmarks, or those named after ``--``, and print the figures and their goals."""
     install(session, "examples")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """Run the fault and security cases and put what they come to into the documentation; cases behind ``--`` choose some."""
+    """Run the fault and security cases, or those named after ``--``, and update their table."""
     install(session, "test")
-    # A case that does not hold stands in the table as such.
+    # A case that does not hold is listed in the table as such; it does not fail the session.
     session.run("python", "-m", "benchmarks.faults", *session.posargs, success_codes=range(256))
     session.run("python", "-m", "benchmarks.faults", "--write")
 

@@ -1,12 +1,12 @@
-"""What the engine costs on this machine: ``python -m benchmarks``.
+"""Benchmarks of the engine's overhead on this machine: ``python -m benchmarks``.
 
 Each benchmark is one file, runs in a separate process (``python -m benchmarks.trial_rate``) and
-prints its figures; goals stand beside them and are never asserted. Where Ray Tune is installed,
-``python -m benchmarks.ray_tune`` measures the same for it.
+prints its figures next to their goals, which are never asserted. Where Ray Tune is installed,
+``python -m benchmarks.ray_tune`` runs the same workloads with it.
 """
 
 import os
 
-# An installation brings the byte code of its modules, or the first import writes it: compiling them
-# is not what is measured here.
+# Byte code is installed with a package or written by the first import, so the time to compile
+# modules must not be part of the measurement.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -21,7 +21,7 @@ BENCHMARKS = (
 
 
 def run(benchmark: str) -> bool:
-    """Run a benchmark, print its rows as they come, and return whether it got through."""
+    """Run a benchmark, print its rows as they arrive, and return whether it succeeded."""
     command = [sys.executable, "-m", f"benchmarks.{benchmark}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  (our own modules)
         assert process.stdout is not None  # noqa: S101  (a pipe was asked for)
@@ -31,7 +31,7 @@ def run(benchmark: str) -> bool:
 
 
 def main() -> int:
-    """Run the benchmarks that were named, or all, and return the number of those that failed."""
+    """Run the benchmarks given by name, or all of them, and return how many failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names",

@@ -1,4 +1,7 @@
-"""How long a checkpoint of many small files takes to be stored, beside ``cp -r`` and ``sync``; on the file system of ``TMPDIR``."""
+"""Time to store a checkpoint of many small files, compared with ``cp -r`` and ``sync``.
+
+The files are on the file system of ``TMPDIR``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def write_files(root: Path) -> None:
 
 
 def copy_s(source: Path, target: Path) -> float:
-    """Return how long ``cp -r`` and ``sync`` take."""
+    """Return the seconds that ``cp -r`` and ``sync`` take."""
     start_s = time.perf_counter()
     subprocess.run(["cp", "-r", source, target], check=True)  # noqa: S603, S607  (what the user would type)
     os.sync()
@@ -37,7 +40,7 @@ def copy_s(source: Path, target: Path) -> float:
 
 
 def commit_s(source: Path, trial_dir: Path, *, sync: bool) -> float:
-    """Return how long the same takes as a checkpoint, with its manifest."""
+    """Return the seconds it takes to store the files as a checkpoint with its manifest."""
     trial_dir.mkdir()
     start_s = time.perf_counter()
     commit_from(source, trial_dir, Provenance("t00000", 1, 0, 1), sync=sync)
@@ -45,7 +48,7 @@ def commit_s(source: Path, trial_dir: Path, *, sync: bool) -> float:
 
 
 def main() -> None:
-    """Measure; of several rounds, in which the ways take turns, the best one counts for each."""
+    """Measure each method several times, in turn, and print the best time of each."""
     copies, commits, unsynced = [], [], []
     with tempfile.TemporaryDirectory(prefix="checkpoint-files-") as directory:
         root = Path(directory)
@@ -59,8 +62,12 @@ def main() -> None:
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
     Figure(f"cp -r and sync of {NUM_FILES:,} files", NUM_FILES / min(copies), "files/s").print()
-    Figure(f"the same as a checkpoint, {min(commits) / min(copies):.1f} times as long", NUM_FILES / min(commits), "files/s",
-           f"{NUM_FILES / min(copies) / 3:,.0f}: 3 times").print()  # fmt: skip
+    Figure(
+        f"the same as a checkpoint, {min(commits) / min(copies):.1f} times as long",
+        NUM_FILES / min(commits),
+        "files/s",
+        f"{NUM_FILES / min(copies) / 3:,.0f}: 3 times",
+    ).print()
     Figure('the same with durability="process"', NUM_FILES / min(unsynced), "files/s").print()
 
 

@@ -1,7 +1,8 @@
-"""How much memory the driver keeps of each trial that is over, with everything on that a real run has, snapshots included.
+"""Memory that the driver keeps for each finished trial.
 
-Trials run in the driver's process, one after the other, since a process for each would measure the
-machine's patience; they leave nothing behind there.
+Loggers and snapshots are on, as in a real run. Trials run one after the other in the driver's
+process, which saves the time to start thousands of processes; they allocate nothing that outlives
+them.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ from searchers import BasicVariantGenerator
 from .figure import Figure
 
 SIZES = {1: 4_000, 20: 2_000}
-"""Numbers of trials by numbers of results of each."""
+"""Number of trials by number of results per trial."""
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has."""
+    """Return the resident set size of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryWatch(tune.Callback):
-    """Looks at the memory when a fifth of the trials are over, since the first of them import what is imported on first use, and last."""
+    """Measures memory after a fifth of the trials and near the end.
+
+    The first fifth warms up: it includes the modules that are imported on first use.
+    """
 
     def __init__(self, num_trials: int) -> None:
         self._marks = (num_trials // 5, num_trials - 1)
@@ -45,12 +49,12 @@ class MemoryWatch(tune.Callback):
 
     @property
     def bytes_per_trial(self) -> float:
-        """By how much the memory grew with each trial."""
+        """The growth of memory per trial, in bytes."""
         return (self._seen[-1] - self._seen[0]) / (self._marks[-1] - self._marks[0])
 
 
 def bytes_per_trial(num_trials: int, num_reports: int, storage: str) -> float:
-    """Return what the driver keeps of each trial of an experiment."""
+    """Run an experiment and return the bytes that the driver keeps for each trial."""
 
     def train(config: dict[str, Any]) -> None:
         for step in range(num_reports):
@@ -78,7 +82,7 @@ def bytes_per_trial(num_trials: int, num_reports: int, storage: str) -> float:
 
 
 if __name__ == "__main__":
-    # As an experiment of many minutes takes them.
+    # Snapshots as often as in an experiment of many minutes.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "2")
     for reports, size in SIZES.items():
         with tempfile.TemporaryDirectory() as directory:

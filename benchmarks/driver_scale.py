@@ -1,7 +1,8 @@
-"""What an event costs the driver as the number of trials grows, with ASHA, random search and the journal, but no processes and no files.
+"""Driver time per event as the number of trials grows.
 
-Trials are simulated in virtual time, eight at once, and report up to nine times, so that what is
-left is the driver's own work.
+The experiment uses ASHA, random search and the journal, but no worker processes and no log files.
+Trials are simulated in virtual time, eight at once, and report up to nine times, so that only the
+driver's work is measured.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NUM_REPORTS = 9
 
 
 def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
-    """Yield a loss that falls towards the configuration's own limit."""
+    """Yield a loss that falls towards the `x` of the configuration."""
     for step in range(1, NUM_REPORTS + 1):
         yield {"loss": config["x"] + 1.0 / step}
 
@@ -48,17 +49,17 @@ class CountingLog:
         self.num_events = 0
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
-        """Take in an event."""
+        """Append an event."""
         self.num_events += 1
         self._log.append(event, at_s, recorded)
 
     def flush(self) -> None:
-        """Write everything taken in."""
+        """Flush the journal."""
         self._log.flush()
 
 
 def time_per_event_s(num_trials: int) -> float:
-    """Return the driver's mean time for an event of an experiment of so many trials."""
+    """Return the driver's mean seconds per event in an experiment with `num_trials` trials."""
     scheduler = ASHAScheduler(
         max_t=NUM_REPORTS, grace_period=1, reduction_factor=3, type="stopping"
     )
@@ -88,7 +89,7 @@ def time_per_event_s(num_trials: int) -> float:
 
 
 if __name__ == "__main__":
-    time_per_event_s(SIZES[0])  # what is imported on first use is not the driver's work
+    time_per_event_s(SIZES[0])  # warm-up: imports on first use are not measured
     for size in SIZES:
         cost_s = time_per_event_s(size)
         Figure(f"driver, {size:,} trials: time per event", 1e6 * cost_s, "us", "flat").print()

@@ -1,4 +1,4 @@
-"""One measured figure, and how it travels from a benchmark's process to the table."""
+"""A measured figure, its JSON form and its row in the table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Figure:
     """A measured value.
 
     Attributes:
-        what: What was measured.
+        what: Name of the measurement.
         value: The measurement, in `unit`.
         unit: E.g. ``"s"`` or ``"/s"``.
-        goal: What we aim at, in words; empty for figures that only explain others.
+        goal: The goal, as text; empty for figures that only explain others.
     """
 
     what: str

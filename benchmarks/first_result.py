@@ -1,4 +1,4 @@
-"""How long a user waits from starting Python to the first result of a trivial trial, with all default loggers on."""
+"""Time from the start of Python to the first result of a trivial trial, with default loggers."""
 
 from __future__ import annotations
 

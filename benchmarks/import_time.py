@@ -1,4 +1,4 @@
-"""How long ``import tuner`` takes in a fresh interpreter."""
+"""Time of ``import tuner`` in a fresh interpreter."""
 
 from __future__ import annotations
 

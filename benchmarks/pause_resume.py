@@ -1,4 +1,4 @@
-"""What a pause and a resume cost beyond the trial's own work: the same function trial with and without, no torch."""
+"""Time of a pause and a resume: the same function trial is run with and without pauses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHY = Reason("benchmark")
 
 @final
 class PausesAlways(Scheduler):
-    """Pauses a trial at each of its results, and lets it go on at once."""
+    """Pauses a trial at each result and resumes it at once."""
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Pause."""
@@ -33,7 +33,7 @@ class PausesAlways(Scheduler):
 
 
 def steps(_: dict[str, Any]) -> None:
-    """Report so many times, each time with a checkpoint."""
+    """Report `NUM_CYCLES` results, each with a checkpoint."""
     first = 0
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as directory:
@@ -45,7 +45,7 @@ def steps(_: dict[str, Any]) -> None:
 
 
 def elapsed_s(scheduler: Scheduler) -> tuple[float, int]:
-    """Return how long one trial takes, and how often it was started."""
+    """Run one trial, and return its seconds and the number of its attempts."""
     with tempfile.TemporaryDirectory(prefix="pauses-") as storage:
         keep = tune.CheckpointConfig(num_to_keep=1)
         run = tune.RunConfig(
@@ -58,12 +58,12 @@ def elapsed_s(scheduler: Scheduler) -> tuple[float, int]:
         start_s = time.perf_counter()
         results = tuner.fit()
         took_s = time.perf_counter() - start_s
-        assert not results.errors  # noqa: S101  (else there is nothing to be measured)
+        assert not results.errors  # noqa: S101  (a failed trial has nothing to measure)
         return took_s, results.trials[0].attempt
 
 
 def main() -> None:
-    """Measure."""
+    """Measure, and print the figure."""
     plain_s, _ = elapsed_s(FIFOScheduler())
     paused_s, num_starts = elapsed_s(PausesAlways())
     Figure(

@@ -1,4 +1,4 @@
-"""The same trials and reports with Ray Tune, where it is installed: ``python -m benchmarks ray_tune``."""
+"""The trial and report rates of Ray Tune, if it is installed: ``python -m benchmarks ray_tune``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUM_REPORTS = 1_000
 
 
 def elapsed_s(trainable: Callable[[dict[str, Any]], None], num_trials: int) -> float:
-    """Return how long Ray Tune takes for so many trials, two at a time, on a cluster that is already up."""
+    """Return the seconds Ray Tune takes for the trials, two at a time, on a running cluster."""
     from ray import tune  # noqa: PLC0415  (optional)
 
     with tempfile.TemporaryDirectory() as storage:
@@ -43,7 +43,7 @@ def report_once(config: dict[str, Any]) -> None:
 
 
 def report_often(config: dict[str, Any]) -> None:  # noqa: ARG001  (every trainable takes one)
-    """Report as fast as answers come."""
+    """Report again as soon as the previous report returns."""
     from ray import tune  # noqa: PLC0415  (optional)
 
     for step in range(NUM_REPORTS):

@@ -1,4 +1,7 @@
-"""How many reports a second two concurrent trials get through, each answered before the next, with all default loggers on."""
+"""Reports per second of two concurrent trials, with default loggers.
+
+Each report is acknowledged before the next one is sent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ NUM_REPORTS = 50_000
 
 
 def report_often(config: dict[str, Any]) -> None:
-    """Report as fast as answers come."""
+    """Report again as soon as the previous report returns."""
     for step in range(config["num_reports"]):
         tune.report({"loss": 1.0 / (step + 1)})
 

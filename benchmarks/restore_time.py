@@ -1,9 +1,8 @@
-"""How long a killed experiment takes to come back, how much memory that needs, and how long it takes to read all that was reported.
+"""Time and memory to restore a killed experiment, and time to read its results.
 
-Trials are simulated in virtual time, eight at once, with 100 reports each; journal and snapshots
-are written as in a real run, and the driver vanishes before the end without a last snapshot. A
-fresh process then brings the experiment back, or opens its directory and makes data frames of the
-results.
+Trials are simulated in virtual time, eight at once, with 100 reports each. Journal and snapshots
+are written as in a real run, and the driver stops before the end without a last snapshot. A fresh
+process then restores the experiment, or opens its directory and makes data frames of the results.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ from .figure import Figure
 
 GOALS = {1_000: "1 s", 10_000: "2 s"}
 FRAME_GOALS = {(500, 100): "0.5 s", (1, 300_000): "1.5 s"}
-"""By numbers of trials and of results of each."""
+"""Goals by number of trials and number of results per trial."""
 NUM_REPORTS = 100
 SHARE_DONE = 0.99
 
 
-class Vanished(Exception):
-    """The driver is gone."""
+class Killed(Exception):
+    """Ends the driver as a kill would."""
 
 
 def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
-    """Yield a loss that falls towards the configuration's own limit."""
+    """Yield a loss that falls towards the `x` of the configuration."""
     for step in range(1, config["steps"] + 1):
         yield {"loss": config["x"] + 1.0 / step}
 
@@ -71,12 +70,12 @@ def spec_for(num_trials: int, num_reports: int = NUM_REPORTS) -> ExperimentSpec:
 
 
 def settings_for(spec: ExperimentSpec) -> Any:
-    """Return what the core has to know."""
+    """Return the settings of the core for an experiment on eight CPUs."""
     return spec.settings({"cpu": 8.0})
 
 
-def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORTS) -> None:
-    """Run the experiment until its driver vanishes."""
+def run_until_killed(directory: Path, num_trials: int, num_reports: int = NUM_REPORTS) -> None:
+    """Run the experiment until its driver is killed."""
     spec = spec_for(num_trials, num_reports)
     write_declaration(spec, settings_for(spec), directory)
     _, restored = restore_spec(
@@ -96,7 +95,7 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
         def take_snapshot(elapsed_s: float) -> None:
             snapshots.take_if_due(elapsed_s)
             if next(turns) > num_trials * num_reports * SHARE_DONE:
-                raise Vanished
+                raise Killed
 
         driver = assemble(
             state.experiment,
@@ -110,7 +109,7 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
         try:
             with rare_garbage_collection():
                 driver.run()
-        except Vanished:
+        except Killed:
             pass
     print(
         json.dumps({"share": account.report().share, "pause_s": account.report().longest_pause_s}),
@@ -118,8 +117,8 @@ def leave_behind(directory: Path, num_trials: int, num_reports: int = NUM_REPORT
     )
 
 
-def come_back(directory: Path, num_trials: int) -> None:
-    """Bring the experiment back, and print how long that took and how much memory this process has needed."""
+def restore(directory: Path, num_trials: int) -> None:
+    """Restore the experiment, and print the seconds and the peak memory of this process."""
     spec = spec_for(num_trials)
     start = time.perf_counter()
     snapshot = usable_snapshot(spec, directory)
@@ -133,13 +132,13 @@ def come_back(directory: Path, num_trials: int) -> None:
         ConfigCodec(spec.space, ArrayStore(directory)),
     )
     took_s = time.perf_counter() - start
-    assert len(restored.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (what is measured has happened)
+    assert len(restored.state.experiment.trials) > num_trials * SHARE_DONE * 0.9  # noqa: S101  (else the figures are wrong)
     print(json.dumps([took_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 
 
 def read_frames(directory: Path) -> None:
-    """Make a frame of each trial, and one of all of them, and print how long both took."""
-    import pandas as pd  # noqa: F401, PLC0415  (what is imported on first use is not measured)
+    """Make a data frame of each trial and one of all trials, and print the seconds of both."""
+    import pandas as pd  # noqa: F401, PLC0415  (its import is not measured)
 
     start = time.perf_counter()
     frames = [result.metrics_dataframe for result in tune.ResultGrid.from_directory(directory)]
@@ -147,12 +146,12 @@ def read_frames(directory: Path) -> None:
     start = time.perf_counter()
     joined = tune.ResultGrid.from_directory(directory).get_metrics_dataframe()
     joined_s = time.perf_counter() - start
-    assert len(joined) == sum(map(len, frames))  # noqa: S101  (what is measured has happened)
+    assert len(joined) == sum(map(len, frames))  # noqa: S101  (else the figures are wrong)
     print(json.dumps([frames_s, joined_s]))
 
 
 def measured(*arguments: object) -> Any:
-    """Return what this module prints in a fresh process."""
+    """Run this module in a fresh process, and return the figures it prints."""
     command = [sys.executable, "-m", "benchmarks.restore_time", *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: S603  (our own module)
 
@@ -162,11 +161,11 @@ if __name__ == "__main__":
         if sys.argv[1] == "frames":
             read_frames(Path(sys.argv[2]))
         else:
-            come_back(Path(sys.argv[1]), int(sys.argv[2]))
+            restore(Path(sys.argv[1]), int(sys.argv[2]))
         sys.exit()
     for size, goal in GOALS.items():
         with tempfile.TemporaryDirectory() as storage:
-            leave_behind(Path(storage), size)
+            run_until_killed(Path(storage), size)
             took_s, memory_mib = measured(storage, size)
         Figure(
             f"restore, {size:,} trials with {NUM_REPORTS} results each", took_s, "s", goal
@@ -174,7 +173,7 @@ if __name__ == "__main__":
         Figure(f"restore, {size:,} trials: memory", memory_mib, "MiB", "300 MiB").print()
     for (size, num_reports), goal in FRAME_GOALS.items():
         with tempfile.TemporaryDirectory() as storage:
-            leave_behind(Path(storage), size, num_reports)
+            run_until_killed(Path(storage), size, num_reports)
             frames_s, joined_s = measured("frames", storage)
         experiment = (
             f"{size:,} trials with {num_reports:,} results each"

@@ -1,8 +1,8 @@
-"""How many trials a second run through, each in a fresh process, two at a time, with all default loggers on.
+"""Trials per second, each in a fresh process, two at a time, with default loggers.
 
-On ext4 the figure is worth something only on a disk at rest: for half a minute after thousands of
-files have been deleted, making one takes twenty times as long there, since the file system steps
-over each inode that was freed just now.
+On ext4, measure only when the disk is idle: for half a minute after thousands of files were
+deleted, creating one takes twenty times as long, because the file system skips each inode that was
+freed recently.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def report_once(config: dict[str, Any]) -> None:
 
 
 def torch_trainable() -> Callable[[dict[str, Any]], None]:
-    """Return a trainable that computes with torch, imported together with the trainable."""
-    import torch  # noqa: PLC0415  (this process measures trials without torch, too)
+    """Return a trainable that computes with torch, which is imported in this process."""
+    import torch  # noqa: PLC0415  (trials without torch are measured first)
 
     def multiply(config: dict[str, Any]) -> None:
         matrix = torch.full((64, 64), config["x"])
@@ -42,7 +42,7 @@ def torch_trainable() -> Callable[[dict[str, Any]], None]:
 def trials_per_s(
     trainable: Callable[[dict[str, Any]], None], num_trials: int, storage: str
 ) -> float:
-    """Return the rate over a whole experiment, its beginning and end included."""
+    """Return trials per second of a whole experiment, its start and end included."""
     tuner = tune.Tuner(
         trainable,
         param_space={"x": tune.uniform(0.0, 1.0)},
@@ -64,7 +64,10 @@ def trials_per_s(
 
 
 def main(storage: str) -> None:
-    """Measure both; what the first has written is deleted only when the second is over."""
+    """Measure both rates.
+
+    Both experiments share a directory, so that no file is deleted before the second one ends.
+    """
     Figure(
         f"trials, {NUM_TRIALS:,} with a fresh process each",
         trials_per_s(report_once, NUM_TRIALS, storage),

@@ -1,7 +1,7 @@
-"""The fault benches: everything that is broken on purpose, and what became of it.
+"""Fault and security cases, and the benches that inject faults into real experiments.
 
-``python -m benchmarks.faults`` runs the cases of `cases.CASES`, ``--write`` puts the table into
-``docs/reliability.md``. The benches among them, each a file with a command of its own, run whole
-experiments in real processes and judge them from outside: with a ledger that the trials keep beside
-the experiment, and with readers that share no code with the product.
+``python -m benchmarks.faults`` runs the cases of `page.CASES`; with ``--write`` it updates the
+table in ``docs/reliability.md``. Each bench is a file that can also be run as a command. It runs
+whole experiments in real processes and checks them from outside, with a ledger that the trials keep
+outside the experiment's directory, and with readers that share no code with the product.
 """

@@ -1,6 +1,7 @@
-"""Runs cases and keeps what they come to: ``python -m benchmarks.faults``, ``python -m benchmarks.faults F4 S2``.
+"""Runs the fault and security cases, and stores their findings.
 
-``--write`` runs nothing and puts the table into ``docs/reliability.md``.
+``python -m benchmarks.faults`` runs all cases, ``python -m benchmarks.faults F4 S2`` two of them.
+``--write`` runs nothing and updates the table in ``docs/reliability.md``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .page import CASES, read_findings, write_findings, write_page
 
 
 def main() -> int:
-    """Run what was asked for, and return how many cases do not hold."""
+    """Run the cases given, or update the table, and return how many cases do not hold."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.faults",
         description=__doc__,

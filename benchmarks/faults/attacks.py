@@ -1,4 +1,7 @@
-"""The security cases, S1 to S9. A new test for a case is one more line in its list."""
+"""The security cases, S1 to S9.
+
+A new test of a case is one more line in its list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds and kills the processes of an experiment by a mark that all of them inherit in their environment."""
+"""Finds and kills the processes of an experiment by a mark that they inherit in the environment."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 MARK = "FAULTS_MARK"
-"""Environment variable that is another one for each experiment; the bench itself does not have
-it."""
+"""Environment variable with a value unique to the experiment; it is not set in the bench itself."""
 LEAVER = "FAULTS_LEAVER"
-"""Environment variable of processes that a trial has put into a session of their own."""
+"""Environment variable of processes that a trial has started in a separate session."""
 _ZYGOTE = b"tuner.execution.local.zygote"
 _LOOK_S = 0.002
 
 
 def marked(mark: str, *, leavers: bool = False) -> list[int]:
-    """Return the process ids with the mark; those that have left for a session of their own only if `leavers`. Zombies do not count."""
+    """Return the ids of the processes with the mark, zombies excluded.
+
+    Args:
+        mark: The mark of the experiment.
+        leavers: Whether processes in separate sessions are included.
+    """
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -33,7 +37,7 @@ def marked(mark: str, *, leavers: bool = False) -> list[int]:
 
 
 def gone_after_s(mark: str, deadline_s: float) -> float | None:
-    """Return how many seconds pass until no marked process is left, None if that takes longer than the deadline."""
+    """Return the seconds until no marked process is left, None if the deadline passes first."""
     begun_s = time.monotonic()
     while marked(mark):
         if time.monotonic() - begun_s > deadline_s:
@@ -43,7 +47,7 @@ def gone_after_s(mark: str, deadline_s: float) -> float | None:
 
 
 def described(mark: str) -> list[str]:
-    """Return what the processes with the mark are that have not left for a session of their own."""
+    """Return the command and parent of each process with the mark, separate sessions excluded."""
     return [
         f"{pid}: {_command(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of "
         f"{_parent(pid)})"
@@ -64,7 +68,8 @@ def kill_driver(driver: int, mark: str) -> None:
 
 
 def kill_driver_and_zygote(driver: int, mark: str) -> None:
-    """Kill the driver and the process that forks its workers, which is stopped first so that it can do nothing in between."""
+    """Kill the driver and the zygote, the process that forks its workers."""
+    # The zygote is stopped first, so that it cannot react to the death of the driver.
     zygote = [pid for pid in marked(mark) if _parent(pid) == driver and _ZYGOTE in _command(pid)]
     for pid in zygote:
         with contextlib.suppress(ProcessLookupError):
@@ -80,8 +85,9 @@ def kill_group(driver: int, mark: str) -> None:
 
 
 def kill_everything(driver: int, mark: str) -> None:
-    """Kill all processes of the experiment, the oldest first, and those just being born: the end of a container spares none."""
+    """Kill all processes of the experiment, oldest first, as the end of a container does."""
     _kill(driver)
+    # Again until none is left: a process may have forked while the others were killed.
     while alive := marked(mark, leavers=True):
         _kill(*sorted(alive))
 
@@ -92,7 +98,7 @@ KILLS: dict[str, Callable[[int, str], None]] = {
     "group": kill_group,
     "container": kill_everything,
 }
-"""Who is killed, by the name of the option."""
+"""Functions that kill processes, by the value of ``--victim``."""
 
 
 def clean_up(mark: str) -> None:

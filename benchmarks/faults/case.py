@@ -1,4 +1,4 @@
-"""A case: something that is broken, what has to hold all the same, and what shows it."""
+"""Cases: a fault, the properties that have to hold despite it, and the evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .evidence import Evidence
 
 
 class Outcome(enum.StrEnum):
-    """What a case comes to."""
+    """Outcome of a case."""
 
     HOLDS = "holds"
     IN_PART = "in part"
@@ -20,14 +20,14 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """One line of the table.
+    """A fault and the properties that have to hold despite it; a row of the table.
 
     Attributes:
         name: ``F1``, ``S1``, ...
-        fault: What is broken.
-        asked: What has to hold, in every repetition.
-        shown_by: What shows it.
-        missing: What of it nothing shows yet, in words; empty if all of it is shown.
+        fault: The fault that is injected.
+        asked: The properties that have to hold, in every repetition.
+        shown_by: The tests and benches that show them.
+        missing: The properties that no evidence shows yet; empty if all are shown.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Case:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """What a case came to when it was run.
+    """Result of running a case.
 
     Attributes:
         case: Its name.
         outcome: See `Outcome`.
-        repetitions: How often the fault was caused: kills, or tests that passed.
-        reason: What did not hold or was not shown.
+        repetitions: How often the fault was injected: kills, or tests that passed.
+        reason: The properties that did not hold or were not shown.
     """
 
     case: str
@@ -55,7 +55,7 @@ class Finding:
 
 
 def run(case: Case) -> Finding:
-    """Run all that shows a case."""
+    """Run all evidence of a case."""
     verdicts = [evidence.run() for evidence in case.shown_by]
     unmet = [
         f"{condition.what}: {condition.measured}, asked for is {condition.accepted}"

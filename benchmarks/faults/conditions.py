@@ -1,4 +1,4 @@
-"""What a bench asks for, what it found, and how both travel to the table."""
+"""Verdict of a bench: the conditions it checks and their JSON form."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Condition:
-    """One line of a verdict.
+    """A line of a verdict: a measurement and the values accepted.
 
     Attributes:
-        what: What was looked at.
-        measured: What was found, in words or figures.
-        accepted: What is asked for; empty for figures that only explain others.
-        holds: Whether it was found as asked.
+        what: Name of the measurement.
+        measured: The measurement, as text.
+        accepted: The values accepted; empty for figures that only explain others.
+        holds: Whether the measurement is accepted.
     """
 
     what: str
@@ -34,11 +34,11 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a bench comes to.
+    """Result of a bench.
 
     Attributes:
-        repetitions: How often the fault was caused.
-        conditions: All that was asked for.
+        repetitions: How often the fault was injected.
+        conditions: The conditions checked, with their measurements.
     """
 
     repetitions: int
@@ -62,7 +62,7 @@ class Verdict:
 
 
 def none_of(what: str, number: int, of: int | None = None) -> Condition:
-    """Return the condition that something never happened."""
+    """Return the condition that an event never happened."""
     return Condition(
         what, f"{number:,}" if of is None else f"{number:,} of {of:,}", "0", number == 0
     )
@@ -74,11 +74,11 @@ def at_most(
     """Return the condition that no value is above a limit; without values it does not hold.
 
     Args:
-        what: What the values are.
+        what: Name of the values.
         values: Seconds.
         limit_s: The limit.
-        is_middle: Whether the limit is for the middle value alone, where a single one tells as much
-            about the machine's other work.
+        is_middle: Whether the limit applies to the median alone, for values of which a single one
+            may be high because the machine is busy.
     """
     ordered = sorted(values)
     accepted = f"<= {limit_s:g} s{', the middle one' if is_middle else ''}"
@@ -94,10 +94,10 @@ def at_most(
 
 
 def arguments(description: str | None, **defaults: float | str) -> argparse.Namespace:
-    """Return the options of a bench from the command line: those named, with their defaults, and where the verdict goes.
+    """Parse the command line of a bench: the options given here, and ``--verdict``.
 
     Args:
-        description: What the bench does.
+        description: Description of the bench, for ``--help``.
         **defaults: Options by name; the type of the default is that of the option.
     """
     parser = argparse.ArgumentParser(
@@ -115,7 +115,11 @@ def arguments(description: str | None, **defaults: float | str) -> argparse.Name
 
 
 def conclude(verdict: Verdict, path: Path | None) -> int:
-    """Print the verdict, write it to a file if one is given, and return the exit status: how many conditions do not hold."""
+    """Print the verdict, and write it to a file if one is given.
+
+    Returns:
+        The exit status: how many conditions do not hold.
+    """
     for condition in verdict.conditions:
         print(condition.row())
     if path is not None:

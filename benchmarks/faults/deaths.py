@@ -1,7 +1,7 @@
-"""Time until the driver notices that a trial has crashed, by cause: ``python -m benchmarks.faults.deaths``.
+"""Time until the driver notices a crash, by cause: ``python -m benchmarks.faults.deaths``.
 
-Each trial writes down when it dies, by the clock that all processes of the machine share; the
-driver's callbacks are called.
+Each trial records the time just before it crashes, on the monotonic clock that all processes of the
+machine share; a callback in the driver records the time of the failure.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .conditions import Condition, Verdict, arguments, at_most, conclude, none_o
 MAX_S: Final = 0.2
 
 
-class Doom(BaseException):
-    """What no training code should catch."""
+class Crash(BaseException):
+    """An exception that is not an `Exception`, so that training code does not catch it."""
 
 
-def raise_doom() -> NoReturn:
-    """Raise what is no `Exception`."""
-    raise Doom
+def raise_base_exception() -> NoReturn:
+    """Raise a `BaseException`."""
+    raise Crash
 
 
 WAYS: Final[dict[str, Callable[[], object]]] = {
@@ -37,12 +37,12 @@ WAYS: Final[dict[str, Callable[[], object]]] = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "os._exit": lambda: os._exit(3),
     "sys.exit": lambda: sys.exit(3),
-    "a BaseException": raise_doom,
+    "a BaseException": raise_base_exception,
 }
 
 
 def die(config: dict[str, Any]) -> None:
-    """Report, write down the time, and die."""
+    """Report, record the time, and crash."""
     tune.report({"loss": 1.0})
     Path(config["moments"], tune.get_context().get_trial_id()).write_text(
         repr(time.monotonic()), encoding="utf-8"
@@ -51,21 +51,24 @@ def die(config: dict[str, Any]) -> None:
 
 
 class Listener(tune.Callback):
-    """Writes down how long after its crash each trial's failure is reported."""
+    """Records the seconds from each crash to the callback, by cause."""
 
     def __init__(self) -> None:
-        """Nobody has died yet."""
         self.delays_s: dict[str, list[float]] = defaultdict(list)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        """Hear of a death."""
+        """Record the delay of a failure."""
         now_s = time.monotonic()
         died_s = float(Path(trial.config["moments"], trial.trial_id).read_text(encoding="utf-8"))
         self.delays_s[trial.config["way"]].append(now_s - died_s)
 
 
 def measure(rounds: int) -> tuple[Listener, int]:
-    """Let trials die, two at a time, so many of each way; return who has listened, and how many have not failed."""
+    """Run trials that crash, two at a time, `rounds` for each cause.
+
+    Returns:
+        The callback with the delays, and the number of trials that did not fail.
+    """
     listener = Listener()
     with tempfile.TemporaryDirectory(prefix="faults-") as storage:
         moments = Path(storage, "moments")

@@ -1,9 +1,9 @@
-"""Kills the digits example in the middle of its training, restores it, and compares: ``python -m benchmarks.faults.digits``.
+"""Kills and restores the digits example, and compares it with an uninterrupted run.
 
-One network at a time is trained by default, so that the scheduler hears of the results in the same
-order each time, and everything has to be the same. With ``--concurrent 2`` that order is chance,
-killed or not, and with it which networks are stopped early: there, each curve has to be the same as
-far as it was trained both times.
+Run ``python -m benchmarks.faults.digits``. By default one network is trained at a time, so that the
+scheduler receives the results in the same order each time, and all results have to be equal. With
+``--concurrent 2`` that order is random even without kills, and so is the choice of the networks
+that are stopped early; there, two curves have to be equal up to the end of the shorter one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def start(storage: Path, *options: object) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """Let the example come to its end, and return the line with the best configuration."""
+    """Wait for the example to end, and return the line with the best configuration."""
     printed, _ = process.communicate(timeout=600)
     if process.returncode != 0:
         sys.exit(printed)
@@ -47,7 +47,7 @@ def experiment_in(storage: Path) -> Path:
 
 
 def curves_in(storage: Path) -> Curves:
-    """Return what all networks have come to, epoch by epoch."""
+    """Return the learning curves of all networks."""
     return {
         path.parent.name: _curve(path)
         for path in sorted(experiment_in(storage).glob("*/result.json"))
@@ -60,12 +60,16 @@ def _curve(path: Path) -> list[tuple[int, float, float]]:
 
 
 def num_results(storage: Path) -> int:
-    """Return how many results stand in the journal, those of all attempts."""
+    """Return the number of results in the journal, of all attempts."""
     return sum(len(reported_in(journal_bytes(directory))) for directory in storage.glob("*"))
 
 
 def kill_when(process: subprocess.Popen[str], storage: Path, target: int, delay_s: float) -> bool:
-    """Kill the example a moment after the journal holds so many results; return False if it ended before."""
+    """Kill the example `delay_s` after its journal has `target` results.
+
+    Returns:
+        False if it ended before.
+    """
     while num_results(storage) < target:
         if process.poll() is not None:
             return False
@@ -79,7 +83,7 @@ def kill_when(process: subprocess.Popen[str], storage: Path, target: int, delay_
 def interrupted(
     storage: Path, options: list[object], num_total: int, num_kills: int, chance: random.Random
 ) -> tuple[str, int]:
-    """Kill and restore the example, and return its best configuration and how often it was killed."""
+    """Kill and restore the example; return its best configuration and the number of kills."""
     killed = 0
     process = start(storage, *options)
     for target in sorted(chance.sample(range(1, num_total), num_kills)):
@@ -91,7 +95,10 @@ def interrupted(
 
 
 def num_different(whole: Curves, other: Curves, *, is_exact: bool) -> int:
-    """Return how many trials have another curve; if not `is_exact`, a curve that ends earlier is no other one."""
+    """Return the number of trials whose curves differ.
+
+    If not `is_exact`, curves are compared up to the end of the shorter one.
+    """
     pairs = [(whole.get(trial, []), other.get(trial, [])) for trial in whole.keys() | other.keys()]
     return sum(
         one != two
@@ -104,7 +111,7 @@ def num_different(whole: Curves, other: Curves, *, is_exact: bool) -> int:
 def compare(
     given_seed: int, repetitions: int, num_kills: int, options: list[object], *, is_exact: bool
 ) -> Verdict:
-    """Run the example once as it is and several times with kills, and compare."""
+    """Run the example once without and several times with kills, and compare the results."""
     chance = random.Random(given_seed)  # noqa: S311  (not for cryptography)
     num_killed = other_best = other_curves = num_curves = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as root:

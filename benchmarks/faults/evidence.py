@@ -1,4 +1,4 @@
-"""What shows that a case holds: tests of the suite, run as often as the case asks for, or a bench of this package."""
+"""Evidence that a case holds: tests of the suite, repeated if needed, and benches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Where it stands, for the table."""
+        """The name in the table."""
 
     @abstractmethod
     def run(self) -> Verdict:
-        """Run it, its output going to standard error, and return what it comes to."""
+        """Run it with its output on standard error, and return the verdict."""
 
 
 @final
@@ -39,8 +39,8 @@ class Suite(Evidence):
 
     Attributes:
         file: The file below ``tests/``, without its suffix.
-        names: Functions in it without their ``test_``; none for all of them.
-        repeat: How often each is run.
+        names: Test functions without the prefix ``test_``; empty for all in the file.
+        repeat: Number of runs of each test.
     """
 
     file: str
@@ -49,16 +49,16 @@ class Suite(Evidence):
 
     @property
     def name(self) -> str:
-        """The file."""
+        """The path of the file."""
         return f"tests/{self.file}.py"
 
     @property
     def nodes(self) -> list[str]:
-        """What pytest is asked to run."""
+        """The node ids for pytest."""
         return [f"{self.name}::test_{name}" for name in self.names] or [self.name]
 
     def run(self) -> Verdict:
-        """Run them with pytest."""
+        """Run the tests with pytest."""
         with tempfile.TemporaryDirectory() as directory:
             report = Path(directory, "report.xml")
             options = [
@@ -80,18 +80,18 @@ class Bench(Evidence):
     """A bench of this package.
 
     Attributes:
-        command: The module's name, and its options.
+        command: The name of the module, and its options.
     """
 
     command: str
 
     @property
     def name(self) -> str:
-        """The command behind ``python -m benchmarks.faults.``."""
+        """The command, without ``python -m benchmarks.faults.``."""
         return self.command
 
     def run(self) -> Verdict:
-        """Run it in a process of its own."""
+        """Run the bench in a separate process."""
         module, *options = shlex.split(self.command)
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "verdict.json")

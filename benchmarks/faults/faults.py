@@ -1,4 +1,7 @@
-"""The fault cases, F1 to F30. A new test for a case is one more line in its list."""
+"""The fault cases, F1 to F30.
+
+A new test of a case is one more line in its list.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A disk that forgets what was not flushed, under a real file system: what a power cut leaves, at any instant, as often as one likes.
+"""Simulated disk, under a real file system, that loses unflushed writes in a power cut.
 
-An ext4 lies on a loop device, and that on a file which this process serves to the kernel itself, by
-the protocol of FUSE. So it sees each write to the disk and each flush, in their order. After a
-power cut, what was written before the last flush is there; of what was written after it, any blocks
-may be. Linux only, and for root: it mounts.
+An ext4 file system is on a loop device, which is backed by a file that this process serves to the
+kernel with the FUSE protocol. The process thus records each write to the disk and each flush, in
+order, and can compute the content of the disk after a power cut at any instant: all writes before
+the last flush, and any of the blocks written after it. Runs on Linux only and as root, because it
+mounts file systems.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ SIZE_BYTES: Final = 48 << 20
 _SECTOR_BYTES: Final = 512
 _TOOLS: Final = ("mkfs.ext4", "losetup", "mount", "umount")
 _REQUEST: Final = struct.Struct("<IIQQIIIHH")
-"""Its length, what is asked for, its number; all else is not looked at."""
+"""Length, operation code and id of a request; the other fields are ignored."""
 _ANSWER: Final = struct.Struct("<IiQ")
 _INIT: Final = struct.Struct("<IIIIHHIIHH8I")
 _ATTRIBUTES: Final = struct.Struct("<QIIQQQQQQIIIIIIIIII")
 _PLACE: Final = struct.Struct("<QQI")
-"""Handle, offset and size, with which reads and writes begin."""
+"""Handle, offset and size, the first fields of a read and of a write."""
 _DATA_AT: Final = 40
-"""Where the data of a write begin, behind what describes them."""
+"""Offset of the data in a write request, after its header."""
 _PROTOCOL: Final = (7, 31)
 _MAX_WRITE: Final = 1 << 17
 _NOSUID_NODEV: Final = 2 | 4
@@ -54,7 +55,7 @@ _GETATTR, _SETATTR, _OPEN, _READ, _WRITE, _RELEASE, _FSYNC, _FLUSH, _INITIALISE,
     38,
 )
 _UNANSWERED: Final = frozenset({2, 36, 42})
-"""Forget, interrupt, and forget several."""
+"""FORGET, INTERRUPT and BATCH_FORGET, which have no reply."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class Written:
     """A write that reached the disk.
 
     Attributes:
-        at_s: When it did, in monotonic time.
-        offset: Where.
-        data: What.
+        at_s: Monotonic time of the write.
+        offset: Offset on the disk, in bytes.
+        data: The bytes written.
     """
 
     at_s: float
@@ -73,7 +74,7 @@ class Written:
 
 
 def why_not() -> str:
-    """Return why there can be no such disk here; empty where there can."""
+    """Return the reason why the disk cannot be used here, empty if it can."""
     if sys.platform != "linux":
         return "it needs Linux"
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
@@ -89,39 +90,38 @@ def why_not() -> str:
 
 @final
 class Platter:
-    """What is written to a disk and flushed, in its order.
+    """Records the writes to a disk and its flushes, in order.
 
     Args:
-        content: What is on it before.
+        content: The initial content.
 
     Attributes:
-        content: What is read from it.
+        content: The current content, which reads return.
         written: Every write, oldest first.
     """
 
     def __init__(self, content: bytes) -> None:
         self._before = content
         self._flushed = [0]
-        """For each flush, how many writes came before it."""
+        """For each flush, the number of writes before it."""
         self.content = bytearray(content)
         self.written: list[Written] = []
 
     def write(self, at_s: float, offset: int, data: bytes) -> None:
-        """Take note of a write."""
+        """Record a write."""
         self.written.append(Written(at_s, offset, data))
         self.content[offset : offset + len(data)] = data
 
     def flush(self) -> None:
-        """Take note that everything written so far stays."""
+        """Record that all writes so far are durable."""
         self._flushed.append(len(self.written))
 
     def image_at(self, number: int, chance: Random) -> bytes:
-        """Return what is on the disk when the power fails before a write.
+        """Return the content of the disk if the power fails before a write.
 
         Args:
-            number: Which write.
-            chance: Tells which of those that were not flushed are there, and how much of the last
-                one.
+            number: Index of the write.
+            chance: Chooses which of the unflushed writes are on the disk, and which are torn.
         """
         content = bytearray(self._before)
         num_safe = self._flushed[bisect_right(self._flushed, number) - 1]
@@ -145,7 +145,7 @@ class ForgetfulDisk:
         root: An empty directory.
 
     Attributes:
-        platter: What was written to it since the file system was made.
+        platter: The writes since the file system was made.
     """
 
     def __init__(self, root: Path) -> None:
@@ -172,7 +172,7 @@ class ForgetfulDisk:
 
     @contextlib.contextmanager
     def mounted(self) -> Iterator[Path]:
-        """Mount the file system, and return where."""
+        """Mount the file system and return its path."""
         served = self._root / "served"
         served.touch()
         connection = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
@@ -194,7 +194,7 @@ class ForgetfulDisk:
             try:
                 request = memoryview(os.read(connection, _MAX_WRITE + (1 << 16)))
             except OSError as error:
-                if error.errno == errno.ENODEV:  # it is not mounted any more
+                if error.errno == errno.ENODEV:  # the file has been unmounted
                     return
                 continue
             _, asked, number, *_ = _REQUEST.unpack_from(request)
@@ -212,8 +212,8 @@ class ForgetfulDisk:
     def _attributes(self) -> bytes:
         mode = stat.S_IFREG | 0o600
         num_sectors = SIZE_BYTES // _SECTOR_BYTES
-        # For an hour, then: its number, size and sectors, six times, how it may be used, how many
-        # names it has, and the size of a block.
+        # Valid for 3600 s; inode 1, size, sectors, six fields of times, mode, one link, ids and
+        # device 0, block size.
         return _ATTRIBUTES.pack(
             3600, 0, 0, 1, SIZE_BYTES, num_sectors, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0
         )
@@ -234,10 +234,10 @@ class ForgetfulDisk:
 
 @contextlib.contextmanager
 def mounted_image(image: bytes, root: Path) -> Iterator[Path]:
-    """Mount what a power cut has left, as a machine that is started again does, and return where.
+    """Mount the disk after a power cut, as a restarted machine does, and return its path.
 
     Args:
-        image: What is on the disk.
+        image: The content of the disk.
         root: An empty directory.
     """
     path = root / "image"

@@ -1,9 +1,11 @@
-"""Kills the driver at random instants, restores, and compares with what the trials know: ``python -m benchmarks.faults.kill_driver``.
+"""Kills the driver at random instants, restores, and checks the results.
 
-Each experiment is killed several times at instants drawn from a seed, in its start and its restores
-as well, and is restored each time in a fresh process, until it comes to its end. ``--victim`` says
-who dies: ``driver``, ``driver+zygote``, ``group`` (the driver's process group) or ``container``
-(every process); all but the first give each trial loader processes that have to go as well.
+Run ``python -m benchmarks.faults.kill_driver``. Each experiment is killed several times at instants
+drawn from a seed, also during its start and its restores, and is restored each time in a fresh
+process, until it ends. The results are compared with the ledger and with an uninterrupted run.
+``--victim`` selects the processes that are killed: ``driver``, ``driver+zygote``, ``group`` (the
+driver's process group) or ``container`` (every process). With all but the first, each trial starts
+loader processes, which have to end as well.
 """
 
 from __future__ import annotations
@@ -33,14 +35,13 @@ RESTORE_S = 0.1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Story:
-    """An experiment that was killed until it came to its end.
+    """An experiment that was killed and restored until it ended.
 
     Attributes:
-        lives: The experiment; only its directory and its starts are looked at.
-        kills: What was seen after each kill.
+        lives: The experiment; only its directory and the times of its starts are used.
+        kills: The state after each kill.
         entries: The ledger.
-        num_leavers: Processes in sessions of their own that the next driver had not found, over all
-            of its lives.
+        num_leavers: Processes in separate sessions that no later driver has ended.
         status: Exit status of the last driver.
     """
 
@@ -52,7 +53,7 @@ class Story:
 
 
 def live_through(lives: Lives, delays_s: Iterator[float], max_kills: int, victim: str) -> Story:
-    """Kill an experiment until it has ended by itself, or often enough."""
+    """Run an experiment to its end, with at most `max_kills` kills on the way."""
     kills: list[Kill] = []
     while len(kills) < max_kills:
         seen = lives.live(next(delays_s), victim)
@@ -65,7 +66,7 @@ def live_through(lives: Lives, delays_s: Iterator[float], max_kills: int, victim
 
 
 def first_reports_s(story: Story) -> Iterator[float]:
-    """Yield how long each restored driver took from the start of its process to its first acknowledged report."""
+    """Yield the seconds from the start of each restored driver to its first acknowledged report."""
     for life, start_s in enumerate(story.lives.starts_s[1:], 1):
         first = next(
             (entry for entry in story.entries if entry.kind == "report" and entry.life == life),
@@ -76,7 +77,7 @@ def first_reports_s(story: Story) -> Iterator[float]:
 
 
 def opening_s(story: Story, lives: Iterable[int]) -> Iterator[float]:
-    """Yield how long the drivers took from the first line of the user's script to the first line of a training function."""
+    """Yield the seconds from the user's script to the first training function, for each driver."""
     for life in lives:
         marks = {entry.kind: entry.at_s for entry in reversed(story.entries) if entry.life == life}
         if "start" in marks:
@@ -84,7 +85,11 @@ def opening_s(story: Story, lives: Iterable[int]) -> Iterator[float]:
 
 
 def again(story: Story) -> Iterator[tuple[int, int]]:
-    """Yield for each trial and kill how many acknowledged iterations were trained again, and how many had no checkpoint behind them."""
+    """Yield the number of iterations trained again, for each kill and trial.
+
+    Each is paired with the number of acknowledged iterations since the latest checkpoint, which
+    cannot be avoided.
+    """
     for kill in story.kills:
         for trial in {entry.trial for entry in story.entries if entry.trial}:
             reports = [
@@ -102,7 +107,7 @@ def again(story: Story) -> Iterator[tuple[int, int]]:
 def stories(
     num_kills: int, seed: int, victim: str, span_s: float, pace_s: float
 ) -> Iterator[Story]:
-    """Yield experiments until so many kills have been made."""
+    """Yield experiments until `num_kills` kills have been made."""
     chance = random.Random(seed)  # noqa: S311  (not for cryptography)
     delays_s = (chance.uniform(0.0, span_s) for _ in itertools.count())
     while num_kills > 0:
@@ -117,7 +122,7 @@ def stories(
 
 
 def uninterrupted(pace_s: float) -> Tally:
-    """Run the experiment without a kill, and return a tally that compares with it."""
+    """Run the experiment without a kill, and return a tally that compares others with it."""
     with tempfile.TemporaryDirectory(prefix="faults-") as root:
         lives = Lives(Path(root), uuid.uuid4().hex, pace_s)
         status = lives.live(None)
@@ -129,11 +134,11 @@ def uninterrupted(pace_s: float) -> Tally:
 
 @final
 class Tally:
-    """Adds up what is asked of all experiments.
+    """Collects the measurements of all experiments.
 
     Args:
-        expected: The tables that each has to end with.
-        new_s: How long new experiments take from the user's script to the training function.
+        expected: The final tables that each experiment has to write.
+        new_s: Seconds from the user's script to the training function, for new experiments.
     """
 
     def __init__(self, expected: tuple[bytes, bytes], new_s: Iterable[float]) -> None:
@@ -148,7 +153,7 @@ class Tally:
         self.holes = dict.fromkeys(LOGS, 0)
 
     def add(self, story: Story) -> None:
-        """Look at an experiment before its directory goes."""
+        """Add an experiment, whose directory must still exist."""
         self.kills += story.kills
         self.first_reports_s += first_reports_s(story)
         self.new_s += opening_s(story, [0])
@@ -177,7 +182,7 @@ class Tally:
         return [max(0.0, restored_s - new_s) for restored_s in self.restored_s]
 
     def verdict(self) -> Verdict:
-        """Return what it all comes to."""
+        """Return the verdict on all experiments."""
         kills = self.kills
         gone_s = [kill.gone_s for kill in kills if kill.gone_s is not None]
         num_quick = sum(after_s <= QUICKLY_S for after_s in gone_s)
@@ -190,9 +195,7 @@ class Tally:
                     sum(len(kill.lost) for kill in kills),
                     sum(kill.num_acknowledged for kill in kills),
                 ),
-                none_of(
-                    "experiments that did not come to their end", self.num_failed, self.num_restores
-                ),
+                none_of("experiments that did not end", self.num_failed, self.num_restores),
                 none_of("final tables unlike that of the uninterrupted run", self.num_different),
                 *(
                     none_of(f"doubled rows, {name}", number)
@@ -213,7 +216,7 @@ class Tally:
                     f"{1000 * max(gone_s, default=0):.0f} ms at worst",
                 ),
                 none_of(
-                    "processes in sessions of their own that no later driver ended",
+                    "processes in separate sessions that no later driver ended",
                     self.num_leavers,
                 ),
                 Condition(

@@ -1,9 +1,9 @@
-"""The ledger: what the trials know to be acknowledged, kept where no code of the product ever writes.
+"""Ledger of acknowledged reports, in files that the product never writes.
 
-Each process appends to a file of its own, one line in one system call, after `report` has returned.
-A process that is killed between the two has an acknowledged result that the ledger lacks, so the
-ledger never accuses wrongly. Times are those of the monotonic clock, which all processes of a
-machine share.
+Each process appends to a separate file, one line in one system call, after `report` has returned. A
+process killed between the two has an acknowledged result that the ledger lacks; the opposite cannot
+happen, so a result that only the ledger has is truly lost. Times are those of the monotonic clock,
+which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LIFE = "FAULTS_LIFE"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the ledger.
+    """An event that a trial or the driver has recorded.
 
     Attributes:
-        kind: ``report`` when one has returned, ``start`` when a training function has been entered;
-            the driver notes what it has done.
-        life: Which driver of the experiment this was under.
+        kind: ``report`` after a report has returned, ``start`` when a training function begins; the
+            driver records ``imported`` and ``ended``.
+        life: Number of the driver that ran then, from 0.
         at_s: Monotonic time.
-        trial: The trial, empty for the driver.
-        iteration: The iteration that was reported.
-        value: The value that was reported.
+        trial: The trial id, empty for the driver.
+        iteration: The reported iteration.
+        value: The reported value.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Ledger:
 
 
 def read_ledger(directory: Path) -> list[Entry]:
-    """Return what all processes have written, in the order of time."""
+    """Return the entries of all processes, in chronological order."""
     lines = [
         line
         for path in directory.iterdir()

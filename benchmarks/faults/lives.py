@@ -1,4 +1,7 @@
-"""The lives of an experiment: its driver is started, killed, restored and killed again, until one comes to the end."""
+"""Runs an experiment whose driver is killed and restored repeatedly.
+
+A life of an experiment is one run of its driver.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ from .load import DURABILITY, LOADERS, NAME, PACE
 from .readers import journal_bytes, reported_in
 
 DEADLINE_S = 5.0
-"""Until then every process has to be gone."""
+"""Seconds after a kill within which every process has to be gone."""
 _LONGEST_LIFE_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kill:
-    """What was seen right after a driver had been killed.
+    """State of an experiment right after its driver was killed.
 
     Attributes:
-        life: Which driver.
-        num_acknowledged: Results that the ledger holds.
-        lost: Those of them that the journal did not.
-        gone_s: When the last process was gone, None if some were left.
-        left: What was left after the deadline.
+        life: Number of the driver, from 0.
+        num_acknowledged: Number of results in the ledger.
+        lost: The results in the ledger that the journal lacks.
+        gone_s: Seconds until the last process was gone, None if some were left.
+        left: Descriptions of the processes left after the deadline.
     """
 
     life: int
@@ -41,11 +44,11 @@ class Kill:
 
 
 def lost_from(segments: Iterable[bytes], acknowledged: Iterable[Entry]) -> list[Entry]:
-    """Return those results of the ledger that a journal lacks.
+    """Return the acknowledged results that a journal lacks.
 
     Args:
-        segments: The content of its segments.
-        acknowledged: The results.
+        segments: The content of the journal's segments.
+        acknowledged: The results in the ledger.
     """
     recorded = reported_in(segments)
     return [
@@ -57,16 +60,16 @@ def lost_from(segments: Iterable[bytes], acknowledged: Iterable[Entry]) -> list[
 
 @final
 class Lives:
-    """An experiment under `load`, and the ledger beside it.
+    """An experiment that runs `load`, and its ledger.
 
     Args:
         root: An empty directory.
-        mark: What marks its processes.
-        pace_s: Seconds that an iteration takes.
-        has_loaders: Whether each trial has processes of its own.
-        storage: Where the experiment lies, if it is not to be below `root`; it may be there
+        mark: Mark of its processes, see `bystanders.MARK`.
+        pace_s: Seconds per iteration.
+        has_loaders: Whether each trial starts loader processes.
+        storage: Storage path of the experiment, by default below `root`; the experiment may exist
             already.
-        durability: The experiment's.
+        durability: Durability of the experiment's journal.
     """
 
     def __init__(
@@ -96,28 +99,27 @@ class Lives:
 
     @property
     def experiment(self) -> Path:
-        """The experiment's own directory."""
+        """The directory of the experiment."""
         return self.storage / NAME
 
     def entries(self) -> list[Entry]:
-        """Return all of the ledger."""
+        """Return all entries of the ledger."""
         return read_ledger(self._ledger)
 
     def tables(self) -> tuple[bytes, bytes]:
-        """Return both tables that the last driver has written; empty ones where it has not."""
+        """Return both tables that the last driver has written, empty if there are none."""
         rows, trials = (self.storage / name for name in ("rows.csv", "trials.csv"))
         return (rows.read_bytes(), trials.read_bytes()) if trials.exists() else (b"", b"")
 
     def live(self, kill_after_s: float | None, victim: str = "driver") -> Kill | int:
-        """Run a driver.
+        """Start a driver, and wait until it ends or kill it.
 
         Args:
             kill_after_s: Seconds after its start at which it is killed, None for never.
-            victim: Who is killed with it, see `bystanders.KILLS`.
+            victim: Which processes are killed, see `bystanders.KILLS`.
 
         Returns:
-            What was seen after the kill, or the exit status of a driver that came to the end
-            before.
+            The state after the kill, or the exit status of a driver that ended before.
         """
         life = len(self.starts_s)
         with self.output.open("ab") as output:
@@ -143,7 +145,7 @@ class Lives:
         )
 
     def _look(self, life: int) -> Kill:
-        # At once: nothing may be saved by a process that lives on.
+        # Read the journal first: what a surviving process writes later must not count.
         segments = journal_bytes(self.experiment)
         gone_s = bystanders.gone_after_s(self._mark, DEADLINE_S)
         acknowledged = [entry for entry in self.entries() if entry.kind == "report"]
@@ -156,7 +158,7 @@ class Lives:
         )
 
     def leavers(self) -> int:
-        """Return how many processes are left that had begun a session of their own."""
+        """Return the number of remaining processes in separate sessions."""
         return len(bystanders.marked(self._mark, leavers=True)) - len(bystanders.marked(self._mark))
 
     def close(self) -> None:

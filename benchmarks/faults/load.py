@@ -1,8 +1,9 @@
-"""The experiment that is killed: 8 trials of 60 reports, two at a time, a checkpoint with every fifth.
+"""The experiment that the fault benches run and kill.
 
-Each value follows from all before it, so that a trial which goes on from a wrong state shows in the
-table. As a script it starts the experiment, or goes on with it where one lies in the directory, as
-a user's script would, and writes the final tables.
+It has 8 trials of 60 reports, two at a time, with a checkpoint at every fifth report. Each value is
+computed from the previous one, so that a trial which continues from a wrong state shows in the
+table. Run as a script, the module starts the experiment, or restores it if the directory has one,
+as a user's script does, and writes the final tables.
 """
 
 from __future__ import annotations
@@ -25,21 +26,20 @@ NUM_TRIALS = 8
 NUM_REPORTS = 60
 CHECKPOINT_EVERY = 5
 PACE = "FAULTS_PACE_S"
-"""Environment variable: seconds that an iteration takes."""
+"""Environment variable: seconds per iteration."""
 DURABILITY = "FAULTS_DURABILITY"
-"""Environment variable: what the journal promises."""
+"""Environment variable: durability of the journal."""
 LOADERS = "FAULTS_LOADERS"
-"""Environment variable: whether each trial has two processes of its own, one in a session of its
-own."""
+"""Environment variable: if set, each trial starts loader processes."""
 NAME = "load"
 TIMES = ("timestamp", "date", "time_this_iter_s", "time_total_s", "time_since_restore")
-"""Columns that tell when something was, which no repetition can equal."""
+"""Columns with times, which differ in each run."""
 PROCESSES = ("pid", "iterations_since_restore")
-"""Columns that tell which process it was."""
+"""Columns that depend on the process, which differ in each run."""
 
 
 def train(config: dict[str, Any]) -> None:
-    """Count, note each acknowledged report in the ledger, and go on from the checkpoint where there is one."""
+    """Train from the checkpoint, if there is one, and record each report in the ledger."""
     ledger = Ledger()
     trial = tune.get_context().get_trial_id()
     ledger.note("start", trial)
@@ -56,18 +56,21 @@ def train(config: dict[str, Any]) -> None:
 
 
 def step(state: int, pace_s: float) -> int:
-    """Return the state after the given one, which takes a while."""
+    """Return the next state, after `pace_s` seconds."""
     time.sleep(pace_s)
     return (state * 6364136223846793005 + 1442695040888963407) % 2**64
 
 
 def loss(state: int) -> float:
-    """Return the value that is reported of a state."""
+    """Return the loss of a state."""
     return state / 2**64
 
 
 def report(state: int, iteration: int) -> None:
-    """Report the state, with a checkpoint at every fifth iteration and another column in the second half."""
+    """Report the loss of a state, with a checkpoint at every fifth iteration.
+
+    The second half of the iterations has an additional column.
+    """
     metrics = {"loss": loss(state)} | ({"late": iteration} if 2 * iteration > NUM_REPORTS else {})
     if iteration % CHECKPOINT_EVERY:
         tune.report(metrics)
@@ -78,13 +81,16 @@ def report(state: int, iteration: int) -> None:
 
 
 def start_loaders() -> None:
-    """Start two processes as data loaders would be: one in the trial's process group, one that has left it."""
-    subprocess.Popen(["sleep", "600"])  # noqa: S607  (wherever it lies)
-    subprocess.Popen(["sleep", "600"], start_new_session=True, env={**os.environ, LEAVER: "1"})  # noqa: S607  (as above)
+    """Start two processes like data loaders, one of them in a separate session."""
+    command = ["sleep", "600"]
+    subprocess.Popen(command)  # noqa: S603
+    subprocess.Popen(  # noqa: S603
+        command, start_new_session=True, env={**os.environ, LEAVER: "1"}
+    )
 
 
 def declared(storage: Path) -> dict[str, Any]:
-    """Return what is given to the `Tuner` each time."""
+    """Return the arguments of `Tuner` that all drivers share."""
     return {
         "param_space": {"seed": tune.randint(0, 2**31), "pace_s": float(os.environ[PACE])},
         "tune_config": tune.TuneConfig(
@@ -105,7 +111,7 @@ def declared(storage: Path) -> dict[str, Any]:
 
 
 def write_tables(results: tune.ResultGrid, storage: Path) -> None:
-    """Write all rows of all trials, and one row for each trial, without the columns that no repetition can equal."""
+    """Write a table of all results and one of all trials, without the columns that differ."""
     volatile = [*TIMES, *PROCESSES]
     rows = "".join(
         result.metrics_dataframe.drop(columns=volatile).to_csv(index=False)

@@ -1,9 +1,10 @@
-"""How long an experiment with a long history takes to be restored, and with how much memory: ``python -m benchmarks.faults.long_journal``.
+"""Time and memory to restore an experiment with a long journal.
 
-The history is that of a real experiment whose trials run in the driver's own process. It is killed
-when nine trials of ten are over, and restored twice, each time in a process of its own: first to go
-on, until the first new result is acknowledged and then to the end; and once more, to find that all
-is done. Neither the start of Python nor the imports count.
+Run ``python -m benchmarks.faults.long_journal``. The journal is that of a real experiment whose
+trials run in the driver's process. The driver is killed when nine of ten trials have ended, and the
+experiment is restored twice, each time in a fresh process: first to continue, where the time to the
+first new result counts, and then once more when all trials have ended. Neither the start of Python
+nor the imports are measured.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ NUM_REPORTS = 100
 NAME = "long"
 MAX_MB = 300
 _TRIALS_PER_S = 5_000
-"""Of the restore: 1,000 trials within a second, 10,000 within two."""
+"""Speed of the restore: 1,000 trials within a second, 10,000 within two."""
 _FIRST_S = 2.0
-"""How long the first new result may take, however many results lie behind it."""
+"""Limit for the first new result, for any number of earlier results."""
 _SHARE_OF_THE_FIRST_DRIVER = 0.9
 
 
 class Training:
-    """Reports a curve in each trial.
+    """Training function that reports a curve, and can kill the driver.
 
     Args:
-        last_trial: Number of the trial in the middle of which the driver is killed; None for none.
+        last_trial: Number of the trial in the middle of which the driver is killed, None for no
+            kill.
 
     Attributes:
         first_s: When the first result was acknowledged, in seconds of `time.perf_counter`.
@@ -59,7 +61,7 @@ class Training:
 
 
 def declared(storage: str, num_trials: int) -> dict[str, Any]:
-    """Return what is given to the `Tuner` each time."""
+    """Return the arguments of `Tuner` that all drivers share."""
     return {
         "param_space": {"x": tune.uniform(0.0, 1.0)},
         "tune_config": tune.TuneConfig(
@@ -80,7 +82,7 @@ def make(storage: str, num_trials: int) -> None:
 
 
 def restore(storage: str, num_trials: int) -> None:
-    """Restore the experiment, run what is left of it, and print seconds and megabytes."""
+    """Restore the experiment, run the remaining trials, and print seconds and megabytes."""
     training, given, continued = Training(), declared(storage, num_trials), tune.Tuner.restore
     start_s = time.perf_counter()
     results = continued(Path(storage, NAME), training.__call__, **given).fit()
@@ -95,7 +97,7 @@ def restore(storage: str, num_trials: int) -> None:
 
 
 def measure(num_trials: int) -> list[dict[str, float]]:
-    """Make a history, restore it twice, and return what that printed."""
+    """Run and kill an experiment, restore it twice, and return the figures of both restores."""
     with tempfile.TemporaryDirectory(prefix="faults-") as storage:
         command = [
             sys.executable,

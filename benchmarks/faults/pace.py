@@ -1,8 +1,8 @@
-"""Whether trials keep their pace beside one that hangs, spins, is stopped or is deaf: ``python -m benchmarks.faults.pace``.
+"""Pace of trials while another trial hangs: ``python -m benchmarks.faults.pace``.
 
-Two trials report every 10 ms, first by themselves and then beside each kind of bad company, which
-has a third slot and is killed after a second without a report. What counts is how long a report and
-the pause before it take in the middle; the longest one is shown beside it.
+Two trials report every 10 ms, first alone and then next to a third trial that waits, spins in C, is
+stopped or ignores signals, and that is killed after a second without a report. The limit applies to
+the median time of a report and the pause before it; the longest time is printed next to it.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ ALONE: Final = "alone"
 
 
 def hang() -> None:
-    """Wait for ever."""
+    """Wait forever."""
     time.sleep(3600.0)
 
 
 def spin() -> None:
-    """Compute for ever in C, without ever letting another thread have the interpreter."""
+    """Compute in C forever without releasing the GIL."""
     re.match("(a+)+b", "a" * 60)
 
 
 def stop() -> None:
-    """Be stopped, as by a debugger."""
+    """Stop the process, as a debugger does."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def be_deaf() -> None:
-    """Listen neither to an exception nor to a polite signal."""
+    """Ignore SIGTERM and all exceptions."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         try:
             time.sleep(3600.0)
-        except BaseException:  # noqa: BLE001, S112  (that is the point)
+        except BaseException:  # noqa: BLE001, S112  (on purpose)
             continue
 
 
@@ -63,7 +63,7 @@ COMPANY: Final[dict[str, Callable[[], None]]] = {
 
 
 def train(config: dict[str, Any]) -> None:
-    """Report steadily, or once and then never again."""
+    """Report steadily, or once and then hang."""
     if config["what"] in COMPANY:
         tune.report({"took_s": 0.0})
         COMPANY[config["what"]]()
@@ -76,7 +76,14 @@ def train(config: dict[str, Any]) -> None:
 
 
 def took_s(company: str) -> tuple[list[float], int]:
-    """Return how long each report of the steady trials took beside such company, and how many of the company were not killed."""
+    """Return the seconds of each report of the steady trials next to a hanging trial.
+
+    Args:
+        company: Which hanging trial, see `COMPANY`; any other value for none.
+
+    Returns:
+        The seconds, and the number of hanging trials that were not killed.
+    """
     kinds = ["steady"] * NUM_STEADY + ([company] if company in COMPANY else [])
     with tempfile.TemporaryDirectory(prefix="faults-") as storage:
         results = tune.Tuner(

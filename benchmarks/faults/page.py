@@ -1,4 +1,4 @@
-"""Findings of the cases, kept in ``findings.jsonl`` and shown in ``docs/reliability.md``."""
+"""Findings of the cases, stored in ``findings.jsonl`` and shown in ``docs/reliability.md``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ FINDINGS = Path(__file__).with_name("findings.jsonl")
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN = "<!-- table: python -m benchmarks.faults --write -->"
 END = "<!-- end of table -->"
-_HEADER = "| case | what is broken | what has to hold | shown by | repetitions | outcome |\n|---|---|---|---|--:|---|"
+_HEADER = (
+    "| case | what is broken | what has to hold | shown by | repetitions | outcome |\n"
+    "|---|---|---|---|--:|---|"
+)
 
 
 def read_findings() -> dict[str, Finding]:
@@ -34,7 +37,7 @@ def read_findings() -> dict[str, Finding]:
 
 
 def write_findings(findings: Mapping[str, Finding]) -> None:
-    """Keep the findings, in the order of the cases."""
+    """Store the findings, in the order of the cases."""
     lines = [
         json.dumps(dataclasses.asdict(findings[name])) + "\n" for name in CASES if name in findings
     ]
@@ -42,17 +45,17 @@ def write_findings(findings: Mapping[str, Finding]) -> None:
 
 
 def table(findings: Mapping[str, Finding]) -> str:
-    """Return all cases as a table of Markdown."""
+    """Return all cases as a Markdown table."""
     not_run = (Finding(name, Outcome.NOT_SHOWN, 0, "not run yet") for name in CASES)
     rows = [_row(CASES[finding.case], findings.get(finding.case, finding)) for finding in not_run]
     return "\n".join([_HEADER, *rows])
 
 
 def page(text: str, findings: Mapping[str, Finding]) -> str:
-    """Return a text in which the table stands between its marks.
+    """Return the text with the table inserted between its markers.
 
     Raises:
-        ValueError: If the text has no such marks.
+        ValueError: If the text has no such markers.
     """
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
@@ -64,7 +67,7 @@ def page(text: str, findings: Mapping[str, Finding]) -> str:
 
 
 def write_page() -> None:
-    """Put the table into the documentation."""
+    """Update the table in the documentation."""
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), read_findings()), encoding="utf-8")
 
 
@@ -78,7 +81,8 @@ def _row(case: Case, finding: Finding) -> str:
     outcome = f"**{finding.outcome}**" + (
         f"; {_lead(finding.outcome)}{finding.reason}" if finding.reason else ""
     )
-    return f"| {case.name} | {case.fault} | {case.asked} | {shown_by} | {finding.repetitions or '-'} | {outcome} |"
+    repetitions = finding.repetitions or "-"
+    return f"| {case.name} | {case.fault} | {case.asked} | {shown_by} | {repetitions} | {outcome} |"
 
 
 def _names(evidence: Evidence) -> Iterator[str]:

@@ -1,18 +1,18 @@
-"""Cost of saving the state, under heavy loads.
+"""Cost of persistence under heavy loads.
 
 Run ``python -m benchmarks.faults.persistence_share``.
 
-The share of persistence is `ResultGrid.persistence.share`: seconds for which journal and snapshots
-kept the driver's loop, and the CPU seconds of their threads, over all seconds. Log files (CSV,
-JSON, TensorBoard) are counted apart. Beside both stands what can be seen from outside: the CPU time
-of the whole driver process. Each load runs in a process of its own.
+The share of persistence is `ResultGrid.persistence.share`: the seconds for which journal and
+snapshots blocked the driver's loop plus the CPU seconds of their threads, divided by the elapsed
+seconds. Log files (CSV, JSON, TensorBoard) are counted separately. The CPU time of the whole driver
+process is printed for comparison. Each load runs in a separate process.
 
 L1: 8 trials, 10 reports a second in all. L2: 1,000 reports a second of trials with ten each, 10,000
 trials of 0.2 s in 100 seconds, 20 at a time. L3: 20 MB of numbers in each configuration, a
 checkpoint with each report, one of them kept. L4: L2 on a disk where each sync takes 5 ms longer.
 
-What a load has written is deleted when all are over: for minutes after thousands of files were
-deleted, ext4 steps over each inode that was freed just now, and making a file takes twice as long
+The files of a load are deleted only when all loads have ended: for minutes after thousands of files
+were deleted, ext4 skips each inode that was freed recently, and creating a file takes twice as long
 or more.
 """
 
@@ -70,13 +70,13 @@ def array(_: dict[str, Any]) -> Any:
 
 
 def few(seconds: float) -> dict[str, Any]:
-    """Return L1 for so many seconds."""
+    """Return load L1, to run for `seconds`."""
     pace_s = 0.8
     return declared(paced, 8, 8, {"pace_s": pace_s, "num_reports": max(1, round(seconds / pace_s))})
 
 
 def many(seconds: float) -> dict[str, Any]:
-    """Return L2 for so many seconds."""
+    """Return load L2, to run for `seconds`."""
     pace_s = CONCURRENT / REPORTS_PER_S
     num_trials = max(CONCURRENT, round(seconds * REPORTS_PER_S / REPORTS_PER_TRIAL))
     return declared(
@@ -85,7 +85,7 @@ def many(seconds: float) -> dict[str, Any]:
 
 
 def large(seconds: float) -> dict[str, Any]:
-    """Return L3 for so many seconds."""
+    """Return load L3, to run for `seconds`."""
     pace_s = 0.2
     return declared(
         saving,
@@ -113,7 +113,7 @@ def declared(
     concurrent: int,
     space: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what makes the `Tuner` of a load, without where it lies."""
+    """Return the arguments of `Tuner` for a load, except for its storage path."""
     return {
         "trainable": trainable,
         "param_space": space,
@@ -129,7 +129,7 @@ def declared(
 
 
 def slow_down_syncs() -> None:
-    """Let each sync of this process take longer, as a slower disk would."""
+    """Delay each sync of this process by `SLOW_SYNC_S`, as on a slower disk."""
     for name in ("fsync", "fdatasync"):
         setattr(os, name, _slow(getattr(os, name)))
 
@@ -142,8 +142,8 @@ def _slow(sync: Callable[[int], None]) -> Callable[[int], None]:
     return slow_sync
 
 
-def bear(load: str, seconds: float, durability: Any, storage: str) -> None:
-    """Run a load in this process and print what it cost."""
+def run_load(load: str, seconds: float, durability: Any, storage: str) -> None:
+    """Run a load in this process and print its cost as JSON."""
     if load == "L4":
         slow_down_syncs()
     given = LOAD_OF[load](seconds)
@@ -166,14 +166,14 @@ def bear(load: str, seconds: float, durability: Any, storage: str) -> None:
         "driver_cpu_s": usage.ru_utime + usage.ru_stime,
         "num_reports": num_reports,
     }
-    print(json.dumps(seen | told_by(results)))
+    print(json.dumps(seen | persistence_of(results)))
 
 
-def told_by(results: tune.ResultGrid) -> dict[str, float | None]:
-    """Return what the experiment itself tells about its persistence; nothing where it does not."""
-    told = getattr(results, "persistence", None)
+def persistence_of(results: tune.ResultGrid) -> dict[str, float | None]:
+    """Return the figures in `ResultGrid.persistence`, None for those that are missing."""
+    persistence = getattr(results, "persistence", None)
     return {
-        name: getattr(told, name, None)
+        name: getattr(persistence, name, None)
         for name in (
             "share",
             "worst_share",
@@ -186,7 +186,7 @@ def told_by(results: tune.ResultGrid) -> dict[str, float | None]:
 
 
 def measure(load: str, seconds: float, durability: str, storage: str) -> dict[str, Any]:
-    """Run a load in a process of its own and return what it printed."""
+    """Run a load in a separate process and return the figures it printed."""
     command = [sys.executable, "-m", "benchmarks.faults.persistence_share", "--load", load]
     command += ["--seconds", str(seconds), "--durability", durability, "--storage", storage]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603  (our own module)
@@ -195,7 +195,7 @@ def measure(load: str, seconds: float, durability: str, storage: str) -> dict[st
 
 
 def judge(load: str, found: dict[str, Any]) -> list[Condition]:
-    """Return what is asked of a load, and the figures beside it."""
+    """Return the figures of a load and the conditions on them."""
     rate = found["num_reports"] / found["elapsed_s"]
     cpu = found["driver_cpu_s"] / found["elapsed_s"]
     figures = [
@@ -241,7 +241,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="faults-") as made:
         storage = given.storage or made
         if given.load != "all":
-            bear(given.load, given.seconds, given.durability, storage)
+            run_load(given.load, given.seconds, given.durability, storage)
             return 0
         conditions = [
             line

@@ -1,9 +1,10 @@
-"""Cuts the power under a running experiment, on a real file system: ``python -m benchmarks.faults.power_cut``. For root, on Linux.
+"""Simulated power cuts under a real file system: ``python -m benchmarks.faults.power_cut``.
 
-The experiment runs on a disk that notes each write and each flush, see `forgetful_disk`. From that
-follows what the power leaves on it at any instant; the file system of each such disk is mounted,
-the journal is read as it is found, and the experiment restored on it, in a fresh process, to its
-end. Half of the cuts hit an experiment with ``durability="group"``, half one with ``"strict"``.
+Runs on Linux only and as root. The experiment runs on a disk that records each write and each
+flush, see `forgetful_disk`, from which the content of the disk after a power cut at any instant is
+computed. For each cut the file system is mounted, the journal is read, and the experiment is
+restored in a fresh process and run to its end. Half of the cuts hit an experiment with
+``durability="group"``, half one with ``"strict"``.
 """
 
 from __future__ import annotations
@@ -30,23 +31,24 @@ from .readers import LOGS, doubles_and_holes, journal_bytes, numbers_in
 
 WINDOW_S = 0.05
 DURABILITIES = ("group", "strict")
-_MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)
+_MEMORY = Path("/dev/shm")  # noqa: S108  (a private directory is made in it)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cut:
-    """What was seen after the power had failed once.
+    """Losses and errors after a power cut.
 
     Attributes:
-        durability: What the journal promised.
-        num_acknowledged: Results that the ledger held then.
-        lost_s: How long before the cut each of them was acknowledged that the journal lacks.
-        num_out_of_line: Records of the journal behind a missing one.
-        is_ended: Whether the restored experiment came to its end.
-        is_same: Whether it has the tables of the uninterrupted run.
-        num_doubles: Rows that stand twice in log files.
-        num_holes: Rows that stand in none.
-        num_zeros: Log files that the power left with blocks of zeros, or empty.
+        durability: Durability of the journal.
+        num_acknowledged: Number of results acknowledged before the cut.
+        lost_s: For each of them that the journal lacks, the seconds from its acknowledgement to the
+            cut.
+        num_out_of_line: Records of the journal after a missing one.
+        is_ended: Whether the restored experiment ended with status 0.
+        is_same: Whether its tables equal those of the uninterrupted run.
+        num_doubles: Duplicate rows in log files at the end.
+        num_holes: Rows missing in log files at the end.
+        num_zeros: Log files that were empty or had blocks of zeros after the cut.
     """
 
     durability: str
@@ -61,7 +63,7 @@ class Cut:
 
 
 def cuts(num_cuts: int, durability: str, chance: random.Random, pace_s: float) -> Iterator[Cut]:
-    """Run the experiment once, and yield what each of several cuts at random instants would have led to."""
+    """Run the experiment once, and yield the outcomes of power cuts at random instants."""
     with tempfile.TemporaryDirectory(
         prefix="faults-", dir=_MEMORY if _MEMORY.is_dir() else None
     ) as directory:
@@ -96,7 +98,7 @@ def cuts(num_cuts: int, durability: str, chance: random.Random, pace_s: float) -
                 )
 
 
-def _look(  # noqa: PLR0917  (all that is known of one cut)
+def _look(  # noqa: PLR0917  (all describe one cut)
     place: Path,
     image: bytes,
     durability: str,
@@ -117,7 +119,7 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
             for path in lives.experiment.glob(f"*/{name}")
         )
         for book in lives.experiment.glob(f"{LOGGED}/*"):
-            _set_earlier_boot(book)  # nothing but the experiment has died here
+            _set_earlier_boot(book)  # the machine itself was not restarted
         _set_earlier_boot_of_journal(lives.experiment)
         status = lives.live(None)
         if status != 0:
@@ -141,7 +143,7 @@ def _look(  # noqa: PLR0917  (all that is known of one cut)
 
 
 def _set_earlier_boot_of_journal(experiment: Path) -> None:
-    """Have the notes on the journal be what they are after a power cut: written before the machine was started anew."""
+    """Make declaration and lock look as if they were written before the machine was restarted."""
     declaration, lock = experiment / DECLARATION, experiment / LOCK
     if declaration.exists():
         fields = strict_json.checked(strict_json.loads(declaration.read_bytes()))
@@ -155,7 +157,7 @@ def _set_earlier_boot_of_journal(experiment: Path) -> None:
 
 
 def _set_earlier_boot(book: Path) -> None:
-    """Let the sizes of log files be noted before the machine was started anew."""
+    """Make the recorded sizes of log files look as if written before the machine was restarted."""
     _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
     book.write_bytes(b"".join([b'"earlier"\n', *lines]))
 
@@ -166,7 +168,7 @@ def _is_spoilt(path: Path) -> bool:
 
 
 def verdict(seen: Sequence[Cut]) -> Verdict:
-    """Return what all cuts come to."""
+    """Return the verdict on all cuts."""
     group, strict = (
         [cut for cut in seen if cut.durability == durability] for durability in DURABILITIES
     )

@@ -1,7 +1,8 @@
-"""Readers of what an experiment leaves on the disk, which share no code with the product.
+"""Readers of an experiment's files that share no code with the product.
 
-They know the forms from their documentation alone: lines of ``<crc32, 8 hex digits> <JSON>`` in the
-journal, JSON lines, CSV, and the event files of TensorBoard, which TensorBoard itself reads.
+They are written from the documentation of the formats alone: lines of ``<crc32, 8 hex digits>
+<JSON>`` in the journal, JSON lines, CSV, and the event files of TensorBoard, which TensorBoard
+itself reads.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ Reported = tuple[str, int, float]
 
 
 def journal_bytes(experiment: Path) -> list[bytes]:
-    """Return the content of the journal's segments, the oldest first; none where there is no journal yet."""
+    """Return the content of the journal's segments, oldest first; empty if there is no journal."""
     return [path.read_bytes() for path in sorted(experiment.glob("journal/*.log"))]
 
 
 def reported_in(segments: Iterable[bytes]) -> set[Reported]:
-    """Return the results that stand in a journal, those of all attempts; a line that does not verify does not count."""
+    """Return the results in a journal, of all attempts; lines with a wrong checksum are skipped."""
     records = (record for segment in segments for record in _records(segment))
     return {
         (record["id"], record["m"]["training_iteration"], record["m"]["loss"])
@@ -34,7 +35,7 @@ def reported_in(segments: Iterable[bytes]) -> set[Reported]:
 
 
 def numbers_in(segments: Iterable[bytes]) -> list[int]:
-    """Return the numbers of the records that stand in a journal, in their order; a line that does not verify does not count."""
+    """Return the sorted record numbers in a journal; lines with a wrong checksum are skipped."""
     return sorted(
         {record["q"] for segment in segments for record in _records(segment) if "q" in record}
     )
@@ -48,7 +49,7 @@ def _records(segment: bytes) -> Iterable[dict[str, Any]]:
 
 
 def json_iterations(trial: Path) -> list[int]:
-    """Return the iterations of ``result.json``, in their order."""
+    """Return the iterations in ``result.json``, in file order."""
     return [
         json.loads(line)["training_iteration"]
         for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()
@@ -56,16 +57,20 @@ def json_iterations(trial: Path) -> list[int]:
 
 
 def csv_iterations(trial: Path) -> list[int]:
-    """Return the iterations of ``progress.csv``, in their order."""
+    """Return the iterations in ``progress.csv``, in file order."""
     with (trial / "progress.csv").open(newline="", encoding="utf-8") as file:
         return [int(row["training_iteration"]) for row in csv.DictReader(file)]
 
 
 def tensorboard_iterations(trial: Path) -> list[int]:
-    """Return the steps of the curve of the loss as TensorBoard shows it: a new attempt takes back what it is going to report again."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  (imports for a second)
+    """Return the steps of the loss curve as TensorBoard shows it.
 
-    shown = EventAccumulator(str(trial), size_guidance={"scalars": 0}).Reload()
+    TensorBoard drops the steps that a new attempt reports again.
+    """
+    # Its import takes a second.
+    from tensorboard.backend.event_processing import event_accumulator  # noqa: PLC0415
+
+    shown = event_accumulator.EventAccumulator(str(trial), size_guidance={"scalars": 0}).Reload()
     return [scalar.step for scalar in shown.Scalars("loss")]
 
 
@@ -74,11 +79,11 @@ LOGS: Mapping[str, Callable[[Path], list[int]]] = {
     "CSV": csv_iterations,
     "TensorBoard": tensorboard_iterations,
 }
-"""The files that are kept for people, and how to see which iterations are in them."""
+"""Functions that return the iterations in a trial's log file, by log format."""
 
 
 def doubles_and_holes(iterations: Iterable[int], expected: int) -> tuple[int, int]:
-    """Return how many rows are there twice, and how many of 1 to `expected` are missing."""
+    """Return how many rows are duplicates, and how many of 1 to `expected` are missing."""
     counts = Counter(iterations)
     return sum(count - 1 for count in counts.values()), sum(
         iteration not in counts for iteration in range(1, expected + 1)

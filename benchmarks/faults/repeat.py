@@ -1,4 +1,7 @@
-"""A plugin for pytest that runs each test several times: ``pytest -p benchmarks.faults.repeat --repeat 20``."""
+"""A pytest plugin that runs each test several times.
+
+Use it with ``pytest -p benchmarks.faults.repeat --repeat 20``.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the option ``--repeat``."""
     parser.addoption("--repeat", type=int, default=1, help="how often each test is run")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each repetition."""
+    """Parametrize each test with the number of its repetition."""
     times = metafunc.config.getoption("--repeat")
     if times > 1:
         metafunc.fixturenames.append("repetition")
