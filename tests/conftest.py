@@ -35,12 +35,15 @@ def _do_nothing(number, frame):
 
 @pytest.fixture
 def nevergrad():
-    """Return the library as its searcher imports it: by itself it fails beside today's bayesian-optimization, and goes with no extra."""
+    """Return the module of Nevergrad, imported as its searcher imports it.
+
+    Alone, the import fails beside current versions of bayesian-optimization.
+    """
     if not importlib.util.find_spec("nevergrad"):
         pytest.skip("Nevergrad is not installed")
     return NevergradSearch._module()
 
 
 def pytest_sessionfinish():
-    """Let the exit code be that of the tests, and not that of a script in which a test has sent SIGINT."""
+    """Let pytest's exit code stand even if a script run in this process got a SIGINT."""
     atexit.unregister(signals._leave)

@@ -63,7 +63,7 @@ class _File:
 
 
 class MemoryDisk:
-    """A disk in memory. A power cut keeps what was synced and, of the rest, whatever `choose` says."""
+    """A disk in memory. A power cut keeps what was synced, and a chosen part of the rest."""
 
     def __init__(self):
         self._names = {}
@@ -126,7 +126,7 @@ class MemoryDisk:
         } | inside
 
     def power_cut(self, choose):
-        """Lose power; ``choose(n)`` returns a number from 0 to n, and says how much of what was not synced has reached the platter."""
+        """Lose power; `choose(n)` returns how many of the n unsynced steps survive."""
         survivors = {}
         for path in sorted(self._names.keys() | self._safe_names.keys()):
             outcomes = [self._safe_names.get(path), self._names.get(path)]

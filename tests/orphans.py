@@ -6,7 +6,7 @@ import os
 
 @contextlib.contextmanager
 def orphan_of(hold):
-    """Have another process take hold of something, fork a child and die; the child lives on for as long as the context.
+    """Call `hold` in a process that forks a child and dies; the child lives until the context ends.
 
     Args:
         hold: Called in that process; what it returns is kept.

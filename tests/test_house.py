@@ -1,4 +1,4 @@
-"""The house as a whole: what an import costs, and examples that run."""
+"""The cost of imports, and examples that run."""
 
 import doctest
 import importlib.util
@@ -12,8 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "nevergrad", "optuna", "pandas", "plotly",
-    "pyarrow", "pytorch_lightning", "ray", "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
+    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning",
+    "nevergrad", "optuna", "pandas", "plotly", "pyarrow", "pytorch_lightning", "ray", "rich",
+    "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
 }  # fmt: skip
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
@@ -52,7 +53,7 @@ EXAMPLES = {
 
 
 def run_python(*arguments, cwd):
-    """Run a fresh interpreter whose home is `cwd`, so that nothing is left outside it, and return what it printed."""
+    """Run a fresh interpreter with `cwd` as its home, and return its standard output."""
     environment = os.environ | {"HOME": str(cwd), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(  # noqa: S603  (our own interpreter and files)
         [sys.executable, *arguments],

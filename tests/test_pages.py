@@ -1,4 +1,4 @@
-"""The pages for people: their code runs and prints what they say, their commands and links lead somewhere."""
+"""Documentation pages: code runs and prints what is shown, commands and links are valid."""
 
 import ast
 import doctest

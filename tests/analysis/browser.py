@@ -116,7 +116,7 @@ class Browser:
         return bool(self.run(condition))
 
     def run(self, script):
-        """Return what an expression comes to, once it does."""
+        """Return the value of an expression once it is available."""
         answer = self.ask(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )

@@ -1,4 +1,4 @@
-"""Callbacks that the environment names."""
+"""Callbacks named in an environment variable."""
 
 import pytest
 

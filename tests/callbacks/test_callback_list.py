@@ -1,4 +1,4 @@
-"""Callbacks behind their fence."""
+"""The list of callbacks isolates the engine from their errors."""
 
 import copy
 import logging

@@ -1,4 +1,4 @@
-"""Which loggers an experiment gets."""
+"""The loggers of an experiment by default, and those that are disabled."""
 
 import threading
 

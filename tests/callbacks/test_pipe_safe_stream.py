@@ -1,4 +1,4 @@
-"""Output goes on without a reader, and does not block on one that is stopped."""
+"""Output continues without a reader, and does not block on a stopped one."""
 
 import io
 import os

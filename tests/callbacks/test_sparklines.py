@@ -1,4 +1,4 @@
-"""Curves as bars, and that remembering them stays cheap."""
+"""Curves as bars, kept in bounded memory."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_one_odd_value_does_not_flatten_the_others():
 
 
 def curve_after(looks):
-    """Return the curve of 0, 1, 2, ... that is looked at whenever there are so many values."""
+    """Return the curve of 0, 1, 2, ..., rendered whenever it has one of the given lengths."""
     curve, summary = Curve(), MetricSummary()
     for number in range(looks[-1]):
         summary.add(float(number))

@@ -160,7 +160,7 @@ def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(
 
 
 class Working:
-    """A thread that is at something for so many glances."""
+    """A thread that is alive for a given number of checks."""
 
     def __init__(self, num_glances):
         self.num_glances = num_glances

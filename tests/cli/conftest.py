@@ -112,5 +112,5 @@ def call():
 
 @pytest.fixture
 def make():
-    """Builder of experiments of one's own, and the training function."""
+    """Builder of other experiments, and the training function."""
     return SimpleNamespace(run=run, train=train)

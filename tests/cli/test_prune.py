@@ -1,4 +1,4 @@
-"""``tuner prune``: what goes, what stays, and that everybody knows of it afterwards."""
+"""``tuner prune``: deleted and kept checkpoints, and their record for later commands."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""Which lines and columns are taken, and how tables fit."""
+"""Selection of lines and columns, and tables that fit the terminal."""
 
 import math
 

@@ -66,7 +66,7 @@ class TestConsoleWithReporter(CallbackContract):
 
 
 class Noting(LoggerCallback):
-    """What a user may write."""
+    """A callback as a user may write it."""
 
     def __init__(self):
         self.num_results = 0

@@ -1,4 +1,4 @@
-"""The tables of transitions: what they list happens, anything else is refused."""
+"""The tables of transitions: listed transitions happen, all others are refused."""
 
 import pytest
 

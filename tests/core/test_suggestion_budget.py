@@ -1,4 +1,4 @@
-"""When the searcher is asked, and how often."""
+"""The times and the number of requests to the searcher."""
 
 import dataclasses
 

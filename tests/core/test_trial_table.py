@@ -268,8 +268,8 @@ def test_a_checkpoint_that_was_not_asked_for_is_dropped():
     assert talk.trial("t00000").checkpoints == []
 
 
-def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
-    """What only the memory of a driver holds is lost with it."""
+def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_not_a_noop():
+    """The queue exists only in the driver's memory, so the turn must be recorded."""
     wider = Resize("t00000", {"cpu": 2.0}, WHY)
     talk = Conversation(
         ScriptedScheduler({("t00000", 1): [wider]}), max_trials=2, checkpoints=SAVES
@@ -285,7 +285,7 @@ def test_a_turn_in_which_a_paused_trial_joins_the_queue_is_no_routine():
 
 
 def test_a_turn_that_only_asks_the_searcher_is_a_noop():
-    """Nobody outside has seen anything of it, and the searcher's answer will tell of it."""
+    """Nothing is visible outside before the searcher's answer, which is an event."""
     talk = Conversation(max_trials=3)
     talk.begin(2)
     talk.experiment.handle(WorkerExited("t00000", 1, Outcome.COMPLETED), 0.0)
@@ -294,7 +294,7 @@ def test_a_turn_that_only_asks_the_searcher_is_a_noop():
     assert outcome.is_noop
 
 
-def test_a_turn_that_starts_a_trial_is_none():
+def test_a_turn_that_starts_a_trial_is_not_a_noop():
     talk = Conversation(max_trials=1)
     talk.experiment.handle(TurnEnded(), 0.0)
     talk.experiment.handle(suggest("t00000"), 0.0)

@@ -1,4 +1,4 @@
-"""Whole experiments, short ones."""
+"""Fixtures that run short experiments."""
 
 import json
 from pathlib import Path

@@ -42,7 +42,7 @@ class Script:
         }
         command = [*prefix, sys.executable, *flags, *map(str, arguments)]
         pipe = subprocess.PIPE
-        # A process group of its own, as a terminal gives one to what it runs in the foreground.
+        # A new process group, as a terminal gives one to what it runs in the foreground.
         self.process = subprocess.Popen(
             command,
             env=environment,
@@ -167,30 +167,40 @@ class Fault:
     exit_codes: tuple[int, ...]
 
 
+FATAL_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+SIGNALS_TO_ALL = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 FAULTS = {
-    **{number.name: Fault(once(number), (128 + number,)) for number in
-       (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)},
-    **{f"{number.name} to all processes": Fault(to_all_processes(number), (128 + number,)) for number in
-       (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)},
+    **{number.name: Fault(once(number), (128 + number,)) for number in FATAL_SIGNALS},
+    **{
+        f"{number.name} to all processes": Fault(to_all_processes(number), (128 + number,))
+        for number in SIGNALS_TO_ALL
+    },
     "SIGTERM, then SIGKILL at once": Fault(terminate_then_kill(0.0), (-signal.SIGKILL, 143)),
     "SIGTERM, then SIGKILL": Fault(terminate_then_kill(0.05), (-signal.SIGKILL, 143)),
     "kill the driver": Fault(kill_driver, (-signal.SIGKILL,)),
     "kill the group": Fault(kill_group, (-signal.SIGKILL,)),
     "kill driver and zygote": Fault(kill_driver_and_zygote, (-signal.SIGKILL,)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What is found after an experiment has been interrupted once, restored, and run to its end.
+    """The outcome of an experiment that was interrupted once, restored, and run to its end.
 
     Attributes:
         exit_code: Of the script that was interrupted.
         num_acknowledged: How many reports had been acknowledged by then.
         num_lost: How many of them are not in the journal.
         left_over: Command lines of processes that were still alive after 5 s.
-        num_restore_lines: How often the line that restores the experiment was printed. One that is
-            killed may not come to it.
+        num_restore_lines: How often the line that restores the experiment was printed; a killed
+            experiment may not print it.
         left_over_after_restore: Those of them that were still alive after the restore.
         restored: The endings after the restore.
         num_wrong_rows: How many trials' rows have a hole or a double, in the table or in
@@ -208,7 +218,7 @@ class Observed:
 
 
 def observe(directory, fault, kind="loader", delay_s=0.0):
-    """Interrupt an experiment once, some time after its trials have begun to report, and restore it.
+    """Interrupt an experiment once, `delay_s` after its trials begin to report, and restore it.
 
     Args:
         directory: An empty directory.

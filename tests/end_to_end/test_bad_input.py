@@ -401,7 +401,10 @@ def test_settings_of_the_run(options, kind, message):
     ],
 )
 def test_a_metric_that_differs(build, part):
-    message = r"metric and mode must be the same everywhere, got metric='loss', mode='min' in TuneConfig and .* in AsyncHyperBand"
+    message = (
+        r"metric and mode must be the same everywhere, got metric='loss', mode='min' in TuneConfig "
+        r"and .* in AsyncHyperBand"
+    )
     with pytest.raises(ValueError, match=message):
         build(train, tune={"metric": "loss", "mode": "min", **part})
 
@@ -522,7 +525,10 @@ def test_a_file_in_the_place_of_the_experiment(build, tmp_path):
 def test_the_name_of_an_experiment_that_exists(build, fit, tmp_path):
     fit(train)
     before = (tmp_path / "experiment" / "t00000" / "result.json").read_bytes()
-    message = r"already holds an experiment; continue it with Tuner.restore\(.*\) or .*if_exists=\"new\".* or choose another name"
+    message = (
+        r"already holds an experiment; continue it with Tuner.restore\(.*\) "
+        r"or .*if_exists=\"new\".* or choose another name"
+    )
     with pytest.raises(ExperimentExists, match=message):
         build(train).fit()
     assert (tmp_path / "experiment" / "t00000" / "result.json").read_bytes() == before
@@ -539,7 +545,10 @@ def test_a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_nam
         {"x": tune.uniform(0, 1)},
         tune={"metric": "val/acuracy", "mode": "max", "num_samples": 30},
     )
-    logged = "trial t.* completed, and no trial has reported the metric 'val/acuracy'; reported were loss, val/accuracy; did you mean"
+    logged = (
+        "trial t.* completed, and no trial has reported the metric 'val/acuracy'; "
+        "reported were loss, val/accuracy; did you mean"
+    )
     with pytest.raises(MetricNotReported, match=logged) as raised:
         tuner.fit()
     assert (
@@ -558,7 +567,10 @@ def test_a_metric_that_is_reported_as_text_ends_the_experiment(build):
     def train(config):
         tune.report({"loss": str(config["x"])})
 
-    logged = r"a number for the metric 'loss'; it was '0.5', which is no number\nreport a number for it, and continue"
+    logged = (
+        r"a number for the metric 'loss'; it was '0.5', which is no number\n"
+        r"report a number for it, and continue"
+    )
     with pytest.raises(MetricNotReported, match=logged):
         build(train, {"x": 0.5}, tune={"metric": "loss", "mode": "min", "num_samples": 2}).fit()
 
@@ -658,7 +670,8 @@ def test_asking_for_the_best_by_an_unknown_metric_or_mode(fit):
     results = fit(train, tune={"metric": "loss", "mode": "min", "num_samples": 2})
     with pytest.raises(
         ValueError,
-        match="metric must be one that a trial reported as a number, got 'los'; did you mean 'loss'",
+        match="metric must be one that a trial reported as a number, got 'los'; "
+        "did you mean 'loss'",
     ):
         results.get_best_result(metric="los", mode="min")
     with pytest.raises(
@@ -720,7 +733,8 @@ def test_running_an_experiment_twice(build):
     results = tuner.fit()
     with pytest.raises(
         RuntimeError,
-        match=r"has been called before, for .*; get_results\(\) returns .* a new Tuner runs another",
+        match=r"has been called before, for .*; get_results\(\) returns .* "
+        r"a new Tuner runs another",
     ):
         tuner.fit()
     assert list(tuner.get_results()) == list(results)

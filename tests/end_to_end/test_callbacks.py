@@ -1,4 +1,4 @@
-"""Callbacks are called in the documented order, can request what is documented, and cannot do harm."""
+"""Callbacks are called in the documented order, make the documented requests, and do no harm."""
 
 import csv
 import gc

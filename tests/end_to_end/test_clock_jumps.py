@@ -1,4 +1,4 @@
-"""The clock of the machine is set forth and back by hours and days: what it says is written down, and decides nothing."""
+"""Jumps of the system clock by hours and days are recorded and affect no decision."""
 
 import itertools
 import json

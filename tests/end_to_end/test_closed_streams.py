@@ -1,4 +1,4 @@
-"""Experiments that are started without standard input, output or error, as daemons and cron jobs are."""
+"""Experiments started without standard input, output or error, as daemons and cron jobs are."""
 
 import json
 import subprocess

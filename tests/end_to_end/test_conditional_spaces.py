@@ -1,4 +1,4 @@
-"""Whole experiments over conditional spaces: each trial has what belongs together, and a restore gives the same suggestions."""
+"""Experiments over conditional spaces: valid configurations, same suggestions after a restore."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def train(config):
 
 @pytest.fixture
 def declare(tmp_path):
-    """Return a function that declares an experiment in ``tmp_path / "exp"``, run within this process."""
+    """Return a function that declares an experiment in `tmp_path`, run within this process."""
 
     def build(space=SPACE, trainable=train, *, executor="inline", **tune_config):
         run_config = tune.RunConfig(name="exp", storage_path=tmp_path, verbose=0, executor=executor)
@@ -121,7 +121,11 @@ def is_deep(depth):
     return depth > 2
 
 SPACE = {
-    "opt": tune.choice([{"name": "sgd", "act": tune.choice([abs, max]), "m": tune.uniform(0, 1)}, {"name": "adam", "f": min}, "none"]),
+    "opt": tune.choice([
+        {"name": "sgd", "act": tune.choice([abs, max]), "m": tune.uniform(0, 1)},
+        {"name": "adam", "f": min},
+        "none",
+    ]),
     "lr": tune.only_if({"opt": [0, 1]}, tune.loguniform(1e-4, 1)),
     "depth": tune.randint(1, 5),
     "skip": tune.only_if({"depth": is_deep}, {"kind": tune.choice(["add", "concat"]), "norm": sum}),
@@ -137,15 +141,25 @@ if __name__ == "__main__":
             train,
             param_space=SPACE,
             tune_config=tune.TuneConfig(
-                metric="loss", mode="min", num_samples=12, seed=1, max_concurrent_trials=1, scheduler=ASHAScheduler(max_t=3),
+                metric="loss",
+                mode="min",
+                num_samples=12,
+                seed=1,
+                max_concurrent_trials=1,
+                scheduler=ASHAScheduler(max_t=3),
                 search_alg=search_alg,
             ),
             run_config=tune.RunConfig(
-                name="exp", storage_path=storage, verbose=0, executor="inline", callbacks=[Killer()] if how == "dies" else None
+                name="exp",
+                storage_path=storage,
+                verbose=0,
+                executor="inline",
+                callbacks=[Killer()] if how == "dies" else None,
             ),
         )
     for result in tuner.fit():
-        print(result.trial_id, result.status, result.metrics["training_iteration"], result.metrics["loss"], result.config)
+        iteration, loss = result.metrics["training_iteration"], result.metrics["loss"]
+        print(result.trial_id, result.status, iteration, loss, result.config)
 """
 
 

@@ -1,4 +1,4 @@
-"""Which scheduler and searcher an experiment gets that names none, and that it keeps them."""
+"""The default scheduler and searcher of an experiment, which a restore keeps."""
 
 import logging
 

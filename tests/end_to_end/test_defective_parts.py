@@ -1,4 +1,4 @@
-"""A scheduler, searcher or stopper that raises at any of its calls ends the experiment cleanly: nothing is lost, and it can go on."""
+"""A scheduler, searcher or stopper that raises ends the experiment, which can be restored."""
 
 from pathlib import Path
 

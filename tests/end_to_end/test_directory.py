@@ -1,4 +1,4 @@
-"""What an experiment leaves behind, file by file: the contract with people, notebooks and TensorBoard."""
+"""The files of an experiment's directory, as people, notebooks and TensorBoard rely on them."""
 
 import csv
 import json
@@ -43,8 +43,9 @@ t00001/stdout
 """
 
 FILLED_IN = [
-    "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration", "trial_id", "date", "time_this_iter_s",
-    "time_total_s", "pid", "hostname", "node_ip", "time_since_restore", "iterations_since_restore",
+    "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration",
+    "trial_id", "date", "time_this_iter_s", "time_total_s", "pid", "hostname", "node_ip",
+    "time_since_restore", "iterations_since_restore",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Metrics come, go and change places, within a run and from one session to the next: the table says what the journal says."""
+"""Tables agree with the journal when metrics appear, vanish or change order, and after restores."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ class Killed(Exception):
 
 
 def training(reports, every):
-    """Report each of the metrics; save with every so-manieth; after a restart, in another order of keys."""
+    """Report the given metrics and save at each `every`-th; reorder the keys after a restart."""
 
     def train(config):
         start = 0

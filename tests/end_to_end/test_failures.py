@@ -501,7 +501,8 @@ def fails(config):
 
 def fit(trainable, name):
     run_config = tune.RunConfig(name=name, storage_path="results", executor="inline", verbose=0)
-    return tune.Tuner(trainable, tune_config=tune.TuneConfig(num_samples=60), run_config=run_config).fit()
+    tune_config = tune.TuneConfig(num_samples=60)
+    return tune.Tuner(trainable, tune_config=tune_config, run_config=run_config).fit()
 
 assert len(fit(fails, "one")) < 60
 if sys.argv[1] == "another":

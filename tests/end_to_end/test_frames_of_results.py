@@ -1,4 +1,4 @@
-"""Tables and results of experiments whose configurations change, whose metric is sparse, or whose trials are classes."""
+"""Tables and results of experiments with changed configurations, sparse metrics or classes."""
 
 import csv
 import io

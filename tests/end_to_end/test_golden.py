@@ -1,4 +1,4 @@
-"""What an earlier release has written opens and goes on; what only a later one can read is refused by its version."""
+"""Experiments written by earlier releases open and continue; those of later formats are refused."""
 
 import importlib.util
 import shutil

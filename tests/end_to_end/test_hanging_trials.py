@@ -1,4 +1,4 @@
-"""Hanging trials: with a limit they are killed and retried, without one they are logged; the others continue."""
+"""Hanging trials are killed and retried with a limit, and logged without one; others continue."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Signals and the time limit end an experiment politely, twice at once, and never lose a result or leave a process behind."""
+"""Signals and the time limit end experiments without lost results or leftover processes."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def closing():
 
 @pytest.fixture
 def start(closing, tmp_path):
-    """Return a function that starts an experiment and waits until both of its trials have reported."""
+    """Return a function that starts an experiment and waits until both trials have reported."""
 
     def run(kind, **options):
         script = closing(start_interruptible(tmp_path, kind, **options))
@@ -285,8 +285,13 @@ def test_a_second_signal_ends_an_experiment_whose_trainable_is_still_being_loade
                     time.sleep(0.5)
                     os.kill(os.getpid(), signal.SIGINT)
 
-        options = dict(storage_path={str(tmp_path)!r}, verbose=0, interrupt_grace_s=10_000, callbacks=[Interrupting()])
-        tuner.Tuner(Slow(), run_config=tuner.RunConfig(**options)).fit()
+        run_config = tuner.RunConfig(
+            storage_path={str(tmp_path)!r},
+            verbose=0,
+            interrupt_grace_s=10_000,
+            callbacks=[Interrupting()],
+        )
+        tuner.Tuner(Slow(), run_config=run_config).fit()
     """
     (tmp_path / "script.py").write_text("\n".join(line[8:] for line in source.splitlines()))
     script = closing(Script(tmp_path / "script.py", directory=tmp_path))

@@ -1,4 +1,4 @@
-"""A scheduler whose first comparison no trial reaches: the summary says so."""
+"""The summary says if no trial has reached the scheduler's first comparison."""
 
 import pytest
 

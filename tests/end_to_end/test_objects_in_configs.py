@@ -1,4 +1,4 @@
-"""Configurations hold anything: functions, classes, arrays. None of it is pickled to disk, and all of it is there after a restore."""
+"""Functions, classes and arrays in configurations: never pickled to disk, kept by a restore."""
 
 import json
 import threading

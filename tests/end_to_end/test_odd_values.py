@@ -1,4 +1,7 @@
-"""Whatever is reported, the experiment goes on, and every file says what the table of `tuner.execution.metric_conversion` promises."""
+"""Odd values in reports stop no experiment and are written as `metric_conversion` documents.
+
+The table is in the docstring of `tuner.execution.metric_conversion`.
+"""
 
 import json
 import math
@@ -214,7 +217,7 @@ def metric_need_not_be_a_number(monkeypatch):
 @pytest.mark.parametrize("stop", [None, {"loss": 1e9, "time": "< -1e9"}])
 @pytest.mark.filterwarnings("ignore:the reported value")
 def test_an_odd_objective_or_time_is_kept_and_ends_nothing(fit, tmp_path, schedule, search, stop):
-    """A value of the wrong type in place of a number: the row is kept, and no scheduler or searcher fails."""
+    """A value of the wrong type is kept in its row, and no scheduler or searcher fails."""
 
     def train(config):
         for number, odd in enumerate(ODD):

@@ -1,4 +1,4 @@
-"""Everything that names a best trial names the same one, and says which value is the last and which the best."""
+"""All views name the same best trial and label its last and its best value correctly."""
 
 import json
 
@@ -23,7 +23,7 @@ def train(config):
 
 @pytest.fixture
 def experiment(tmp_path, capsys):
-    """Three trials: the first has the best value of all, the second the best last one, as good as the third's."""
+    """Run three trials: the first has the best value; the others tie for the best last value."""
     tuner = tune.Tuner(
         train,
         param_space={"curve": tune.grid_search(list(LOSSES))},

@@ -1,4 +1,4 @@
-"""Whole experiments with Optuna's samplers: several metrics, constraints, storages, restores, importances."""
+"""Experiments with Optuna's samplers: objectives, constraints, storages, restores, importances."""
 
 import shutil
 import warnings
@@ -111,7 +111,8 @@ def test_the_directory_records_the_objectives_of_searcher_or_scheduler(declare, 
 def test_a_metric_beside_several_is_refused_before_anything_is_written(declare, tmp_path):
     with pytest.raises(
         ValueError,
-        match="metric and mode must be left out of TuneConfig where OptunaSearch has several metrics",
+        match="metric and mode must be left out of TuneConfig "
+        "where OptunaSearch has several metrics",
     ):
         declare(several(), metric="accuracy", mode="max").fit()
     assert list(tmp_path.iterdir()) == []

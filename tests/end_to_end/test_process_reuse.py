@@ -1,4 +1,4 @@
-"""A class trainable that can be reset keeps its process when it goes on from another trial's checkpoint."""
+"""A resettable class trainable keeps its process when it starts from another's checkpoint."""
 
 import os
 from pathlib import Path

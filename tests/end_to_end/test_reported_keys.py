@@ -1,4 +1,7 @@
-"""Reserved result names reported by training code: a growing training_iteration counts, others are dropped with a warning."""
+"""Reserved result names in reports: a growing training_iteration counts, others are dropped.
+
+A dropped name is logged with a warning.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Progress of whole experiments: what a reporter gets to see, and what a notebook's kernel sends."""
+"""Progress of whole experiments, as reporters and the kernel of a notebook receive it."""
 
 import io
 import os
@@ -22,8 +22,14 @@ def train(config):
         tune.report({{"loss": config["x"] / step}})
 
 config = tune.TuneConfig(metric="loss", mode="min")
-run = tune.RunConfig(name="verbose_{verbose}", storage_path={storage!r}, verbose={verbose}, progress_reporter={reporter})
-grid = tune.Tuner(train, param_space={{"x": tune.grid_search([1.0, 2.0])}}, tune_config=config, run_config=run).fit()
+run = tune.RunConfig(
+    name="verbose_{verbose}",
+    storage_path={storage!r},
+    verbose={verbose},
+    progress_reporter={reporter},
+)
+space = {{"x": tune.grid_search([1.0, 2.0])}}
+grid = tune.Tuner(train, param_space=space, tune_config=config, run_config=run).fit()
 """
 
 
@@ -119,7 +125,7 @@ def test_a_terminal_sees_a_curve_and_the_iterations_that_are_left(fit, monkeypat
 
 @pytest.fixture
 def run_cell(tmp_path):
-    """Return a function that runs a cell in a real kernel and returns the messages that a notebook gets from it."""
+    """Return a function that runs a cell in a real kernel and returns its messages."""
     pytest.importorskip("ipykernel")
     manager = pytest.importorskip("jupyter_client").KernelManager(
         kernel_name="python3", transport="ipc", ip=str(tmp_path / "kernel")
@@ -163,7 +169,7 @@ def test_a_notebook_gets_one_output_that_is_replaced_and_none_at_verbose_0(run_c
 
 
 def test_warnings_from_before_and_after_the_experiment_are_on_the_console(tmp_path):
-    """In a process of its own: pytest has a handler that takes all warnings, so that the console shows none."""
+    """Runs in a separate process, since pytest's own handler keeps warnings from the console."""
     script = """
 import sys
 sys.modules["tensorboardX"] = None
@@ -177,7 +183,13 @@ def train(config):
     tune.report({"loss": config["x"]})
 
 for verbose in (0, 1):
-    run_config = tune.RunConfig(name=f"run{verbose}", storage_path=sys.argv[1], callbacks=[Broken()], verbose=verbose, executor="inline")
+    run_config = tune.RunConfig(
+        name=f"run{verbose}",
+        storage_path=sys.argv[1],
+        callbacks=[Broken()],
+        verbose=verbose,
+        executor="inline",
+    )
     tune.Tuner(train, param_space={"x": tune.grid_search([1, 2])}, run_config=run_config).fit()
 """
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""One trial is trained again, alone; and a script is started again to continue its experiment."""
+"""Reruns of one trial alone, and of a script that continues its experiment."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_two_runs_of_a_trial_agree(fit, executor, tmp_path):
 
 
 def seeded_only(config):
-    """Take chance from the trial's seed alone: trials that share a process share its global generators."""
+    """Use only the trial's seed: trials that share a process share its global random generators."""
     own = np.random.default_rng(tune.get_context().get_seed())
     for step in range(1, 7):
         tune.report(
@@ -268,7 +268,8 @@ def test_a_trial_that_took_over_from_another_is_refused(fit, tmp_path):
     taken_over = next(trial for trial in results.trials if trial.grafts)
     with pytest.raises(
         ValueError,
-        match=rf"{taken_over.trial_id} cannot be trained again alone.*PopulationBasedTrainingReplay",
+        match=rf"{taken_over.trial_id} cannot be trained again alone.*"
+        r"PopulationBasedTrainingReplay",
     ):
         tune.rerun(tmp_path / "experiment", taken_over.trial_id, climb)
 
@@ -304,7 +305,7 @@ print("script ends with", len(results))
 
 @pytest.fixture
 def script(tmp_path):
-    """A directory with a script that has no main guard, run once, and what is needed to start processes there."""
+    """A directory with a script without a main guard, run once, and an environment to rerun it."""
     (tmp_path / "colorama_of_no_one.py").write_text("__version__ = '4.2'\n")
     (tmp_path / "train.py").write_text(SCRIPT)
     root = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""An experiment that was killed or interrupted goes on where it was."""
+"""A killed or interrupted experiment continues where it stopped."""
 
 from __future__ import annotations
 
@@ -31,22 +31,34 @@ def train(config):
         time.sleep(config["pace_s"])
         with tune.checkpoint_dir() as directory:
             Path(directory, "epoch").write_text(str(epoch + 1))
-            tune.report({"loss": config["x"] ** 2 / (epoch + 1)}, checkpoint=tune.Checkpoint.from_directory(directory))
+            checkpoint = tune.Checkpoint.from_directory(directory)
+            tune.report({"loss": config["x"] ** 2 / (epoch + 1)}, checkpoint=checkpoint)
 
 def given(storage):
     return {
         "param_space": {"x": tune.uniform(-1, 1), "pace_s": 0.02, "act": tune.choice([abs, max])},
         "tune_config": tune.TuneConfig(
-            metric="loss", mode="min", num_samples=8, scheduler=ASHAScheduler(max_t=12), seed=1, max_concurrent_trials=1
+            metric="loss",
+            mode="min",
+            num_samples=8,
+            scheduler=ASHAScheduler(max_t=12),
+            seed=1,
+            max_concurrent_trials=1,
         ),
         "run_config": tune.RunConfig(
-            storage_path=storage, name="exp", verbose=0, checkpoint_config=tune.CheckpointConfig(num_to_keep=1)
+            storage_path=storage,
+            name="exp",
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
         ),
     }
 
 if __name__ == "__main__":
     how, storage = sys.argv[1:]
-    tuner = tune.Tuner.restore(storage + "/exp", train, **given(storage)) if how == "restore" else tune.Tuner(train, **given(storage))
+    if how == "restore":
+        tuner = tune.Tuner.restore(storage + "/exp", train, **given(storage))
+    else:
+        tuner = tune.Tuner(train, **given(storage))
     frame = tuner.fit().get_dataframe()
     print(frame[["trial_id", "training_iteration", "loss", "status"]].to_csv(index=False))
 """

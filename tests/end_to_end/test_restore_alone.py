@@ -1,4 +1,4 @@
-"""A path and the training function are enough to go on, and what else is needed is said before anything is touched."""
+"""Restores with only path and training function; missing objects are named before any write."""
 
 import builtins
 import json
@@ -38,7 +38,7 @@ class MyScheduler(Scheduler):
 
 
 class MyCallback(tune.Callback):
-    """Hears nothing."""
+    """A callback without hooks."""
 
 
 SPACE = {
@@ -50,7 +50,7 @@ SPACE = {
 
 @pytest.fixture
 def declare(tmp_path):
-    """Return a function that declares an experiment in ``tmp_path / "exp"``, run within this process."""
+    """Return a function that declares an experiment in `tmp_path`, run within this process."""
 
     def build(
         trainable=train, space=None, *, callbacks=None, stop=None, resume=None, **tune_config
@@ -180,11 +180,22 @@ if __name__ == "__main__":
             train,
             param_space={"x": tune.uniform(0, 1), "of": tune.choice(["a", "b"])},
             tune_config=tune.TuneConfig(
-                metric="loss", mode="min", num_samples=6, seed=1, scheduler=ASHAScheduler(max_t=3), max_concurrent_trials=1
+                metric="loss",
+                mode="min",
+                num_samples=6,
+                seed=1,
+                scheduler=ASHAScheduler(max_t=3),
+                max_concurrent_trials=1,
             ),
-            run_config=tune.RunConfig(storage_path=storage, name="exp", verbose=0, callbacks=[Killer()] if how == "dies" else None),
+            run_config=tune.RunConfig(
+                storage_path=storage,
+                name="exp",
+                verbose=0,
+                callbacks=[Killer()] if how == "dies" else None,
+            ),
         )
-    print(tuner.fit().get_dataframe()[["trial_id", "training_iteration", "loss", "status"]].to_csv(index=False))
+    frame = tuner.fit().get_dataframe()
+    print(frame[["trial_id", "training_iteration", "loss", "status"]].to_csv(index=False))
 """
 
 

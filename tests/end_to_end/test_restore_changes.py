@@ -1,4 +1,4 @@
-"""An experiment goes on with another scheduler, stop criterion, searcher or space: what was decided stays, what comes follows the new."""
+"""Restores with a new scheduler, stop criterion, searcher or space only affect later decisions."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What becomes of failed trials, of finished ones, and of those whose time was over, when an experiment is restored."""
+"""Restores of experiments with failed, finished and timed-out trials."""
 
 import pickle
 from pathlib import Path

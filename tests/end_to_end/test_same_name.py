@@ -1,4 +1,4 @@
-"""What a script that is run twice, under the same name, does to the experiment of the first time; and names of several folders."""
+"""Scripts run twice under the same experiment name, and names with several folders."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def train(config):
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs a script's experiment under ``tmp_path``, in the process of the test."""
+    """Return a function that runs a script's experiment under `tmp_path`, in this process."""
 
     def runs(name="exp", x=1.0, trainable=train, verbose=0, **options):
         run_config = tune.RunConfig(
@@ -68,7 +68,8 @@ def test_replace_removes_what_the_experiment_has_made_and_keeps_what_others_have
     assert losses_in(tmp_path / "group" / "exp") == [7.0]
     assert mine.read_text() == "not to be lost"
     assert sorted(path.name for path in mine.parent.iterdir()) == [
-        "environment.json", "experiment.json", "journal", "lock", "notes.txt", "objects", "snapshot", "t00000",
+        "environment.json", "experiment.json", "journal", "lock", "notes.txt", "objects",
+        "snapshot", "t00000",
     ]  # fmt: skip
     assert "has been removed" in capsys.readouterr().out
     assert len(tune.Tuner.restore(mine.parent, train, param_space={"x": 7.0}).get_results()) == 1

@@ -1,4 +1,4 @@
-"""Experiments with searchers that ask a library go on after a restore as if they had not been interrupted."""
+"""Restored experiments with library searchers continue as if never interrupted."""
 
 import pytest
 

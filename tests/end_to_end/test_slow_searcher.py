@@ -1,4 +1,4 @@
-"""A searcher that takes its time keeps neither reports nor signals waiting."""
+"""A slow searcher delays neither reports nor signals."""
 
 import signal
 

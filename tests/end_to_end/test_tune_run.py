@@ -1,4 +1,4 @@
-"""``tune.run`` and what belongs to it, as scripts that were written for older releases of Ray Tune call them."""
+"""``tune.run`` and related functions, as scripts for older releases of Ray Tune call them."""
 
 import inspect
 import os
@@ -185,10 +185,12 @@ def test_experiments_run_one_after_another(tmp_path):
 
 def test_the_arguments_are_those_of_ray_tune():
     of_ray = """
-        name metric mode stop time_budget_s config resources_per_trial num_samples storage_path storage_filesystem search_alg scheduler
-        checkpoint_config verbose progress_reporter log_to_file trial_name_creator trial_dirname_creator sync_config max_failures fail_fast
-        resume resume_config reuse_actors raise_on_failed_trial callbacks max_concurrent_trials keep_checkpoints_num checkpoint_score_attr
-        checkpoint_freq checkpoint_at_end chdir_to_trial_dir local_dir
+        name metric mode stop time_budget_s config resources_per_trial num_samples storage_path
+        storage_filesystem search_alg scheduler checkpoint_config verbose progress_reporter
+        log_to_file trial_name_creator trial_dirname_creator sync_config max_failures fail_fast
+        resume resume_config reuse_actors raise_on_failed_trial callbacks max_concurrent_trials
+        keep_checkpoints_num checkpoint_score_attr checkpoint_freq checkpoint_at_end
+        chdir_to_trial_dir local_dir
     """
     assert list(inspect.signature(tune.run).parameters) == [
         "run_or_experiment",

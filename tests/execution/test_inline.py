@@ -49,7 +49,7 @@ class Driver:
         return self.executor.wait(timeout_s)
 
     def drain(self, num_exits):
-        """Answer every report with continue until so many trials have ended."""
+        """Answer every report with continue until a number of trials have ended."""
         events = []
         while sum(isinstance(event, WorkerExited) for event in events) < num_exits:
             turn = self.wait()

@@ -30,7 +30,7 @@ CHANGING = (
 
 
 class Sabotage:
-    """Stands between the engine and the local disk, and lets chosen calls fail; the time of the engine's patience is virtual.
+    """Wraps the local disk and lets chosen calls fail; the engine waits in virtual time.
 
     Attributes:
         num_calls: How many calls have been made, of those that change something.
@@ -50,7 +50,10 @@ class Sabotage:
         self._turn = threading.RLock()
 
     def fail(self, first, code, *, num_calls=1, for_s=0.0, names=CHANGING):
-        """Let calls fail: `num_calls` of them from the first on, and beyond that all until the engine has waited `for_s` seconds."""
+        """Let `num_calls` calls fail, beginning with call `first`.
+
+        After them all calls fail until the engine has waited for `for_s` seconds.
+        """
         self._first, self._last, self._code, self._names = first, first + num_calls - 1, code, names
         self._until_s = for_s
         self.num_calls = self.num_faults = 0
@@ -134,7 +137,7 @@ def mount(tmp_path):
 
 
 class Short:
-    """A short experiment: two trials of four epochs in this process, with a checkpoint at every second.
+    """A short experiment in this process: two trials of four epochs that save every second one.
 
     Attributes:
         acknowledged: Reports of each trial that were answered.

@@ -1,4 +1,4 @@
-"""Files that were cut, flipped or zeroed: the state is the same, or it is refused, or the loss is reported."""
+"""Truncated, flipped or zeroed files: the state is the same, refused, or its loss is reported."""
 
 import json
 import random
@@ -63,14 +63,14 @@ def disk_with(files):
 
 
 def read_all(disk):
-    """Return the records as a restore sees them, and whether a warning said that something was cut off."""
+    """Return the records that a restore reads, and whether a warning reported a truncation."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         recover(WHERE, disk=disk)
         return list(read(WHERE, disk=disk)), bool(warned)
 
 
-# ------------------------------------------------------------------------------------------------------------------ cut
+# Truncation.
 
 
 @pytest.mark.filterwarnings("ignore:the last write to journal")
@@ -102,7 +102,7 @@ def check_cut(files, last, *, goes_on):
         assert found == list(range(beginning + 1, expected + 3))
 
 
-# -------------------------------------------------------------------------------------------------------------- damage
+# Corruption.
 
 
 def damages(files, seed):
@@ -211,7 +211,7 @@ def test_a_damaged_manifest_is_refused_by_name_or_unchanged(checkpoint):
     path.write_bytes(text)
 
 
-# ------------------------------------------------------------------------------------------------------------- salvage
+# Salvage.
 
 
 def salvaged(files):

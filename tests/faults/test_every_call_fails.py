@@ -1,4 +1,4 @@
-"""Let each call to the disk fail in turn: the experiment ends with all results, or a restore completes it."""
+"""Each call to the disk fails in turn: the experiment ends with all results or can be restored."""
 
 import errno
 import math
@@ -36,7 +36,7 @@ def check_it_ended_rightly(short, grid):
 
 
 def attempt(run):
-    """Run an experiment; return its results, None where the storage has not let it come to an end and the error says so."""
+    """Run an experiment; return its results, or None if a storage error ended it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         try:

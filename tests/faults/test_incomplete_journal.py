@@ -1,4 +1,7 @@
-"""A journal without its end verifies. What else lies in the directory tells that something is missing, and nothing starts over."""
+"""A journal without its end is detected by other files of the directory, and nothing starts over.
+
+The journal alone verifies, since it is shorter but whole.
+"""
 
 import re
 import shutil
@@ -132,7 +135,7 @@ WHOLE = [remove, remove_all, empty, zero, overwrite]
 
 
 def check_refused(experiment, *what):
-    """Check that everything that would go on from the journal, or delete what it does not know, refuses and changes nothing."""
+    """Check that continuing from the journal and deleting files are refused and change nothing."""
     before = experiment.tree()
     pattern = ".*".join(
         [
@@ -262,7 +265,7 @@ def test_remains_of_an_experiment_are_not_written_over_by_a_new_one(twice):
     assert twice.tree() == before
 
 
-# ------------------------------------------------------------------------------------------------- no refusal without a cause
+# Intact directories are not refused.
 
 
 @pytest.mark.parametrize("session", ["first", "second"])

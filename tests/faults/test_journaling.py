@@ -1,4 +1,4 @@
-"""While the journal cannot be written trials wait; for how long is a table, tried here without any waiting."""
+"""Trials wait while the journal cannot be written; the table of waits is tested in virtual time."""
 
 import errno
 import math

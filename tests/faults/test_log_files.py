@@ -1,4 +1,4 @@
-"""The files for people say what the journal says, whatever has happened to them or to the disk."""
+"""Log files agree with the journal after damage to them or errors of the disk."""
 
 import csv
 import errno
@@ -151,7 +151,7 @@ def test_logs_that_are_whole_are_left_alone(directory, restore):
 
 
 class FullFor:
-    """Lets appending to log files fail so many times."""
+    """Makes a given number of appends to log files fail."""
 
     def __init__(self, num_failures, genuine):
         self.num_left = num_failures

@@ -1,4 +1,7 @@
-"""The experiment's directory, its journal or its lock disappears during the run: nothing more is acknowledged, and an error says so."""
+"""Losing the directory, journal or lock during a run ends it with an error.
+
+Nothing is acknowledged after the loss.
+"""
 
 import os
 import re
@@ -24,7 +27,7 @@ MANY = 1_000_000
 
 
 class Doomed:
-    """An experiment of two trials that train until they are stopped; one of them harms the storage at its third epoch."""
+    """Two trials that train until they are stopped; one harms the storage at its third epoch."""
 
     def __init__(self, storage, harm, durability="group"):
         self.storage = storage

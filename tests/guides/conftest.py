@@ -34,7 +34,10 @@ class Ran:
 
 @pytest.fixture(scope="session")
 def run_script(tmp_path_factory):
-    """Return a function that runs a script once in the session, with a separate interpreter, home and storage path."""
+    """Return a function that runs a script once per session, isolated from other scripts.
+
+    Each script gets a new interpreter, home directory and storage path.
+    """
     done = {}
 
     def run(name):

@@ -34,7 +34,7 @@ class Counter(Trainable):
 
 
 def train_with_scores(config):
-    """Report each score with a checkpoint that holds its position; None stands for a report without the score."""
+    """Report each score with a checkpoint that holds its position; None reports without a score."""
     for position, score in enumerate(config["scores"]):
         with tempfile.TemporaryDirectory() as temporary:
             Path(temporary, "position.txt").write_text(str(position))
@@ -161,14 +161,22 @@ def test_num_to_keep_keeps_the_most_recent(fit, checkpoints_in):
 @pytest.mark.parametrize(
     ("scores", "rule", "best", "on_disk"),
     [
-        pytest.param([3, 1, 2], ("max", 1), [0], [0, 2], id="the latest stays though it is not among the best"),
+        pytest.param([3, 1, 2], ("max", 1), [0], [0, 2], id="the latest is kept beside the best"),
         pytest.param([1, 2, 3], ("max", 1), [2], [2], id="the latest is the best"),
-        pytest.param([3, 1, 2, 0.5], ("min", 2), [1, 3], [1, 3], id="min turns the order round, the best is last"),
+        pytest.param([3, 1, 2, 0.5], ("min", 2), [1, 3], [1, 3], id="min reverses the order"),
         pytest.param([2, 2, 2], ("max", 1), [2], [2], id="of equals the newer is better"),
-        pytest.param([1, None, 2, None], ("max", 3), [3, 0, 2], [0, 2, 3], id="without the metric it ranks lowest"),
-        pytest.param([float("nan"), float("-inf"), 0, 1], ("max", 3), [1, 2, 3], [1, 2, 3], id="NaN ranks below minus infinity"),
+        pytest.param(
+            [1, None, 2, None], ("max", 3), [3, 0, 2], [0, 2, 3], id="no metric ranks lowest"
+        ),
+        pytest.param(
+            [float("nan"), float("-inf"), 0, 1],
+            ("max", 3),
+            [1, 2, 3],
+            [1, 2, 3],
+            id="NaN ranks below minus infinity",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_best_are_kept_and_always_the_latest(fit, checkpoints_in, scores, rule, best, on_disk):  # noqa: PLR0917  (a table)
     checkpoint = {
         "checkpoint_score_attribute": "score",

@@ -1,4 +1,4 @@
-"""Code written for Ray Tune finds its names where it looks for them, once the package's name is changed."""
+"""Names are importable from Ray Tune's module paths, once the package's name is changed."""
 
 import importlib
 
@@ -12,12 +12,23 @@ PATHS = {
     "tuner.error": ["TuneError"],
     "tuner.experiment": ["Experiment", "Trial"],
     "tuner.callback": ["Callback"],
-    "tuner.logger": ["CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"],
-    "tuner.stopper": [
-        "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper", "NoopStopper", "Stopper",
-        "TimeoutStopper", "TrialPlateauStopper",
+    "tuner.logger": [
+        "CSVLoggerCallback",
+        "JsonLoggerCallback",
+        "LoggerCallback",
+        "TBXLoggerCallback",
     ],
-}  # fmt: skip
+    "tuner.stopper": [
+        "CombinedStopper",
+        "ExperimentPlateauStopper",
+        "FunctionStopper",
+        "MaximumIterationStopper",
+        "NoopStopper",
+        "Stopper",
+        "TimeoutStopper",
+        "TrialPlateauStopper",
+    ],
+}
 
 
 @pytest.mark.parametrize(("path", "names"), PATHS.items())

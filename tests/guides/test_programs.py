@@ -1,4 +1,7 @@
-"""Whole programs as people write them for Ray Tune, each of which has run on Ray Tune 2.60 as well, run here with other imports only."""
+"""Complete programs for Ray Tune, run with only the imports changed.
+
+Each of them has been run on Ray Tune 2.60 as well.
+"""
 
 import os
 import re
@@ -52,7 +55,9 @@ r = tune.Tuner(
     T,
     param_space={"by": tune.grid_search([1, 3])},
     run_config=RunConfig(
-        name="c", storage_path=ROOT, checkpoint_config=CheckpointConfig(checkpoint_frequency=2, num_to_keep=1)
+        name="c",
+        storage_path=ROOT,
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=2, num_to_keep=1),
     ),
 ).fit()
 assert [x.metrics["n"] for x in r] == [6, 6], r
@@ -69,7 +74,9 @@ from ray.tune.schedulers import PopulationBasedTraining
     + """
 
 p = PopulationBasedTraining(
-    time_attr="training_iteration", perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(0.1, 1)}
+    time_attr="training_iteration",
+    perturbation_interval=2,
+    hyperparam_mutations={"lr": tune.uniform(0.1, 1)},
 )
 r = tune.Tuner(
     train,
@@ -91,7 +98,9 @@ from ray.tune.schedulers import HyperBandScheduler
 r = tune.Tuner(
     train,
     param_space={"lr": tune.uniform(0, 1)},
-    tune_config=TuneConfig(metric="score", mode="max", num_samples=4, scheduler=HyperBandScheduler(max_t=8)),
+    tune_config=TuneConfig(
+        metric="score", mode="max", num_samples=4, scheduler=HyperBandScheduler(max_t=8)
+    ),
     run_config=RunConfig(name="h", storage_path=ROOT),
 ).fit()
 assert not r.errors
@@ -130,7 +139,9 @@ class L(LoggerCallback):
 
 
 tune.Tuner(
-    train, param_space={"x": 0.2}, run_config=RunConfig(name="c", storage_path=ROOT, callbacks=[Mine(), L()])
+    train,
+    param_space={"x": 0.2},
+    run_config=RunConfig(name="c", storage_path=ROOT, callbacks=[Mine(), L()]),
 ).fit()
 assert seen[0] == "start" and seen[-1] == 1 and 0.2 in seen and "done" in seen, seen
 """,
@@ -176,7 +187,11 @@ def train(config):
             raise RuntimeError("once")
 
 
-tune.Tuner(train, param_space={"x": tune.grid_search([1, 2])}, run_config=RunConfig(name="r", storage_path=ROOT)).fit()
+tune.Tuner(
+    train,
+    param_space={"x": tune.grid_search([1, 2])},
+    run_config=RunConfig(name="r", storage_path=ROOT),
+).fit()
 open(ROOT + "/ok", "w").close()
 assert tune.Tuner.can_restore(ROOT + "/r")
 r = tune.Tuner.restore(ROOT + "/r", trainable=train, resume_errored=True).fit()

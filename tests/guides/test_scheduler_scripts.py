@@ -1,4 +1,4 @@
-"""Scripts of the guides to schedulers that pause and clone trials, with only the imports changed."""
+"""Scripts of the guides to schedulers that pause and clone trials, with only imports changed."""
 
 import json
 

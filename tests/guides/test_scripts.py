@@ -1,4 +1,4 @@
-"""Scripts as users of Ray Tune write them, with only the imports changed, do what the guides promise."""
+"""Scripts as Ray Tune users write them, with only imports changed, do what the guides promise."""
 
 import csv
 import json
@@ -189,9 +189,15 @@ def test_a_callback_asks_for_checkpoints_of_all_trials_and_knows_them_over_a_ret
 
 @pytest.mark.parametrize(
     "line",
-    ["parameters 999005 1.0 2", "resources 999005 2.0 2", "resources_by_config 999005 3.0 2", "bundles 999005 3.0 2",
-     "class 999000 3.0 2", "registered 999005 1.0 2"],
-)  # fmt: skip
+    [
+        "parameters 999005 1.0 2",
+        "resources 999005 2.0 2",
+        "resources_by_config 999005 3.0 2",
+        "bundles 999005 3.0 2",
+        "class 999000 3.0 2",
+        "registered 999005 1.0 2",
+    ],
+)
 def test_parameters_resources_and_names_reach_the_trials(run_script, line):
     assert line in run_script("parameters_and_resources").lines
 

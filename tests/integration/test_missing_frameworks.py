@@ -1,4 +1,4 @@
-"""Where a framework is not installed, its integration says so, and what to install."""
+"""An integration whose framework is not installed names the package to install."""
 
 import importlib.util
 import os

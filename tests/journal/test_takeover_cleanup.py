@@ -1,4 +1,4 @@
-"""What is unfinished goes when an experiment is opened; what was never begun leaves nothing."""
+"""Opening an experiment removes unfinished files, and a failed start leaves none."""
 
 import pytest
 

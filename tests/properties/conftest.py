@@ -1,4 +1,4 @@
-"""What the tests of random experiments share."""
+"""Fixtures of the tests of random experiments."""
 
 import logging
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture
 def quiet(caplog, monkeypatch):
-    """Keep what the engine has to say about odd results to itself, and let experiments go on that never report their metric."""
+    """Silence warnings about odd results, and allow experiments that never report their metric."""
     monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     caplog.set_level(logging.ERROR, "tuner")

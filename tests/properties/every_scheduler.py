@@ -1,4 +1,7 @@
-"""Every scheduler there is, with arguments of every kind drawn by chance; what trials report is told in `schedulers_at_large`."""
+"""Every scheduler with randomly drawn arguments of every kind.
+
+`schedulers_at_large` describes what the trials report.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +178,10 @@ def _allocation(chance):
 
 
 def _wild(view, trial, result, books):
-    """Want something else all the time; where that costs what was trained since the last checkpoint, it must not, or nothing ever ends."""
+    """Request other resources at each result, unless that would discard unsaved training.
+
+    Else the experiment might never end: a resize restarts the trial from its last checkpoint.
+    """
     costs_nothing = (
         view.can_save_on_demand or trial.checkpoint_iteration == result["training_iteration"]
     )

@@ -1,4 +1,4 @@
-"""Random experiments, each of which follows from its number alone."""
+"""Random experiments, each determined by its number alone."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Scenario:
 
 
 class Curves:
-    """Learning curves of every kind: short and long, sparse, broken, crashing now and then or always."""
+    """Learning curves of every kind: short, long, sparse or broken, some with crashes."""
 
     def __init__(self):
         self._num_starts = Counter()

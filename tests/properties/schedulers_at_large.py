@@ -1,9 +1,11 @@
-"""Random whole experiments with every scheduler there is, each of which follows from its number alone.
+"""Random whole experiments with every scheduler, each determined by its number alone.
 
 ::
 
-    python -m tests.properties.schedulers_at_large --experiments 10000    # at night; ends with 1 if one of them did not end as it should
+    python -m tests.properties.schedulers_at_large --experiments 10000    # at night
     python -m tests.properties.schedulers_at_large --seed 4711            # one again
+
+The exit code is 1 if an experiment did not end as it should.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ SPACE = {
 
 
 class Curves:
-    """Learning curves of every kind: short and long, sparse, broken, crashing now and then or always, told in several units of time."""
+    """Learning curves of every kind: short, long, sparse or broken, some with crashes.
+
+    They report time in several units.
+    """
 
     def __init__(self):
         self._num_starts = Counter()
@@ -138,7 +143,7 @@ class Experiment:
 
 
 def experiment(seed: int, kind: str | None = None) -> Experiment:
-    """Return the random experiment with this number; `kind` is the name of a scheduler in `KINDS`, None to draw one."""
+    """Return the random experiment of `seed`; `kind` is a key of `KINDS`, None to draw one."""
     chance = chance_from(f"{seed}/at large")
     kind = kind or chance.choice(DRAWN)
     is_population, is_single = kind in POPULATIONS, kind == "replay"
@@ -240,7 +245,7 @@ def _searcher(chance):
     )
 
 
-# ---------------------------------------------------------------------------------------------------- many of them
+# The command line.
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The core in a world that does anything at any time."""
+"""The core in a random environment."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""I18: what can be stretched of persistence stays within its twentieth, whatever it costs; on the real objects, in virtual time.
+"""I18: deferrable persistence takes at most a twentieth of the time, whatever a call costs.
 
-The simulation with faults cannot see it, since its experiments last seconds, of which the pace of
-snapshots knows nothing. Here turns, records and costs are drawn; journal, log, snapshots, their
-clock and the account are the engine's own, and read a clock that moves only where something
-costs time. What cannot be stretched is the journal itself: it is told apart.
+The simulation with faults cannot test this: its experiments last seconds, too short for the pace
+of snapshots. Here turns, records and costs are drawn. Journal, log, snapshots, their clock and the
+account are the engine's, and read a virtual clock that only costs advance. Writing the journal
+cannot be deferred, so it is charged separately.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ TURNS = st.lists(
 
 
 def live_through(costs, turns):
-    """Let a driver take its turns and saving its time; assert that snapshots keep to their share and that everything is charged."""
+    """Run turns and save snapshots; assert their share and that all costs are charged."""
     watch = Watch(costs["thread_s"])
     disk = CostlyDisk(watch, costs["write_s"], costs["byte_s"], costs["sync_s"])
     state = Experiment(watch, costs["num_over"], costs["num_live"], costs["words_s"])

@@ -1,4 +1,4 @@
-"""Random whole experiments with every scheduler: they end, with every trial over, and use nothing that is not there.
+"""Random whole experiments with every scheduler end, with every trial over and valid decisions.
 
 ``python -m tests.properties.schedulers_at_large`` runs many more of them.
 """

@@ -73,7 +73,7 @@ def check_trials(planned, trials):
 
 
 def iterations_of(trial):
-    """Return the iterations of a trial's rows: without a hole, but for where it went on from another one's checkpoint."""
+    """Return the iterations of a trial's rows; they are gapless except at exploits."""
     found, first = [], 1
     for graft in trial.grafts:
         found += range(first, first + graft.num_rows - len(found))

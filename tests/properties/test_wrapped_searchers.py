@@ -1,4 +1,4 @@
-"""Wrapped searchers are called as the contract says: each trial id once, its results before its one end."""
+"""Wrapped searchers are called by contract: each trial id once, its results before its one end."""
 # ruff: noqa: S311  (chance for tests)
 
 import json
@@ -17,7 +17,7 @@ SPACES = [
 
 
 class Strict(Searcher):
-    """Proposes by chance from few values, has moods, and takes note of everything that is against the rules."""
+    """Proposes or postpones at random, and asserts that it is called by the contract."""
 
     def __init__(self, seed):
         self.rng = random.Random(seed)

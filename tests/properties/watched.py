@@ -1,4 +1,4 @@
-"""Simulated experiments under watch: what is asked of workers and files can be done, turn by turn, and the core keeps its books."""
+"""Simulated experiments whose calls to workers and files and core state are checked each turn."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tuner.execution.virtual import SimulatedExecutor
 from tuner.testing import simulation
 
 MAX_TURNS = 20_000
-"""Far more than any of these experiments takes that comes to an end."""
+"""Far more than any of these experiments takes if it ends."""
 MAX_DAMAGES = 8
-"""Who keeps losing all that is saved, and is resized at each result, never gets anywhere."""
+"""A trial that loses every checkpoint and is resized at each result never advances."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Troubles:
-    """What befalls an experiment beside what its curves do.
+    """Faults of an experiment beside those of its curves.
 
     Attributes:
         seed: What chance follows from.
@@ -52,7 +52,7 @@ class Troubles:
 
 
 class Watch:
-    """Stands before a simulated executor, and sees to it that nothing is asked of it that could not be done.
+    """Wraps a simulated executor and checks that nothing impossible is requested of it.
 
     Attributes:
         num_turns: How often the driver has waited.
@@ -70,7 +70,7 @@ class Watch:
         self._fresh = {}
         self._starts = Counter()
 
-    # ------------------------------------------------------------------------------------------------ taking its place
+    # Setup.
 
     def simulate(self, curves, **arguments):
         """Simulate an experiment under watch; return what it came to."""
@@ -111,7 +111,7 @@ class Watch:
     def wake(self):
         self._inner.wake()
 
-    # ------------------------------------------------------------------------------------------------ what is asked
+    # Calls of the driver.
 
     def carry_out(self, commands):
         for command in commands:
@@ -180,7 +180,7 @@ class Watch:
         self._there.pop(key, None)  # two may start from it in one turn
         return "a byte was flipped"
 
-    # ------------------------------------------------------------------------------------------------ what happens
+    # Events of the executor.
 
     def wait(self, timeout_s):
         self.num_turns += 1
@@ -219,7 +219,7 @@ class Watch:
         assert key not in self._there, f"{key} is overwritten"
         self._there[key] = checkpoint.iteration
 
-    # ------------------------------------------------------------------------------------------------ what must hold
+    # Invariants.
 
     def _check_books(self):
         experiment = self.experiment
@@ -246,7 +246,7 @@ class Watch:
         return any((answer.trial_id, answer.index) == (trial_id, index) for answer in lost)
 
     def _check_lease(self, donor, reader, index):
-        """Whoever has leased a checkpoint is going to start from it, or may yet have to."""
+        """A leased checkpoint belongs to a trial that starts from it, or may yet have to."""
         assert index in {checkpoint.index for checkpoint in donor.checkpoints}, (
             f"{reader!r} has leased what {donor} does not have"
         )
@@ -262,7 +262,7 @@ class Watch:
             assert (trial.exploit.donor_id, trial.exploit.checkpoint) == (donor.trial_id, index)
 
     def check_end(self, outcome):
-        """Check what must hold when the experiment is over: every trial has ended, or is paused in an interrupted experiment."""
+        """Check that every trial has ended, or is paused in an interrupted experiment."""
         self._check_books()
         assert not self._workers, "a worker still runs"
         reason = self.experiment.stop_reason

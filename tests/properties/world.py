@@ -1,7 +1,7 @@
-"""A world around the pure core that does whatever a world may do, and sees to it that the core keeps its promises.
+"""A random environment of the pure core that checks the core's promises.
 
-It plays executor, searcher and clock at once: workers start, report, save, fail and exit whenever
-somebody says so, with the manners that the protocols ask of them and no others.
+It plays executor, searcher and clock at once: workers start, report, save, fail and exit when a
+test makes them, always within the protocols.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def chance_from(seed):
 
 
 class Mood(enum.Enum):
-    """What a worker is about to do."""
+    """The next action of a worker."""
 
     STARTING = enum.auto()
     TRAINING = enum.auto()
@@ -84,7 +84,7 @@ TEMPERS = {
 
 
 class WhimsicalScheduler(Scheduler):
-    """Decides at random about any trial it has seen; the same facts and seed give the same whims."""
+    """Makes random decisions about seen trials; the same facts and seed give the same ones."""
 
     def __init__(self, seed, temper="anything"):
         self._chance = chance_from(seed)
@@ -180,7 +180,7 @@ class World:
         self._over = {}
         self._commands = []
 
-    # ------------------------------------------------------------------------------------------------ telling the core
+    # Events sent to the core.
 
     def tell(self, event):
         """Fold an event and check everything that must hold after it."""
@@ -236,7 +236,7 @@ class World:
         self.workers[worker.key] = worker
 
     def _check_source(self, command):
-        """A trial continues from its latest checkpoint, or from one of a donor's, to which it has gone over since."""
+        """A trial continues from its latest checkpoint, or from a donor's after an exploit."""
         trial, kept = self.experiment.trial_table[command.trial_id], self.kept[command.source_id]
         latest = max(kept.values(), key=lambda checkpoint: checkpoint.index, default=None)
         if trial.graft:
@@ -261,10 +261,10 @@ class World:
         assert self.kept[command.trial_id].pop(command.checkpoint.index) == command.checkpoint
         self.deleted.add(key)
 
-    # ------------------------------------------------------------------------------------------------ what must hold
+    # Invariants.
 
     def _check_the_dead_rest(self, event):
-        """Nothing happens to a trial after its end, except that a restarted driver may take it up."""
+        """Nothing happens to a trial after its end, unless a restarted driver continues it."""
         if isinstance(event, DriverRestarted):
             self._over = {}
         for trial in self.experiment.trials:
@@ -325,7 +325,7 @@ class World:
         assert all(share < 1.001 for share in load.values()), "a device is occupied twice"
         assert all(device < int(self.experiment.settings.capacity.get("gpu", 0)) for device in load)
 
-    # ------------------------------------------------------------------------------------------------ what the world does
+    # Actions of the environment.
 
     def in_mood(self, *moods):
         """Return the workers in these moods."""
@@ -381,7 +381,7 @@ class World:
         self.exit(worker, Outcome.LOST)
 
     def answer(self, suggestions, rest):
-        """Answer the first questions with suggestions, given as resources and failure, and all others with `rest`."""
+        """Answer requests with `suggestions` (resources, failure), then with `rest`."""
         asked, self.asked = self.asked, []
         for trial_id, (resources, failure) in zip(asked, suggestions, strict=False):
             self.tell(TrialSuggested(trial_id, {"of": trial_id}, resources, failure=failure))
@@ -389,7 +389,7 @@ class World:
             self.tell(SuggestionPostponed(trial_id) if rest == "postponed" else SearchEnded())
 
     def restart(self, event):
-        """Let the driver die with all workers, and another one take over; what had been decided but not done is lost."""
+        """Replace the driver and all workers; what had been decided but not done is lost."""
         self.dead += self.workers
         self.workers = {}
         self.asked = []
@@ -420,7 +420,7 @@ class World:
         self.end_turn()
 
     def steer(self, wish):
-        """Let the user wish for something; as in the driver, it happens unless there is an objection to it, and is granted then."""
+        """Apply a request of the user's, unless the experiment rejects it, as the driver does."""
         if self.experiment.why_rejected(wish):
             return
         self.tell(wish)
@@ -428,7 +428,7 @@ class World:
             raise AssertionError("a fork without a trial")
 
     def come_to_an_end(self):
-        """Let everything that lives go its quiet way, without anything new; return how many turns that took."""
+        """Let all live trials proceed without new suggestions; return the number of turns."""
         self.scheduler.is_calm = True
         self.history.append((None, self.now_s))
         for trial_id in list(self.experiment.trial_table.held):

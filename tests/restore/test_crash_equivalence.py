@@ -1,10 +1,9 @@
-"""Wherever the driver is killed, what comes back decides from then on as it would have decided.
+"""After a crash of the driver at any record, a restore decides as the driver would have.
 
-Of an experiment that has run through, the first k records are folded as a restore folds them, with
-what was decided read from the journal; from there on the same events happen again, and scheduler,
-stop criterion and searcher are asked. A new scheduler or searcher joins by a line in `SCHEDULERS`
-or `SEARCHERS`, a scheduler with which trials have to save by one in `OTHERS`, in the file of that
-name.
+The first k records of a finished experiment are folded as in a restore, with decisions read from
+the journal; after them the same events happen again, and scheduler, stop criterion and searcher
+decide anew. Add a new scheduler or searcher to `SCHEDULERS` or `SEARCHERS`, and a scheduler whose
+trials have to save to `OTHERS`, in `others.py`.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Small experiments with random faults, to test that every experiment comes to its end."""
+"""Small experiments with random faults, to test that every experiment ends."""
 
 import json
 import math

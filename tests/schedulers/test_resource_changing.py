@@ -513,9 +513,7 @@ def made(base, allocation):
 
 
 def check_allocation(world):
-    """See to it that all that run, and all that have been promised, never come to more than there
-    is.
-    """
+    """Check at each step that allocations, promised ones included, fit the resources."""
     advance = world.advance
 
     def checked(trial):

@@ -93,7 +93,7 @@ def test_another_searchers_file_is_refused(tmp_path):
 
 
 class OfRayTune(Searcher):
-    """Written as for Ray Tune: with other signatures, and files and states of its own."""
+    """A searcher written for Ray Tune: other signatures, with files and state."""
 
     def __init__(self, space, metric=None, mode=None):
         super().__init__(metric=metric, mode=mode)

@@ -84,7 +84,7 @@ def as_sparse_file(path):
 
 
 def read_in_every_way(experiment):
-    """Read results and report, and check the directory, as users do; errors that are none of ours come out."""
+    """Read results and report, and check the directory; only the engine's own errors are caught."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         errors = [

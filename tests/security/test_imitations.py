@@ -1,4 +1,4 @@
-"""Text stays text: on the terminal, in spreadsheets, and where it looks like the engine's own words."""
+"""User text is escaped on terminals and in spreadsheets, and cannot imitate the engine's output."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""No name of the user's, of a configuration's or of a folder's leads anywhere but where it should."""
+"""Names of users, configurations and folders never lead outside the experiment's directory."""
 
 import itertools
 
@@ -39,14 +39,22 @@ PIECES = [
 ]
 DEVICES = ["CON", "nul", "AUX.txt", "com1", "LPT9.log", "prn."]
 SINGLE = [
-    "", ".", "..", "...", ".hidden", "-rf", "_x", "x.", "a" * 101, "a" * 300, "/abs", "../x", "x/../y", "C:\\x", "\\\\host\\share", "x//y",
-    "x/./y", "x/.hidden", "x/ y", "x /y", "x/nul/y", "x/journal", "journal/x", "a/b/c/d/e", "=x",
+    "", ".", "..", "...", ".hidden", "-rf", "_x", "x.", "a" * 101, "a" * 300, "/abs", "../x",
+    "x/../y", "C:\\x", "\\\\host\\share", "x//y", "x/./y", "x/.hidden", "x/ y", "x /y",
+    "x/nul/y", "x/journal", "journal/x", "a/b/c/d/e", "=x",
 ]  # fmt: skip
 INNER = [piece for piece in PIECES if piece not in ("..", "/", " ")]
-HOSTILE = sorted({
-    *SINGLE, *DEVICES, *PIECES, *(f"{piece}x" for piece in PIECES), *(f"x{piece}" for piece in [*INNER, "/", " "]),
-    *(f"x{piece}y" for piece in INNER), *(f"a{one}{other}b" for one, other in itertools.combinations(PIECES[1:17], 2)),
-})  # fmt: skip
+HOSTILE = sorted(
+    {
+        *SINGLE,
+        *DEVICES,
+        *PIECES,
+        *(f"{piece}x" for piece in PIECES),
+        *(f"x{piece}" for piece in [*INNER, "/", " "]),
+        *(f"x{piece}y" for piece in INNER),
+        *(f"a{one}{other}b" for one, other in itertools.combinations(PIECES[1:17], 2)),
+    }
+)
 
 
 def test_there_are_two_hundred_of_them():

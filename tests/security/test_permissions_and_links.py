@@ -133,7 +133,10 @@ def test_a_link_in_the_place_of_the_experiment_is_refused_by_name(tmp_path, else
 def test_a_link_in_the_place_of_a_trials_file_is_not_written_through(
     tmp_path, elsewhere, name, caplog
 ):
-    """A worker that cannot write its output fails and names the file; a log file is reported as incomplete, or put in the link's place."""
+    """A worker that cannot write its output fails and names the file.
+
+    A log file is reported as incomplete, or replaces the link.
+    """
     trial_dir = tmp_path / "deep" / "storage" / "exp" / "t00000"
     trial_dir.mkdir(parents=True)
     (trial_dir / name).symlink_to(elsewhere / "precious")

@@ -1,4 +1,4 @@
-"""Whatever lies in an experiment's folder is read and never run."""
+"""Files in an experiment's directory are read and never executed."""
 
 import os
 import pickle
@@ -101,7 +101,8 @@ def bombs(canary):
     call = f"open({str(canary)!r}, 'w')"
     yield pickle.dumps(Bomb(canary))
     yield f"!!python/object/apply:builtins.open [{canary}, w]\n".encode()
-    yield f'{{"py/reduce": [{{"py/type": "builtins.open"}}, {{"py/tuple": ["{canary}", "w"]}}], "$object": "{call}"}}\n'.encode()
+    reduction = f'[{{"py/type": "builtins.open"}}, {{"py/tuple": ["{canary}", "w"]}}]'
+    yield f'{{"py/reduce": {reduction}, "$object": "{call}"}}\n'.encode()
     yield f"{call}\n__import__('os').system('touch {canary}')\n".encode()
 
 
@@ -141,8 +142,9 @@ def test_a_pickle_inside_an_array_file_of_the_right_name_is_not_run(finished, tm
 
 
 PLANTED = [
-    "__init__.py", "sitecustomize.py", "usercustomize.py", "conftest.py", "settings.py", "evil.pth", "json.py", "pickle.py", "numpy.py",
-    "importlib.py", "cloudpickle.py", "tuner.py", "schedulers.py", "searchers.py", "tuner.pkl", "searcher_state.pkl", "pyproject.toml",
+    "__init__.py", "sitecustomize.py", "usercustomize.py", "conftest.py", "settings.py", "evil.pth",
+    "json.py", "pickle.py", "numpy.py", "importlib.py", "cloudpickle.py", "tuner.py",
+    "schedulers.py", "searchers.py", "tuner.pkl", "searcher_state.pkl", "pyproject.toml",
     "experiment_state.json", ".env", "experiment.yaml", "mmap.py", "socket.py", "train.py.bak",
 ]  # fmt: skip
 
@@ -158,7 +160,9 @@ run = tune.RunConfig(name="exp", storage_path=sys.argv[1], verbose=0)
 config = tune.TuneConfig(num_samples=int(sys.argv[2]))
 tuner = tune.Tuner(train, param_space=space, run_config=run, tune_config=config)
 if sys.argv[2] != "1":
-    tuner = tune.Tuner.restore(sys.argv[1] + "/exp", train, param_space=space, run_config=run, tune_config=config)
+    tuner = tune.Tuner.restore(
+        sys.argv[1] + "/exp", train, param_space=space, run_config=run, tune_config=config
+    )
     tune.ExperimentAnalysis(tuner.get_results()).trial_dataframes
 print(len(tuner.fit()), tuner.get_results().num_errors)
 """

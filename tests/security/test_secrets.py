@@ -127,7 +127,7 @@ def test_a_restored_experiment_takes_the_secret_of_today(tmp_path, password, mon
 
 
 def test_a_folder_cannot_ask_for_a_secret(tmp_path, password, monkeypatch):
-    """What stands in a journal is looked up in the search space that is given, which alone may name variables."""
+    """Values of a journal are looked up in the given space, which alone may name variables."""
     monkeypatch.setenv("OTHER", "another secret")
     run_config = tune.RunConfig(name="exp", storage_path=tmp_path, verbose=0, executor="inline")
     tune.Tuner(leak, param_space=SPACE, run_config=run_config).fit()
@@ -153,7 +153,8 @@ def test_a_missing_variable_is_named_before_anything_is_made(tmp_path):
 def test_in_a_worker_a_missing_variable_is_named_with_its_place():
     with pytest.raises(
         LookupError,
-        match=r"config\[\"a\"\]\[0\]\[\"b\"\] is the environment variable 'ABSENT', which is not set",
+        match=r"config\[\"a\"\]\[0\]\[\"b\"\] is the environment variable 'ABSENT', "
+        r"which is not set",
     ):
         resolve_secrets({"a": [{"b": Secret("ABSENT")}]})
 

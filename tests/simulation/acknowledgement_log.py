@@ -105,7 +105,7 @@ class JournalParser:
 
 @dataclass(slots=True)
 class AcknowledgementLog:
-    """What was observed from outside the engine, to check the engine against.
+    """Observations from outside the engine, to check the engine against.
 
     Attributes:
         acknowledged: Every report that was answered, in order.

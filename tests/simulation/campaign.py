@@ -55,7 +55,7 @@ class Campaign:
 
     @property
     def missing(self) -> list[str]:
-        """What should have occurred in a large batch and has not."""
+        """Kinds of events that a large batch should contain and does not."""
         return sorted(expected() - set(+self.seen))
 
     @property

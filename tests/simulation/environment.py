@@ -237,7 +237,7 @@ class Environment:
         return (self.active - self.lost + self.now - self.driver_began) * TICK_S
 
     def value_of(self, trial_id: str, config: Mapping[str, Any], num_steps: int) -> float:
-        """Return a trial's value after so many steps; it depends on nothing else."""
+        """Return a trial's value after a number of steps; it depends on nothing else."""
         return (
             float(config["x"]) / num_steps
             + (sum(trial_id.encode()) * num_steps * 7919 % 1000) / 10_000

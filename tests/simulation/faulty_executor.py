@@ -198,7 +198,7 @@ class FaultyExecutor:
             env.now = int(until) if until < math.inf else env.now + 1
 
     def call_later(self, ticks: int, call: Callable[[], None]) -> None:
-        """Make a call after so many ticks."""
+        """Make a call after a number of ticks."""
         self._later(ticks, _NO_WORKER, lambda _: call())
 
     def _later(self, ticks: int, worker: _Worker, act: _Action) -> None:

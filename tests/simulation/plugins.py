@@ -198,7 +198,7 @@ class FragileScheduler(Scheduler):
 
     @property
     def experiment(self) -> ExperimentView:
-        """What the other one sees."""
+        """The experiment as the wrapped scheduler sees it."""
         return self.inner.experiment
 
     @experiment.setter

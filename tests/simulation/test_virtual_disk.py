@@ -1,4 +1,4 @@
-"""What the virtual disk keeps of a crash and of a power cut."""
+"""The contents of the virtual disk after a crash and after a power cut."""
 
 import errno
 from pathlib import Path

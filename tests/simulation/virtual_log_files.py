@@ -119,7 +119,7 @@ class _NoThread:
 
 @final
 class VirtualLogFiles:
-    """The log files of one experiment, in a directory of their own.
+    """The log files of one experiment, in a separate directory.
 
     Args:
         rng: Generator of their faults; nothing else depends on it.

@@ -57,7 +57,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class World:
-    """What trials do: each of them reports its losses, in its pace, and some fail in the end."""
+    """Training of all trials: each reports its losses at its pace, and some fail at the end."""
 
     losses: list[list[float]]
     paces_s: list[float]
@@ -146,5 +146,5 @@ def record(tmp_path, monkeypatch):
 
 @pytest.fixture
 def worlds():
-    """Builders of what trials do."""
+    """Builders of the training of all trials."""
     return SimpleNamespace(of=World.of, World=World)

@@ -52,7 +52,7 @@ def opened(browser, tmp_path):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, experiment):
-    """A browser of its own with the report of an experiment, which is opened once."""
+    """A separate browser with the report of an experiment, which is opened once."""
     path = tmp_path_factory.mktemp("page")
     with Browser(PROGRAM, path / "profile") as browser:
         browser.open(experiment("asha").report(path).as_uri())

@@ -1,6 +1,6 @@
-"""Makes the folder ``release_<version>`` beside this file: an experiment that was interrupted, as this release writes it.
+"""Make ``release_<version>`` beside this file: an interrupted experiment in this release's format.
 
-Run it once for each release whose format differs from the one before, and keep what the earlier ones have made:
+Run it once for each release that changes the format, and keep the folders of earlier releases:
 ``python tests/end_to_end/golden/make.py``.
 """
 
@@ -37,15 +37,24 @@ def train(config):
 
 
 def declaration(storage, **run):
-    """Return what the experiment was declared with; the storage path must be given again, as ever."""
+    """Return the arguments that declare the experiment in `storage`."""
     return {
-        "param_space": {"x": tune.grid_search([1.0, 2.0, 3.0]), "f": scale, "shape": (2, 3), "data": np.arange(3.0)},
+        "param_space": {
+            "x": tune.grid_search([1.0, 2.0, 3.0]),
+            "f": scale,
+            "shape": (2, 3),
+            "data": np.arange(3.0),
+        },
         "tune_config": tune.TuneConfig(metric="loss", mode="min", seed=7, max_concurrent_trials=1),
         "run_config": tune.RunConfig(
-            name="exp", storage_path=storage, verbose=0, executor="inline",
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=1), **run,
+            name="exp",
+            storage_path=storage,
+            verbose=0,
+            executor="inline",
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+            **run,
         ),
-    }  # fmt: skip
+    }
 
 
 class Interrupt(tune.Callback):

@@ -1,4 +1,4 @@
-"""An experiment that is started without some of its standard streams; tells in a file what became of it."""
+"""Runs an experiment without some of its standard streams and writes the outcome to a file."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Runs an experiment that never ends by itself, or goes on with it where it was interrupted.
+"""Runs an endless experiment, or continues it where it was interrupted.
 
 Arguments: the storage path; what is trained, see `TRAINABLES`; the iterations after which a trial
 is done; the options of `RunConfig`, as JSON. What a report was acknowledged for is written to

@@ -25,16 +25,50 @@ def values():
 
     weights = torch.arange(3.0, requires_grad=True)
     return {
-        "python": {"int": 1, "float": 0.5, "bool": True, "text": "ü", "none": None, "list": [1, [2.5, None]], "dict": {"deep": {"er": 1}}},
-        "not_finite": {"nan": float("nan"), "inf": float("inf"), "minus": -np.inf, "tensor": torch.tensor(float("nan"))},
-        "scalars": {"f32": np.float32(0.5), "i8": np.int8(-3), "bool": np.bool_(True), "0d": np.array(2.5), "one": np.array([[7]])},
-        "torch": {"grad": weights.sum() * 2, "one": torch.tensor([3]), "bf16": torch.ones(1, dtype=torch.bfloat16), "few": weights},
-        "arrays": {"few": np.arange(4).reshape(2, 2), "many": np.arange(65.0), "tensor": torch.arange(100).reshape(4, 25)},
+        "python": {
+            "int": 1,
+            "float": 0.5,
+            "bool": True,
+            "text": "ü",
+            "none": None,
+            "list": [1, [2.5, None]],
+            "dict": {"deep": {"er": 1}},
+        },
+        "not_finite": {
+            "nan": float("nan"),
+            "inf": float("inf"),
+            "minus": -np.inf,
+            "tensor": torch.tensor(float("nan")),
+        },
+        "scalars": {
+            "f32": np.float32(0.5),
+            "i8": np.int8(-3),
+            "bool": np.bool_(True),
+            "0d": np.array(2.5),
+            "one": np.array([[7]]),
+        },
+        "torch": {
+            "grad": weights.sum() * 2,
+            "one": torch.tensor([3]),
+            "bf16": torch.ones(1, dtype=torch.bfloat16),
+            "few": weights,
+        },
+        "arrays": {
+            "few": np.arange(4).reshape(2, 2),
+            "many": np.arange(65.0),
+            "tensor": torch.arange(100).reshape(4, 25),
+        },
         "others": {
-            "set": {1}, "bytes": b"b" * 500, "complex": 1j, "object": Silent(), "lambda": lambda: 1, "big": 2**63, "bigger": -(10**400),
+            "set": {1},
+            "bytes": b"b" * 500,
+            "complex": 1j,
+            "object": Silent(),
+            "lambda": lambda: 1,
+            "big": 2**63,
+            "bigger": -(10**400),
         },
         "keys": {1: 1, (2, 3): 2, None: 3, 0.5: 4},
-    }  # fmt: skip
+    }
 
 
 def report_from_thread(metrics):

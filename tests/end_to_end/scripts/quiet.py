@@ -1,4 +1,4 @@
-"""Gives the engine much to complain about, at ``verbose=0``; its one argument is the storage path."""
+"""Runs an experiment at ``verbose=0`` that provokes many warnings; argument: the storage path."""
 
 import os
 import signal

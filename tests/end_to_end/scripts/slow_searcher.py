@@ -1,4 +1,4 @@
-"""Runs an experiment whose searcher takes its time for the second configuration: until something happens, or for ever.
+"""Runs an experiment whose searcher delays its second configuration, perhaps for ever.
 
 Arguments: the storage path; how often the first trial has to have reported before the second one is
 proposed, 0 for never.

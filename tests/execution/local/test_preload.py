@@ -1,4 +1,4 @@
-"""What the first worker had to import is preloaded for the next ones (without torch)."""
+"""Modules that the first worker imported are preloaded for the next (small ones, not torch)."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""Class API: periodic checkpoints and one at the end, as files or as a dictionary, and steps that report nothing."""
+"""Class API: periodic and final checkpoints, as files or dictionaries; steps without reports."""
 
 import sys
 from pathlib import Path

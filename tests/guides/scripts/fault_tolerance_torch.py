@@ -1,4 +1,4 @@
-"""A network whose training fails once and goes on with model, optimizer and epoch from the files that torch has saved."""
+"""A network whose training fails once and continues from model and optimizer saved by torch."""
 
 import sys
 import tempfile

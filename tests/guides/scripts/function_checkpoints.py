@@ -1,4 +1,4 @@
-"""Function API: a checkpoint after every epoch, or after every third one, and training that goes on from the latest."""
+"""Function API: a checkpoint every epoch or every third, and training that continues from it."""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""HyperBand for a class and for a function: a whole band of 17 trials in brackets of 9, 5 and 3, two trials at a time."""
+"""HyperBand for a class and a function: a band of 17 trials in brackets of 9, 5 and 3.
+
+Two trials run at a time.
+"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Both ways to ask for a checkpoint at any iteration: in the result of the trainable, and in a callback of the tuner."""
+"""Manual checkpoints at any iteration: requested in a trainable's result, and by a callback."""
 
 import sys
 from collections import defaultdict

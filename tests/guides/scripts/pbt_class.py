@@ -1,4 +1,4 @@
-"""Population based training of a class that can be reset: all members at once, and clones keep their processes where they can."""
+"""Population based training of a resettable class: all members run, clones reuse processes."""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""Population based training of a function: four members, two at a time, and the best member's schedule replayed from the beginning."""
+"""Population based training of a function, and a replay of the best member's schedule.
+
+The population has four members, of which two run at a time.
+"""
 
 import json
 import sys
