@@ -69,7 +69,7 @@ KNOWN_PROGRAMS = {
 
 
 def code_of(program):
-    """Return a block as Python; of a difference, what it leads to."""
+    """Return a block as Python; for a diff, the changed code."""
     if program["language"] == "python":
         return program["code"]
     return "".join(
@@ -134,7 +134,7 @@ def test_code_on_the_pages_runs_and_prints_what_they_say(page, tmp_path):
 
 
 def check_command(command):
-    """Raise if a shell command names a program, module, file or extra that there is not."""
+    """Raise if a shell command names a program, module, file or extra that does not exist."""
     words = list(
         itertools.dropwhile(re.compile(r"[A-Z_]+=").match, shlex.split(command, comments=True))
     )

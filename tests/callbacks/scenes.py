@@ -49,7 +49,7 @@ def some_trials():
 
 
 def progress_of(trials):
-    """Return how far an experiment with `some_trials` is."""
+    """Return the progress of an experiment with `some_trials`."""
     return Progress(
         name="cifar",
         metric="val/loss",

@@ -180,7 +180,7 @@ def test_a_part_that_gets_entries_on_its_own_as_well_gets_all_in_their_order():
 
 
 class Talkative(Several):
-    """Expects more until it has heard "end"."""
+    """Expects more until it receives "end"."""
 
     def expects_more(self, last):
         return last != "end"

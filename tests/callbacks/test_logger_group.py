@@ -81,7 +81,7 @@ def test_the_files_are_those_that_the_loggers_would_write_alone(three, make_tria
 
 
 class Doubts(Callback):
-    """Makes each loss nine."""
+    """Changes each loss to 9."""
 
     def on_trial_result(self, iteration, trials, trial, result, **info):
         result["loss"] = 9.0

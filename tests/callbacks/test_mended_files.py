@@ -95,7 +95,7 @@ def test_files_of_a_driver_whose_journal_was_lost_are_superseded(logger, told, b
 def test_of_a_trial_that_never_started_nothing_is_left_that_a_forgotten_driver_has_written(
     logger, told, begin, make_trial, tmp_path
 ):
-    """A power cut has taken its journal."""
+    """A power cut has destroyed its journal."""
     told(begin(5))
     again = type(logger)(logger.writer)
     again.setup(experiment_path=tmp_path)

@@ -343,7 +343,7 @@ def test_a_subclass_may_add_to_a_report(monkeypatch):
 
 
 class Own(ProgressReporter):
-    """Knows nothing of tables."""
+    """Derives from no table reporter."""
 
     def __init__(self, fails=""):
         self.fails, self.heard, self.info = fails, [], None

@@ -225,7 +225,7 @@ def begun(request, tmp_path):
 
 @pytest.fixture
 def finish(make_trial, report):
-    """Return a function that tells a logger of all of a trial's life, and returns the trial."""
+    """Return a function that passes all events of a trial to a logger, and returns the trial."""
 
     def finish(logger, num_reports=3):
         trial = make_trial()

@@ -29,7 +29,7 @@ BOOM = Failure("ValueError", "boom", "Traceback ...")
 
 
 class ScriptedScheduler(Scheduler):
-    """Answers each (trial, iteration) as the script says, and keeps what it was told."""
+    """Answers each (trial, iteration) by the script, and records its calls."""
 
     def __init__(
         self,

@@ -216,7 +216,7 @@ def test_leased_checkpoints_are_kept():
 
 
 def is_better(one, other, sign):
-    """Say naively whether a checkpoint is to be kept rather than another."""
+    """Return whether a checkpoint ranks before another, computed naively."""
 
     def key(checkpoint):
         score = checkpoint.score

@@ -41,8 +41,8 @@ def saving(scheduler=None, num_trials=1, **settings):
     return talk
 
 
-def lay_aside(talk, trial_id="t00000", iteration=1):
-    """Pause a running trial by hand and see it leave."""
+def pause_by_hand(talk, trial_id="t00000", iteration=1):
+    """Pause a running trial by hand, and let its worker exit."""
     talk.say(PauseRequested(trial_id))
     assert answers(talk.report(trial_id, iteration)) == [(trial_id, "pause", True)]
     talk.saved(trial_id, 0, iteration)
@@ -84,7 +84,7 @@ def test_a_trial_that_waits_for_its_start_is_stopped_at_once():
 
 def test_a_trial_paused_by_the_user_saves_and_waits_until_it_is_resumed():
     talk = saving()
-    assert starts(lay_aside(talk)) == []
+    assert starts(pause_by_hand(talk)) == []
     trial = talk.trial("t00000")
     assert (trial.status, trial.reason.rule) == (Status.PAUSED, "user.pause")
     assert talk.say(after_s=3600.0) == []
@@ -95,28 +95,28 @@ def test_a_trial_paused_by_the_user_saves_and_waits_until_it_is_resumed():
 def test_what_the_pause_has_freed_is_used_by_others():
     talk = Conversation(max_trials=2, checkpoints=SAVES, capacity={"cpu": 1.0})
     talk.begin(1)
-    commands = lay_aside(talk)
+    commands = pause_by_hand(talk)
     assert [command.trial_id for command in commands] == ["t00001"]
     assert starts(talk.say(suggest("t00001"))) == [("t00001", 1)]
 
 
 def test_a_scheduler_neither_sees_nor_resumes_held_trials():
     talk = saving(ScriptedScheduler(idle=[[Resume("t00000", WHY)], [Resume("t00000", WHY)]]))
-    lay_aside(talk)
+    pause_by_hand(talk)
     assert talk.scheduler.idle  # was not even asked
     assert talk.trial("t00000").status is Status.PAUSED
 
 
 def test_a_resume_that_a_scheduler_decides_by_itself_waits_for_the_users():
     talk = saving(ScriptedScheduler({("t00001", 1): [Resume("t00000", WHY)]}), num_trials=2)
-    lay_aside(talk)
+    pause_by_hand(talk)
     assert starts(talk.report("t00001", 1)) == []
     assert starts(talk.say(ResumeRequested("t00000"))) == [("t00000", 2)]
 
 
 def test_a_resume_that_waited_for_the_users_does_not_undo_their_next_pause():
     talk = saving(ScriptedScheduler({("t00001", 1): [Resume("t00000", WHY)]}), num_trials=2)
-    lay_aside(talk)
+    pause_by_hand(talk)
     talk.report("t00001", 1)
     talk.say(ResumeRequested("t00000"))
     talk.say(WorkerStarted("t00000", 2, pid=1))
@@ -132,7 +132,7 @@ def test_a_resume_that_waited_for_the_users_does_not_undo_their_next_pause():
 def test_a_users_pause_replaced_by_a_schedulers_is_ended_by_the_scheduler():
     script = {("t00001", 1): [Resume("t00000", WHY)], ("t00000", 2): [Pause("t00000", WHY)]}
     talk = saving(ScriptedScheduler(script, idle=[(), (), (), ()]), num_trials=2)
-    lay_aside(talk)
+    pause_by_hand(talk)
     talk.report("t00001", 1)
     talk.say(ResumeRequested("t00000"))
     talk.say(WorkerStarted("t00000", 2, pid=1))
@@ -144,7 +144,7 @@ def test_a_users_pause_replaced_by_a_schedulers_is_ended_by_the_scheduler():
 
 def test_a_trial_paused_again_while_it_resumes_continues_in_the_next_session():
     talk = saving()
-    lay_aside(talk)
+    pause_by_hand(talk)
     talk.say(DriverRestarted(talk.experiment.settings), PauseRequested("t00000"))
     assert talk.trial("t00000").status is Status.PAUSED
     assert starts(begin_again(talk)) == [("t00000", 2)]
@@ -198,7 +198,7 @@ def test_a_pause_by_the_scheduler_outlasts_one_by_the_user():
 
 def test_a_stop_of_the_scheduler_ends_a_held_trial():
     talk = saving(ScriptedScheduler({("t00001", 1): [Stop("t00000", WHY)]}), num_trials=2)
-    lay_aside(talk)
+    pause_by_hand(talk)
     talk.report("t00001", 1)
     assert talk.trial("t00000").status is Status.TERMINATED
     assert not talk.experiment.trial_table.held
@@ -254,7 +254,7 @@ def test_a_trial_paused_by_its_scheduler_can_be_held_and_resumed():
 
 def test_the_time_budget_ends_an_experiment_that_waits_for_the_user():
     talk = saving(time_budget_s=60.0)
-    lay_aside(talk)
+    pause_by_hand(talk)
     assert talk.experiment.next_deadline_s() == 60.0
     talk.say(after_s=60.0)
     assert talk.experiment.is_finished
@@ -263,7 +263,7 @@ def test_the_time_budget_ends_an_experiment_that_waits_for_the_user():
 
 def test_a_restore_resumes_trials_that_the_user_had_paused():
     talk = saving(num_trials=3, capacity={"cpu": 3.0})
-    lay_aside(talk, "t00000")
+    pause_by_hand(talk, "t00000")
     talk.say(PauseRequested("t00001"))
     talk.say(StopRequested("signal.SIGINT"))
     talk.exit("t00001", Outcome.LOST)
@@ -286,14 +286,14 @@ def test_a_held_trial_paused_by_its_scheduler_stays_paused_after_a_restore():
 
 def test_a_restore_without_unfinished_trials_ends_held_ones():
     talk = saving()
-    lay_aside(talk)
+    pause_by_hand(talk)
     begin_again(talk, unfinished=ResumeType.SKIP)
     assert talk.experiment.is_finished
 
 
 def test_held_trials_survive_a_snapshot():
     talk = saving()
-    lay_aside(talk)
+    pause_by_hand(talk)
     talk.restore_from_snapshot()
     assert talk.say(after_s=10.0) == []
     assert starts(talk.say(ResumeRequested("t00000"))) == [("t00000", 2)]
@@ -301,7 +301,7 @@ def test_held_trials_survive_a_snapshot():
 
 def test_progress_names_the_held_trials_that_the_experiment_waits_for():
     talk = saving()
-    lay_aside(talk)
+    pause_by_hand(talk)
     assert look_at(talk.experiment, "exp", 1.0).waiting_for == "t00000 to be resumed"
 
 

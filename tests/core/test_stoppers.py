@@ -260,7 +260,7 @@ def test_the_direction_of_an_experiment_plateau_must_be_known():
 
 
 class Hearing(Stopper):
-    """Remembers what it was told."""
+    """Records the results that it receives."""
 
     def __init__(self, *, stops=False, due_s=None):
         self.stops = stops

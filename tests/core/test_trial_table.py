@@ -302,7 +302,7 @@ def test_a_turn_that_starts_a_trial_is_not_a_noop():
 
 
 def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monkeypatch):
-    """There may be ten thousands of them, and a report must not cost the more for that."""
+    """There may be tens of thousands of them, and reports must stay cheap."""
     script = ScriptedScheduler({("t00000", 1): [Pause("t00000", WHY)]}, idle=[(), ()])
     talk = Conversation(script, max_trials=3, checkpoints=SAVES)
     talk.begin(2)

@@ -52,7 +52,7 @@ class Talk:
         self.control = RequestHandler(self.core.experiment, self.search_adapter, [self.desk])
 
     def turn(self):
-        """Let the wishes happen; return the events."""
+        """Let the requests take effect; return the events."""
         events = []
         for event in self.control.events():
             self.core.say(event)

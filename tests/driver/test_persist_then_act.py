@@ -279,7 +279,7 @@ def test_one_driver_begins_exactly_where_the_one_before_it_ended():
 
 
 class Stamps(Record):
-    """Keeps the stamps."""
+    """Records the stamps."""
 
     def __init__(self, **options):
         super().__init__(**options)

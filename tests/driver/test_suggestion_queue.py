@@ -37,7 +37,7 @@ SPACE = {"x": tune.uniform(0.0, 1.0)}
 
 
 class Listens(Searcher):
-    """Proposes what depends on all earlier calls, postpones now and then, and records the calls."""
+    """Makes proposals that depend on all earlier calls, postpones some, and records the calls."""
 
     def __init__(self, postpones=(), ends_at=None, raises_at=None):
         self.made_calls = []

@@ -10,7 +10,7 @@ from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
 
 @pytest.fixture
 def executor():
-    """Return where trials run; modules about processes override it.
+    """Return the executor; modules about processes override it.
 
     An experiment with processes takes ten times as long as one without.
     """

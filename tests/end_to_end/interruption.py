@@ -85,7 +85,7 @@ class Script:
 
 
 def start_interruptible(directory, kind, iterations=1_000_000, prefix=(), flags=(), **options):
-    """Start the interruptible experiment in a directory, or take it up again."""
+    """Start the interruptible experiment in a directory, or restore it."""
     arguments = (INTERRUPTIBLE, directory, kind, iterations, json.dumps(options))
     return Script(*arguments, directory=directory, prefix=prefix, flags=flags)
 
@@ -161,7 +161,7 @@ def kill_driver_and_zygote(script):
 
 @dataclass(frozen=True)
 class Fault:
-    """A way to interrupt an experiment, and the exit codes that are right for it."""
+    """A way to interrupt an experiment, and its expected exit codes."""
 
     deliver: Callable[[Script], None]
     exit_codes: tuple[int, ...]

@@ -22,7 +22,7 @@ TURNS = ("on_step_begin", "on_step_end")
 
 
 class Recorder(Callback):
-    """Writes down which hooks were called, of which trial, with which arguments."""
+    """Records the calls of hooks: name, trial and arguments."""
 
     def __init__(self):
         self.calls = []

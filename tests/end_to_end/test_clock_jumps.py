@@ -18,7 +18,7 @@ HOUR, DAY = 3600.0, 86400.0
 
 @pytest.fixture
 def jumping_clock(monkeypatch):
-    """Let the wall clock of this process jump with every look at it."""
+    """Let the wall clock of this process jump at every reading."""
     real, jumps = time.time, itertools.cycle([0.0, HOUR, -HOUR, DAY, -DAY])
 
     def jumping():

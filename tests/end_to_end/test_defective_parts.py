@@ -15,7 +15,7 @@ from tuner.journal.rows import JournalRows
 
 
 class Fuse:
-    """Blows at one call, counted over all that are protected by it."""
+    """Raises at one call, counted over all methods that it wraps."""
 
     def __init__(self, blows_at=0):
         self.num_calls, self.blows_at = 0, blows_at
@@ -30,7 +30,7 @@ fuse = Fuse()
 
 
 def fused(name):
-    """Return a method that burns the fuse and then does what its class would have done."""
+    """Return a method that counts a call and then calls that of its class."""
 
     def method(self, *arguments, **options):
         fuse.burn()

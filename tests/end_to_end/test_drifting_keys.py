@@ -37,7 +37,7 @@ def in_another_order(metrics):
 
 
 class Killed(Exception):
-    """Stands for the death of the driver."""
+    """Simulates a crash of the driver."""
 
 
 def training(reports, every):
@@ -60,7 +60,7 @@ def training(reports, every):
 
 
 def killing(after):
-    """Return a stop criterion that kills the driver at the so-manieth result."""
+    """Return a stop criterion that kills the driver at a given number of results."""
     received = []
 
     def stop(trial_id, result):

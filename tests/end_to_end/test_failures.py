@@ -85,7 +85,7 @@ DEATHS = {
 
 
 def train(config):
-    """Report two epochs, fail in the way that is asked for, and report two more."""
+    """Report two epochs, fail as configured, and report two more."""
     start = 0
     if checkpoint := tune.get_checkpoint():
         start = json.loads(Path(checkpoint.path, "epoch.json").read_text()) + 1

@@ -14,7 +14,7 @@ from tuner.cli import main
 
 
 class Member(tune.Trainable):
-    """Does well with the learning rate 1 until its fourth step, and worse ever after."""
+    """Improves with the learning rate 1 until its fourth step, then gets worse."""
 
     def setup(self, config):
         self.steps = 0

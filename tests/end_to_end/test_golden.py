@@ -19,7 +19,7 @@ RELEASES = sorted(path.name for path in GOLDEN.glob("release_*"))
 
 @pytest.fixture(scope="module")
 def made():
-    """Return the module that made the golden folders: what it trains is given again."""
+    """Return the module that made the golden folders, whose arguments restores need."""
     spec = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

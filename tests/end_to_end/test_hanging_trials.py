@@ -43,7 +43,7 @@ HANGS = [sleep_for_ever, spin_in_c, stop_oneself, wait_deaf_to_signals]
 
 
 def train(config):
-    """Report two epochs, hang if it is to in its first attempt, and report two more."""
+    """Report two epochs, hang in the first attempt if configured, and report two more."""
     start = 0
     if checkpoint := tune.get_checkpoint():
         start = json.loads(Path(checkpoint.path, "epoch.json").read_text()) + 1

@@ -24,7 +24,7 @@ def train(config):
 
 
 def losses():
-    """Return functions that only their place tells apart."""
+    """Return functions that differ only in their position."""
     return [lambda x, power=power: x**power for power in range(3)]
 
 
@@ -56,7 +56,7 @@ def test_a_restored_experiment_has_the_objects_that_are_given_again(tmp_path):
 
 
 class Fickle(Searcher):
-    """Proposes something else in each session."""
+    """Proposes other configurations in each session."""
 
     session = 0
 

@@ -24,7 +24,7 @@ GOAL = {"metric": "loss", "mode": "min", "num_samples": 3, "seed": 7}
 
 
 def noisy(config):
-    """Take chance from wherever training code takes it."""
+    """Use all random generators that training code may use."""
     own = np.random.default_rng(tune.get_context().get_seed())
     for step in range(1, 7):
         noise = own.normal() + random.random() + np.random.rand()  # noqa: NPY002, S311, TID251

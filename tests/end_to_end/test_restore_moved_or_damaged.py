@@ -25,7 +25,7 @@ def restore():
 
 
 def fragile(config):
-    """Train four epochs; fail after the second for as long as the flag stands."""
+    """Train four epochs; fail after the second while the flag file exists."""
     start = 0
     if checkpoint := tune.get_checkpoint():
         start = json.loads(Path(checkpoint.path, "epoch.json").read_text()) + 1

@@ -24,7 +24,7 @@ NUM_STEPS = 9
 
 
 def learn(config):
-    """Walk along a line; the state is how far one has come, and with which rates."""
+    """Walk along a line; the state is the position and the rates so far."""
     rates = []
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as directory:
@@ -174,7 +174,7 @@ def test_trials_that_never_save_end_the_experiment_with_an_error_that_names_the_
 
 
 def leaves_traces(config):
-    """Learn; the best waits until the others are over, which leave a trace of that."""
+    """Learn; the best waits until the others have ended, each leaving a file."""
     folder = Path(tune.get_context().get_trial_dir()).parent
     if config["lr"] == 9.0:
         wait_for(lambda: len(list(folder.glob("over-*"))) == 2)

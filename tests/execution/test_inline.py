@@ -12,7 +12,7 @@ from tuner.execution.trainable import Trainable
 
 
 class Driver:
-    """Carries the commands of a test to an executor and answers reports."""
+    """Passes the commands of a test to an executor and answers reports."""
 
     def __init__(self, trainable, trial_dir):
         self.trial_dir = trial_dir

@@ -10,7 +10,7 @@ from tuner.storage.checkpoints import Checkpoint
 
 
 class Counter(Trainable):
-    """Counts; `way` says how it saves."""
+    """Counts; `way` is the way in which it saves."""
 
     def setup(self, config, start=0):
         self.value = start

@@ -100,7 +100,7 @@ class Sabotage:
 
 @pytest.fixture
 def sabotage(monkeypatch):
-    """Put a saboteur in front of the disk."""
+    """Wrap the disk in a `Sabotage`."""
     saboteur = Sabotage()
     for name in (*CHANGING, "close"):
         monkeypatch.setattr(LocalDisk, name, _hooked(saboteur, name, getattr(LocalDisk, name)))

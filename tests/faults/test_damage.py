@@ -40,7 +40,7 @@ def chance_from(seed):
 
 
 def written(num_records, segment_bytes, *, is_closed=True):
-    """Return a disk with a journal, as it lies there after its driver has ended."""
+    """Return a disk with the journal of a driver that has ended."""
     disk = MemoryDisk()
     with Journal(WHERE, sync="process", segment_bytes=segment_bytes, disk=disk) as journal:
         for number in range(num_records):

@@ -46,7 +46,7 @@ def attempt(run):
 
 
 def finish(short):
-    """Bring an experiment to its end on a disk that has recovered."""
+    """Finish an experiment on a disk that has recovered."""
     is_there = (short.directory / "experiment.json").exists()
     assert is_there or not short.acknowledged
     assert is_there or not short.directory.exists(), (

@@ -78,7 +78,7 @@ class Twice:
         shutil.rmtree(self.directory / layout.SNAPSHOT)
 
     def declare(self, **changes):
-        """Change what was noted of the journal in the declaration."""
+        """Change what the declaration records of the journal."""
         path = self.directory / layout.DECLARATION
         text = strict_json.checked(strict_json.loads(path.read_text()))
         text[completeness.MARK] = {**text[completeness.MARK], **changes}

@@ -43,7 +43,7 @@ def directory(tmp_path, given):
 
 @pytest.fixture
 def restore(tmp_path, given, monkeypatch):
-    """Return a function that restores it, and takes none of its trials for recent."""
+    """Return a function that restores it and treats no trial as recent."""
     monkeypatch.setattr(
         run,
         "repair_logs",

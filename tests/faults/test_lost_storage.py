@@ -67,7 +67,7 @@ class Doomed:
         return tune.Tuner(self.train, **self.given()).fit()
 
     def restore(self, directory):
-        """Continue for a few epochs more, without any harm."""
+        """Continue for a few more epochs without a fault."""
         self.harm = lambda _: None
         return tune.Tuner.restore(
             directory,

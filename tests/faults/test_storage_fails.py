@@ -21,7 +21,7 @@ PATIENCE_S = 30
 
 
 class Driver:
-    """A driver's process and what it has said so far."""
+    """A driver's process and its output so far."""
 
     def __init__(self, how, storage, ledger, retry_s=60):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -64,7 +64,7 @@ def test_only_a_missing_backend_of_keras_is_reported_as_one(tmp_path):
 
 
 def test_a_missing_dependency_is_not_reported_as_a_missing_framework(tmp_path):
-    """An installation that is broken says what it lacks itself."""
+    """A broken installation raises its own error."""
     (tmp_path / "xgboost.py").write_text("import a_module_that_is_not_there\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tuner.integration.xgboost"
     ran = subprocess.run(  # noqa: S603  (our own code)

@@ -150,7 +150,7 @@ def test_a_first_segment_that_is_missing_is_missed_from_behind_as_well(relay):
 
 
 def test_a_segment_that_was_exchanged_is_refused_from_behind_as_well(relay):
-    """It verifies line by line, and is another one's."""
+    """Each line verifies, but the segment belongs to another journal."""
     path = next(path for path in segments(relay) if b'"loss":1' in path.read_bytes())
     head, *lines = path.read_bytes().splitlines()
     bodies = [body_of(line).replace(b'"loss":1', b'"loss":9') for line in lines]

@@ -20,7 +20,7 @@ SPACE = {"start": tune.uniform(0.0, 1.0), "fate": tune.randint(0, 2**31)}
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """An experiment to be simulated, any number of times.
+    """An experiment that can be simulated repeatedly.
 
     Attributes:
         seed: What everything follows from.
@@ -42,7 +42,7 @@ class Scenario:
 
     @property
     def may_end_early(self) -> bool:
-        """Whether the experiment may end before all its trials have been suggested."""
+        """True if the experiment may end before all trials have been suggested."""
         is_timed = self.tune["time_budget_s"] is not None or isinstance(
             self.run["stop"], tune.TimeoutStopper
         )

@@ -84,7 +84,7 @@ class Curves:
 
 
 class EndingSearcher(BasicVariantGenerator):
-    """Ends before all trials that were wanted have been suggested."""
+    """Ends before all requested trials have been suggested."""
 
     def __init__(self, num):
         super().__init__()
@@ -97,7 +97,7 @@ class EndingSearcher(BasicVariantGenerator):
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """An experiment to be simulated, any number of times.
+    """An experiment that can be simulated repeatedly.
 
     Attributes:
         seed: What everything follows from.
@@ -124,7 +124,7 @@ class Experiment:
     troubles: Troubles
 
     def simulate(self):
-        """Run the experiment and check it; return the watch and what it came to."""
+        """Run the experiment and check it; return the watch and the outcome."""
         parts = {"scheduler": self.make_scheduler(), "search_alg": self.make_searcher()}
         tune_config = tune.TuneConfig(
             **self.tune, **parts, metric="loss", mode="min", seed=self.seed
@@ -249,7 +249,7 @@ def _searcher(chance):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the arguments say; return the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.properties.schedulers_at_large")
     parser.add_argument("--experiments", type=int, default=10_000, help="how many to simulate")
     parser.add_argument("--first-seed", type=int, default=0, help="number of the first one")
@@ -285,7 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def counted(seed, kind, watch, outcome):
-    """Return how often what has happened in an experiment."""
+    """Return the number of occurrences of each kind of event."""
     seen = Counter(+watch.seen)
     seen[f"with {experiment(seed, kind).kind}"] += 1
     seen.update(f"decision: {type(decision).__name__}" for decision in outcome.decisions)

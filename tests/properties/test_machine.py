@@ -138,7 +138,7 @@ def make_stopper(kind):
 
 
 class ExperimentMachine(RuleBasedStateMachine):
-    """Lets things happen in any order; the world checks after each of them what must hold."""
+    """Applies events in any order; the world checks the invariants after each."""
 
     @initialize(
         declared=SETTINGS,
@@ -168,7 +168,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         return [worker for worker in self.world.in_mood(Mood.STARTING) if worker.command.checkpoint]
 
     def go_on(self, data):
-        """Let the turn go on, or end it, or let some turns pass without any fault."""
+        """Continue the turn, end it, or run some turns without faults."""
         for _ in range(data.draw(NUM_TURNS)):
             if self.world.asked:
                 self.world.answer(
@@ -213,8 +213,8 @@ class ExperimentMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.dead)
     @rule(data=st.data(), kind=st.sampled_from(["started", "result", "saved", "failed", "exited"]))
-    def hear_of_the_dead(self, data, kind):
-        """Let a message of an attempt that is over arrive late."""
+    def receive_late_message(self, data, kind):
+        """Deliver a late message of an attempt that has ended."""
         key = data.draw(st.sampled_from(self.world.dead))
         checkpoint = CheckpointRecord(77, 7)
         late = {
@@ -317,7 +317,7 @@ class ExperimentMachine(RuleBasedStateMachine):
         self.replay()
 
     def replay(self):
-        """Feed the same events to a fresh experiment: the same follows."""
+        """Feed the same events to a new experiment, and compare the outcomes."""
         scheduler, stopper = self.make()
         experiment = Experiment(self.declared, scheduler, stopper)
         outcomes = []

@@ -30,7 +30,7 @@ EXACT = 1e-6
 
 
 class Watch:
-    """A clock that moves only where something costs time."""
+    """A clock that only costs advance."""
 
     start_s = 1_000.0
 
@@ -46,7 +46,7 @@ class Watch:
 
 
 class CostlyDisk:
-    """Takes everything, and its time.
+    """Accepts all calls, each at a cost.
 
     Args:
         watch: The clock.
@@ -75,7 +75,7 @@ class CostlyDisk:
         self.spend(self.sync_s)
 
     def nothing(self, *arguments):
-        """Take any other call."""
+        """Accept any other call."""
 
     truncate = close = hold = rename = remove = make_directory = sync_directory = nothing
 
@@ -84,7 +84,7 @@ class CostlyDisk:
 
 
 class Experiment:
-    """Trials whose words take time to be found; those that are over are asked once."""
+    """Trials that take time to encode; finished ones are encoded once."""
 
     def __init__(self, watch, num_over, num_live, words_s):
         self.watch, self.words_s = watch, words_s

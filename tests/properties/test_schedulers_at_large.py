@@ -97,7 +97,7 @@ def test_every_exported_scheduler_takes_part():
 
 
 class TestTheWatch:
-    """It sees what it is there for."""
+    """The watch detects violations."""
 
     @pytest.fixture
     def watch(self):

@@ -73,7 +73,7 @@ class Watch:
     # Setup.
 
     def simulate(self, curves, **arguments):
-        """Simulate an experiment under watch; return what it came to."""
+        """Simulate an experiment under watch; return its outcome."""
         settings = simulation.simulated_settings
 
         def changed_settings(spec, capacity):
@@ -289,7 +289,7 @@ class Watch:
 
     @staticmethod
     def _num_not_started(outcome, trial):
-        """Return how many attempts never began, since what they were to start from was damaged."""
+        """Return the number of attempts that never began, since their checkpoint was damaged."""
         lost = [
             entry.event
             for entry in outcome.history

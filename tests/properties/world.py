@@ -44,7 +44,7 @@ BOOM = Failure("ValueError", "boom")
 
 
 def chance_from(seed):
-    """Return a generator of chance that follows from the seed."""
+    """Return a random generator seeded with `seed`."""
     return random.Random(seed)  # noqa: S311  (not a secret)
 
 
@@ -60,7 +60,7 @@ class Mood(enum.Enum):
 
 @dataclasses.dataclass(eq=False)
 class Worker:
-    """A worker as it sees itself."""
+    """A worker, and its own view of its state."""
 
     command: StartWorker
     mood: Mood = Mood.STARTING
@@ -154,7 +154,7 @@ class WhimsicalScheduler(Scheduler):
 
 
 class World:
-    """The world and its history.
+    """The environment and its history.
 
     Attributes:
         workers: Those that live, by trial and attempt.
@@ -192,11 +192,11 @@ class World:
             if isinstance(notice, CheckpointRecorded):
                 self.kept[notice.trial.trial_id][notice.checkpoint.index] = notice.checkpoint
         self.experiment.check()
-        self._check_the_dead_rest(event)
+        self._check_ended_trials(event)
         self._check_failures()
 
     def end_turn(self):
-        """Close the turn and do what is wanted, in the driver's order."""
+        """Close the turn and carry out the commands, in the driver's order."""
         self.tell(TurnEnded())
         commands, self._commands = self._commands, []
         doomed = {
@@ -263,7 +263,7 @@ class World:
 
     # Invariants.
 
-    def _check_the_dead_rest(self, event):
+    def _check_ended_trials(self, event):
         """Nothing happens to a trial after its end, unless a restarted driver continues it."""
         if isinstance(event, DriverRestarted):
             self._over = {}
@@ -360,7 +360,7 @@ class World:
         return CheckpointRecord(worker.next_index - 1, worker.iteration)
 
     def exit(self, worker, outcome):
-        """Let a worker be gone."""
+        """Let a worker exit."""
         del self.workers[worker.key]
         self.dead.append(worker.key)
         self.num_exited[worker.key] += 1
@@ -400,7 +400,7 @@ class World:
         self.tell(event)
 
     def carry_on(self):
-        """Let every worker do the next thing that it does when all is well, and close the turn."""
+        """Let every worker take its next step without a fault, and close the turn."""
         for worker in list(self.workers.values()):
             match worker.mood:
                 case Mood.STARTING:

@@ -68,7 +68,7 @@ def learn(config):
 
 
 class Crashing(Experiment):
-    """Reads what was decided on the first events, and is asked about those behind them."""
+    """Reads the decisions on the first events, and decides on later ones."""
 
     num_read = 0
 

@@ -87,7 +87,7 @@ def declared(tmp_path, trainable, **changes):
 
 
 def replayed(directory, declaration):
-    """Return a fresh experiment and a fresh searcher after they have lived through the journal."""
+    """Return a new experiment and a new searcher after a replay of the journal."""
     told = read_declaration(directory)
     spec = with_seed(make_spec(**declaration), told["seed"])
     spec.connect()

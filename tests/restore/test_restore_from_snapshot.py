@@ -258,7 +258,7 @@ def test_another_scheduler_gets_all_earlier_results(arguments, tmp_path):
 
 
 class Forgetful(FIFOScheduler.__base__):
-    """A scheduler that cannot tell its state."""
+    """A scheduler that cannot return its state."""
 
     def on_trial_result(self, trial, result):
         return ()

@@ -19,7 +19,7 @@ SEEDS = range(0, 1200, 8)
 
 
 class Remembering(Experiment):
-    """Keeps what followed from each event, as text that compares even where it holds NaN."""
+    """Records the effects of each event, as text that compares even with NaN."""
 
     latest = None
 
@@ -65,7 +65,7 @@ def original(request, monkeypatch, caplog):
 
 
 def again(planned):
-    """Return the same experiment with nothing in it."""
+    """Return the same experiment without trials."""
     spec = planned.spec()
     return Remembering(
         simulated_settings(spec, {"cpu": planned.num_slots}), spec.scheduler, spec.stopper
@@ -73,7 +73,7 @@ def again(planned):
 
 
 def portrait(experiment):
-    """Return all that is known about the trials, as text."""
+    """Return the complete state of the trials as text."""
     names = [
         name
         for name in Trial.__slots__
@@ -148,7 +148,7 @@ def test_of_several_routine_turns_in_a_row_the_first_counts_since_it_is_the_one_
 
 
 def put_down(experiment):
-    """Return the state as it would stand in a file."""
+    """Return the state as written to a file."""
     state = {
         "state": experiment.state_dict(),
         "trials": [trial_fields(trial) for trial in experiment.trials],
@@ -159,7 +159,7 @@ def put_down(experiment):
 
 
 def taken_up(planned, text):
-    """Return the experiment whose state stands there."""
+    """Return the experiment with the state of a file."""
     experiment = again(planned)
     saved = strict_json.loads(text)
     experiment.load_state_dict(saved["state"], map(trial_from, saved["trials"]))

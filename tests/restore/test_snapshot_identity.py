@@ -80,7 +80,7 @@ def test_a_space_with_secrets_is_declared_by_their_names_alone(tmp_path, monkeyp
 
 
 def without_objective(directory):
-    """Let the snapshot be one of a release that did not note the objective."""
+    """Rewrite the snapshot as one of a release that did not record the objective."""
     snapshot = load_newest(directory)
     del snapshot.state["identity"]["objective"]
     write_parts(directory, [strict_json.to_bytes(snapshot.state)], snapshot.last_sequence)

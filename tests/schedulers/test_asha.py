@@ -36,9 +36,7 @@ def report_one(scheduler, trial_id, result):
 
 
 def talk(scheduler, *reports):
-    """Tell reports ``(trial_id, training_iteration, loss)``; return which of them were answered
-    with a stop.
-    """
+    """Report ``(trial_id, training_iteration, loss)``; return the stops, with their rules."""
     stops = []
     for trial_id, time, loss in reports:
         for decision in report_one(scheduler, trial_id, {"training_iteration": time, "loss": loss}):

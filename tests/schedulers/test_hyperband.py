@@ -44,8 +44,9 @@ def report_one(scheduler, name, time, loss):
 
 
 def talk(scheduler, *reports):
-    """Tell reports ``(trial, training_iteration, loss)`` and return the decisions on the last one;
-    pauses take place at once.
+    """Report ``(trial, training_iteration, loss)`` and return the decisions on the last one.
+
+    Pauses take effect at once.
     """
     decisions = []
     for name, time, loss in reports:

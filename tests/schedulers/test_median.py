@@ -31,9 +31,7 @@ def report_one(scheduler, name, time, loss):
 
 
 def talk(scheduler, *reports):
-    """Tell reports ``(trial, training_iteration, loss)``; return which of them were answered with a
-    stop or a pause.
-    """
+    """Report ``(trial, training_iteration, loss)``; return the reports answered with a decision."""
     return [(name, time) for name, time, loss in reports if report_one(scheduler, name, time, loss)]
 
 

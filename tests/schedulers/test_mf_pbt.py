@@ -138,8 +138,9 @@ def test_without_generations_each_evolves_in_its_own_turn():
 
 
 def test_fast_sub_populations_lend_no_hyperparameters():
-    """The point of the asymmetry: a rate that pays at once but is poor in the end stays in the fast
-    sub-population.
+    """A rate that pays at once but is poor in the end stays in the fast sub-population.
+
+    This is the purpose of the asymmetry.
     """
 
     def step(state, config, trial):

@@ -18,7 +18,7 @@ def stable(number):
 
 
 def turning(number):
-    """From the third result on the order of trials is turned round at every level."""
+    """Reverse the order of trials at every level from the third result on."""
     return lambda time: number * (-1) ** sum(time >= level for level in (3, 9, 27, 81))
 
 

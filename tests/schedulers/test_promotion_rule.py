@@ -50,9 +50,7 @@ LOSSES = {"a": 0.5, "b": 0.4, "c": 0.6, "d": 0.3, "e": 0.45, "f": 0.7, "g": 0.2,
 
 
 def moves(stage_play):
-    """Return pauses and promotions as ``(sign, trial, level)``, and stops as ``("x", trial,
-    level)``.
-    """
+    """Return decisions as ``(sign, trial, level)``; the sign of stops is ``"x"``."""
     signs = {Pause: "=", Resume: "+", Stop: "x"}
     return [
         (signs[type(decision)], decision.trial_id, decision.reason.numbers["rung"])

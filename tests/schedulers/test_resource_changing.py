@@ -77,8 +77,9 @@ def add(scheduler, name, request):
 
 
 def report(scheduler, name, time=1, *, moves=True, **metrics):
-    """Report a result; return what the trial is resized to, None if it is not, and let that take
-    effect where it `moves`.
+    """Report a result; return the trial's new resources, None if it keeps its own.
+
+    They take effect if `moves` is true.
     """
     trial = scheduler.experiment.trials[name]
     decisions = scheduler.on_trial_result(trial, {"training_iteration": time, **metrics})

@@ -50,7 +50,7 @@ class LastFirst(TrialScheduler):
 
 
 class Duck:
-    """Derives from nothing, and steers through the controller."""
+    """Has no base class, and controls trials through the controller."""
 
     def on_trial_result(self, trial_runner, trial, result):
         for other in trial_runner.get_live_trials():
@@ -314,7 +314,7 @@ def test_what_has_no_meaning_here_is_refused_by_name(kind, complaint):
 
 
 class Ranks(Written):
-    """Has inner functions and comprehensions with a `trial` of their own."""
+    """Has inner functions and comprehensions with their own `trial`."""
 
     def on_trial_result(self, tune_controller, trial, result):
         def score(trial):

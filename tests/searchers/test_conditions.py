@@ -60,9 +60,7 @@ finite_words = st.sampled_from([randint(0, 3), choice([*"xy"]), quniform(0, 1, 0
 
 @st.composite
 def spaces(draw, leaf=words, depth=2, size=4):
-    """A space in which the options of each choice differ, and conditions are on
-    what stands before them.
-    """
+    """A space whose choices have different options, with conditions on earlier parameters."""
     space = {}
     for name in "abcdef"[: draw(st.integers(1, size))]:
         kinds = ["leaf", "constant", "list", "only_if"] + (["dict", "choice"] if depth else [])

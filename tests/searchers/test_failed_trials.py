@@ -43,8 +43,9 @@ def prepared(searcher, mode="max", seed=0, space=SPACE, **spec):
 
 
 def num_bad_of_the_last_half(searcher, num, ending):
-    """Run a search whose score rises up to a region where all trials fail, and return how many of
-    the last half were in that region.
+    """Return the number of trials of a search's last half in a region where all trials fail.
+
+    The score rises towards that region.
     """
     bad = []
     for number in range(num):

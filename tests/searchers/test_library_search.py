@@ -51,9 +51,7 @@ def library(request):
 
 @pytest.fixture
 def make(library):
-    """Return a function that constructs a searcher with the space set, and accepts its
-    own.
-    """
+    """Return a function that constructs a searcher with a space and the given arguments."""
 
     def made(space=None, *, seed=0, mode="min", **given):
         searcher = MAKERS[library][0](**given)

@@ -54,8 +54,9 @@ def loss_of(config):
 
 
 def played(searcher, num_trials, loss=loss_of, first=0, bent=lambda value: value):
-    """Run trials two at a time, each with two results, transformed by `bent`, and return their
-    configurations.
+    """Run trials two at a time and return their configurations.
+
+    Each reports two results, transformed by `bent`.
     """
     configs = []
     for number in range(first, num_trials):

@@ -148,8 +148,9 @@ def test_vectors_include_added_and_replaced_trials():
 
 
 def observed_curves(curves, *, failed=()):
-    """Return the table of trials from pairs of a position between 0 and 1 and values by training
-    time.
+    """Return the table of trials with these pairs of position and values.
+
+    A position is between 0 and 1; the values are by training time.
     """
     observations = Observations()
     for number, (x, curve) in enumerate(curves):

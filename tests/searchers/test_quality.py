@@ -50,8 +50,9 @@ def hartmann(config):
 
 
 def network(config):
-    """Return a loss of numbers, integers and categories that depend on each other, as a network's
-    do; 0 at best.
+    """Return a loss of interacting numbers, integers and categories; its minimum is 0.
+
+    It resembles the loss of a network.
     """
     best_rate = {"sgd": -1.5, "adam": -3.0}[config["optimizer"]] - 0.2 * config["depth"]
     rate = 1 - math.exp(-((math.log10(config["lr"]) - best_rate) ** 2))

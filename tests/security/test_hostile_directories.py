@@ -45,7 +45,7 @@ def train(config):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Return the folder of an experiment with everything in it that one can have."""
+    """Return the directory of an experiment with every kind of file."""
     storage = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")

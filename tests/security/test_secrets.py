@@ -50,7 +50,7 @@ def num_command_lines_with(text):
 
 
 def leak(config):
-    """Use the secret, and lose it in every way that the engine has a hand in."""
+    """Use the secret, and leak it in every way that passes through the engine."""
     key = config["hub"]["keys"][0]
     tune.report(
         {

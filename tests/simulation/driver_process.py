@@ -87,7 +87,7 @@ class DriverProcess:
 
     @property
     def is_over(self) -> bool:
-        """Whether the driver has ended and no trial is left to be continued."""
+        """True once the driver has ended and no trial is left to be continued."""
         trials, scenario = self.experiment.trials, self._env.scenario
         num_sampled = len(trials) - self.experiment.trial_table.num_forked
         is_short = num_sampled < scenario.num_trials and scenario.time_budget_s is None

@@ -56,7 +56,7 @@ class Fault(enum.StrEnum):
 
 
 class FaultPoint(enum.IntEnum):
-    """Where faults can be injected."""
+    """Points at which faults can be injected."""
 
     STEP = 0
     """Any call that leaves the driver: a command, a write, a wait, a callback."""
@@ -163,7 +163,7 @@ class FaultInjector:
 
     @property
     def is_calm(self) -> bool:
-        """Whether no more faults will occur."""
+        """True once no more faults will occur."""
         return self._num_left <= 0
 
     def draw(self, point: FaultPoint) -> Fault | None:

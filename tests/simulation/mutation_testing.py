@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 
 
 class Catch(NamedTuple):
-    """Whether and how a mutant was found.
+    """The result of the hunt for one mutant.
 
     Attributes:
         seconds: How long the search took, imports included.

@@ -99,7 +99,7 @@ class Scenario:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the outcome must not depend on crashes of the driver.
+        """True if crashes of the driver must not change the outcome.
 
         `RandomScheduler` decides by the number of results it got, which depends on crashes.
         """

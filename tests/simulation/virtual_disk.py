@@ -265,7 +265,7 @@ class VirtualDisk:
 
     @property
     def has_moved(self) -> bool:
-        """Whether a directory is not in its place."""
+        """True while a directory is not in its place."""
         return bool(self._moved)
 
     def put_back(self) -> bool:

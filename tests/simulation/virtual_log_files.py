@@ -169,7 +169,7 @@ class VirtualLogFiles:
 
     @property
     def has_tensorboard(self) -> bool:
-        """Whether there are files for TensorBoard: not where tensorboardX is not installed."""
+        """True if files for TensorBoard are written, which needs tensorboardX."""
         return importlib.util.find_spec("tensorboardX") is not None
 
     def rest(self, now: int) -> None:

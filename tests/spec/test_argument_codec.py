@@ -136,7 +136,7 @@ NOT_TRIED = {"FunctionStopper"} | (
 
 
 def again(value):
-    """Return what comes back from a file, which has to be all there."""
+    """Return the arguments as read back from a file, where all must be present."""
     absent = []
     back = constructed(strict_json.loads(strict_json.dumps(note(value))), "it", absent)
     assert not absent
@@ -241,7 +241,7 @@ class Mine(schedulers.Scheduler):
 
 
 class AsyncHyperBandScheduler(schedulers.Scheduler):
-    """Has the name of one of ours."""
+    """Has the name of one of the engine's schedulers."""
 
     def on_trial_result(self, trial, result):
         return ()

@@ -26,7 +26,7 @@ class Colour(enum.IntEnum):
 
 
 class Plain:
-    """Looks like every other of its class."""
+    """Has the same representation as all other objects of its class."""
 
     def __repr__(self):
         return "Plain()"
@@ -43,7 +43,7 @@ def codec(tmp_path):
 
 @pytest.fixture
 def journey(codec):
-    """Write a configuration down under one space, and read it under the same or another one."""
+    """Encode a configuration under one space, and decode it under the same or another one."""
 
     def travel(config, space, later=None):
         text = strict_json.dumps(codec(space).encode(config))

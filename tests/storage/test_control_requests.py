@@ -34,7 +34,7 @@ class Clock:
 
 @pytest.fixture
 def answering(experiment):
-    """Answer what is asked, from another thread, and keep what it was."""
+    """Answer requests from another thread, and record them."""
     asked, is_over = [], threading.Event()
     mailbox = RequestInbox(experiment, clock=iter(range(10**9)).__next__)
 

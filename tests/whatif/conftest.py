@@ -20,7 +20,7 @@ from tuner.journal.reader import read_events
 
 
 class Saves(tune.Trainable):
-    """Stands for training code that saves when it is asked to; a curve takes its place."""
+    """Stands for training code that saves on demand; a curve replaces it."""
 
     def step(self):
         return {}

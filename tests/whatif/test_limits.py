@@ -54,7 +54,7 @@ def test_schedulers_that_change_trials_are_refused(record, world, scheduler):
 
 
 class Changing(Scheduler):
-    """Changes a trial at its first result, without having said that it does such things."""
+    """Changes a trial at its first result without having declared it."""
 
     def __init__(self, kind):
         self.kind = kind
