@@ -27,7 +27,7 @@ def test_failures_are_appended_by_attempt_without_colour_codes(make_trial):
         "Failure #1 (attempt 1, DATE)\nValueError: bad red value\nTraceback:\n  line\n\n"
         "Started again (attempt 2, DATE)\n\n"
         "Failure #2 (attempt 2, DATE)\nkilled by SIGSEGV\n\n"
-    )  # fmt: skip
+    )
 
 
 def test_a_trial_that_failed_before_it_was_laid_out_has_its_file_in_the_experiment(

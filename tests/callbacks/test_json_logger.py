@@ -88,7 +88,7 @@ class Nameless:
         (2**80, 2**80),
         ([math.nan, [math.inf]], ["NaN", ["Infinity"]]),
     ],
-)  # fmt: skip
+)
 def test_every_value_becomes_strict_json(value, expected):
     text = encode_json({"value": value})
     assert "\n" not in text

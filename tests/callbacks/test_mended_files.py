@@ -275,7 +275,7 @@ def test_a_trial_that_has_never_started_has_no_files_before_it_starts(
     assert not Path(trial.local_path).exists()
 
     trial.attempt = 1
-    # A file of its own has another name by now.
+    # A new file gets another name, since the time has changed.
     monkeypatch.setattr(tensorboard_logger.time, "time", lambda: 2_000_000_000.0)
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))

@@ -18,7 +18,7 @@ from schedulers import (
     ResourceChangingScheduler,
     Resume,
     Scheduler,
-)  # fmt: skip
+)
 from searchers.space import loguniform
 from tuner.testing.scheduler_contract import SchedulerContract
 

@@ -63,8 +63,10 @@ def test_decisions_carry_their_reasons_and_the_same_ones_stand_in_the_history():
         num_slots=1,
     )
     assert [(decision.trial_id, decision.reason.rule) for decision in simulation.decisions] == [
-        ("t00000", "asha.max_t"), ("t00001", "asha.rung"), ("t00002", "asha.rung"),
-    ]  # fmt: skip
+        ("t00000", "asha.max_t"),
+        ("t00001", "asha.rung"),
+        ("t00002", "asha.rung"),
+    ]
     assert simulation.decisions == tuple(
         decision for entry in simulation.history for decision in entry.decisions
     )

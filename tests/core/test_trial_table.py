@@ -312,6 +312,6 @@ def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monke
     talk.say(suggest("t00002"))
     assert talk.experiment.trial_table.num_free_slots({"cpu": 1.0}) == 0
     monkeypatch.setattr(
-        TrialTable, "idle", property(lambda _: pytest.fail("somebody goes through them"))
+        TrialTable, "idle", property(lambda _: pytest.fail("the paused trials are iterated"))
     )
     assert answers(talk.report("t00001", 1)) == [("t00001", "continue", False)]

@@ -770,12 +770,15 @@ def deleted_directory(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("deleted_directory")
-@pytest.mark.parametrize("call", [
-    lambda: tune.Tuner(lambda config: None),
-    lambda: tune.Tuner.restore("x", lambda config: None),
-    lambda: tune.ResultGrid.from_directory("x"),
-    lambda: tune.Tuner.can_restore("x") or tune.Tuner.restore("x", print),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tune.Tuner(lambda config: None),
+        lambda: tune.Tuner.restore("x", lambda config: None),
+        lambda: tune.ResultGrid.from_directory("x"),
+        lambda: tune.Tuner.can_restore("x") or tune.Tuner.restore("x", print),
+    ],
+)
 def test_a_working_directory_that_has_been_deleted_is_named_with_what_to_do(call):
     with pytest.raises(
         StorageError,

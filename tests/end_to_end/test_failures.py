@@ -188,8 +188,10 @@ def test_each_failed_attempt_has_its_paragraph_and_the_last_one_is_the_error(fit
     (result,) = fit(train, failure={"max_failures": 2})
     log = Path(result.path, "error.txt").read_text()
     assert [line.split(",")[0] for line in log.splitlines() if line.startswith("Failure #")] == [
-        "Failure #1 (attempt 1", "Failure #2 (attempt 2", "Failure #3 (attempt 3",
-    ]  # fmt: skip
+        "Failure #1 (attempt 1",
+        "Failure #2 (attempt 2",
+        "Failure #3 (attempt 3",
+    ]
     assert "failed in attempt 3" in str(result.error)
     assert result.metrics["attempt"] == 3
 

@@ -68,9 +68,15 @@ def test_replace_removes_what_the_experiment_has_made_and_keeps_what_others_have
     assert losses_in(tmp_path / "group" / "exp") == [7.0]
     assert mine.read_text() == "not to be lost"
     assert sorted(path.name for path in mine.parent.iterdir()) == [
-        "environment.json", "experiment.json", "journal", "lock", "notes.txt", "objects",
-        "snapshot", "t00000",
-    ]  # fmt: skip
+        "environment.json",
+        "experiment.json",
+        "journal",
+        "lock",
+        "notes.txt",
+        "objects",
+        "snapshot",
+        "t00000",
+    ]
     assert "has been removed" in capsys.readouterr().out
     assert len(tune.Tuner.restore(mine.parent, train, param_space={"x": 7.0}).get_results()) == 1
 

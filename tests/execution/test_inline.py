@@ -22,11 +22,14 @@ class Driver:
         checkpoint = command.checkpoint
         trial_dir = self.trial_dir / command.trial_id
         return assignment(
-            trial_dir, trial_id=command.trial_id, attempt=command.attempt, config=command.config,
+            trial_dir,
+            trial_id=command.trial_id,
+            attempt=command.attempt,
+            config=command.config,
             checkpoint_dir=str(trial_dir / checkpoint.directory) if checkpoint else None,
             iteration=checkpoint.iteration if checkpoint else 0,
             next_checkpoint=command.next_checkpoint,
-        )  # fmt: skip
+        )
 
     def start(self, *trial_ids, attempt=1, checkpoint=None, next_checkpoint=0, **config):
         for trial_id in trial_ids:

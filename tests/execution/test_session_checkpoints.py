@@ -148,14 +148,21 @@ def test_the_context_describes_the_trial(tmp_path):
 
     def train(config):
         context = get_context()
-        seen.append((
-            context.get_trial_id(), context.get_trial_name(), context.get_trial_dir(),
-            context.get_trial_resources(),
-            context.get_experiment_name(), context.get_seed(),
-            context.get_world_size(), context.get_world_rank(), context.get_local_rank(),
-            context.get_local_world_size(),
-            context.get_node_rank(),
-        ))  # fmt: skip
+        seen.append(
+            (
+                context.get_trial_id(),
+                context.get_trial_name(),
+                context.get_trial_dir(),
+                context.get_trial_resources(),
+                context.get_experiment_name(),
+                context.get_seed(),
+                context.get_world_size(),
+                context.get_world_rank(),
+                context.get_local_rank(),
+                context.get_local_world_size(),
+                context.get_node_rank(),
+            )
+        )
 
     converse(train, tmp_path)
     assert seen == [

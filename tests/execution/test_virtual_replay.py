@@ -49,8 +49,11 @@ def test_a_trial_reports_and_ends_at_the_recorded_times():
     start(recorded)
     history = drain(recorded)
     assert [(at_s, type(event)) for at_s, event in history] == [
-        (0.5, WorkerStarted), (1.5, ResultReported), (4.0, ResultReported), (4.25, WorkerExited),
-    ]  # fmt: skip
+        (0.5, WorkerStarted),
+        (1.5, ResultReported),
+        (4.0, ResultReported),
+        (4.25, WorkerExited),
+    ]
     assert [event.metrics["loss"] for _, event in history[1:3]] == [1.0, 0.5]
     assert history[-1][1] == WorkerExited("a", 1, Outcome.COMPLETED)
 

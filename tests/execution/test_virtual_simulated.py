@@ -51,10 +51,12 @@ def test_a_trial_follows_its_curve_and_ends_with_it():
     start(simulated)
     history = drain(simulated)
     assert [(at_s, type(event)) for at_s, event in history] == [
-        (0.0, WorkerStarted), (10.0, ResultReported), (20.0, ResultReported),
+        (0.0, WorkerStarted),
+        (10.0, ResultReported),
+        (20.0, ResultReported),
         (30.0, ResultReported),
         (30.0, WorkerExited),
-    ]  # fmt: skip
+    ]
     assert [
         event.metrics.get("loss", event.metrics.get("_metric")) for _, event in history[1:4]
     ] == [1.0, 0.5, 0.25]

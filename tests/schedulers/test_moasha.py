@@ -67,11 +67,19 @@ def test_a_stop_carries_the_numbers_it_is_based_on():
         Reason(
             "moasha.rung",
             {
-                "rung": 1, "accuracy": 0.7, "latency": 6.0, "front": 2, "num_better": 1,
-                "position": 1, "num_recorded": 2, "num_kept": 1, "time": 1.0, "bracket": 0,
+                "rung": 1,
+                "accuracy": 0.7,
+                "latency": 6.0,
+                "front": 2,
+                "num_better": 1,
+                "position": 1,
+                "num_recorded": 2,
+                "num_kept": 1,
+                "time": 1.0,
+                "bracket": 0,
             },
         ),
-    )  # fmt: skip
+    )
     assert reported(scheduler, "b", 2, 1.0, 0.0) == [stop]
 
 

@@ -65,8 +65,7 @@ def test_a_small_asynchronous_history_goes_as_worked_out_by_hand():
     trials = population(scheduler, "a", "b", "c", "d")
     for name, score in zip("abcd", (0.1, 0.2, 0.3, 0.4), strict=True):
         assert report_one(scheduler, name, 1, score) == []  # no interval is over
-    # At 2, each is compared with the others at 1 until they have come to 2, too: a is the worst of
-    # four.
+    # Each trial at 2 is compared with the others at 1 until they reach 2: a is the worst of four.
     exploit, resume = report_one(scheduler, "a", 2, 0.9)[1:]
     assert (exploit.trial_id, exploit.donor_id, exploit.checkpoint) == ("a", "d", None)
     assert exploit.reason == Reason(
@@ -86,7 +85,7 @@ def test_a_small_asynchronous_history_goes_as_worked_out_by_hand():
         },
     )
     assert kinds([resume]) == [("Resume", "a")]
-    # a now stands where d does, and has nothing of its own to say.
+    # a now has the state of d, and no newer result.
     assert kinds(report_one(scheduler, "b", 2, 0.25)) == [
         ("Save", "d"),
         ("Exploit", "b"),

@@ -337,9 +337,15 @@ def test_trials_that_can_never_be_promoted_are_stopped_at_once():
     assert (type(pause), pause.trial_id) == (Pause, "c")
     assert (stop.trial_id, stop.reason.rule) == ("b", "asha.cannot_be_promoted")
     assert stop.reason.numbers == {
-        "rung": 1, "value": 0.2, "cutoff": 0.1, "rank": 3, "num_recorded": 3, "num_promotable": 1,
-        "bracket": 0, "num_possible": 6,
-    }  # fmt: skip
+        "rung": 1,
+        "value": 0.2,
+        "cutoff": 0.1,
+        "rank": 3,
+        "num_recorded": 3,
+        "num_promotable": 1,
+        "bracket": 0,
+        "num_possible": 6,
+    }
     (own,) = reported(scheduler, stage, "d", 1, 0.9)
     assert (type(own), own.reason.rule) == (Stop, "asha.cannot_be_promoted")
     assert reported(scheduler, stage, "d", 2, 0.0) == [own]

@@ -151,8 +151,13 @@ def test_objects_are_compared_by_identity_or_equality():
         "skip", one, one, other, [other], (1, 2), (1, 2), frozenset({1}), frozenset({1})
     )
     assert [guard.suggest(name) for name in "abcdef"] == [
-        {"x": one}, {"x": other}, {"x": [other]}, {"x": (1, 2)}, {"x": frozenset({1})}, "FINISHED",
-    ]  # fmt: skip
+        {"x": one},
+        {"x": other},
+        {"x": [other]},
+        {"x": (1, 2)},
+        {"x": frozenset({1})},
+        "FINISHED",
+    ]
 
 
 @pytest.mark.parametrize("policy", ["skip", "reuse"])

@@ -393,8 +393,10 @@ def test_ax_uses_its_model_and_respects_constraints():
         )
     statuses = [trial.status.name for trial in searcher._client._experiment.trials.values()]
     assert statuses[:2] == ["COMPLETED", "FAILED"]
-    generators = {trial.generator_run.generator_run_type or trial.generator_run._generator_key
-                  for trial in searcher._client._experiment.trials.values()}  # fmt: skip
+    generators = {
+        trial.generator_run.generator_run_type or trial.generator_run._generator_key
+        for trial in searcher._client._experiment.trials.values()
+    }
     assert len(generators) >= 2
 
 

@@ -500,8 +500,12 @@ def test_ax_accepts_its_list_of_dictionaries():
     ]
     config = AxSearch(space, "loss", "min", method="random_search").suggest("1")
     assert {name: type(value).__name__ for name, value in config.items()} == {
-        "x": "float", "lr": "float", "n": "int", "kind": "str", "fixed": "int",
-    }  # fmt: skip
+        "x": "float",
+        "lr": "float",
+        "n": "int",
+        "kind": "str",
+        "fixed": "int",
+    }
     with pytest.raises(
         ValueError,
         match=r"'x' must be a range with bounds, .*; write the space with functions such as",

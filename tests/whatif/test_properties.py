@@ -52,7 +52,7 @@ def trials(draw, number):
         for iteration, (row, took_s, saves) in enumerate(rows, start=1)
     ]
     failure = Failure("ValueError", "diverged") if draw(st.booleans()) else None
-    # Nobody who is told to leave takes longer than one who ends by itself.
+    # A stopped trial takes no longer to exit than one that ends by itself.
     curve = Curve(points, draw(SECONDS), LEAVE_S + draw(SECONDS), failure)
     return RecordedTrial(
         f"t{number:05d}",

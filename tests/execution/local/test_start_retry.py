@@ -34,8 +34,10 @@ def test_a_shortage_is_logged_once_and_so_is_its_end(starts, caplog, tmp_path):
     starts.add(start("c"), full)
     messages = [record.getMessage() for record in caplog.records]
     assert [message.partition(" now")[0] for message in messages] == [
-        "trial a cannot be started", "trials can be started again", "trial c cannot be started"
-    ]  # fmt: skip
+        "trial a cannot be started",
+        "trials can be started again",
+        "trial c cannot be started",
+    ]
 
 
 @pytest.mark.parametrize("num_free", [0, 5])

@@ -46,7 +46,7 @@ if __name__ == "__main__":
     )
     tuner = tune.Tuner(
         train_func,
-        # Far too small, so that whoever is best at the end is a clone.
+        # Far too small, so that the best trial at the end is a clone.
         param_space={
             "lr": tune.uniform(0.001, 0.01),
             "momentum": 0.9,
