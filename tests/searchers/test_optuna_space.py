@@ -157,7 +157,10 @@ def test_a_restored_search_continues_as_if_uninterrupted():
         ),
         (
             optuna.distributions.FloatDistribution(0, 1),
-            "'opt/0/x' must be .*, got FloatDistribution.* in a conditional space; use the functions of this",
+            (
+                "'opt/0/x' must be .*, got FloatDistribution.* in a conditional space; "
+                "use the functions of this"
+            ),
         ),
     ],
 )
