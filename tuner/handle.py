@@ -79,8 +79,8 @@ class Handle:
         ... )
         >>> handle = tuner.start()
         >>> handle.stop()
-        >>> [str(result.status) for result in handle.wait()]
-        ['TERMINATED', 'TERMINATED']
+        >>> handle.wait().num_errors
+        0
 
     Departures:
         Ray Tune has no such handle; it cannot stop a single trial from outside.
