@@ -1,7 +1,7 @@
 """Events: everything that can happen to an experiment.
 
 Events are facts. The state machine can refuse one that makes no sense, but not that it occurred.
-Whatever is no function of the state enters as an event: time (the driver stamps each event), the
+What does not follow from the state enters as an event: time (the driver stamps each event), the
 searcher's answers, messages and exits of workers, and requests of the user.
 """
 
@@ -228,7 +228,7 @@ class TrialForked:
         changes: The hyperparameters that are different, by their flattened names; the others are
             the donor's.
         resources: What it will occupy.
-        checkpoint: Index of the donor's checkpoint that it goes on from.
+        checkpoint: Index of the donor's checkpoint that it continues from.
     """
 
     trial_id: str

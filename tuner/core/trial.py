@@ -573,7 +573,7 @@ class Intention:
         An end for good outweighs an exploit, that a pause, and that an interruption. A pause that
         the scheduler wants outweighs one that the user wants, since the user may take theirs back.
         Otherwise the first intention stays. A trial that is interrupted on its way into a pause is
-        paused: it goes on when it is resumed, and not at once when the experiment does.
+        paused: it continues when it is resumed, and not as soon as the experiment does.
         """
         return other is None or _weight(self) > _weight(other)
 

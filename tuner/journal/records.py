@@ -1,4 +1,4 @@
-"""How events and decisions are written down in the journal, and read back.
+"""Encoding and decoding of events and decisions as records of the journal.
 
 A body is a flat dictionary of JSON values: ``t`` the stamp (seconds of experiment time), ``k`` the
 kind, then the event's own fields, then ``d``, what was decided on it, if anything; ``on`` says

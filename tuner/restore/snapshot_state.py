@@ -1,4 +1,4 @@
-"""What a snapshot holds of an experiment: saved while it runs, loaded when it is restored."""
+"""State of an experiment that a snapshot contains: saved while it runs, loaded at a restore."""
 
 from __future__ import annotations
 
