@@ -67,7 +67,9 @@ if __name__ == "__main__":
     best = results.get_best_result(metric="mean_accuracy", mode="max")
     print("members:", len(results), min(result.metrics["step"] for result in results) >= 18)
     print("best:", best.trial_id, best.metrics["mean_accuracy"])
-    print("best checkpoint:", best.best_checkpoints[-1][1]["step"] == best.metrics["step"])
+    # Not of the last result: a member that exploits another at its end stops a step further.
+    saved = best.metrics_dataframe.dropna(subset=["checkpoint_dir_name"])
+    print("best checkpoint:", best.best_checkpoints[-1][1]["step"] == saved["step"].max())
 
     replay = PopulationBasedTrainingReplay(
         str(Path(results.experiment_path) / f"pbt_policy_{best.trial_id}.txt")
