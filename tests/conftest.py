@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from searchers import NevergradSearch
+from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
 from tuner.driver import signals
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
@@ -47,3 +48,38 @@ def nevergrad():
 def pytest_sessionfinish():
     """Let pytest's exit code stand even if a script run in this process got a SIGINT."""
     atexit.unregister(signals._leave)
+
+
+@pytest.fixture
+def executor():
+    """Return where trials of `build` and `fit` run; folders and modules may override it."""
+    return "process"
+
+
+@pytest.fixture
+def build(tmp_path, executor):
+    """Return a function that declares an experiment under ``tmp_path``."""
+
+    def declare(trainable, space=None, *, tune=None, failure=None, **run):
+        given = {
+            "name": "experiment",
+            "storage_path": tmp_path,
+            "verbose": 0,
+            "executor": executor,
+            "failure_config": FailureConfig(**(failure or {})),
+        }
+        run_config = RunConfig(**(given | run))
+        return Tuner(
+            trainable,
+            param_space=space,
+            tune_config=TuneConfig(**(tune or {})),
+            run_config=run_config,
+        )
+
+    return declare
+
+
+@pytest.fixture
+def fit(build):
+    """Return a function that runs an experiment and returns its results."""
+    return lambda *arguments, **options: build(*arguments, **options).fit()
