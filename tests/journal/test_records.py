@@ -12,13 +12,14 @@ from schedulers.decisions import Decision, Number, Reason, Stop
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
     Event,
+    LeaseOwner,
     Outcome,
     ResumeType,
     TurnEnded,
 )
 from tuner.core.policies import RecordedDecision, StopExperiment
-from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.settings import ExperimentSettings, ValidationPolicy
+from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.errors import StorageError
 from tuner.journal import records
 from tuner.storage import strict_json
@@ -67,7 +68,16 @@ def instances(cls):
     )
 
 
-for record in (Failure, CheckpointRecord, Reason):
+BY_TYPE[Mapping[str, typing.Any] | None] = st.none() | mappings(JSON)
+for record in (
+    Failure,
+    CheckpointRecord,
+    Reason,
+    WorkerGroup,
+    ValidationRequest,
+    ValidationPolicy,
+    LeaseOwner,
+):
     BY_TYPE[record] = instances(record)
     BY_TYPE[record | None] = st.none() | BY_TYPE[record]
 

@@ -9,7 +9,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never, final
 
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
+from tuner.core.commands import (
+    AnswerReport,
+    GrantLease,
+    KillValidation,
+    KillWorker,
+    ListCheckpoints,
+    RefuseLease,
+    StartValidation,
+    StartWorker,
+    WorkerCommand,
+)
 from tuner.core.events import (
     USER_STOP,
     CheckpointFailed,
@@ -132,6 +142,14 @@ class FaultyExecutor:
                     self._start(command)
                 case KillWorker():
                     self._kill(command)
+                case (
+                    StartValidation()
+                    | KillValidation()
+                    | GrantLease()
+                    | RefuseLease()
+                    | ListCheckpoints()
+                ):
+                    raise NotImplementedError(command)
                 case _:
                     assert_never(command)
 

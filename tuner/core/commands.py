@@ -12,8 +12,17 @@ from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision, Reason
 
+from .events import LeaseOwner
 from .policies import RecordedDecision, StopExperiment
-from .trial import AppliedExploit, CheckpointRecord, Failure, ReportReply, Trial
+from .trial import (
+    AppliedExploit,
+    CheckpointRecord,
+    Failure,
+    ReportReply,
+    Trial,
+    ValidationRequest,
+    WorkerGroup,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,7 @@ class StartWorker:
         source_id: Whose checkpoint that is: the trial's own, or that of the donor of an exploit.
         next_checkpoint: Index that the worker's first checkpoint gets.
         experiment_tag: See `Trial`.
+        group: The workers to start, `gpu_ids` being those of all; None for a single process.
     """
 
     trial_id: str
@@ -41,6 +51,7 @@ class StartWorker:
     next_checkpoint: int
     experiment_tag: str = ""
     source_id: str = ""
+    group: WorkerGroup | None = None
 
     @classmethod
     def of(cls, trial: Trial, checkpoint: CheckpointRecord | None) -> Self:
@@ -55,6 +66,7 @@ class StartWorker:
             next_checkpoint=trial.next_checkpoint,
             experiment_tag=trial.experiment_tag,
             source_id=trial.source_id,
+            group=trial.group,
         )
 
 
@@ -97,6 +109,81 @@ class KillWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class StartValidation:
+    """Start the validation of a committed checkpoint in a process of its own.
+
+    Attributes:
+        trial_id: Whose checkpoint.
+        checkpoint: The checkpoint.
+        num_try: Number of this start, from 1.
+        request: What was asked for.
+        resources: What the validator may use.
+        gpu_ids: Devices assigned to it.
+    """
+
+    trial_id: str
+    checkpoint: CheckpointRecord
+    num_try: int
+    request: ValidationRequest
+    resources: Mapping[str, float]
+    gpu_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KillValidation:
+    """End a validation's whole process group and report its end as KILLED."""
+
+    trial_id: str
+    index: int
+    num_try: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantLease:
+    """Tell the owner of a lease what it has got.
+
+    Attributes:
+        owner: Who asked.
+        token: Of the request.
+        num_workers: How many shares.
+        gpu_ids: Devices assigned to it, empty for none.
+    """
+
+    owner: LeaseOwner
+    token: str
+    num_workers: int
+    gpu_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseLease:
+    """Tell the owner that it will not get the lease."""
+
+    owner: LeaseOwner
+    token: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListCheckpoints:
+    """Answer a `CheckpointsRequested`.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: The attempt that asked.
+        token: Of the request.
+        checkpoints: For each reported checkpoint its record, its metrics, and its validation's
+            public status, see `core.validations`; oldest first.
+    """
+
+    trial_id: str
+    attempt: int
+    token: str
+    checkpoints: Sequence[tuple[CheckpointRecord, Mapping[str, Any], str]]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteCheckpoint:
     """Delete a checkpoint that retention no longer keeps."""
 
@@ -111,7 +198,16 @@ class AskSearcher:
     trial_id: str
 
 
-WorkerCommand = StartWorker | AnswerReport | KillWorker
+WorkerCommand = (
+    StartWorker
+    | AnswerReport
+    | KillWorker
+    | StartValidation
+    | KillValidation
+    | GrantLease
+    | RefuseLease
+    | ListCheckpoints
+)
 """Commands that an executor carries out."""
 Command = WorkerCommand | DeleteCheckpoint | AskSearcher
 
@@ -153,6 +249,32 @@ class CheckpointRecorded:
 
     trial: Trial
     checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointValidated:
+    """A validation has ended for good.
+
+    Attributes:
+        trial: Whose checkpoint.
+        checkpoint: The checkpoint, with the score that it has now.
+        status: Public name of the outcome, see `core.validations`.
+        metrics: What the function returned, nested; empty unless it completed.
+        result: The checkpoint's result with these metrics, nested, with ``config``.
+        flat: The same flattened, without ``config``.
+        is_delivered: Whether scheduler, searcher and stop criterion get this result now, since it
+            lacked the metric they decide by when it was reported.
+        failure: What went wrong, None for nothing.
+    """
+
+    trial: Trial
+    checkpoint: CheckpointRecord
+    status: str
+    metrics: Mapping[str, Any]
+    result: dict[str, Any]
+    flat: Mapping[str, Any]
+    is_delivered: bool
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +388,7 @@ Notice = (
     | TrialStarted
     | ResultRecorded
     | CheckpointRecorded
+    | CheckpointValidated
     | CheckpointMissed
     | KeysReplaced
     | MetricMissed

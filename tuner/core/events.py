@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .settings import ExperimentSettings
-from .trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
+from .trial import (
+    CheckpointRecord,
+    Failure,
+    Status,
+    TerminationReason,
+    Trial,
+    ValidationRequest,
+    WorkerGroup,
+)
 
 TIME_LIMIT: Final = "time_limit"
 """Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
@@ -66,6 +74,7 @@ class TrialSuggested:
         experiment_tag: See `Trial.experiment_tag`.
         failure: Why the trial cannot run at all, e.g. since its resource request raised; None where
             it can.
+        group: The workers over which it trains; None for a single process without ranks.
     """
 
     trial_id: str
@@ -73,6 +82,7 @@ class TrialSuggested:
     resources: Mapping[str, float]
     experiment_tag: str = ""
     failure: Failure | None = None
+    group: WorkerGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,9 @@ class ResultReported:
         checkpoint: The checkpoint committed with this report, if any.
         replaced: Names that were reported and that the engine has filled in instead, told once in
             an attempt; not part of the journal.
+        upload: Index of the checkpoint of this result that is still being stored, which
+            `CheckpointCommitted` will name; None for none.
+        validation: How the result's checkpoint is to be validated; None for not at all.
     """
 
     trial_id: str
@@ -114,6 +127,8 @@ class ResultReported:
     metrics: Mapping[str, Any]
     checkpoint: CheckpointRecord | None = None
     replaced: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    upload: int | None = None
+    validation: ValidationRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +149,18 @@ class CheckpointStarted:
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """The worker has committed the checkpoint it was asked for."""
+
+    trial_id: str
+    attempt: int
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCommitted:
+    """A checkpoint that was reported with `ResultReported.upload` has been stored.
+
+    It comes at any time before the worker exits, in the order of the reports.
+    """
 
     trial_id: str
     attempt: int
@@ -182,6 +209,82 @@ class WorkerExited:
     attempt: int
     outcome: Outcome
     failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationEnded:
+    """The validation of a checkpoint has ended, and its processes are gone.
+
+    Attributes:
+        trial_id: Whose checkpoint.
+        index: Index of the checkpoint.
+        num_try: Which try, see `StartValidation`; an older one's late end is dropped.
+        outcome: COMPLETED with metrics, FAILED, KILLED or LOST.
+        metrics: What the function returned, nested; None unless it completed.
+        failure: What went wrong, for FAILED and KILLED.
+    """
+
+    trial_id: str
+    index: int
+    num_try: int
+    outcome: Outcome
+    metrics: Mapping[str, Any] | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsRequested:
+    """Training code asks which checkpoints the trial has reported, and what they were judged.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: Its attempt.
+        token: Chosen by the worker; the answer carries it.
+        waits_for_validation: Whether the answer waits until no validation is open.
+    """
+
+    trial_id: str
+    attempt: int
+    token: str
+    waits_for_validation: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOwner:
+    """The process that holds a lease: a trial's worker, or a validator.
+
+    Attributes:
+        trial_id: The trial.
+        attempt: The attempt of the trial, or the try of the validation.
+        index: Index of the checkpoint that is validated; None for the trial's worker.
+    """
+
+    trial_id: str
+    attempt: int
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequested:
+    """A worker or validator asks for resources for an experiment of its own.
+
+    Attributes:
+        owner: Who asks.
+        token: Chosen by the owner; the answer carries it.
+        group: The resources: at least `min_workers` shares, at most `max_workers`.
+    """
+
+    owner: LeaseOwner
+    token: str
+    group: WorkerGroup
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReleased:
+    """A worker or validator gives a lease back; a lease also ends with its owner's process."""
+
+    owner: LeaseOwner
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +391,14 @@ Event = (
     | CheckpointRequested
     | CheckpointStarted
     | CheckpointSaved
+    | CheckpointCommitted
     | CheckpointFailed
     | CheckpointLost
     | WorkerExited
+    | ValidationEnded
+    | CheckpointsRequested
+    | LeaseRequested
+    | LeaseReleased
     | StopRequested
     | TrialStopRequested
     | PauseRequested

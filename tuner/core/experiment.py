@@ -261,6 +261,11 @@ class Experiment:
                 self._on_checkpoint_saved(event)
             case ev.CheckpointLost():
                 self._on_checkpoint_lost(event)
+            case (
+                ev.CheckpointCommitted() | ev.ValidationEnded() | ev.CheckpointsRequested()
+                | ev.LeaseRequested() | ev.LeaseReleased()
+            ):  # fmt: skip
+                raise NotImplementedError(event)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
@@ -282,6 +287,7 @@ class Experiment:
     def _on_suggested(self, event: ev.TrialSuggested) -> None:
         self.suggestion_budget.on_suggested()
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
+        trial.group = event.group
         self.trial_table.add(trial)
         self._notify(cmd.TrialAdded(trial))
         if self.settings.max_pending:

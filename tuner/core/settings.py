@@ -11,6 +11,26 @@ from .failure_causes import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
+class ValidationPolicy:
+    """How checkpoints are validated.
+
+    Attributes:
+        resources: What each validation occupies.
+        max_in_flight: How many checkpoints of one trial are validated at once.
+        max_pending: How many validations of a trial may be open before its next report waits; None
+            for no limit.
+        max_retries: How often a validation that raised or died is tried again.
+        timeout_s: Seconds after which a validation is killed, None for no limit.
+    """
+
+    resources: Mapping[str, float] = field(default_factory=lambda: {"cpu": 1.0})
+    max_in_flight: int = 1
+    max_pending: int | None = None
+    max_retries: int = 0
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentSettings:
     """The settings of an experiment that its decisions depend on.
 
@@ -43,6 +63,8 @@ class ExperimentSettings:
             trial is given up; None for no limit.
         max_common_failures: After how many trials that have failed for one cause the experiment
             ends as long as none succeeds; None for no limit.
+        validation: How checkpoints are validated; None where no function was declared, which a
+            report may still name.
         max_pending: How many trials are suggested before there is a slot for them; 0 to ask only
             where a slot is free, so that a searcher that learns knows all results.
     """
@@ -69,6 +91,7 @@ class ExperimentSettings:
     max_identical_failures: int | None = None
     max_common_failures: int | None = None
     max_pending: int = 0
+    validation: ValidationPolicy | None = None
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
@@ -92,8 +115,11 @@ class ExperimentSettings:
         )
 
     def as_fields(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
-        return asdict(self)
+        """Return the settings as JSON values; without validation, as releases before it did."""
+        fields = asdict(self)
+        if self.validation is None:
+            del fields["validation"]
+        return fields
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> ExperimentSettings:
@@ -107,4 +133,13 @@ class ExperimentSettings:
         checkpoints = CheckpointPolicy(**{**policy, "retention": retention})
         # Which nothing has ever set.
         known = {name: value for name, value in fields.items() if name != "has_late_metrics"}
-        return cls(**{**known, **names, "several_objectives": several, "checkpoints": checkpoints})
+        validation = fields.get("validation")
+        return cls(
+            **{
+                **known,
+                **names,
+                "several_objectives": several,
+                "checkpoints": checkpoints,
+                "validation": ValidationPolicy(**validation) if validation else None,
+            }
+        )

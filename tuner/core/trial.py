@@ -148,6 +148,10 @@ class CheckpointRecord:
         score: Value of ``checkpoint_score_attribute`` in that result, None without one.
         num_rows: How many of the trial's results counted up to it, see `Trial.num_rows`; None where
             an earlier release has not noted it, which numbered results without gaps.
+        name: Name that the training code has given to the directory, which then lies inside the
+            trial's; empty for the numbered one.
+        is_placeholder: Whether the directory need not exist: the checkpoint was reported only for
+            the sake of its metrics, and nothing can continue from it.
     """
 
     index: int
@@ -156,16 +160,67 @@ class CheckpointRecord:
     counters: Mapping[str, int] = field(default_factory=dict)
     score: float | None = None
     num_rows: int | None = field(default=None, compare=False)
+    name: str = ""
+    is_placeholder: bool = False
 
     @property
     def directory(self) -> str:
         """Name of the checkpoint's directory inside the trial's."""
-        return checkpoint_directory_name(self.index)
+        return self.name or checkpoint_directory_name(self.index)
 
 
 def checkpoint_directory_name(index: int) -> str:
     """Return the name of a trial's checkpoint directory, e.g. ``checkpoint_000003``."""
     return f"checkpoint_{index:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGroup:
+    """Processes that train one trial together, all with the same resources.
+
+    Attributes:
+        num_workers: How many in the current attempt, or in the next one.
+        resources_per_worker: What each of them occupies, e.g. ``{"cpu": 1.0, "gpu": 0.5}``.
+        min_workers: The smallest number with which the trial can be started.
+        max_workers: The largest number that it makes use of.
+        strategy: How they are spread over machines, see `PlacementGroupFactory`.
+    """
+
+    num_workers: int
+    resources_per_worker: Mapping[str, float]
+    min_workers: int
+    max_workers: int
+    strategy: str = "PACK"
+
+    @property
+    def total(self) -> dict[str, float]:
+        """What all workers together occupy."""
+        return {
+            name: amount * self.num_workers for name, amount in self.resources_per_worker.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRequest:
+    """What training code asks for when it reports a checkpoint that is to be validated.
+
+    Attributes:
+        function: ``module:qualname`` of the function given to `report`; empty for the one that was
+            declared with the experiment.
+        kwargs: Its keyword arguments as JSON values; what is no JSON value is described, see
+            `tuner.execution.validation`.
+        timeout_s: Seconds after which it is killed, None for the declared limit.
+        payload: Name of the file in the trial's directory with the pickled function and arguments,
+            which only the driver's own session uses; empty for none.
+        takes_config: Whether the function is called as ``function(checkpoint, config)`` and not as
+            ``function(checkpoint, **kwargs)``.
+    """
+
+    function: str = ""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
+    payload: str = ""
+    takes_config: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +266,7 @@ class Trial:
         number: Its position in the order of creation, from 0.
         config: Its hyperparameters.
         resources: What it occupies while it runs, e.g. ``{"cpu": 1.0, "gpu": 0.5}``.
+        group: The workers over which it trains; None for a single process without ranks.
         experiment_tag: Index and searched parameters in one line, e.g. ``"17_lr=0.0100"``.
         local_path: The trial's directory, empty until the driver has laid it out.
         trainable_name: Name of what is trained, empty where it is not known.
@@ -265,6 +321,7 @@ class Trial:
         "farthest_iteration",
         "gpu_ids",
         "grafts",
+        "group",
         "intention",
         "last_result",
         "leases",
@@ -306,6 +363,7 @@ class Trial:
         self.config = config
         self.resources = resources
         self.experiment_tag = experiment_tag
+        self.group: WorkerGroup | None = None
         self.local_path = ""
         self.trainable_name = ""
         self.open_checkpoint: Callable[[str], Any] | None = None

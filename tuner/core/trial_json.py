@@ -17,7 +17,9 @@ from .trial import (
     Status,
     TerminationReason,
     Trial,
+    ValidationRequest,
     WaitsFor,
+    WorkerGroup,
     WorkerState,
 )
 from .trial_metrics import MetricSummary, TrackedMetric
@@ -37,7 +39,7 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
         trial: The trial.
         encode: Puts its configurations into JSON values.
     """
-    return {
+    fields: Fields = {
         "id": trial.trial_id,
         "config": encode(trial.config),
         "resources": dict(trial.resources),
@@ -71,6 +73,9 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
         "superseded_attempt": trial.superseded_attempt,
         "failures": [failure_fields(failure) for failure in trial.failures],
     }
+    if trial.group:
+        fields["group"] = group_fields(trial.group)
+    return fields
 
 
 def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
@@ -84,6 +89,7 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
         KeyError, TypeError, ValueError: If the fields are not such a description.
     """
     trial = Trial(fields["id"], decode(fields["config"]), fields["resources"], fields["tag"])
+    trial.group = group_from(fields.get("group"))
     trial.move_to(Status(fields["status"]))
     trial.worker = WorkerState(fields["worker"])
     trial.ending = TerminationReason(fields["ending"]) if fields["ending"] else None
@@ -220,14 +226,65 @@ def _graft_from(fields: Mapping[str, Any], decode: Translate) -> AppliedExploit:
 
 def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
     """Return a checkpoint's record as JSON values."""
-    fields = {
+    fields: Fields = {
         "index": checkpoint.index,
         "iteration": checkpoint.iteration,
         "time_total_s": checkpoint.time_total_s,
         "counters": dict(checkpoint.counters),
         "score": checkpoint.score,
     }
-    return fields if checkpoint.num_rows is None else {**fields, "num_rows": checkpoint.num_rows}
+    if checkpoint.num_rows is not None:
+        fields["num_rows"] = checkpoint.num_rows
+    if checkpoint.name:
+        fields["name"] = checkpoint.name
+    if checkpoint.is_placeholder:
+        fields["is_placeholder"] = True
+    return fields
+
+
+def group_fields(group: WorkerGroup) -> Fields:
+    """Return a worker group as JSON values."""
+    return {
+        "num_workers": group.num_workers,
+        "resources_per_worker": dict(group.resources_per_worker),
+        "min_workers": group.min_workers,
+        "max_workers": group.max_workers,
+        "strategy": group.strategy,
+    }
+
+
+def group_from(fields: Mapping[str, Any] | None) -> WorkerGroup | None:
+    """Return the worker group that `group_fields` described, None for None."""
+    return None if fields is None else WorkerGroup(**fields)
+
+
+def request_fields(request: ValidationRequest) -> Fields:
+    """Return a request for a validation as JSON values; what has its default is left out."""
+    fields: Fields = {}
+    if request.function:
+        fields["fn"] = request.function
+    if request.kwargs:
+        fields["kwargs"] = dict(request.kwargs)
+    if request.timeout_s is not None:
+        fields["timeout"] = request.timeout_s
+    if request.payload:
+        fields["payload"] = request.payload
+    if request.takes_config:
+        fields["takes_config"] = True
+    return fields
+
+
+def request_from(fields: Mapping[str, Any] | None) -> ValidationRequest | None:
+    """Return the request that `request_fields` described, None for None."""
+    if fields is None:
+        return None
+    return ValidationRequest(
+        fields.get("fn", ""),
+        fields.get("kwargs", {}),
+        fields.get("timeout"),
+        fields.get("payload", ""),
+        fields.get("takes_config", False),
+    )
 
 
 def failure_fields(failure: Failure) -> Fields:

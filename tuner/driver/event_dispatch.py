@@ -12,6 +12,7 @@ from tuner.core.commands import (
     AttemptFailed,
     CheckpointMissed,
     CheckpointRecorded,
+    CheckpointValidated,
     ExploitApplied,
     KeysReplaced,
     MetricMissed,
@@ -191,7 +192,7 @@ class EventDispatch:
                 call("on_trial_complete", **info)
             case ExploitApplied(trial, graft):
                 call("on_trial_exploit", graft=graft, **info)
-            case TrialAdded() | TrialPaused() | ResultRecorded():
+            case TrialAdded() | TrialPaused() | ResultRecorded() | CheckpointValidated():
                 pass
             case _:
                 assert_never(notice)

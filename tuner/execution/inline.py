@@ -12,7 +12,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never, final
 
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
+from tuner.core.commands import (
+    AnswerReport,
+    GrantLease,
+    KillValidation,
+    KillWorker,
+    ListCheckpoints,
+    RefuseLease,
+    StartValidation,
+    StartWorker,
+    WorkerCommand,
+)
 from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply
 
@@ -79,6 +89,14 @@ class InlineExecutor:
                         self._answer(command)
                     case KillWorker():
                         self._kill(command)
+                    case (
+                        StartValidation()
+                        | KillValidation()
+                        | GrantLease()
+                        | RefuseLease()
+                        | ListCheckpoints()
+                    ):
+                        raise NotImplementedError(command)
                     case _:
                         assert_never(command)
 

@@ -20,7 +20,17 @@ from dataclasses import dataclass
 from typing import Any, assert_never, final
 
 from tuner.core import result as key
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
+from tuner.core.commands import (
+    AnswerReport,
+    GrantLease,
+    KillValidation,
+    KillWorker,
+    ListCheckpoints,
+    RefuseLease,
+    StartValidation,
+    StartWorker,
+    WorkerCommand,
+)
 from tuner.core.events import (
     CheckpointSaved,
     Event,
@@ -135,6 +145,14 @@ class VirtualExecutor(ABC):
                     self._start(command)
                 case KillWorker():
                     self._kill(command)
+                case (
+                    StartValidation()
+                    | KillValidation()
+                    | GrantLease()
+                    | RefuseLease()
+                    | ListCheckpoints()
+                ):
+                    raise NotImplementedError(command)
                 case _:
                     assert_never(command)
 

@@ -57,6 +57,34 @@ from .failures import with_notebook_source
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """The place of a process among the workers of a group.
+
+    Attributes:
+        world_rank: Its number in the group, from 0.
+        world_size: How many workers the group has.
+        local_rank: Its number among those on this machine.
+        local_world_size: How many workers of the group run on this machine.
+        node_rank: Number of this machine among those of the group.
+        master_addr: Address at which rank 0 listens for the others.
+        master_port: The port.
+        run_id: Identifies the group among all others of the experiment.
+    """
+
+    world_rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+    run_id: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, field) for field in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """What a worker has to know to run one attempt of a trial.
 
@@ -77,6 +105,7 @@ class Assignment:
         seed: Seed of the trial's random numbers, the same in every attempt.
         sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
         works_in_trial_dir: Whether `trial_dir` becomes the working directory.
+        rank: The worker's place in its group, None for a single process without ranks.
     """
 
     trial_id: str
@@ -95,6 +124,7 @@ class Assignment:
     seed: int
     sync_checkpoints: bool = True
     works_in_trial_dir: bool = False
+    rank: Rank | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # To unpickle with the constructor: the default for dataclasses with slots runs ten times as

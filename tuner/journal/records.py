@@ -17,13 +17,18 @@ from typing import Any, Final, assert_never
 
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from tuner.core.events import (
+    CheckpointCommitted,
     CheckpointFailed,
     CheckpointLost,
     CheckpointRequested,
     CheckpointSaved,
+    CheckpointsRequested,
     CheckpointStarted,
     DriverRestarted,
     Event,
+    LeaseOwner,
+    LeaseReleased,
+    LeaseRequested,
     Outcome,
     PauseRequested,
     ResultReported,
@@ -36,12 +41,13 @@ from tuner.core.events import (
     TrialStopRequested,
     TrialSuggested,
     TurnEnded,
+    ValidationEnded,
     WorkerExited,
     WorkerStarted,
 )
 from tuner.core.policies import RecordedDecision, StopExperiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.trial import CheckpointRecord, Failure, WorkerGroup
 from tuner.core.trial_json import (
     Translate,
     checkpoint_fields,
@@ -49,6 +55,10 @@ from tuner.core.trial_json import (
     exploit_from,
     failure_fields,
     failure_from,
+    group_fields,
+    group_from,
+    request_fields,
+    request_from,
 )
 from tuner.errors import StorageError
 
@@ -70,6 +80,7 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "id": str,
     "index": int,
     "m": dict,
+    "metrics": _OPTIONAL_DICT,
     "pid": int,
     "resources": dict,
     "rule": str,
@@ -79,6 +90,8 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 """The types of a record's fields."""
 RESULT: Final = "result"
 SAVED: Final = "saved"
+COMMITTED: Final = "checkpoint_committed"
+VALIDATED: Final = "validation_ended"
 ROUTINE_END: Final = "turn"
 """Field of a record before which a turn ended in routine, see `TurnEnded`: when it ended, in
 seconds."""
@@ -137,14 +150,8 @@ def is_event(body: Mapping[str, Any]) -> bool:
 # One case for each event, so that the records of all of them are read in one place.
 def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911, PLR0912
     match event:
-        case ResultReported(trial_id, attempt, metrics, checkpoint):
-            return {
-                "k": RESULT,
-                "id": trial_id,
-                "a": attempt,
-                "m": metrics,
-                "c": checkpoint_fields(checkpoint) if checkpoint else None,
-            }
+        case ResultReported():
+            return _result_fields(event)
         case TurnEnded(is_noop):
             return {"k": "turn", "is_routine": True} if is_noop else {"k": "turn"}
         case TrialSuggested():
@@ -169,6 +176,40 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             return {"k": "saving", "id": trial_id, "a": attempt}
         case CheckpointSaved(trial_id, attempt, checkpoint):
             return {"k": SAVED, "id": trial_id, "a": attempt, "c": checkpoint_fields(checkpoint)}
+        case CheckpointCommitted(trial_id, attempt, checkpoint):
+            return {
+                "k": COMMITTED,
+                "id": trial_id,
+                "a": attempt,
+                "c": checkpoint_fields(checkpoint),
+            }
+        case ValidationEnded():
+            return {
+                "k": VALIDATED,
+                "id": event.trial_id,
+                "index": event.index,
+                "try": event.num_try,
+                "outcome": event.outcome.value,
+                "metrics": event.metrics,
+                "failure": failure_fields(event.failure) if event.failure else None,
+            }
+        case CheckpointsRequested(trial_id, attempt, token, waits_for_validation):
+            return {
+                "k": "checkpoints_requested",
+                "id": trial_id,
+                "a": attempt,
+                "token": token,
+                "waits": waits_for_validation,
+            }
+        case LeaseRequested(owner, token, group):
+            return {
+                "k": "lease_requested",
+                **_owner_fields(owner),
+                "token": token,
+                "group": group_fields(group),
+            }
+        case LeaseReleased(owner, token):
+            return {"k": "lease_released", **_owner_fields(owner), "token": token}
         case CheckpointFailed(trial_id, attempt, failure):
             return {
                 "k": "save_failed",
@@ -205,8 +246,23 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             assert_never(event)
 
 
+def _result_fields(event: ResultReported) -> Body:
+    fields: Body = {
+        "k": RESULT,
+        "id": event.trial_id,
+        "a": event.attempt,
+        "m": event.metrics,
+        "c": checkpoint_fields(event.checkpoint) if event.checkpoint else None,
+    }
+    if event.upload is not None:
+        fields["upload"] = event.upload
+    if event.validation:
+        fields["v"] = request_fields(event.validation)
+    return fields
+
+
 def _suggested_fields(event: TrialSuggested, translate: Translate) -> Body:
-    return {
+    fields: Body = {
         "k": "suggested",
         "id": event.trial_id,
         "config": translate(event.config),
@@ -214,6 +270,17 @@ def _suggested_fields(event: TrialSuggested, translate: Translate) -> Body:
         "tag": event.experiment_tag,
         "failure": failure_fields(event.failure) if event.failure else None,
     }
+    if event.group:
+        fields["group"] = group_fields(event.group)
+    return fields
+
+
+def _owner_fields(owner: LeaseOwner) -> Body:
+    return {"id": owner.trial_id, "a": owner.attempt, "of": owner.index}
+
+
+def _owner(body: Mapping[str, Any]) -> LeaseOwner:
+    return LeaseOwner(body["id"], body["a"], body["of"])
 
 
 def _advice_fields(recorded: RecordedDecision, translate: Translate) -> Body:
@@ -311,17 +378,44 @@ def _check_types(body: Mapping[str, Any]) -> None:
 
 
 def _result(body: Mapping[str, Any]) -> Event:
-    return ResultReported(body["id"], body["a"], body["m"], _checkpoint(body["c"]))
+    return ResultReported(
+        body["id"],
+        body["a"],
+        body["m"],
+        _checkpoint(body["c"]),
+        upload=body.get("upload"),
+        validation=request_from(body.get("v")),
+    )
 
 
 def _suggested(body: Mapping[str, Any]) -> Event:
     return TrialSuggested(
-        body["id"], body["config"], body["resources"], body["tag"], _failure(body["failure"])
+        body["id"],
+        body["config"],
+        body["resources"],
+        body["tag"],
+        _failure(body["failure"]),
+        group_from(body.get("group")),
     )
 
 
 def _exited(body: Mapping[str, Any]) -> Event:
     return WorkerExited(body["id"], body["a"], Outcome(body["outcome"]), _failure(body["failure"]))
+
+
+def _validation_ended(body: Mapping[str, Any]) -> Event:
+    return ValidationEnded(
+        body["id"],
+        body["index"],
+        body["try"],
+        Outcome(body["outcome"]),
+        body["metrics"],
+        _failure(body["failure"]),
+    )
+
+
+def _lease_requested(body: Mapping[str, Any]) -> Event:
+    return LeaseRequested(_owner(body), body["token"], WorkerGroup(**body["group"]))
 
 
 def _checkpoint_failed(body: Mapping[str, Any]) -> Event:
@@ -369,6 +463,15 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "checkpoint_requested": lambda body: CheckpointRequested(body["id"]),
     "saving": lambda body: CheckpointStarted(body["id"], body["a"]),
     SAVED: lambda body: CheckpointSaved(body["id"], body["a"], CheckpointRecord(**body["c"])),
+    COMMITTED: lambda body: CheckpointCommitted(
+        body["id"], body["a"], CheckpointRecord(**body["c"])
+    ),
+    VALIDATED: _validation_ended,
+    "checkpoints_requested": lambda body: CheckpointsRequested(
+        body["id"], body["a"], body["token"], body["waits"]
+    ),
+    "lease_requested": _lease_requested,
+    "lease_released": lambda body: LeaseReleased(_owner(body), body["token"]),
     "save_failed": _checkpoint_failed,
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),

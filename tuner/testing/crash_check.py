@@ -282,9 +282,10 @@ class _CrashingExecutor:
         """See `Executor.carry_out`."""
         for command in commands:
             self._killer.step()
-            attempt = (command.trial_id, command.attempt)
-            if isinstance(command, AnswerReport) and attempt in self._reported:
-                self.acknowledged.add((*attempt, self._reported[attempt]))
+            if isinstance(command, AnswerReport):
+                attempt = (command.trial_id, command.attempt)
+                if attempt in self._reported:
+                    self.acknowledged.add((*attempt, self._reported[attempt]))
             self._executor.carry_out([command])
 
     def wait(self, timeout_s: float | None) -> list[Event]:

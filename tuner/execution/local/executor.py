@@ -26,7 +26,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, assert_never, final
 
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker, WorkerCommand
+from tuner.core.commands import (
+    AnswerReport,
+    GrantLease,
+    KillValidation,
+    KillWorker,
+    ListCheckpoints,
+    RefuseLease,
+    StartValidation,
+    StartWorker,
+    WorkerCommand,
+)
 from tuner.core.events import Event, Outcome, WorkerExited
 from tuner.core.trial import Failure
 from tuner.errors import TunerError
@@ -147,6 +157,14 @@ class ProcessExecutor:
                     self._start(command)
                 case KillWorker():
                     self._kill(command)
+                case (
+                    StartValidation()
+                    | KillValidation()
+                    | GrantLease()
+                    | RefuseLease()
+                    | ListCheckpoints()
+                ):
+                    raise NotImplementedError(command)
                 case _:
                     assert_never(command)
         # The resources of a kept worker that was not started again belong to other trials now.
