@@ -99,6 +99,31 @@ def _add_leaves(node: Mapping[str, Any], prefix: str, flat: dict[str, Any]) -> N
             flat[f"{prefix}{key}"] = value
 
 
+def merged(result: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a nested result with the metrics of its checkpoint's validation.
+
+    Of equal names the validation's value counts, except for those that the engine fills in.
+
+    Example:
+        >>> merged({"loss": 0.5, "val": {"acc": 0.1}, "pid": 7}, {"val": {"f1": 0.3}, "pid": 8})
+        {'loss': 0.5, 'val': {'acc': 0.1, 'f1': 0.3}, 'pid': 7}
+    """
+    return _joined(
+        result, {name: value for name, value in metrics.items() if name not in AUTO_FILLED}
+    )
+
+
+def _joined(node: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    joined = dict(node)
+    for name, value in other.items():
+        before = joined.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            joined[name] = _joined(before, value)
+        else:
+            joined[name] = value
+    return joined
+
+
 def with_own_containers(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy with its own dictionaries, lists and tuples; all other values are shared."""
     return {

@@ -11,15 +11,21 @@ import os
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, repeat
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol, final
 
-from tuner.core.result import CHECKPOINT_DIR_NAME, ITERATIONS_SINCE_RESTORE, TRAINING_ITERATION
+from tuner.core.result import (
+    CHECKPOINT_DIR_NAME,
+    ITERATIONS_SINCE_RESTORE,
+    TRAINING_ITERATION,
+    merged,
+)
 from tuner.core.trial import Trial, checkpoint_directory_name
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import strict_json
@@ -27,7 +33,7 @@ from tuner.storage.disk import LOCAL_DISK
 from tuner.storage.reading import open_regular
 
 from .reader import backwards, verified
-from .records import RESULT, SAVED
+from .records import COMMITTED, RESULT, SAVED, VALIDATED
 from .segments import body_of
 
 Row = dict[str, Any]
@@ -38,10 +44,11 @@ and the result."""
 
 _OF_KIND: Final = rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"(?:%b)","id":"([^"\\]*)"'
 RESULT_OF: Final = re.compile(_OF_KIND % RESULT.encode())
-_ROW_OF: Final = re.compile(_OF_KIND % f"{RESULT}|{SAVED}".encode())
-_OF_TRIAL: Final = re.compile(_OF_KIND % f"{RESULT}|{SAVED}|(suggested|forked)".encode())
-"""A result or a saved checkpoint, or, with a first group, what a trial comes from: it has no result
-before."""
+_OF_ROWS: Final = f"{RESULT}|{SAVED}|{COMMITTED}|{VALIDATED}"
+_ROW_OF: Final = re.compile(_OF_KIND % _OF_ROWS.encode())
+_OF_TRIAL: Final = re.compile(_OF_KIND % f"{_OF_ROWS}|(suggested|forked)".encode())
+"""A result, or what is recorded of its checkpoint later; or, with a first group, what a trial comes
+from: it has no result before."""
 _OFFSET_BITS: Final = 40
 _DECODED_AT_ONCE: Final = 64
 """To decode so many records in one piece takes half the time of one by one; of more, memory becomes
@@ -57,6 +64,8 @@ class Rows(Protocol):
         What an attempt reported beyond the iteration from which a later attempt continued is
         superseded by what that one reported. Where the trial continued from another trial's
         checkpoint, earlier results stay, and iterations may repeat.
+
+        A result whose checkpoint has been validated has the validation's metrics as well.
         """
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
@@ -190,7 +199,7 @@ class JournalRows:
         return self._index.of(trial_id)
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
-        results = (record for record in self._records(trial_id) if record["k"] == RESULT)
+        results = _amended_results(self._records(trial_id))
         return current(_counted(results, self._histories.get(trial_id, _PLAIN)))
 
 
@@ -255,35 +264,126 @@ def _beginning(first: Mapping[str, Any]) -> int | None:
     return iteration - since if isinstance(iteration, int) and isinstance(since, int) else None
 
 
+def _amended_results(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the results among a trial's records, as later records have amended them.
+
+    The name of a checkpoint that was stored after its result is added, and the metrics of its
+    validation.
+    """
+    results: list[dict[str, Any]] = []
+    by_checkpoint: dict[int, dict[str, Any]] = {}
+    for record in records:
+        if record["k"] == RESULT:
+            result = dict(record)
+            results.append(result)
+            index = _checkpoint_index(record)
+            if index is not None:
+                by_checkpoint[index] = result
+        elif (amended := by_checkpoint.get(_index_in(record))) and (more := _amendment(record)):
+            amended["m"] = more(amended["m"])
+    return list(results)
+
+
+def _checkpoint_index(record: Mapping[str, Any]) -> int | None:
+    """Return the index of the checkpoint that was reported with a result, None without one."""
+    if checkpoint := record["c"]:
+        return int(checkpoint["index"])
+    return record.get("upload")
+
+
+def _index_in(record: Mapping[str, Any]) -> int:
+    """Return which checkpoint a record is about that may amend a result."""
+    return int(record["index"] if record["k"] == VALIDATED else record["c"]["index"])
+
+
+def _amendment(record: Mapping[str, Any]) -> Callable[[Row], Row] | None:
+    """Return how a record changes the result of its checkpoint; None for not at all."""
+    if record["k"] == COMMITTED:
+        name = record["c"].get("name") or checkpoint_directory_name(record["c"]["index"])
+        return lambda row: {**row, CHECKPOINT_DIR_NAME: name}
+    if record["k"] == VALIDATED and (metrics := record["metrics"]):
+        return lambda row: merged(row, metrics)
+    return None
+
+
+@dataclass(slots=True)
+class _HeldResults:
+    """The latest results of a trial, held back as long as a later record may amend the first.
+
+    Attributes:
+        attempt: The attempt that reported the last of them.
+        results: The results, oldest first, each with the index of its checkpoint or None.
+        num_open: For each index how many records may still amend its result: its commit, and its
+            validation.
+    """
+
+    attempt: int
+    results: deque[tuple[int | None, Reported]] = field(default_factory=deque)
+    num_open: dict[int, int] = field(default_factory=dict)
+
+    def add(self, record: Mapping[str, Any], reported: Reported) -> None:
+        """Add a result behind the others."""
+        index = _checkpoint_index(record)
+        self.results.append((index, reported))
+        if index is not None and (open_for := ("upload" in record) + ("v" in record)):
+            self.num_open[index] = open_for
+
+    def amend(self, record: Mapping[str, Any]) -> None:
+        """Take in what has been recorded of a checkpoint since its result."""
+        wanted, more = _index_in(record), _amendment(record)
+        places = range(len(self.results) - 1, -1, -1)
+        place = next((place for place in places if self.results[place][0] == wanted), None)
+        if place is None or more is None:
+            return
+        trial_id, branch, resumed, row = self.results[place][1]
+        self.results[place] = wanted, (trial_id, branch, resumed, more(row))
+        self.num_open[wanted] = self.num_open.get(wanted, 0) - 1
+
+    def release(self) -> Iterator[Reported]:
+        """Remove and yield the first results, up to one that a later record may amend."""
+        while self.results:
+            index, reported = self.results[0]
+            if index is not None:
+                if self.num_open.get(index, 0) > 0:
+                    return
+                self.num_open.pop(index, None)
+            self.results.popleft()
+            yield reported
+
+
 def _reported(
     records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]
 ) -> Iterator[Reported]:
-    """Yield results as `_counted`, each once it can no longer get a checkpoint."""
-    latest: dict[str, int] = {}
-    held: dict[str, Reported] = {}
+    """Yield results as `_counted`, each once no later record can amend it."""
+    held: dict[str, _HeldResults] = {}
     for record in records:
-        trial_id, attempt = record["id"], record["a"]
-        history = histories.get(trial_id, _PLAIN)
-        if attempt < latest.get(trial_id, history.superseded + 1):
+        trial_id, kind = record["id"], record["k"]
+        mine = held.get(trial_id)
+        if kind in (COMMITTED, VALIDATED):
+            # Also those of earlier attempts: a validation may outlive its attempt.
+            if mine:
+                mine.amend(record)
             continue
-        if record["k"] != RESULT:
-            if latest.get(trial_id) == attempt:
-                held[trial_id][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(
+        attempt = record["a"]
+        history = histories.get(trial_id, _PLAIN)
+        if attempt < (mine.attempt if mine else history.superseded + 1):
+            continue
+        if kind == SAVED:
+            if mine and mine.attempt == attempt:
+                mine.results[-1][1][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(
                     record["c"]["index"]
                 )
             continue
-        if trial_id in held:
-            yield held[trial_id]
         metrics = record["m"]
-        resumed = _beginning(metrics) if latest.get(trial_id) != attempt else None
-        latest[trial_id] = attempt
-        held[trial_id] = (
-            trial_id,
-            history.branch_of(attempt) if history.grafted else 0,
-            resumed,
-            metrics,
-        )
-    yield from held.values()
+        if mine is None:
+            mine = held[trial_id] = _HeldResults(attempt - 1)
+        yield from mine.release()
+        resumed = _beginning(metrics) if mine.attempt != attempt else None
+        mine.attempt = attempt
+        branch = history.branch_of(attempt) if history.grafted else 0
+        mine.add(record, (trial_id, branch, resumed, metrics))
+    for mine in held.values():
+        yield from (reported for _, reported in mine.results)
 
 
 def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
@@ -337,7 +437,7 @@ def _configs_of(
 def result_records(
     experiment: str | os.PathLike[str], trial_ids: Collection[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of results and saved checkpoints in one pass over the journal.
+    """Yield the records of results and of their checkpoints in one pass over the journal.
 
     Those of all attempts are yielded, in their order.
 
@@ -377,7 +477,7 @@ def _bodies_of_results(
 
 @final
 class ResultIndex:
-    """Index of the records of results and saved checkpoints by trial, 12 bytes for each.
+    """Index of the records of results and of their checkpoints by trial, 12 bytes for each.
 
     The pass begins at the end, and goes as far back as the trials that are asked for, so that those
     that ran last are found soon.
@@ -444,12 +544,12 @@ class ResultIndex:
         return True
 
     def count(self, trial_id: str) -> int:
-        """Return how many results and saved checkpoints a trial has."""
+        """Return how many such records a trial has."""
         self._go_back_to(trial_id)
         return len(self._places.get(trial_id, ()))
 
     def of(self, trial_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the records of a trial's results and saved checkpoints, those of all attempts.
+        """Yield the records of a trial's results and of their checkpoints, those of all attempts.
 
         Raises:
             DamagedJournal: If one has changed since it was found.
