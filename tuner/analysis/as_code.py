@@ -43,9 +43,14 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
         for field, value in _non_defaults(_RUN, run).items()
         if field not in _NOT_OF_THE_SEARCH
     }
-    request = (declaration.get("settings") or {}).get("default_request")
-    # A request for the default resources needs no with_resources.
-    has_request = request is not None and request != ExperimentSettings({}).default_request
+    settings = declaration.get("settings") or {}
+    request = settings.get("default_request")
+    # A request for the default resources needs no with_resources, and a trainer has its own.
+    has_request = (
+        request is not None
+        and request != ExperimentSettings({}).default_request
+        and "default_group" not in settings
+    )
     arguments = [
         f"tune.with_resources({name}, {expression(request)})" if has_request else name,
         f"param_space={_mapping(space, 4)}",

@@ -332,6 +332,7 @@ class TrialForked:
             the donor's.
         resources: What it will occupy.
         checkpoint: Index of the donor's checkpoint that it continues from.
+        group: The workers over which it trains; None for a single process without ranks.
     """
 
     trial_id: str
@@ -339,6 +340,7 @@ class TrialForked:
     changes: Mapping[str, Any]
     resources: Mapping[str, float]
     checkpoint: int
+    group: WorkerGroup | None = None
 
 
 ManualRequest = TrialStopRequested | PauseRequested | ResumeRequested | TrialForked

@@ -46,6 +46,7 @@ from .policies import (
     subject,
     termination_reason_for,
 )
+from .resources import amounts_of
 from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
 from .settings import ExperimentSettings
 from .stoppers import Stopper
@@ -62,9 +63,10 @@ from .trial import (
     TerminationReason,
     Trial,
     WaitsFor,
+    WorkerGroup,
     WorkerState,
 )
-from .trial_json import intention_fields, intention_from
+from .trial_json import group_fields, group_from, intention_fields, intention_from
 from .trial_metrics import TrackedMetric
 from .trial_table import TrialTable
 
@@ -139,7 +141,7 @@ class Experiment:
         self.suggestion_budget.begin_session(settings.max_trials)
         self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
         self.policies.time_budget_s = settings.time_budget_s
-        self._typical_request = settings.default_request
+        self._typical_request = settings.usual_request
         self._stopping: Intention | None = None
         self._needs_scheduling = True
 
@@ -311,7 +313,7 @@ class Experiment:
             # Nearly all trials ask for the same resources, and need no dictionary each.
             if trial.resources == self._typical_request:
                 trial.resources = self._typical_request
-            self._typical_request = trial.resources
+            self._typical_request = trial.request
             self.trial_table.make_ready(trial)
 
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
@@ -520,6 +522,7 @@ class Experiment:
         config = with_changes(donor.config, request.changes)
         tag = fork_tag(donor, request.changes)
         trial = Trial(request.trial_id, config, request.resources, tag)
+        trial.group = request.group
         self.trial_table.add(trial)
         self.trial_table.admit(trial)
         self.trial_table.num_forked += 1
@@ -908,19 +911,22 @@ class Experiment:
     def state_dict(self) -> dict[str, Any]:
         """Return the state after a turn as JSON values, without trials, scheduler and stopper."""
         assert not self._unanswered, "a turn is under way"
-        return {
+        fields = {
             "settings": self.settings.as_fields(),
             "roster": self.trial_table.state_dict(),
             "metric_watch": self._metric_watch.state_dict(),
             "failure_tally": self._failure_tally.state_dict(),
             "desk": self.suggestion_budget.state_dict(),
             "patience": self._timeouts.state_dict(),
-            "typical_request": dict(self._typical_request),
+            "typical_request": amounts_of(self._typical_request),
             "stopping": intention_fields(self._stopping),
             "is_unsettled": self._needs_scheduling,
             "stall": self.stall_reason,
             "misuse": self.fatal_error,
         }
+        if isinstance(self._typical_request, WorkerGroup):
+            fields["typical_group"] = group_fields(self._typical_request)
+        return fields
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
         """Restore all trials, in their order, and the state that `state_dict` returned.
@@ -941,7 +947,7 @@ class Experiment:
             self._metric_watch.load_state_dict(state["metric_watch"], self.trial_table.__getitem__)
         self.suggestion_budget.load_state_dict(state["desk"])
         self._timeouts.load_state_dict(state["patience"])
-        self._typical_request = state["typical_request"]
+        self._typical_request = group_from(state.get("typical_group")) or state["typical_request"]
         self._stopping = intention_from(state["stopping"])
         self._needs_scheduling = state["is_unsettled"]
         self.stall_reason = state["stall"]

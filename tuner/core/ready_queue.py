@@ -6,10 +6,9 @@ import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
+from .resources import request_shape
 from .timeouts import Deadlines
 from .trial import Trial
-
-_Shape = tuple[tuple[str, float], ...]
 
 
 class ReadyQueue:
@@ -24,7 +23,7 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         """Create an empty queue."""
-        self._groups: OrderedDict[_Shape, deque[tuple[int, Trial]]] = OrderedDict()
+        self._groups: OrderedDict[tuple[object, ...], deque[tuple[int, Trial]]] = OrderedDict()
         self._num_pushed = 0
         self._members: dict[str, int] = {}
         """The position of each member; an entry of a group with another position is stale."""
@@ -84,7 +83,7 @@ class ReadyQueue:
         """Append a trial, unless it waits or is delayed already."""
         if trial.trial_id in self._members or trial.trial_id in self._resting:
             return
-        shape = tuple(sorted(trial.resources.items()))
+        shape = request_shape(trial.request)
         self._num_pushed += 1
         self._members[trial.trial_id] = self._num_pushed
         self._groups.setdefault(shape, deque()).append((self._num_pushed, trial))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from .trial import WorkerGroup
+
+Request = Mapping[str, float] | WorkerGroup
+"""Amounts by name for a single process, or the workers of a group, each with the same share."""
 
 GPU = "gpu"
 _UNIT = 10_000
@@ -13,7 +18,8 @@ class ResourcePool:
     """Grants requests from a fixed capacity.
 
     GPUs are devices: a request of 1 or more takes whole ones, a fraction shares the fullest device
-    that still has room, so that whole devices stay free as long as possible.
+    that still has room, so that whole devices stay free as long as possible. A group of workers is
+    granted the shares of all of them or nothing; the fractions of several may be on one device.
     """
 
     def __init__(self, capacity: Mapping[str, float]) -> None:
@@ -40,8 +46,13 @@ class ResourcePool:
         """Granted amount by name."""
         return {name: (units - self._free[name]) / _UNIT for name, units in self._total.items()}
 
-    def misfit(self, request: Mapping[str, float]) -> str:
-        """Return why the request could never be granted; empty if it could."""
+    def misfit(self, request: Request) -> str:
+        """Return why the request could never be granted; empty if it could.
+
+        A group could be if its smallest number of workers fits.
+        """
+        if isinstance(request, WorkerGroup):
+            return self._misfit_of_group(request)
         too_much = [
             name for name, amount in request.items() if _units(amount) > self._total.get(name, 0)
         ]
@@ -54,8 +65,28 @@ class ResourcePool:
             return f"gpu must be a fraction below 1 or a whole number, got {gpus}"
         return ""
 
-    def num_fitting(self, request: Mapping[str, float], limit: int) -> int:
-        """Return how many such requests fit now, counting no further than `limit`."""
+    def _misfit_of_group(self, group: WorkerGroup) -> str:
+        share, fewest = group.resources_per_worker, group.min_workers
+        num_fitting = ResourcePool(self.capacity).num_fitting(share, fewest)
+        if num_fitting >= fewest:
+            return ""
+        if (gpus := share.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
+            return f"gpu of each worker must be a fraction below 1 or a whole number, got {gpus}"
+        enough = "enough for one" if num_fitting == 1 else f"enough for {num_fitting or 'none'}"
+        return (
+            f"the trial asks for {fewest} workers with {dict(share)} each, the experiment has "
+            f"{self.capacity} in all, {enough}; use fewer workers, or ask for less for each"
+        )
+
+    def num_fitting(self, request: Request, limit: int) -> int:
+        """Return how many such requests fit now, counting no further than `limit`.
+
+        Groups of variable size are counted as they would be started, each as large as then fits.
+        """
+        if isinstance(request, WorkerGroup):
+            share, most = request.resources_per_worker, request.max_workers
+            num_full, num_left = divmod(self.num_fitting(share, limit * most), most)
+            return num_full + (num_left >= request.min_workers)
         count = limit
         for name, amount in request.items():
             units = _units(amount)
@@ -68,53 +99,94 @@ class ResourcePool:
                 count = min(count, free)
         return max(count, 0)
 
-    def acquire(self, request: Mapping[str, float]) -> tuple[int, ...] | None:
-        """Grant the request.
+    def largest_fitting(self, group: WorkerGroup) -> WorkerGroup | None:
+        """Return the group with as many workers as fit now; None if not even the fewest do."""
+        num_workers = self.num_fitting(group.resources_per_worker, group.max_workers)
+        return group.resized(num_workers) if num_workers >= group.min_workers else None
+
+    def acquire(self, request: Request) -> tuple[int, ...] | None:
+        """Grant the request; of a group, the shares of `num_workers`.
 
         Returns:
             The devices assigned, empty where no GPU was asked for; None if the request does not fit
-            now.
+            now. Those of a group are in the order of its ranks: as many for each as it asks for, or
+            one of which it gets a fraction.
         """
-        if any(_units(amount) > self._free.get(name, 0) for name, amount in request.items()):
+        share, num_shares = _shares(request)
+        if any(
+            num_shares * _units(amount) > self._free.get(name, 0) for name, amount in share.items()
+        ):
             return None
-        devices = self._choose_devices(_units(request.get(GPU, 0)))
+        devices = self._choose_devices(_units(share.get(GPU, 0)), num_shares)
         if devices is None:
             return None
         self._book(request, devices, -1)
         return devices
 
-    def hold(self, request: Mapping[str, float], devices: tuple[int, ...]) -> None:
+    def hold(self, request: Request, devices: tuple[int, ...]) -> None:
         """Reserve what `acquire` granted before a restore."""
         self._book(request, devices, -1)
 
-    def release(self, request: Mapping[str, float], devices: tuple[int, ...]) -> None:
+    def release(self, request: Request, devices: tuple[int, ...]) -> None:
         """Release what `acquire` granted."""
         self._book(request, devices, 1)
 
-    def _book(self, request: Mapping[str, float], devices: tuple[int, ...], sign: int) -> None:
-        for name, amount in request.items():
+    def _book(self, request: Request, devices: tuple[int, ...], sign: int) -> None:
+        share, num_shares = _shares(request)
+        for name, amount in share.items():
             if name in self._free:
-                self._free[name] += sign * _units(amount)
+                self._free[name] += sign * num_shares * _units(amount)
         # A request of several takes each device whole; a fraction takes its share of one.
-        share = min(_units(request.get(GPU, 0)), _UNIT)
+        units = min(_units(share.get(GPU, 0)), _UNIT)
         for device in devices:
-            self._devices[device] += sign * share
+            self._devices[device] += sign * units
 
-    def _choose_devices(self, units: int) -> tuple[int, ...] | None:
+    def _choose_devices(self, units: int, num_shares: int) -> tuple[int, ...] | None:
         if units == 0:
             return ()
         if units >= _UNIT:
             whole = [index for index, free in enumerate(self._devices) if free == _UNIT]
-            wanted = units // _UNIT
+            wanted = units // _UNIT * num_shares
             return tuple(whole[:wanted]) if len(whole) >= wanted else None
-        # The fullest device that has room, the first among equals.
-        shared = [(free, index) for index, free in enumerate(self._devices) if free >= units]
-        return (min(shared)[1],) if shared else None
+        free, chosen = list(self._devices), []
+        for _ in range(num_shares):
+            device = _fullest_with_room(free, units)
+            if device is None:
+                return None
+            free[device] -= units
+            chosen.append(device)
+        return tuple(chosen)
 
     def _num_free_shares(self, units: int) -> int:
         if units >= _UNIT:
             return sum(free == _UNIT for free in self._devices) // (units // _UNIT)
         return sum(free // units for free in self._devices)
+
+
+def amounts_of(request: Request) -> dict[str, float]:
+    """Return the amounts by name, of all workers of a group together."""
+    return request.total if isinstance(request, WorkerGroup) else dict(request)
+
+
+def request_shape(request: Request) -> tuple[object, ...]:
+    """Return a key that is equal for requests that fit in the same cases."""
+    if isinstance(request, WorkerGroup):
+        share = request_shape(request.resources_per_worker)
+        return (*share, request.min_workers, request.max_workers)
+    return tuple(sorted(request.items()))
+
+
+def _shares(request: Request) -> tuple[Mapping[str, float], int]:
+    """Return the share of one process, and how many processes have one."""
+    if isinstance(request, WorkerGroup):
+        return request.resources_per_worker, request.num_workers
+    return request, 1
+
+
+def _fullest_with_room(free: Sequence[int], units: int) -> int | None:
+    """Return the fullest device that has room, the first among equals; None if there is none."""
+    with_room = [(left, index) for index, left in enumerate(free) if left >= units]
+    return min(with_room)[1] if with_room else None
 
 
 def _units(amount: float) -> int:

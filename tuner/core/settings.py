@@ -8,6 +8,8 @@ from typing import Any
 
 from .checkpoints import CheckpointPolicy, RetentionPolicy
 from .failure_causes import RetryPolicy
+from .resources import Request
+from .trial import WorkerGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class ExperimentSettings:
             report may still name.
         max_pending: How many trials are suggested before there is a slot for them; 0 to ask only
             where a slot is free, so that a searcher that learns knows all results.
+        default_group: The workers of a trial unless its configuration says otherwise, which
+            together ask for `default_request`; None for a single process.
     """
 
     capacity: Mapping[str, float]
@@ -92,6 +96,12 @@ class ExperimentSettings:
     max_common_failures: int | None = None
     max_pending: int = 0
     validation: ValidationPolicy | None = None
+    default_group: WorkerGroup | None = None
+
+    @property
+    def usual_request(self) -> Request:
+        """What a trial asks for unless its configuration says otherwise."""
+        return self.default_group or self.default_request
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
@@ -115,10 +125,11 @@ class ExperimentSettings:
         )
 
     def as_fields(self) -> dict[str, Any]:
-        """Return the settings as JSON values; without validation, as releases before it did."""
+        """Return the settings as JSON values, without those that are younger and not in use."""
         fields = asdict(self)
-        if self.validation is None:
-            del fields["validation"]
+        for name in ("validation", "default_group"):
+            if fields[name] is None:
+                del fields[name]
         return fields
 
     @classmethod
@@ -133,7 +144,7 @@ class ExperimentSettings:
         checkpoints = CheckpointPolicy(**{**policy, "retention": retention})
         # Which nothing has ever set.
         known = {name: value for name, value in fields.items() if name != "has_late_metrics"}
-        validation = fields.get("validation")
+        validation, group = fields.get("validation"), fields.get("default_group")
         return cls(
             **{
                 **known,
@@ -141,5 +152,6 @@ class ExperimentSettings:
                 "several_objectives": several,
                 "checkpoints": checkpoints,
                 "validation": ValidationPolicy(**validation) if validation else None,
+                "default_group": WorkerGroup(**group) if group else None,
             }
         )

@@ -199,6 +199,14 @@ class WorkerGroup:
             name: amount * self.num_workers for name, amount in self.resources_per_worker.items()
         }
 
+    def resized(self, num_workers: int) -> WorkerGroup:
+        """Return the group with another number of workers."""
+        return replace(self, num_workers=num_workers)
+
+    def fixed(self) -> WorkerGroup:
+        """Return the group for which no other number of workers is possible."""
+        return replace(self, min_workers=self.num_workers, max_workers=self.num_workers)
+
 
 @dataclass(frozen=True, slots=True)
 class ValidationRequest:
@@ -413,6 +421,11 @@ class Trial:
     def move_to(self, status: Status) -> None:
         """Change the status; for the engine alone, which checks moves in `lifecycle`."""
         self._status = status
+
+    @property
+    def request(self) -> Mapping[str, float] | WorkerGroup:
+        """What its next attempt asks for."""
+        return self.group or self.resources
 
     @property
     def is_pausing(self) -> bool:

@@ -12,7 +12,7 @@ from tuner.errors import InvalidTransition
 from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .ready_queue import ReadyQueue
-from .resources import ResourcePool
+from .resources import Request, ResourcePool
 from .trial import (
     CheckpointRecord,
     Failure,
@@ -165,11 +165,11 @@ class TrialTable:
         self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
         for trial in self.live.values():
-            self.pool.hold(trial.resources, trial.gpu_ids)
+            self.pool.hold(trial.request, trial.gpu_ids)
 
     def misfit(self, trial: Trial) -> Failure | None:
         """Return why the trial could never run here, None if it could."""
-        why = self.pool.misfit(trial.resources)
+        why = self.pool.misfit(trial.request)
         return Failure("ResourcesUnavailable", why) if why else None
 
     def misfit_of_admitted(self, trial: Trial) -> Failure | None:
@@ -178,7 +178,7 @@ class TrialTable:
             return None
         return self.misfit(trial)
 
-    def num_free_slots(self, request: Mapping[str, float], limit: int = 64) -> int:
+    def num_free_slots(self, request: Request, limit: int = 64) -> int:
         """Return how many more trials with this request could run now, at most `limit`."""
         if self._max_concurrent is not None:
             limit = min(limit, self._max_concurrent - len(self.live))
@@ -205,7 +205,7 @@ class TrialTable:
         """Free what the trial's worker held; one of the moves below has to follow."""
         move_worker(trial, WorkerMove.EXIT)
         del self.live[trial.trial_id]
-        self.pool.release(trial.resources, trial.gpu_ids)
+        self.pool.release(trial.request, trial.gpu_ids)
         trial.gpu_ids = ()
         trial.owes_save = False
         trial.intention = None
@@ -388,7 +388,12 @@ class TrialTable:
         )
 
     def _acquire(self, trial: Trial) -> bool:
-        gpu_ids = self.pool.acquire(trial.resources)
+        if trial.group:
+            sized = self.pool.largest_fitting(trial.group)
+            if sized is None:
+                return False
+            trial.group, trial.resources = sized, sized.total
+        gpu_ids = self.pool.acquire(trial.request)
         if gpu_ids is None:  # and an empty tuple where it asks for none
             return False
         trial.gpu_ids = gpu_ids

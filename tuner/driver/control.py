@@ -223,18 +223,15 @@ class RequestHandler:
             if donor is None or request.checkpoint is not None
             else donor.checkpoint_index
         )
-        resources = (
-            dict(self._search_adapter.request_for(with_changes(donor.config, request.changes)))
-            if donor
-            else {}
-        )
+        config = with_changes(donor.config, request.changes) if donor else {}
         index = -1 if checkpoint is None else checkpoint  # no checkpoint has the index -1
         return ev.TrialForked(
             next_fork_id(trial_table.num_forked),
             request.trial_id,
             request.changes,
-            resources,
+            dict(self._search_adapter.request_for(config)) if donor else {},
             index,
+            self._search_adapter.group_for(config) if donor else None,
         )
 
 

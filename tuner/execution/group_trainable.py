@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from tuner.core.trial import WorkerGroup
+
+from .resources import total_amounts
 
 
 @runtime_checkable
 class GroupTrainable(Protocol):
     """A training function that is called in each worker of a group, with the same configuration.
 
-    Its process knows its rank from `session.get_context`.
+    Its process knows its rank from `session.get_context`. Where it has an attribute ``func``, the
+    user's function, it is named after that, and a restore notices changes of that function's code.
     """
 
     def __call__(self, config: Mapping[str, Any]) -> Any:
@@ -32,7 +36,30 @@ class GroupTrainable(Protocol):
 
 @runtime_checkable
 class TrainableSource(Protocol):
-    """An object that `Tuner` accepts in the place of a trainable, such as a trainer."""
+    """An object that `Tuner` accepts in the place of a trainable, such as a trainer.
+
+    Where it has an attribute ``run_config`` and `Tuner` is given none, that one applies.
+    """
 
     def as_trainable(self) -> GroupTrainable:
         """Return what its workers run."""
+
+
+def checked_group(group: WorkerGroup) -> WorkerGroup:
+    """Return a group with whole numbers of workers and a request that a worker can have.
+
+    Raises:
+        TypeError: If it is no group, or a number of workers is no whole number.
+        ValueError: If a number of workers or an amount is out of range.
+    """
+    if not isinstance(group, WorkerGroup):
+        raise TypeError(f"group_for must return a WorkerGroup, got {group!r:.80}")
+    numbers = (group.min_workers, group.num_workers, group.max_workers)
+    if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
+        raise TypeError(f"a number of workers must be a whole number, got {numbers}")
+    if not 1 <= group.min_workers <= group.num_workers <= group.max_workers:
+        raise ValueError(
+            f"num_workers must be at least 1 and between min_workers={group.min_workers} and "
+            f"max_workers={group.max_workers}, got {group.num_workers}"
+        )
+    return replace(group, resources_per_worker=total_amounts(group.resources_per_worker))

@@ -26,6 +26,7 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
 from tuner.storage.directories import contents_of, make_folder
 from tuner.storage.manifest import write_manifest
 
+from .group_trainable import GroupTrainable
 from .metric_conversion import Converter, note_replaced_iteration
 from .resources import PlacementGroupFactory, ResourceRequest, total_amounts
 from .result_fields import AutoFill, counters_of, here
@@ -399,6 +400,7 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
         return derive(trainable, given_parameters={**trainable.given_parameters, **parameters})
     if isinstance(trainable, type) or not callable(trainable):
         check_trainable(trainable)
+    _refuse_group(trainable, "with_parameters")
     if "config" in parameters:
         raise TypeError(
             "config cannot be given with with_parameters: each trial gets its own; "
@@ -410,6 +412,7 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
 
 def derive(trainable: Any, **attributes: Any) -> Any:
     """Return a trainable that behaves and is named like this one but has these attributes."""
+    _refuse_group(trainable, "with_resources")
     if is_class_trainable(trainable):
         names = {
             name: getattr(trainable, name) for name in _ABOUT_A_CLASS if hasattr(trainable, name)
@@ -449,6 +452,14 @@ def check_trainable(trainable: Any) -> None:
         )
     else:
         check_function(trainable, name)
+
+
+def _refuse_group(trainable: Any, asked: str) -> None:
+    if isinstance(trainable, GroupTrainable) and not isinstance(trainable, type):
+        raise TypeError(
+            f"{asked} needs a function or a subclass of Trainable, got the worker group of "
+            f"{trainable_name(trainable)!r}; give the trainer its arguments and resources"
+        )
 
 
 def call_function(function: Callable[..., Any], config: dict[str, Any]) -> Any:

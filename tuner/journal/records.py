@@ -227,14 +227,8 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             return {"k": "pause_requested", "id": trial_id}
         case ResumeRequested(trial_id):
             return {"k": "resume_requested", "id": trial_id}
-        case TrialForked(trial_id, donor_id, changes, resources, checkpoint):
-            fork = {
-                "donor": donor_id,
-                "changes": dict(changes),
-                "resources": dict(resources),
-                "checkpoint": checkpoint,
-            }
-            return {"k": "forked", "id": trial_id, **fork}
+        case TrialForked():
+            return _forked_fields(event)
         case DriverRestarted(settings, unfinished, errored, finished):
             resume = {
                 "unfinished": unfinished.value,
@@ -269,6 +263,20 @@ def _suggested_fields(event: TrialSuggested, translate: Translate) -> Body:
         "resources": dict(event.resources),
         "tag": event.experiment_tag,
         "failure": failure_fields(event.failure) if event.failure else None,
+    }
+    if event.group:
+        fields["group"] = group_fields(event.group)
+    return fields
+
+
+def _forked_fields(event: TrialForked) -> Body:
+    fields: Body = {
+        "k": "forked",
+        "id": event.trial_id,
+        "donor": event.donor_id,
+        "changes": dict(event.changes),
+        "resources": dict(event.resources),
+        "checkpoint": event.checkpoint,
     }
     if event.group:
         fields["group"] = group_fields(event.group)
@@ -479,7 +487,12 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "pause_requested": lambda body: PauseRequested(body["id"]),
     "resume_requested": lambda body: ResumeRequested(body["id"]),
     "forked": lambda body: TrialForked(
-        body["id"], body["donor"], body["changes"], body["resources"], body["checkpoint"]
+        body["id"],
+        body["donor"],
+        body["changes"],
+        body["resources"],
+        body["checkpoint"],
+        group_from(body.get("group")),
     ),
     "restarted": lambda body: DriverRestarted(
         ExperimentSettings.from_fields(body["settings"]),

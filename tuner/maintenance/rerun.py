@@ -23,7 +23,7 @@ from tuner.spec.argument_codec import Absent
 from tuner.spec.config import TuneConfig
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.experiment_directory import Record, read_record
-from tuner.spec.experiment_spec import ExperimentSpec, Rerun, make_spec
+from tuner.spec.experiment_spec import ExperimentSpec, Rerun, make_spec, what_runs
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
@@ -75,7 +75,7 @@ def prepare_rerun(
         StorageError: If the experiment cannot be read, or the configuration holds objects and no
             `param_space` is given.
     """
-    record = read_record(path)
+    record, trainable = read_record(path), what_runs(trainable)
     stored = read_stored(path, ConfigCodec(param_space or {}, ArrayStore(path)).decode)
     meant = _find_trial(trial, stored.experiment.trials, path)
     require_complete(meant.config, meant.trial_id)
@@ -117,7 +117,7 @@ def prepare_rerun(
             "\nit does not work in its own directory as it did, since executor='inline' has "
             "one working directory for all trials"
         )
-    if resources_for(trainable, meant.config) != dict(meant.resources):
+    if meant.group is None and resources_for(trainable, meant.config) != dict(meant.resources):
         trainable = with_resources(trainable, dict(meant.resources))
     spec = make_spec(trainable, meant.config, tune, run)
     rerun = Rerun(

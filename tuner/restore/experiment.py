@@ -152,7 +152,9 @@ def restore_spec(
     def new_state(spec: ExperimentSpec) -> ExperimentState:
         experiment = Experiment(declared, spec.scheduler, spec.stopper)
         return ExperimentState(
-            experiment, SearchAdapter(spec.searcher, spec.space, spec.request_for), configs
+            experiment,
+            SearchAdapter(spec.searcher, spec.space, spec.request_for, spec.group_for),
+            configs,
         )
 
     if snapshot is None or spare is None:

@@ -12,7 +12,7 @@ from searchers.space import SearchSpace, experiment_tag
 from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
-from tuner.core.trial import Failure, TerminationReason, Trial
+from tuner.core.trial import Failure, TerminationReason, Trial, WorkerGroup
 from tuner.storage import strict_json
 from tuner.storage.config_codec import missing, require_complete
 
@@ -28,9 +28,12 @@ class SearchAdapter:
         space: The search space; its constants complete what the searcher proposes.
         request_for: Returns the resource request of a trial with a given configuration; may be the
             user's code and raise.
+        group_for: Returns the workers over which such a trial trains, None for a single process;
+            may raise as well.
 
     Attributes:
         request_for: See above.
+        group_for: See above.
         excluded: Trials that run a configuration which this searcher has not proposed, and whether
             it waits for their end; see `exclude`.
     """
@@ -40,6 +43,7 @@ class SearchAdapter:
         searcher: Searcher,
         space: Mapping[str, Any],
         request_for: Callable[[Mapping[str, Any]], Mapping[str, float]],
+        group_for: Callable[[Mapping[str, Any]], WorkerGroup | None] | None = None,
     ) -> None:
         self._searcher = searcher
         self._hears_results = (
@@ -47,6 +51,7 @@ class SearchAdapter:
         )
         self._space = SearchSpace(space)
         self.request_for = request_for
+        self.group_for = group_for or _no_group
         self._num_suggested = 0
         self.excluded: dict[str, bool] = {}
 
@@ -67,7 +72,8 @@ class SearchAdapter:
         tag = experiment_tag(self._num_suggested, config, self._space)
         self._num_suggested += 1
         try:
-            return TrialSuggested(trial_id, config, dict(self.request_for(config)), tag)
+            request, group = dict(self.request_for(config)), self.group_for(config)
+            return TrialSuggested(trial_id, config, request, tag, group=group)
         except Exception as error:  # noqa: BLE001  (from the user's function; other trials go on)
             return TrialSuggested(
                 trial_id,
@@ -181,6 +187,10 @@ class SearchAdapter:
         if is_over and self.excluded[notice.trial.trial_id]:
             return partial(self._searcher.on_trial_discard, notice.trial.trial_id)
         return None
+
+
+def _no_group(config: Mapping[str, Any]) -> None:
+    """Return that a trial trains in a single process, whatever its configuration."""
 
 
 def _is_given_up(trial: Trial) -> bool:

@@ -228,6 +228,15 @@ class FailureConfig(Settings):
             while no trial has succeeded or made progress, before the experiment stops: ``"auto"``,
             the default, for twice the number that run at once, and at least 5; None for no such
             limit. The experiment can be restored when the cause is fixed.
+        max_preemption_failures: How often a trial may lose its machine before that counts as a
+            failure: -1, the default, for no limit. On a single machine, which is lost together with
+            the experiment, it has no effect.
+        preemption_grace_s: How many seconds a trial whose machine is about to be lost has to save,
+            0 by default. On a single machine it has no effect: the experiment's signals and time
+            limit give a trial ``RunConfig(interrupt_grace_s=...)``.
+        relax_collectives_on_preemption: Must be False: all workers of a group leave together.
+        controller_failure_limit: Accepted for code written for Ray Train, without effect: a
+            restarted experiment continues as often as it is restarted.
 
     Raises:
         ValueError: If a value is out of range or two contradict each other.
@@ -246,9 +255,14 @@ class FailureConfig(Settings):
     no_retry_on: Sequence[type[BaseException] | str] | None = None
     max_identical_failures: int | None = 3
     max_common_failures: int | Literal["auto"] | None = "auto"
+    max_preemption_failures: int = -1
+    preemption_grace_s: float = 0.0
+    relax_collectives_on_preemption: bool = False
+    controller_failure_limit: int = -1
 
     def _check(self) -> None:
         _check_whole("max_failures", self.max_failures)
+        self._check_preemption()
         self._check_policies()
         if self.report_timeout_s is not None:
             _check_seconds("report_timeout_s", self.report_timeout_s, " or None")
@@ -273,6 +287,23 @@ class FailureConfig(Settings):
             raise ValueError(
                 f"fail_fast needs max_failures=0, got max_failures={self.max_failures!r}; set "
                 "only one of them"
+            )
+
+    def _check_preemption(self) -> None:
+        for name in ("max_preemption_failures", "controller_failure_limit"):
+            _check_whole(name, value := getattr(self, name))
+            if value < -1:
+                raise ValueError(f"{name} must be at least 0, or -1 for no limit, got {value!r}")
+        _check_seconds("preemption_grace_s", self.preemption_grace_s)
+        if not self.preemption_grace_s >= 0:
+            raise ValueError(
+                f"preemption_grace_s must be at least 0 seconds, got {self.preemption_grace_s!r}"
+            )
+        if self.relax_collectives_on_preemption is not False:
+            raise ValueError(
+                "relax_collectives_on_preemption must be False, got "
+                f"{self.relax_collectives_on_preemption!r}; all workers of a group run on this "
+                "machine, and leave together"
             )
 
     def _check_policies(self) -> None:

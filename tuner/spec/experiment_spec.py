@@ -19,6 +19,8 @@ from searchers.space.search_space import check_words
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
+from tuner.core.trial import WorkerGroup
+from tuner.execution.group_trainable import GroupTrainable, TrainableSource, checked_group
 from tuner.execution.trainable import (
     DEFAULT_REQUEST,
     can_be_saved,
@@ -122,8 +124,19 @@ class ExperimentSpec:
         )
 
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return the resources of a trial with this configuration."""
-        return resources_for(self.trainable, config)
+        """Return the resources of a trial with this configuration, of all its workers together."""
+        group = self.group_for(config)
+        return group.total if group else resources_for(self.trainable, config)
+
+    def group_for(self, config: Mapping[str, Any]) -> WorkerGroup | None:
+        """Return the workers over which such a trial trains, None for a single process.
+
+        Raises:
+            ValueError: If their number or a worker's resources are impossible.
+        """
+        if not isinstance(self.trainable, GroupTrainable):
+            return None
+        return checked_group(self.trainable.group_for(dict(config)))
 
     def seed_of(self, trial_id: str) -> int:
         """Return the seed of a trial, the same in each attempt."""
@@ -169,14 +182,14 @@ class ExperimentSpec:
             ValueError: If a trial's resource request can never fit, or nothing limits how many
                 trials run at once.
         """
-        request = self._default_request()
-        if misfit := ResourcePool(capacity).misfit(request):
+        resources, group = self._default_request()
+        if misfit := ResourcePool(capacity).misfit(group or resources):
             raise ValueError(
                 f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)"
             )
-        if not any(request.values()) and not self.tune.max_concurrent_trials:
+        if not any(resources.values()) and not self.tune.max_concurrent_trials:
             raise ValueError(
-                f"resources {request} ask for nothing, so that nothing limits how many trials "
+                f"resources {resources} ask for nothing, so that nothing limits how many trials "
                 "run; set max_concurrent_trials"
             )
 
@@ -191,12 +204,14 @@ class ExperimentSpec:
         """
         # Not always the capacity checked at the start: executors may look again, or simulate one.
         self.check_resources(capacity)
-        request = self._default_request()
+        resources, group = self._default_request()
         max_concurrent, max_trials = (
             self.tune.max_concurrent_trials or None,
             self.searcher.num_trials_for(self.tune.num_samples),
         )
-        num_slots = ResourcePool(capacity).num_fitting(request, max_concurrent or _MANY_SLOTS)
+        num_slots = ResourcePool(capacity).num_fitting(
+            group or resources, max_concurrent or _MANY_SLOTS
+        )
         is_listed = (
             type(self.searcher) is BasicVariantGenerator
             and not self.searcher.max_concurrent
@@ -204,7 +219,8 @@ class ExperimentSpec:
         )
         return ExperimentSettings(
             capacity=capacity,
-            default_request=request,
+            default_request=resources,
+            default_group=group,
             metric=self.metric,
             mode=self.mode,
             max_trials=max_trials,
@@ -223,12 +239,12 @@ class ExperimentSpec:
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
         )
 
-    def _default_request(self) -> Mapping[str, float]:
-        """Return the resources of a trial if they do not depend on its configuration."""
+    def _default_request(self) -> tuple[Mapping[str, float], WorkerGroup | None]:
+        """Return resources and workers of a trial if they do not depend on its configuration."""
         try:
-            return self.request_for({})
+            return self.request_for({}), self.group_for({})
         except Exception:  # noqa: BLE001  (the user's function needs a configuration)
-            return DEFAULT_REQUEST
+            return DEFAULT_REQUEST, None
 
 
 def make_spec(
@@ -245,7 +261,9 @@ def make_spec(
         StorageError: If the working directory, in which trials run, has been deleted.
     """
     check_working_directory()  # first, because resolving paths would fail with an obscure error
-    trainable = get_trainable(trainable) if isinstance(trainable, str) else trainable
+    if run_config is None and isinstance(trainable, TrainableSource):
+        run_config = getattr(trainable, "run_config", None)
+    trainable = what_runs(trainable)
     check_trainable(trainable)
     tune = _checked("tune_config", tune_config, TuneConfig)
     run = _checked("run_config", run_config, RunConfig)
@@ -292,6 +310,19 @@ def make_spec(
             raise _conflict(part, tune.metric, tune.mode)
     _check_objective(spec)
     return spec
+
+
+def what_runs(trainable: Any) -> Any:
+    """Return the code for which the user's argument stands: a registered name, or a trainer.
+
+    Raises:
+        ValueError: If nothing is registered under the name.
+    """
+    if isinstance(trainable, str):
+        return get_trainable(trainable)
+    if isinstance(trainable, TrainableSource) and not isinstance(trainable, type):
+        return trainable.as_trainable()
+    return trainable
 
 
 def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:

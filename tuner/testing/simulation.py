@@ -191,7 +191,9 @@ def _drive(
 ) -> float:
     """Run the experiment to its end; return how long it took, in virtual seconds."""
     settings = experiment.settings
-    suggestions = SuggestionQueue(SearchAdapter(spec.searcher, spec.space, spec.request_for))
+    suggestions = SuggestionQueue(
+        SearchAdapter(spec.searcher, spec.space, spec.request_for, spec.group_for)
+    )
     assembly = assemble(
         experiment,
         executor,

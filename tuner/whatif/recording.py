@@ -19,10 +19,10 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.core.events import Outcome
 from tuner.core.manual_control import USER_FORK
 from tuner.core.pareto import Objectives
-from tuner.core.resources import ResourcePool
+from tuner.core.resources import Request, ResourcePool, request_shape
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import Failure, Status, TerminationReason, Trial
+from tuner.core.trial import Failure, Status, TerminationReason, Trial, WorkerGroup
 from tuner.execution.virtual import Curve, CurvePoint
 from tuner.journal.reader import read
 from tuner.journal.records import RESULT, ROUTINE_END
@@ -235,6 +235,7 @@ class RecordedTrial:
             interrupted.
         is_stopped_by_criterion: Whether the stop criterion ended it at its last result.
         refusal: Why it could not run at all; None if it could.
+        group: The workers over which its last attempt trained; None for a single process.
     """
 
     trial_id: str
@@ -245,6 +246,12 @@ class RecordedTrial:
     is_cut: bool
     is_stopped_by_criterion: bool
     refusal: Failure | None = None
+    group: WorkerGroup | None = None
+
+    @property
+    def request(self) -> Request:
+        """What it occupies while it runs."""
+        return self.group or self.resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +306,7 @@ def read_recording(grid: ResultGrid) -> Recording:
         ExperimentSettings.from_fields(declared["settings"]) if "settings" in declared else None
     )
     _refuse_grafts(grid.trials)
-    is_uniform = len({tuple(sorted(trial.resources.items())) for trial in grid.trials}) <= 1
+    is_uniform = len({request_shape(trial.request) for trial in grid.trials}) <= 1
     timing = read_timing(
         directory,
         is_uniform=is_uniform,
@@ -338,7 +345,7 @@ def _num_slots(trials: Sequence[Trial], settings: ExperimentSettings | None) -> 
     if settings is None or not settings.max_pending or not trials:
         return None
     return ResourcePool(settings.capacity).num_fitting(
-        trials[0].resources, settings.max_concurrent or len(trials)
+        trials[0].request, settings.max_concurrent or len(trials)
     )
 
 
@@ -397,6 +404,7 @@ def _recorded(
         and trial.reason.rule == "stop"
         and trial.ending is TerminationReason.COMPLETED,
         refusal=failure if has_failed and not (trial.attempt or points) else None,
+        group=trial.group.fixed() if trial.group else None,
     )
 
 

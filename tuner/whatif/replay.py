@@ -26,11 +26,11 @@ from tuner.core.commands import (
 from tuner.core.events import Event, SearchEnded, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision, StopExperiment
-from tuner.core.resources import ResourcePool
+from tuner.core.resources import GPU, Request, ResourcePool, amounts_of, request_shape
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper
-from tuner.core.trial import Trial
+from tuner.core.trial import Trial, WorkerGroup
 from tuner.driver.driver import VIRTUAL_TIME, Driver
 from tuner.execution.virtual import Curve, ReplayExecutor
 
@@ -63,7 +63,7 @@ class Slots:
 
     capacity: Mapping[str, float]
     max_concurrent: int | None
-    request: Mapping[str, float]
+    request: Request
     count: int
 
 
@@ -92,20 +92,27 @@ def slots_for(recording: Recording, num_slots: int | None) -> Slots:
         raise ValueError(
             f"slots must be at least 1, got {num_slots}; it is how many trials run at once"
         )
-    names = {name for trial in recording.trials for name in trial.resources}
-    largest = {
-        name: max(trial.resources.get(name, 0.0) for trial in recording.trials) for name in names
-    }
-    # Rounded up, since a fraction of a device has to lie on one.
+    needed = [_whole_amounts(trial) for trial in recording.trials]
+    names = {name for amounts in needed for name in amounts}
     return Slots(
-        {name: math.ceil(amount) * num_slots for name, amount in largest.items()},
+        {name: max(amounts.get(name, 0) for amounts in needed) * num_slots for name in names},
         num_slots,
         request,
         num_slots,
     )
 
 
-def _recorded(recording: Recording, request: Mapping[str, float]) -> Slots:
+def _whole_amounts(trial: RecordedTrial) -> dict[str, int]:
+    """Return what a trial needs if it shares nothing with others: whole amounts and devices."""
+    amounts = {name: math.ceil(amount) for name, amount in trial.resources.items()}
+    share = trial.group.resources_per_worker.get(GPU, 0.0) if trial.group else 0.0
+    if trial.group and 0 < share < 1:
+        per_device = ResourcePool({GPU: 1}).num_fitting({GPU: share}, trial.group.num_workers)
+        amounts[GPU] = math.ceil(trial.group.num_workers / per_device)
+    return amounts
+
+
+def _recorded(recording: Recording, request: Request) -> Slots:
     if recording.settings is None:
         raise ValueError(
             f"slots must be given, got None: {recording.path!r} does not record how many trials "
@@ -116,9 +123,13 @@ def _recorded(recording: Recording, request: Mapping[str, float]) -> Slots:
     return Slots(capacity, limit, request, count)
 
 
-def _usual_request(trials: Sequence[RecordedTrial]) -> Mapping[str, float]:
-    counted = Counter(tuple(sorted(trial.resources.items())) for trial in trials)
-    return dict(counted.most_common(1)[0][0])
+def _usual_request(trials: Sequence[RecordedTrial]) -> Request:
+    usual, _ = Counter(map(_shape, trials)).most_common(1)[0]
+    return next(trial.request for trial in trials if _shape(trial) == usual)
+
+
+def _shape(trial: RecordedTrial) -> tuple[Any, ...]:
+    return request_shape(trial.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +376,8 @@ def _settings(
     return dataclasses.replace(
         recorded,
         capacity=slots.capacity,
-        default_request=slots.request,
+        default_request=amounts_of(slots.request),
+        default_group=slots.request if isinstance(slots.request, WorkerGroup) else None,
         metric=metric,
         mode=mode,
         max_trials=None if is_open else len(recording.trials),
@@ -409,7 +421,12 @@ class _RecordedSearch:
         if trial is None:
             return SearchEnded()
         return TrialSuggested(
-            trial.trial_id, trial.config, trial.resources, trial.experiment_tag, trial.refusal
+            trial.trial_id,
+            trial.config,
+            trial.resources,
+            trial.experiment_tag,
+            trial.refusal,
+            trial.group,
         )
 
 

@@ -1,0 +1,157 @@
+"""Experiments whose trials train in several processes: declaration, requests, simulation."""
+
+import dataclasses
+
+import pytest
+
+import tuner
+from searchers import BasicVariantGenerator
+from tuner.core.events import TrialSuggested
+from tuner.core.trial import WorkerGroup
+from tuner.restore.search_adapter import SearchAdapter
+from tuner.spec.experiment_spec import make_spec
+from tuner.spec.fingerprint import fingerprint
+from tuner.testing import simulate
+
+
+class Loop:
+    """A group trainable; the configuration names how many workers, by default two."""
+
+    def __init__(self, func, share=None, most=None):
+        self.func, self.share, self.most = func, share or {"CPU": 1}, most
+
+    def __call__(self, config):
+        return self.func(config)
+
+    def group_for(self, config):
+        count = config.get("num_workers", 2)
+        return WorkerGroup(count, self.share, count, self.most or count)
+
+    @property
+    def validator(self):
+        return None
+
+
+class Trainer:
+    """Something that has a trainable, and settings of its own."""
+
+    def __init__(self, func, run_config=None, **group):
+        self.run_config = run_config
+        self._loop = Loop(func, **group)
+
+    def as_trainable(self):
+        return self._loop
+
+
+def curve(config):
+    for step in range(1, 4):
+        yield {"loss": step / config["num_workers"]}
+
+
+def spec_of(trainable, **run):
+    return make_spec(trainable, None, None, tuner.RunConfig(verbose=0, **run))
+
+
+def test_a_trainer_is_accepted_in_the_place_of_its_function_and_named_after_it():
+    spec = spec_of(Trainer(curve))
+    assert (spec.name, spec.trainable.func) == ("curve", curve)
+    assert fingerprint(spec.trainable, spec.name)["qualname"] == "curve"
+
+
+def test_the_settings_of_a_trainer_apply_where_tuner_is_given_none():
+    own = tuner.RunConfig(name="own")
+    assert make_spec(Trainer(curve, own), None, None, None).run.name == "own"
+    assert make_spec(Trainer(curve, own), None, None, tuner.RunConfig(name="x")).run.name == "x"
+
+
+def test_a_trial_asks_for_all_its_workers_together():
+    spec = spec_of(Trainer(curve, share={"CPU": 2, "GPU": 0.5}))
+    assert spec.request_for({"num_workers": 3}) == {"cpu": 6.0, "gpu": 1.5}
+    assert spec.group_for({"num_workers": 3}) == WorkerGroup(3, {"cpu": 2.0, "gpu": 0.5}, 3, 3)
+    spec.connect()
+    settings = spec.settings({"cpu": 10.0, "gpu": 2.0})
+    assert settings.default_group == WorkerGroup(2, {"cpu": 2.0, "gpu": 0.5}, 2, 2)
+    assert settings.default_request == {"cpu": 4.0, "gpu": 1.0}
+
+
+def test_a_plain_function_has_no_group():
+    spec = spec_of(curve)
+    assert spec.group_for({}) is None
+    spec.connect()
+    assert spec.settings({"cpu": 4.0}).default_group is None
+
+
+def test_workers_that_can_never_fit_are_refused_before_the_start_with_numbers():
+    spec = spec_of(Trainer(curve, share={"CPU": 1, "GPU": 1}))
+    with pytest.raises(ValueError, match=r"asks for 2 workers with .* enough for one; use fewer"):
+        spec.check_resources({"cpu": 8.0, "gpu": 1.0})
+    spec.check_resources({"cpu": 8.0, "gpu": 2.0})
+
+
+def test_a_group_of_variable_size_needs_room_only_for_its_smallest():
+    spec = spec_of(Trainer(curve, most=64))
+    spec.check_resources({"cpu": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("group", "part"),
+    [
+        (WorkerGroup(0, {"cpu": 1.0}, 0, 0), "num_workers must be at least 1"),
+        (WorkerGroup(3, {"cpu": 1.0}, 1, 2), "between min_workers=1 and max_workers=2, got 3"),
+        (WorkerGroup(1, {"gpu": 1.5}, 1, 1), "gpu must be at most 1 or a whole number"),
+        (WorkerGroup(1.5, {"cpu": 1.0}, 1, 2), "must be a whole number"),
+        (3, "must return a WorkerGroup, got 3"),
+    ],
+)
+def test_an_impossible_group_is_refused(group, part):
+    loop = Loop(curve)
+    loop.group_for = lambda config: group
+    with pytest.raises((TypeError, ValueError), match=part):
+        spec_of(loop).group_for({})
+
+
+def test_a_trial_whose_workers_cannot_be_told_fails_alone():
+    spec = spec_of(Trainer(curve))
+    space = {"num_workers": tuner.grid_search([0, 2])}
+    searcher = BasicVariantGenerator()
+    searcher.set_search_properties(None, None, space, num_samples=1)
+    search = SearchAdapter(searcher, space, spec.request_for, spec.group_for)
+    first, second = search.ask("t00000"), search.ask("t00001")
+    assert "num_workers must be at least 1" in str(first.failure)
+    assert isinstance(second, TrialSuggested)
+    assert second.group == WorkerGroup(2, {"cpu": 1.0}, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "wrap", [tuner.with_resources, lambda each, _: tuner.with_parameters(each)]
+)
+def test_what_changes_single_processes_refuses_a_group(wrap):
+    with pytest.raises(TypeError, match="give the trainer its arguments and resources"):
+        wrap(Loop(curve), {"cpu": 2})
+
+
+def test_trials_in_groups_are_simulated_and_share_the_slots():
+    simulation = simulate(
+        Loop(curve),
+        param_space={"num_workers": tuner.grid_search([1, 2, 3, 4])},
+        tune_config=tuner.TuneConfig(metric="loss", mode="min"),
+        num_slots=4,
+        duration_s=1.0,
+    )
+    assert [trial.group.num_workers for trial in simulation.grid.trials] == [1, 2, 3, 4]
+    # 1 and 2 together, then 3, then 4.
+    assert simulation.elapsed_s == 9.0
+
+
+def test_settings_about_lost_machines_are_checked_and_have_their_defaults():
+    config = tuner.FailureConfig()
+    assert (config.max_preemption_failures, config.controller_failure_limit) == (-1, -1)
+    assert (config.preemption_grace_s, config.relax_collectives_on_preemption) == (0.0, False)
+    for wrong, part in [
+        ({"max_preemption_failures": -2}, "at least 0, or -1 for no limit, got -2"),
+        ({"controller_failure_limit": -2}, "at least 0, or -1"),
+        ({"preemption_grace_s": -1.0}, "at least 0 seconds"),
+        ({"relax_collectives_on_preemption": True}, "must be False, got True"),
+    ]:
+        with pytest.raises(ValueError, match=part):
+            dataclasses.replace(config, **wrong)
