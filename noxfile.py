@@ -7,7 +7,7 @@ import time
 
 import nox
 
-nox.options.sessions = ["tests", "nevergrad", "lint", "types", "imports", "docs"]
+nox.options.sessions = ["tests", "nevergrad", "heavy", "lint", "types", "imports", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
 NEVERGRAD_TESTS = (
@@ -43,6 +43,13 @@ def nevergrad(session: nox.Session) -> None:
         "--no-deps", "nevergrad", "cma", "directsearch", "--constraint", "constraints.txt"
     )
     session.run("pytest", "-k", "nevergrad", *NEVERGRAD_TESTS)
+
+
+@nox.session
+def heavy(session: nox.Session) -> None:
+    """Run the tests that need TensorFlow, which is too large for the other sessions."""
+    install(session, "test-heavy")
+    session.run("pytest", "-k", "tensorflow", "tests/guides", "tests/test_house.py")
 
 
 @nox.session

@@ -12,9 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning",
-    "nevergrad", "optuna", "pandas", "plotly", "pyarrow", "pytorch_lightning", "ray", "rich",
-    "scipy", "sklearn", "tensorboard", "tensorboardX", "torch", "transformers", "xgboost",
+    "accelerate", "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm",
+    "lightning", "nevergrad", "optuna", "pandas", "plotly", "pyarrow", "pytorch_lightning", "ray",
+    "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "torch",
+    "transformers", "xgboost",
 }  # fmt: skip
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),

@@ -52,21 +52,43 @@ def run_script(tmp_path_factory):
 
 def _run(script, directory):
     storage = directory / "storage"
-    environment = os.environ | {"HOME": str(directory), "PYTHONPATH": str(ROOT)}
-    arguments = [sys.executable, "-W", "error", str(script), str(storage)]
+    ran = _interpret(["-W", "error", str(script), str(storage)], directory)
+    assert ran.stderr == ""
+    assert sorted(path.name for path in directory.iterdir()) == ["storage"]
+    return Ran(ran.stdout.splitlines(), storage)
+
+
+@pytest.fixture(scope="session")
+def run_block(tmp_path_factory):
+    """Return a function that runs a guide's block of code once per session.
+
+    Each has a new home directory, under which its experiments are unless the block says otherwise.
+    """
+    done = {}
+
+    def run(name):
+        if name not in done:
+            script = ROOT / "tests" / "guides" / "scripts" / "blocks" / f"{name}.py"
+            directory = tmp_path_factory.mktemp(name)
+            ran = _interpret([str(script), str(directory / "tuner_results")], directory)
+            done[name] = Ran(ran.stdout.splitlines(), directory / "tuner_results")
+        return done[name]
+
+    return run
+
+
+def _interpret(arguments, directory):
     ran = subprocess.run(
-        arguments,
+        [sys.executable, *arguments],
         cwd=directory,
-        env=environment,
+        env=os.environ | {"HOME": str(directory), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
         timeout=DEADLINE_S,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stderr == ""
-    assert sorted(path.name for path in directory.iterdir()) == ["storage"]
-    return Ran(ran.stdout.splitlines(), storage)
+    return ran
 
 
 @pytest.fixture
