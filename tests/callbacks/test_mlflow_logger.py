@@ -15,6 +15,7 @@ from tuner.callbacks.trackers.mlflow_logger import (
 )
 from tuner.callbacks.trackers.tracker import need_library
 from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 
 mlflow = pytest.importorskip("mlflow")
@@ -290,3 +291,26 @@ def test_without_the_library_the_extra_is_named():
         ImportError, match=r'mlflow_of_old is not installed; pip install "tuner-hpo\[mlflow\]"'
     ):
         need_library("mlflow_of_old", "mlflow")
+
+
+def test_metrics_of_a_validation_have_the_step_of_its_checkpoint(
+    start, runs, uri, make_trial, report
+):
+    logger, trial = start(), make_trial()
+    logger.log_trial_start(trial)
+    results = [report(trial, iteration, loss=1 / iteration) for iteration in (1, 2, 3)]
+    for result in results:
+        logger.log_trial_result(0, trial, result)
+    logger.on_checkpoint_validated(
+        0,
+        [trial],
+        trial,
+        checkpoint=Checkpoint(f"{trial.local_path}/checkpoint_000001"),
+        status="VALIDATED",
+        metrics={"val": {"acc": 0.5}, "text": "x"},
+        result=results[1],
+    )
+    end(logger, trial)
+    [run] = runs()
+    assert curve(uri, run, "val/acc") == [(2, 0.5)]
+    assert curve(uri, run, "training_iteration") == [(1, 1.0), (2, 2.0), (3, 3.0)]

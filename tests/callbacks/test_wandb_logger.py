@@ -331,3 +331,27 @@ def test_a_torn_log_tells_what_is_whole(start, make_trial, report, tmp_path):
     assert 100 < torn.last_step < 200
     assert torn.last == (100 + torn.last_step, torn.last_step)
     assert not torn.has_ended
+
+
+def test_metrics_of_a_validation_have_the_iteration_of_its_checkpoint(
+    start, written, make_trial, report
+):
+    logger, trial = start(excludes=["hidden"]), make_trial()
+    logger.log_trial_start(trial)
+    results = [report(trial, iteration, loss=1 / iteration) for iteration in (1, 2, 3)]
+    for result in results:
+        logger.log_trial_result(0, trial, result)
+    logger.on_checkpoint_validated(
+        0,
+        [trial],
+        trial,
+        checkpoint=Checkpoint(f"{trial.local_path}/checkpoint_000001"),
+        status="VALIDATED",
+        metrics={"acc": 0.5, "hidden": {"x": 1}},
+        result=results[1],
+    )
+    end(logger, trial)
+    *_, last = rows(written("history"))
+    shown = {name: value for name, value in last.items() if not name.startswith("_")}
+    assert shown == {"acc": 0.5, "training_iteration": 2}
+    assert last["_step"] == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.core.trial import AppliedExploit, Trial
+from tuner.core.trial import AppliedExploit, Failure, Trial
 
 if TYPE_CHECKING:
     from tuner.storage.checkpoints import Checkpoint
@@ -16,8 +16,9 @@ class Callback:
 
     Hooks are called with keyword arguments, in this order: `setup` once; per trial
     `on_trial_start`, then for each result `on_trial_result`, with `on_checkpoint` and then
-    `on_trial_save` after each committed checkpoint; on a failed attempt that is retried
-    `on_trial_recover` and `on_trial_start`; at the end `on_trial_complete` or `on_trial_error`;
+    `on_trial_save` after each committed checkpoint, and `on_checkpoint_validated` when one has been
+    validated; on a failed attempt that is retried `on_trial_recover` and `on_trial_start`; at the
+    end, when no validation of the trial is open, `on_trial_complete` or `on_trial_error`;
     `on_experiment_end` once. The scheduler is notified of each event before the callbacks; the
     searcher is notified in its own thread, after the suggestion that it may be computing.
     `iteration` is the number of the driver's turn, not the training iteration; `trials` is the live
@@ -110,6 +111,33 @@ class Callback:
         **info: Any,
     ) -> None:
         """Called with each committed checkpoint."""
+
+    def on_checkpoint_validated(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        *,
+        checkpoint: Checkpoint,
+        status: str,
+        metrics: Mapping[str, Any],
+        result: Mapping[str, Any],
+        failure: Failure | None = None,
+        **info: Any,
+    ) -> None:
+        """Called when the validation of a checkpoint has ended, also if it failed.
+
+        Args:
+            iteration: As in the other hooks.
+            trials: As in the other hooks.
+            trial: The trial.
+            checkpoint: The checkpoint.
+            status: ``"VALIDATED"``, ``"VALIDATION_FAILED"`` or ``"VALIDATION_TIMEOUT"``.
+            metrics: What the validation function returned, nested; empty unless it completed.
+            result: The checkpoint's result with these metrics, nested, with ``config``.
+            failure: What went wrong, None for nothing.
+            **info: More in later releases.
+        """
 
     def on_trial_exploit(
         self,

@@ -25,6 +25,7 @@ Hook = Literal[
     "on_trial_recover",
     "on_trial_error",
     "on_checkpoint",
+    "on_checkpoint_validated",
     "on_trial_exploit",
     "on_experiment_end",
 ]

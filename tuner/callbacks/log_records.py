@@ -1,4 +1,4 @@
-"""Records of a trial's log files: the start of an attempt, a result, the end of the trial."""
+"""Records of a trial's log files: starts of attempts, results, validations, the trial's end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, assert_never, final
 
-from tuner.core.result import CONFIG, TIMESTEPS_TOTAL, flatten, identity
+from tuner.core.result import (
+    CONFIG,
+    TIMESTEPS_TOTAL,
+    TRAINING_ITERATION,
+    flatten,
+    identity,
+)
 from tuner.core.trial import TerminationReason, Trial
 from tuner.storage import strict_json
 
@@ -99,7 +105,29 @@ class End(NamedTuple):
     fingerprint: Fingerprint | None = None
 
 
-Entry = Begin | Row | End
+class Validated(NamedTuple):
+    """Log record: the validation of a checkpoint has ended.
+
+    Attributes:
+        checkpoint: Name of the checkpoint's directory.
+        iteration: ``training_iteration`` of its result.
+        step: ``timesteps_total`` of its result, None where the trial does not count them.
+        status: Public name of the outcome, e.g. ``"VALIDATED"``.
+        metrics: What the validation function returned, nested; empty unless it completed.
+        error: What went wrong; empty for nothing.
+        at: Unix time.
+    """
+
+    checkpoint: str
+    iteration: int
+    step: int | None
+    status: str
+    metrics: Mapping[str, Any]
+    error: str
+    at: float
+
+
+Entry = Begin | Row | Validated | End
 
 
 @dataclass(slots=True)
@@ -109,17 +137,20 @@ class Segment:
     Attributes:
         begin: How the attempt began, None where it had begun before.
         rows: What was reported.
+        validations: Validations that have ended, also those of earlier attempts.
         end: How it ended, None where it goes on.
     """
 
     begin: Begin | None = None
     rows: list[Row] = field(default_factory=list)
+    validations: list[Validated] = field(default_factory=list)
     end: End | None = None
 
     @property
     def entries(self) -> list[Entry]:
         """Everything in it, oldest first."""
-        return [entry for entry in (self.begin, *self.rows, self.end) if entry is not None]
+        entries = (self.begin, *self.rows, *self.validations, self.end)
+        return [entry for entry in entries if entry is not None]
 
 
 def segments_of(entries: Iterable[Entry]) -> list[Segment]:
@@ -138,6 +169,8 @@ def segments_of(entries: Iterable[Entry]) -> list[Segment]:
                 segments[-1].begin = entry
             case End():
                 segments[-1].end = entry
+            case Validated():
+                segments[-1].validations.append(entry)
             case Row():
                 rows.append(entry)
             case _:
@@ -163,6 +196,37 @@ def begin_of(trial: Trial) -> Begin:
         resumed_step,
         num_earlier,
         time.time(),
+    )
+
+
+def validated(
+    checkpoint: str,
+    status: str,
+    metrics: Mapping[str, Any],
+    result: Mapping[str, Any],
+    *,
+    error: str = "",
+    at: float | None = None,
+) -> Validated:
+    """Return the log record of a validation that has ended.
+
+    Args:
+        checkpoint: Name of the checkpoint's directory.
+        status: See `Validated`.
+        metrics: See `Validated`.
+        result: The checkpoint's result.
+        error: See `Validated`.
+        at: Unix time; None for now.
+    """
+    step = result.get(TIMESTEPS_TOTAL)
+    return Validated(
+        checkpoint,
+        int(result.get(TRAINING_ITERATION) or 0),
+        step if isinstance(step, int) else None,
+        status,
+        metrics,
+        error,
+        time.time() if at is None else at,
     )
 
 

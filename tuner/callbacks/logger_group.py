@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.callbacks.files.background_writer import Addressee, BatchWriter, Sink
 from tuner.callbacks.files.trial_file import TrialFileLogger
-from tuner.core.trial import Trial
+from tuner.core.trial import Failure, Trial
+from tuner.storage.checkpoints import Checkpoint
 
 from .callback import Callback
-from .log_records import End, Entry, Row, begin_of, is_over
+from .log_records import End, Entry, Row, begin_of, is_over, validated
 
 GROUPED: Final[Mapping[str, str]] = {
     "on_trial_start": "log_trial_start",
@@ -20,6 +22,7 @@ GROUPED: Final[Mapping[str, str]] = {
     "on_trial_complete": "log_trial_end",
     "on_trial_recover": "log_trial_end",
     "on_trial_error": "log_trial_end",
+    "on_checkpoint_validated": "on_checkpoint_validated",
 }
 """The hooks that a group handles, and the methods to which a logger forwards them."""
 
@@ -74,6 +77,22 @@ class LoggerGroup:
     def on_trial_error(self, trial: Trial, **_: Any) -> None:
         """See `TrialFileLogger.log_trial_end`."""
         self._end(trial, "on_trial_error", has_failed=True)
+
+    def on_checkpoint_validated(
+        self,
+        trial: Trial,
+        *,
+        checkpoint: Checkpoint,
+        status: str,
+        metrics: Mapping[str, Any],
+        result: Mapping[str, Any],
+        failure: Failure | None = None,
+        **_: Any,
+    ) -> None:
+        """See `TrialFileLogger.on_checkpoint_validated`."""
+        name, error = Path(checkpoint.path).name, str(failure or "")
+        entry = validated(name, status, metrics, result, error=error)
+        self._add(trial, entry, "on_checkpoint_validated")
 
     def _end(self, trial: Trial, hook: str, *, has_failed: bool = False) -> None:
         if is_over(trial):

@@ -192,18 +192,33 @@ class EventDispatch:
                 call("on_trial_complete", **info)
             case ExploitApplied(trial, graft):
                 call("on_trial_exploit", graft=graft, **info)
-            case TrialAdded() | TrialPaused() | ResultRecorded() | CheckpointValidated():
+            case CheckpointValidated():
+                self._call_on_validated(notice, info)
+            case TrialAdded() | TrialPaused() | ResultRecorded():
                 pass
             case _:
                 assert_never(notice)
 
     def _call_on_checkpoint(self, checkpoint: CheckpointRecord, info: Mapping[str, Any]) -> None:
         if self._callbacks.has("on_checkpoint"):
-            path = (
-                trial_directory(self._experiment_path, info["trial"].trial_id)
-                / checkpoint.directory
+            handle = self._handle_of(info["trial"], checkpoint)
+            self._callbacks.call("on_checkpoint", checkpoint=handle, **info)
+
+    def _call_on_validated(self, notice: CheckpointValidated, info: Mapping[str, Any]) -> None:
+        if self._callbacks.has("on_checkpoint_validated"):
+            self._callbacks.call(
+                "on_checkpoint_validated",
+                checkpoint=self._handle_of(notice.trial, notice.checkpoint),
+                status=notice.status,
+                metrics=notice.metrics,
+                result=notice.result,
+                failure=notice.failure,
+                **info,
             )
-            self._callbacks.call("on_checkpoint", checkpoint=Checkpoint(path), **info)
+
+    def _handle_of(self, trial: Trial, checkpoint: CheckpointRecord) -> Checkpoint:
+        directory = trial_directory(self._experiment_path, trial.trial_id)
+        return Checkpoint(directory / checkpoint.directory)
 
     def _check_missing_metrics(self, notice: ResultRecorded) -> None:
         self._missing_metrics.difference_update(notice.flat)

@@ -15,6 +15,7 @@
       pbt_global.txt  pbt_policy_<trial_id>.txt   exploits
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
+        validations.json  validation_<index>.log  .validation-<index>.pkl
         checkpoint_000000/ ...
 """
 
@@ -43,6 +44,13 @@ FOLDERS_WITH_STAGING = (JOURNAL, SNAPSHOT, LOGGED)
 PARAMS = "params.json"
 RESULTS = "result.json"
 PROGRESS = "progress.csv"
+VALIDATIONS = "validations.json"
+"""How the checkpoints of a trial were validated; there is none without validations."""
+VALIDATION_OUTPUT = "validation_*.log"
+"""Pattern of the files with what validations have printed, one for each checkpoint."""
+VALIDATION_PAYLOADS = ".validation-*.pkl"
+"""Pattern of the files with functions and arguments of validations that have not ended; only the
+session that wrote them reads them."""
 ERROR = "error.txt"
 STARTED_AGAIN = "Started again"
 """First words of a paragraph of `ERROR`: the trial has continued after the failures before it."""

@@ -15,7 +15,7 @@ from typing import Any, final
 
 from schedulers.decisions import Reason
 from tuner.callbacks.callback import Callback
-from tuner.core.result import CONFIG
+from tuner.core.result import CONFIG, merged
 from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint, locate
 
@@ -73,6 +73,20 @@ class CallbackContract(ABC):
             experiment.start(silent)
             experiment.complete(silent)
             experiment.fail(hopeless)
+
+    def test_it_handles_validations(self) -> None:
+        """Accept validations of checkpoints, which end later, or fail."""
+        with self._experiment() as experiment:
+            trial = experiment.add(0)
+            experiment.start(trial)
+            results = []
+            for time in range(1, 4):
+                results.append(experiment.report(trial, time, loss=1.0 / time))
+                experiment.save(trial, time)
+            experiment.validate(trial, 0, results[0], {"loss": 2.0, "val": {"acc": 0.5}})
+            experiment.validate(trial, 1, results[1], None)
+            experiment.validate(trial, 2, results[2], {"odd": math.nan, "text": "x", "list": [1]})
+            experiment.complete(trial)
 
     def test_it_handles_pauses(self) -> None:
         """Accept a trial that starts again without having failed."""
@@ -228,6 +242,24 @@ class _Experiment:
         directory.mkdir()
         self.callback.on_checkpoint(checkpoint=Checkpoint(directory), **self._info(trial))
         self.callback.on_trial_save(**self._info(trial))
+
+    def validate(
+        self,
+        trial: Trial,
+        index: int,
+        result: Mapping[str, Any],
+        metrics: Mapping[str, Any] | None,
+    ) -> None:
+        """End the validation of a checkpoint; without metrics it has failed."""
+        directory = Path(trial.local_path, trial.checkpoints[index].directory)
+        self.callback.on_checkpoint_validated(
+            checkpoint=Checkpoint(directory),
+            status="VALIDATION_FAILED" if metrics is None else "VALIDATED",
+            metrics=metrics or {},
+            result=merged(result, metrics or {}),
+            failure=Failure("ValueError", "boom") if metrics is None else None,
+            **self._info(trial),
+        )
 
     def recover(self, trial: Trial) -> None:
         """Fail an attempt that will be retried."""

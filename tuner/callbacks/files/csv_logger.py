@@ -8,22 +8,24 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 import orjson
 
-from tuner.callbacks.log_records import Row, Segment
+from tuner.callbacks.log_records import Row, Segment, Validated
 from tuner.core import result as keys
-from tuner.core.result import is_same_report
+from tuner.core.result import flatten, is_same_report, merged
 from tuner.core.trial import Trial
-from tuner.storage.layout import PROGRESS
+from tuner.storage.layout import PROGRESS, VALIDATIONS
 from tuner.storage.reading import LARGE_BYTES, read_file
 from tuner.storage.spreadsheets import is_formula, neutralised, restored
 
 from .append import remove
 from .background_writer import Pace
 from .trial_file import TrialFile, TrialFileLogger
+from .validations_file import metrics_by_report, read_validations, report_key
 
 _AUTO_FILLED = (
     keys.TIMESTAMP,
@@ -64,6 +66,7 @@ class CSVLoggerCallback(TrialFileLogger):
     Nested metrics are flattened to ``a/b``. The columns are the user's numbers and texts first, in
     the order of the first result, then the engine's, in a fixed order, then nested metrics, then
     metrics that first appear in a later result. A cell is empty if a result has no such metric.
+    Metrics of a checkpoint's validation are added to its row when the trial is over.
     Texts of more than 100,000 characters are cut. A text or a name that a spreadsheet would run as
     a formula begins with an apostrophe, which `ResultGrid` removes; ``result.json`` has the text as
     reported.
@@ -89,6 +92,7 @@ class _CsvFile(TrialFile):
         self._columns: dict[str, None] | None = None
         self._last_iteration: int | None = None
         self._num_earlier = 0
+        self._validations: list[Validated] = []
 
     def __str__(self) -> str:
         return self._path
@@ -107,8 +111,14 @@ class _CsvFile(TrialFile):
             self._columns, self._num_earlier, self._last_iteration = {}, 0, -1
         if cut := self.cut(segment):
             self._cut_back(*cut)
-        if not segment.rows:
-            return
+        if segment.rows:
+            self._add_rows(segment, pace)
+        self._validations += segment.validations
+        if segment.end:
+            with suppress(OSError):  # the rows are written, and must not be a second time
+                self._add_validated_metrics()
+
+    def _add_rows(self, segment: Segment, pace: Pace[Any]) -> None:
         if self._columns is None:
             self._columns = dict.fromkeys(read_table(self._path)[0])
             if not self._columns:
@@ -121,6 +131,26 @@ class _CsvFile(TrialFile):
         self._write(tuple(columns), segment.rows, pace)
         self._columns = columns
         self._last_iteration = segment.rows[-1].result.get(keys.TRAINING_ITERATION)
+
+    def _add_validated_metrics(self) -> None:
+        """Add the metrics of validations to the rows of their checkpoints."""
+        # Those of earlier drivers are in the file that the logger of JSON writes.
+        validations = [*read_validations(self.path_of(VALIDATIONS)), *self._validations]
+        metrics_of = metrics_by_report(validations)
+        if not metrics_of:
+            return
+        header, lines = read_table(self._path)
+        columns = dict.fromkeys(header)
+        changed: list[dict[str, Any]] = []
+        for line in lines:
+            row: dict[str, Any] = dict(zip(header, line, strict=True))
+            iteration = row.get(keys.TRAINING_ITERATION) or ""
+            metrics = metrics_of.get(report_key(row.get(keys.CHECKPOINT_DIR_NAME), iteration), {})
+            changed.append(row | flatten(merged({}, metrics)))
+            columns |= dict.fromkeys(changed[-1])
+        cells = [[*map(row.get, columns)] for row in changed]
+        self.replace(self._path, _header_of(tuple(columns)) + _encode(cells))
+        self._columns = columns
 
     def _write(self, columns: tuple[str, ...], rows: Sequence[Row], pace: Pace[Row]) -> None:
         lines = _lines_of(rows, columns, pace)

@@ -34,6 +34,8 @@ _TIME_BYTES = 9
 """Size of the first field of a message, its time."""
 _UNKNOWN_FIELD = 0x7A
 """Tag of a field of bytes whose number the definition of the message does not use."""
+_VALIDATION_MARK = bytes((_UNKNOWN_FIELD, 8)) + b"validate"
+"""Such a field at the end of a message tells a validation's values from a result."""
 _SINGLE = struct.Struct("<f")
 _DATA_TYPES = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", float: "DATA_TYPE_FLOAT64"}
 
@@ -61,14 +63,28 @@ class EventEncoder:
         """Return the record that every event file begins with."""
         return self._record(wall_time=at, file_version="brain.Event:2")
 
-    def scalars(self, at: float, step: int, values: Mapping[str, float]) -> bytes:
-        """Return the record of a result: its time, its step, and its values under their tags."""
+    def scalars(
+        self, at: float, step: int, values: Mapping[str, float], *, of_validation: bool = False
+    ) -> bytes:
+        """Return a record of values under their tags, with their time and step.
+
+        They are those of a result, or of a checkpoint's validation.
+        """
         event = self._event.Event(wall_time=at, step=step)
         if values:
             add = event.summary.value.add
             for tag, value in values.items():
                 add(tag=_legible(tag), simple_value=value)
-        return _framed(event.SerializeToString())
+        return _framed(event.SerializeToString() + (_VALIDATION_MARK if of_validation else b""))
+
+    def last_steps(self, found: Iterable[bytes]) -> dict[str, int]:
+        """Return the largest step of the values under each tag in these records."""
+        steps: dict[str, int] = {}
+        for record in found:
+            event = self._event.Event.FromString(_message(record))
+            for value in event.summary.value:
+                steps[value.tag] = max(steps.get(value.tag, event.step), event.step)
+        return steps
 
     def scalar(self, record: bytes, tag: str) -> float | None:
         """Return the value of a record under a tag, None for none."""
@@ -176,10 +192,14 @@ def records(data: bytes) -> list[bytes]:
     return found
 
 
-def shown(found: Iterable[bytes]) -> list[tuple[int, bytes]]:
-    """Return the records that TensorBoard shows as points of curves, each with its step.
+def shown(found: Iterable[bytes], *, has_validations: bool = False) -> list[tuple[int, bytes]]:
+    """Return the records of results that TensorBoard shows as points of curves, with their steps.
 
     A restart hides earlier records of the same step or a later one.
+
+    Args:
+        found: The records.
+        has_validations: Whether those of validations are returned as well.
     """
     from google.protobuf.message import DecodeError  # noqa: PLC0415  (of tensorboardX)
 
@@ -194,7 +214,8 @@ def shown(found: Iterable[bytes]) -> list[tuple[int, bytes]]:
         if what == "session_log":
             points = [point for point in points if point[0] < event.step]
         elif what == "summary":
-            if not any(value.HasField("metadata") for value in event.summary.value):
+            is_point = not any(value.HasField("metadata") for value in event.summary.value)
+            if is_point and (has_validations or not is_of_validation(record)):
                 points.append((event.step, record))
         elif what is None and event.step:  # a result without a number
             points.append((event.step, record))
@@ -219,6 +240,11 @@ def _checksum(data: bytes) -> bytes:
 def is_session_end(record: bytes) -> bool:
     """Return whether the record holds the trial's final status."""
     return _END_TAG.encode() in record
+
+
+def is_of_validation(record: bytes) -> bool:
+    """Return whether the record holds values of a checkpoint's validation."""
+    return _message(record).endswith(_VALIDATION_MARK)
 
 
 def import_alone(name: str) -> ModuleType:

@@ -1,24 +1,27 @@
-"""Logger of ``params.json`` and ``result.json``: configuration and results as strict JSON."""
+"""Logger of ``params.json``, ``result.json`` and ``validations.json``, all of them strict JSON."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 from tuner.callbacks.log_records import Segment
-from tuner.core.result import TRAINING_ITERATION, is_same_report
+from tuner.core.result import CHECKPOINT_DIR_NAME, TRAINING_ITERATION, is_same_report, merged
 from tuner.core.trial import Trial
 from tuner.storage import fast_json
-from tuner.storage.layout import PARAMS, RESULTS
+from tuner.storage.layout import PARAMS, RESULTS, VALIDATIONS
 from tuner.storage.reading import LARGE_BYTES, open_file, read_file
 from tuner.storage.strict_json import describe
 
 from .append import remove
 from .background_writer import Pace
 from .trial_file import TrialFile, TrialFileLogger
+from .validations_file import ReportKey, line_of, metrics_by_report, read_validations, report_key
 
 _MAX_TEXT = 1_000
 """Longer texts of values that JSON does not support are described, since every row repeats the
@@ -30,7 +33,8 @@ class JsonLoggerCallback(TrialFileLogger):
 
     ``params.json`` holds the configuration. ``result.json`` has one JSON object per line and
     result, nested as reported, with the configuration under ``config``. Values that JSON does not
-    support are written as text.
+    support are written as text. ``validations.json`` has a line for each validation of a checkpoint
+    that has ended, with its metrics; when the trial is over, ``result.json`` has them, too.
 
     Args:
         writer: The writer, which loggers may share; None for a new one.
@@ -48,7 +52,7 @@ class JsonLoggerCallback(TrialFileLogger):
     """
 
     def open_file(self, directory: str) -> TrialFile:
-        """Return the pair of files of one trial."""
+        """Return the files of one trial."""
         return _JsonFile(directory, self)
 
 
@@ -86,6 +90,13 @@ class _JsonFile(TrialFile):
         if begin := segment.begin:
             self.replace(self.path_of(PARAMS), json_bytes(begin.config, is_pretty=True) + b"\n")
             self._tail = b',"config":%b}\n' % json_bytes(begin.config)
+            if begin.is_first and not self.is_new:
+                remove(self.path_of(VALIDATIONS))
+        if segment.validations:
+            # Before the rows, since a segment that fails is written again: readers take the last
+            # line of a checkpoint, but count rows.
+            lines = [json_bytes(line_of(one)) + b"\n" for one in segment.validations]
+            self.append(self.path_of(VALIDATIONS), b"".join(lines))
         if self.is_new:
             self._num_earlier, self._last_iteration = 0, -1
         if cut := self.cut(segment):
@@ -94,6 +105,20 @@ class _JsonFile(TrialFile):
             lines = [json_bytes(row.result)[:-1] + self._tail for row in pace(segment.rows)]
             self.append(self._path, b"".join(lines))
             self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
+        if segment.end and os.path.exists(self.path_of(VALIDATIONS)):  # noqa: PTH110  (a text)
+            with suppress(OSError):  # the rows are written, and must not be a second time
+                self._add_validated_metrics()
+
+    def _add_validated_metrics(self) -> None:
+        metrics_of = metrics_by_report(read_validations(self.path_of(VALIDATIONS)))
+        if metrics_of and Path(self._path).exists():
+            lines = [
+                json_bytes(merged(row, metrics)) + b"\n"
+                if (metrics := metrics_of.get(_report_key(row)))
+                else line
+                for line, row in read_rows(self._path)
+            ]
+            self.replace(self._path, b"".join(lines))
 
     def _cut_back(self, num_earlier: int, iteration: int) -> None:
         """Leave the first rows, and of the others those up to an iteration."""
@@ -114,6 +139,10 @@ class _JsonFile(TrialFile):
             ]
             self.replace(self._path, b"".join(kept))
         self._num_earlier, self._last_iteration = num_earlier, iteration
+
+
+def _report_key(row: Mapping[str, Any]) -> ReportKey:
+    return report_key(row.get(CHECKPOINT_DIR_NAME), row.get(TRAINING_ITERATION))
 
 
 def _is_whole(path: str) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, final
 
 from searchers.space import Conditional, flat_name, is_word, leaves
-from tuner.callbacks.log_records import Begin, Entry, Row, Segment
+from tuner.callbacks.log_records import Begin, Entry, Row, Segment, Validated
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
@@ -27,7 +27,7 @@ from tuner.storage.reading import LARGE_BYTES, read_file
 
 from .append import remove
 from .background_writer import BatchWriter, Pace
-from .event_file import EventEncoder, is_session_end, records, shown, single
+from .event_file import EventEncoder, is_of_validation, is_session_end, records, shown, single
 from .trial_file import TrialFile, TrialFileLogger
 
 _PREFIX = "events.out.tfevents."
@@ -36,6 +36,8 @@ _SUFFIX = ".tuner"
 _HIDDEN = keys.AUTO_FILLED - {keys.TIME_TOTAL_S}
 _HIDDEN_BESIDE_TIMESTEPS = _HIDDEN - {keys.TRAINING_ITERATION}
 _NUMBERS = (int, float, numbers.Real)
+_VALIDATED = "/validated"
+"""End of the tag of a validated metric that the training code reports as well."""
 _NUM_FIRST_RECORDS = 4
 """The records before the first result: the version, the start and the hyperparameters."""
 
@@ -48,9 +50,12 @@ class TBXLoggerCallback(TrialFileLogger):
     Show them with ``tensorboard --logdir <experiment>``. Curves: each number or boolean that the
     trainable reports, under its name (nested ones as ``a/b``), and ``time_total_s``; NaN, texts and
     lists are left out. The step is ``training_iteration``, or ``timesteps_total`` if the trainable
-    counts timesteps; then ``training_iteration`` is a curve, too. HParams table: the searched
-    parameters of the trial, from its start on, the metric of the search, and how the trial ended.
-    Without tensorboardX nothing is written, with one warning.
+    counts timesteps; then ``training_iteration`` is a curve, too. Metrics of a checkpoint's
+    validation have the step of that checkpoint; one that the training code has reported since, too,
+    becomes a curve of its own, e.g. ``loss/validated``, as TensorBoard would drop what was reported
+    behind that step. HParams table: the searched parameters of the trial, from its start on, the
+    metric of the search, and how the trial ended. Without tensorboardX nothing is written, with one
+    warning.
 
     Args:
         writer: The writer, which loggers may share; None for a new one.
@@ -131,6 +136,8 @@ class _EventFile(TrialFile):
         self._path: str | None = None
         self._last_step: int | None = None
         self._counts_timesteps = False
+        self._last_steps: dict[str, int] | None = None
+        """The last step of each curve, once a validation has ended."""
 
     def __str__(self) -> str:
         return self._path or self.path_of(_PREFIX)
@@ -174,7 +181,9 @@ class _EventFile(TrialFile):
         elif self.begun and self.cut(segment):
             parts += self._superseded(self.begun)
         has_begun_anew = bool(parts)
+        self._last_steps = None if has_begun_anew else self._last_steps
         parts += [self._record_of(row) for row in pace(segment.rows)]
+        parts += self._records_of_validations(segment.validations, parts)
         if segment.end:
             parts.append(
                 self._encoder.session_end(segment.end.at, has_failed=segment.end.has_failed)
@@ -205,12 +214,13 @@ class _EventFile(TrialFile):
 
     def _repeated(self, begin: Begin, resumed: int) -> Iterator[bytes]:
         """Yield a restart, then the records from before the last exploit, which it hides."""
-        points = shown(records(read_file(self._path, LARGE_BYTES))) if self._path else []
-        kept = [
-            record
-            for number, (step, record) in enumerate(points)
-            if number < begin.num_earlier or step <= resumed
-        ]
+        found = records(read_file(self._path, LARGE_BYTES)) if self._path else []
+        points = shown(found, has_validations=True)
+        kept, num_rows = [], 0
+        for step, record in points:
+            if num_rows < begin.num_earlier or step <= resumed:
+                kept.append(record)
+            num_rows += not is_of_validation(record)
         if len(kept) < len(points):
             yield self._encoder.restart(begin.at, 0)
             yield from kept
@@ -218,7 +228,27 @@ class _EventFile(TrialFile):
     def _record_of(self, row: Row) -> bytes:
         self._counts_timesteps = _counts_timesteps(row.result)
         values = dict(_scalars(row.flat, self._counts_timesteps))
-        return self._encoder.scalars(row.at, _step(row.result), values)
+        step = _step(row.result)
+        if self._last_steps is not None:
+            self._last_steps |= dict.fromkeys(values, step)
+        return self._encoder.scalars(row.at, step, values)
+
+    def _records_of_validations(
+        self, validations: Sequence[Validated], unwritten: Sequence[bytes]
+    ) -> list[bytes]:
+        if not validations:
+            return []
+        if self._last_steps is None:
+            written = read_file(self._path, LARGE_BYTES) if self._path else b""
+            found = shown(records(written + b"".join(unwritten)), has_validations=True)
+            self._last_steps = self._encoder.last_steps(record for _, record in found)
+        last_steps, parts = self._last_steps, []
+        for one in validations:
+            if one.metrics:
+                step, values = _validated_step(one), dict(_curves_of(one, last_steps))
+                last_steps |= dict.fromkeys(values, step)
+                parts.append(self._encoder.scalars(one.at, step, values, of_validation=True))
+        return parts
 
     def _discard(self) -> None:
         for path in () if self.is_new else _event_files(self.directory):
@@ -302,6 +332,18 @@ def _step(result: Mapping[str, Any]) -> int:
         if _counts_timesteps(result)
         else result.get(keys.TRAINING_ITERATION, 0)
     )
+
+
+def _validated_step(validated: Validated) -> int:
+    return validated.iteration if validated.step is None else validated.step
+
+
+def _curves_of(validated: Validated, last_steps: Mapping[str, int]) -> Iterator[tuple[str, float]]:
+    """Yield tag and value of each metric of a validation."""
+    step = _validated_step(validated)
+    for name, value in _scalars(flatten(validated.metrics), False):
+        # TensorBoard drops the values of a curve from the step of a later record on.
+        yield f"{name}{_VALIDATED}" if last_steps.get(name, -1) > step else name, value
 
 
 @functools.lru_cache(maxsize=64)

@@ -24,9 +24,11 @@ from tuner.callbacks.log_records import (
     fingerprint_of,
     is_over,
     segments_of,
+    validated,
 )
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
-from tuner.core.trial import AppliedExploit, Status, TerminationReason, Trial
+from tuner.core.trial import AppliedExploit, Failure, Status, TerminationReason, Trial
+from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import LOGGED
 from tuner.storage.lock import boot_id
 
@@ -237,6 +239,23 @@ class TrialFileLogger(LoggerCallback):
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Queue the result."""
         self._add(trial, Row(result, time.time()))
+
+    def on_checkpoint_validated(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        *,
+        checkpoint: Checkpoint,
+        status: str,
+        metrics: Mapping[str, Any],
+        result: Mapping[str, Any],
+        failure: Failure | None = None,
+        **info: Any,
+    ) -> None:
+        """Queue the outcome of the validation."""
+        name, error = Path(checkpoint.path).name, str(failure or "")
+        self._add(trial, validated(name, status, metrics, result, error=error))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """Close the trial's file, unless the trial was interrupted and may be continued later."""

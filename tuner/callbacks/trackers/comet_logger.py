@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from tuner.callbacks.log_records import Row
-from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
+from tuner.callbacks.log_records import Row, Validated
+from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
 from tuner.storage.reading import open_file
 
@@ -144,6 +144,14 @@ class _CometTracker(Tracker):
             self._open[trial].log_metrics(numbers, step=int(row.result.get(TRAINING_ITERATION, 0)))
             if texts:
                 self._open[trial].log_others(texts)
+
+    def log_validation(self, trial: Trial, validated: Validated) -> None:
+        if trial not in self._open and trial in self._begun:
+            self.begin(trial, self._begun[trial])  # it was closed while paused
+        if trial in self._open:
+            shown = measured(flatten(validated.metrics))
+            numbers = {name: value for name, value in shown.items() if not isinstance(value, str)}
+            self._open[trial].log_metrics(numbers, step=validated.iteration)
 
     def save(self, trial: Trial, saved: Saved) -> None:
         # Retention may have deleted the checkpoint.

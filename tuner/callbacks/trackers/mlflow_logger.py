@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, final
 
-from tuner.callbacks.log_records import Row
-from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, as_float
+from tuner.callbacks.log_records import Row, Validated
+from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, as_float, flatten
 from tuner.core.trial import Trial
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
@@ -58,11 +58,12 @@ class MLflowLoggerCallback(TrackerCallback):
 
     A run is named after its trial and has the flattened configuration as parameters, each reported
     number or boolean as a metric under its own name (nested ones as ``a/b``), and ``time_total_s``,
-    ``timestamp`` and ``training_iteration``. The step is ``training_iteration``. NaN and infinite
-    values are written as MLflow represents them; texts and lists are left out, our own files have
-    them. Parameters of a run never change, so changes by an exploit become tags, ``config/<name>``.
-    A run continues over pauses, retries, exploits and restores, and is FINISHED, FAILED or, if the
-    experiment was interrupted, KILLED.
+    ``timestamp`` and ``training_iteration``. The step is ``training_iteration``; metrics of a
+    checkpoint's validation have that of the checkpoint. NaN and infinite values are written as
+    MLflow represents them; texts and lists are left out, our own files have them. Parameters of a
+    run never change, so changes by an exploit become tags, ``config/<name>``. A run continues over
+    pauses, retries, exploits and restores, and is FINISHED, FAILED or, if the experiment was
+    interrupted, KILLED.
 
     A server that cannot be reached is retried as long as the experiment runs, and never delays it.
 
@@ -221,6 +222,13 @@ class _MLflowTracker(Tracker):
         metrics = [metric for row in rows for metric in self._metrics(row)]
         self._batch(self._runs[trial.trial_id], metrics=metrics)
 
+    def log_validation(self, trial: Trial, validated: Validated) -> None:
+        run = self._runs.get(trial.trial_id)
+        if run and run.run_id:
+            values = measured(flatten(validated.metrics))
+            at_ms = int(validated.at * 1000)
+            self._batch(run, metrics=[*self._metrics_of(values, at_ms, validated.iteration)])
+
     def end(self, trial: Trial, ended: Ended) -> None:
         run = self._runs.get(trial.trial_id)
         if run is None:
@@ -321,7 +329,12 @@ class _MLflowTracker(Tracker):
         at_ms, step = int(row.at * 1000), int(row.result.get(TRAINING_ITERATION, 0))
         shown = measured(row.flat)
         shown.setdefault(TIMESTAMP, row.at)
-        for name, value in shown.items():
+        yield from self._metrics_of(shown, at_ms, step)
+
+    def _metrics_of(
+        self, values: Mapping[str, bool | float | str], at_ms: int, step: int
+    ) -> Iterator[Any]:
+        for name, value in values.items():
             if not isinstance(value, str):
                 yield self._entities.Metric(legal_name(name), as_float(value), at_ms, step)
 

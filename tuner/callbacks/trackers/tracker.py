@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.callbacks.callback import LoggerCallback
-from tuner.callbacks.log_records import Row
+from tuner.callbacks.log_records import Row, validated
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
-from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.trial import Failure, Status, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint
 
 from .tracker_queue import Begun, Ended, Entry, Outcome, Recalled, Saved, Tracker, TrackerQueue
@@ -111,6 +111,23 @@ class TrackerCallback(LoggerCallback):
     ) -> None:
         """Queue the checkpoint."""
         self._add(trial, Saved(Path(checkpoint.path)))
+
+    def on_checkpoint_validated(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        *,
+        checkpoint: Checkpoint,
+        status: str,
+        metrics: Mapping[str, Any],
+        result: Mapping[str, Any],
+        failure: Failure | None = None,
+        **info: Any,
+    ) -> None:
+        """Queue the metrics of the validation."""
+        if metrics:
+            self._add(trial, validated(Path(checkpoint.path).name, status, metrics, result))
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Deliver what is queued."""

@@ -25,7 +25,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar, assert_never, final
 
-from tuner.callbacks.log_records import Row
+from tuner.callbacks.log_records import Row, Validated
 from tuner.core.trial import Trial
 
 _PERIOD_S: Final = 1.0
@@ -106,7 +106,10 @@ class Recalled:
     ended: Ended | None
 
 
-Entry = Begun | Row | Saved | Ended | Recalled
+Entry = Begun | Row | Saved | Validated | Ended | Recalled
+
+_Part = list[Row] | Begun | Saved | Validated | Ended | Recalled
+"""What a tracker gets at once: an entry, or results in a row."""
 
 
 class Tracker(ABC):
@@ -137,6 +140,9 @@ class Tracker(ABC):
 
     def save(self, trial: Trial, saved: Saved) -> None:  # noqa: B027  (optional)
         """Log a checkpoint."""
+
+    def log_validation(self, trial: Trial, validated: Validated) -> None:  # noqa: B027  (optional)
+        """Log the metrics of a checkpoint's validation, at the step of its result."""
 
     def idle(self) -> None:  # noqa: B027  (optional)
         """Do what can wait; called when everything in the queue has been delivered."""
@@ -281,7 +287,7 @@ class TrackerQueue:
                     self._retry(functools.partial(self._deliver, trial, part))
                     self._num_delivered += len(part) if isinstance(part, list) else 0
 
-    def _deliver(self, trial: Trial, part: list[Row] | Begun | Saved | Ended | Recalled) -> None:
+    def _deliver(self, trial: Trial, part: _Part) -> None:
         match part:
             case list():
                 self._tracker.log(trial, part)
@@ -289,6 +295,8 @@ class TrackerQueue:
                 self._tracker.begin(trial, part)
             case Saved():
                 self._tracker.save(trial, part)
+            case Validated():
+                self._tracker.log_validation(trial, part)
             case Ended():
                 self._tracker.end(trial, part)
             case Recalled():
@@ -333,7 +341,7 @@ class TrackerQueue:
             )
 
 
-def _parts(story: Sequence[Entry]) -> Iterator[list[Row] | Begun | Saved | Ended | Recalled]:
+def _parts(story: Sequence[Entry]) -> Iterator[_Part]:
     """Yield the entries of one trial, consecutive results as one part."""
     for are_rows, group in groupby(story, lambda entry: isinstance(entry, Row)):
         if are_rows:

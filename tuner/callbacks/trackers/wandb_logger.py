@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from tuner.callbacks.log_records import Row
-from tuner.core.result import TIMESTAMP, TRAINING_ITERATION
+from tuner.callbacks.log_records import Row, Validated
+from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
@@ -39,6 +39,8 @@ class WandbLoggerCallback(TrackerCallback):
     Each reported number, boolean or text is logged under its own name (nested ones as ``a/b``), and
     ``time_total_s``, ``timestamp`` and ``training_iteration``, which is the x axis of all charts;
     lists and other objects are left out, our own files have them. NaN and infinite values are kept.
+    Metrics of a checkpoint's validation are logged with the ``training_iteration`` of the
+    checkpoint.
     W&B's own step is ``training_iteration`` as well, until a trial reports an iteration again:
     steps of W&B only increase, so from then on each result is one step. A run continues over
     pauses, retries, exploits and restores, and ends as finished, failed or, if the experiment was
@@ -191,6 +193,23 @@ class _WandbTracker(Tracker):
             step = max(open_run.last_step + 1, int(row.result.get(TRAINING_ITERATION, 0)))
             open_run.run.log(dict(self._values(row, open_run.config)), step=step, commit=True)
             open_run.last_step = step
+
+    def log_validation(self, trial: Trial, validated: Validated) -> None:
+        if trial not in self._runs and trial in self._begun:
+            self.begin(trial, self._begun[trial])  # it was closed while paused
+        if open_run := self._runs.get(trial):
+            shown = {
+                name: value
+                for name, value in measured(flatten(validated.metrics)).items()
+                if not _starts_with(name, self._options.excludes)
+            }
+            # Steps of W&B only increase; the axis of its charts is the iteration.
+            open_run.last_step += 1
+            open_run.run.log(
+                {**shown, TRAINING_ITERATION: validated.iteration},
+                step=open_run.last_step,
+                commit=True,
+            )
 
     def save(self, trial: Trial, saved: Saved) -> None:
         if not self._options.upload_checkpoints or trial not in self._runs:
