@@ -82,6 +82,22 @@ NAMES = {
         ConcurrencyLimiter DuplicateGuard HyperOptSearch NevergradSearch OptunaSearch
         Repeater Searcher TreeSearch create_searcher
     """,
+    "tuner.train": """
+        BackendConfig Checkpoint CheckpointConfig CheckpointConsistencyMode CheckpointEvery
+        CheckpointUploadMode ControllerError DataConfig DataParallelTrainer DataShard
+        FailureConfig LoggingConfig PreemptionError PreemptionInfo ReportedCheckpoint
+        ReportedCheckpointStatus Result RunConfig ScalingConfig TrainContext
+        TrainRunContext TrainingFailedError TuneReportCallback UserCallback
+        ValidationConfig ValidationTaskConfig WorkerGroupError get_all_reported_checkpoints
+        get_checkpoint get_context get_dataset_shard get_preemption_info report
+    """,
+    "tuner.train.collective": """
+        barrier broadcast_from_rank_zero
+    """,
+    "tuner.train.torch": """
+        TorchConfig TorchTrainer enable_reproducibility get_device get_devices
+        prepare_data_loader prepare_model unwrap_model
+    """,
     "tuner.stopper": """
         CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper
         NoopStopper Stopper TimeoutStopper TrialPlateauStopper

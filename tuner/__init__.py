@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from . import logger as logger
     from . import result as result
     from . import stopper as stopper
+    from . import train as train
     from . import utils as utils
     from .analysis import ExperimentAnalysis, Result, ResultGrid, points_from
     from .callbacks import (
@@ -125,7 +126,16 @@ _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for nam
 _SUBMODULES = {
     **{
         name: f"tuner.{name}"
-        for name in ("callback", "error", "experiment", "logger", "result", "stopper", "utils")
+        for name in (
+            "callback",
+            "error",
+            "experiment",
+            "logger",
+            "result",
+            "stopper",
+            "train",
+            "utils",
+        )
     },
     "schedulers": "schedulers",
     "search": "searchers",

@@ -37,6 +37,7 @@ from tuner.spec.experiment_directory import (
     remove_unused,
 )
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
+from tuner.spec.training_config import ValidationConfig
 from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
 
@@ -144,6 +145,7 @@ class Tuner:
         callbacks: Sequence[Callback] | None = None,
         checkpoint_config: CheckpointConfig | None = None,
         failure_config: FailureConfig | None = None,
+        validation_config: ValidationConfig | None = None,
         resources: Mapping[str, float] | None = None,
         executor: Literal["process", "inline"] | None = None,
         verbose: int | None = None,
@@ -191,6 +193,7 @@ class Tuner:
             callbacks: An empty list for none.
             checkpoint_config: Applies to future checkpoints.
             failure_config: Applies to future failures.
+            validation_config: Applies to validations that have not ended.
             resources: Total resources of the experiment; recorded amounts also apply on another
                 machine.
             executor: Where trials run.
@@ -240,6 +243,7 @@ class Tuner:
                 callbacks=callbacks,
                 checkpoint_config=checkpoint_config,
                 failure_config=failure_config,
+                validation_config=validation_config,
                 resources=resources,
                 executor=executor,
                 verbose=verbose,

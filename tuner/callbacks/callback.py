@@ -50,7 +50,7 @@ class Callback:
             num_samples: ``TuneConfig.num_samples``.
             total_num_samples: How many trials there will be, None if unknown.
             **info: ``experiment_path`` (Path), ``metric``, ``mode``, ``space`` (the search space),
-                ``experiment_id`` (unique; a restore keeps it).
+                ``experiment_id`` (unique; a restore keeps it), ``trainable``.
         """
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:

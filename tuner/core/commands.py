@@ -236,11 +236,13 @@ class ResultRecorded:
         trial: The trial.
         result: The result, nested as reported, with ``config``.
         flat: The same flattened, without ``config``.
+        rank_metrics: What each worker of a group reported, by rank; empty without a group.
     """
 
     trial: Trial
     result: dict[str, Any]
     flat: Mapping[str, Any]
+    rank_metrics: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

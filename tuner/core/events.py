@@ -120,6 +120,8 @@ class ResultReported:
         upload: Index of the checkpoint of this result that is still being stored, which
             `CheckpointCommitted` will name; None for none.
         validation: How the result's checkpoint is to be validated; None for not at all.
+        rank_metrics: What each worker of a group reported, by rank, for callbacks; not part of the
+            journal, and empty without a group.
     """
 
     trial_id: str
@@ -129,6 +131,7 @@ class ResultReported:
     replaced: tuple[str, ...] = field(default=(), compare=False, repr=False)
     upload: int | None = None
     validation: ValidationRequest | None = None
+    rank_metrics: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,7 +347,7 @@ class Experiment:
         self._needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
         is_metric_missed = self._metric_watch.on_result(flat, trial.num_rows)
         self.best.update(trial, flat)
-        self._notify(cmd.ResultRecorded(trial, report.result, flat))
+        self._notify(cmd.ResultRecorded(trial, report.result, flat, event.rank_metrics))
         if event.replaced:
             self._notify(cmd.KeysReplaced(trial, event.replaced))
         if is_metric_missed:

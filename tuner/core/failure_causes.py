@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, final
 
 from schedulers.decisions import Reason
@@ -19,6 +19,10 @@ _FRAME: Final = re.compile(
     r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE
 )
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_RANK: Final = re.compile(
+    r"^rank (?P<rank>\d+): (?P<kind>[^\n:]+)(?:: (?P<message>.*))?$", re.MULTILINE
+)
+"""First line about a worker of a group in the traceback of the group's failure."""
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _ANY_NUMBER: Final = "#"
@@ -306,3 +310,33 @@ def _without_placeholders(cause: str) -> str:
     kind, _, message = cause.partition(": ")
     known = [clause for clause in message.split("; ") if _ANY_NUMBER not in clause]
     return f"{kind}: {'; '.join(known)}" if any(known) else cause.replace(_ANY_NUMBER, "...")
+
+
+def failures_by_rank(failure: Failure) -> dict[int, Failure]:
+    r"""Return the failure of each worker, by its rank; the whole as rank 0's without a group.
+
+    Args:
+        failure: Of an attempt. That of a group has a section for each worker that failed in its
+            traceback, which begins with ``rank <number>: <kind>: <message>``.
+
+    Example:
+        >>> trace = "rank 1: ValueError: no data\nTraceback ...\nrank 0: killed by SIGKILL\n"
+        >>> both = failures_by_rank(Failure("ValueError", "no data", trace))
+        >>> {rank: str(failure) for rank, failure in both.items()}
+        {1: 'ValueError: no data', 0: 'killed by SIGKILL'}
+    """
+    sections = list(_RANK.finditer(failure.traceback))
+    if not sections:
+        return {0: failure}
+    ends = [*(section.start() for section in sections[1:]), len(failure.traceback)]
+    first = int(sections[0]["rank"])
+    return {
+        int(section["rank"]): replace(
+            failure,
+            kind=section["kind"],
+            message=section["message"] or "",
+            traceback=failure.traceback[section.end() + 1 : end],
+            bases=failure.bases if int(section["rank"]) == first else (),
+        )
+        for section, end in zip(sections, ends, strict=True)
+    }

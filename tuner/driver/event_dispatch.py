@@ -143,6 +143,8 @@ class EventDispatch:
         if isinstance(notice, ResultRecorded):
             if self._missing_metrics:
                 self._check_missing_metrics(notice)
+            if notice.rank_metrics:
+                info["rank_metrics"] = notice.rank_metrics
             asker = self._callbacks.on_trial_result(notice.result, **info)
             if asker and self._why_unsavable:
                 self._warn_of_refused_checkpoint(asker)

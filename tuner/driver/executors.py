@@ -27,7 +27,8 @@ def make_executor(
     assign = AssignmentBuilder(spec, directory, objects)
     if spec.run.executor == "inline":
         return InlineExecutor(spec.trainable, assign, capacity=machine_capacity(spec.run.resources))
-    environ = {orphans.VARIABLE: str(orphans.DriverIdentity.current(directory))}
+    identity = str(orphans.DriverIdentity.current(directory))
+    environ = {**spec.run.environ, orphans.VARIABLE: identity}
     return ProcessExecutor(
         spec.trainable,
         assign,

@@ -405,6 +405,7 @@ class Run:
             mode=stage.settings.mode,
             space=spec.space,
             experiment_id=spec.experiment_id,
+            trainable=spec.trainable,
         )
         for remark in filter(None, self._remarks):
             event_dispatch.remark(remark)

@@ -22,6 +22,51 @@ class CheckpointUploadMode(enum.Enum):
     ASYNC = "ASYNC"
     NO_UPLOAD = "NO_UPLOAD"
 
+    def default_delete_local_checkpoint_after_upload(self) -> bool:
+        """Return whether the local directory is deleted after it has been stored, by default."""
+        return self is CheckpointUploadMode.ASYNC
+
+
+class CheckpointConsistencyMode(enum.Enum):
+    """What `get_all_reported_checkpoints` waits for.
+
+    ``COMMITTED`` waits until every reported checkpoint is stored, ``VALIDATED`` also until no
+    validation is open.
+    """
+
+    COMMITTED = "COMMITTED"
+    VALIDATED = "VALIDATED"
+
+
+class ReportedCheckpointStatus(enum.Enum):
+    """Whether a stored checkpoint has been validated."""
+
+    COMMITTED = "COMMITTED"
+    """No validation was requested."""
+    PENDING_VALIDATION = "PENDING_VALIDATION"
+    """The validation waits for resources, or runs."""
+    VALIDATED = "VALIDATED"
+    """The metrics contain what the validation function returned."""
+    VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
+    """The validation took too long and was killed; the metrics are those reported."""
+    VALIDATION_FAILED = "VALIDATION_FAILED"
+    """The validation raised, died or returned no metrics; the metrics are those reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedCheckpoint:
+    """A checkpoint that the trial has reported.
+
+    Attributes:
+        checkpoint: The checkpoint.
+        metrics: The metrics that it was reported with, and over them those of its validation.
+        status: Whether it has been validated.
+    """
+
+    checkpoint: Checkpoint
+    metrics: dict[str, Any]
+    status: ReportedCheckpointStatus
+
 
 @dataclass(frozen=True, slots=True)
 class ValidationTask:

@@ -36,6 +36,7 @@ from .worker_protocol import Assignment
 __all__ = [
     "Channel",
     "StopTraining",
+    "StorageContext",
     "TuneContext",
     "checkpoint_dir",
     "get_checkpoint",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 SLOW_SETUP_S = 10.0
+_master_sockets: list[int] = []
+"""Descriptor of the socket at which rank 0 of a group is to listen, until it is taken."""
 _log = logging.getLogger(__name__)
 
 
@@ -139,6 +142,22 @@ def get_context() -> TuneContext:
     return TuneContext(attempt.assignment, attempt.trainable_name)
 
 
+def give_master_socket(descriptor: int) -> None:
+    """Keep the descriptor of a listening socket for `take_master_socket`."""
+    _master_sockets.append(descriptor)
+
+
+def take_master_socket() -> int | None:
+    """Return the descriptor of the socket at which this worker is to listen for the others.
+
+    It is bound to ``MASTER_ADDR`` and ``MASTER_PORT``, and belongs to the caller from then on.
+
+    Returns:
+        The descriptor; None where it was taken before, on other ranks than 0, and without a group.
+    """
+    return _master_sockets.pop() if _master_sockets else None
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class TuneContext:
@@ -172,24 +191,68 @@ class TuneContext:
         return self._assignment.seed
 
     def get_world_size(self) -> int:
-        """Return 1: a trial is one process."""
-        return 1
-
-    def get_local_world_size(self) -> int:
-        """Return 1."""
-        return 1
+        """Return the number of workers that train the trial together, 1 without a group."""
+        return self._assignment.rank.world_size if self._assignment.rank else 1
 
     def get_world_rank(self) -> int:
-        """Return 0."""
-        return 0
+        """Return the number of this worker among them, from 0."""
+        return self._assignment.rank.world_rank if self._assignment.rank else 0
+
+    def get_local_world_size(self) -> int:
+        """Return how many of them run on this machine."""
+        return self._assignment.rank.local_world_size if self._assignment.rank else 1
 
     def get_local_rank(self) -> int:
-        """Return 0."""
-        return 0
+        """Return the number of this worker among those on this machine, from 0."""
+        return self._assignment.rank.local_rank if self._assignment.rank else 0
 
     def get_node_rank(self) -> int:
-        """Return 0."""
-        return 0
+        """Return the number of this machine among those of the group, from 0."""
+        return self._assignment.rank.node_rank if self._assignment.rank else 0
+
+    def get_storage(self) -> StorageContext:
+        """Return where the experiment and the trial are stored."""
+        return StorageContext(self.get_trial_dir())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StorageContext:
+    """Where an experiment is stored.
+
+    Attributes:
+        trial_dir: The trial's directory, in which its checkpoints lie.
+    """
+
+    trial_dir: str
+
+    @property
+    def experiment_fs_path(self) -> str:
+        """The experiment's directory."""
+        return os.path.dirname(self.trial_dir)  # noqa: PTH120  (a string, as in Ray Train)
+
+    @property
+    def storage_fs_path(self) -> str:
+        """The directory in which the experiment's directory lies."""
+        return os.path.dirname(self.experiment_fs_path)  # noqa: PTH120
+
+    @property
+    def experiment_dir_name(self) -> str:
+        """Name of the experiment's directory."""
+        return os.path.basename(self.experiment_fs_path)  # noqa: PTH119
+
+    def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
+        """Return the path of a checkpoint of this name, in the trial's directory.
+
+        Raises:
+            ValueError: If the name leads out of that directory.
+        """
+        if not checkpoint_name or os.path.basename(checkpoint_name) != checkpoint_name:  # noqa: PTH119
+            raise ValueError(
+                "checkpoint_name must be the name of a directory inside the trial's, got "
+                f"{checkpoint_name!r}; leave out slashes"
+            )
+        return os.path.join(self.trial_dir, checkpoint_name)  # noqa: PTH118
 
 
 def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Trainable | None:

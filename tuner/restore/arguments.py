@@ -17,7 +17,7 @@ from tuner.spec.experiment_directory import Record, noted_parts
 from tuner.spec.experiment_spec import ExperimentSpec
 
 _FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
-_SINGLE_FIELDS = frozenset({"scheduler", "search_alg", "stop", "callbacks"})
+_SINGLE_FIELDS = frozenset({"scheduler", "search_alg", "stop", "callbacks", "validation_config"})
 
 
 @dataclass(frozen=True, slots=True)

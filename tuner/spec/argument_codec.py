@@ -30,6 +30,7 @@ from tuner.core import stoppers
 from tuner.core.secret_reference import Secret
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from .training_config import LoggingConfig, ScalingConfig, ValidationConfig, ValidationTaskConfig
 
 Note = dict[str, Any]
 """A declared value as JSON."""
@@ -40,9 +41,10 @@ _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
 _DOMAINS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
 _CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
+_OF_TRAINING = (LoggingConfig, ScalingConfig, ValidationConfig, ValidationTaskConfig)
 _PACKAGES: Final = (schedulers, searchers, stoppers)
 _SETTINGS: Final[Mapping[str, type]] = {
-    kind.__name__: kind for kind in (*_DOMAINS, Secret, *_CONFIGS)
+    kind.__name__: kind for kind in (*_DOMAINS, Secret, *_CONFIGS, *_OF_TRAINING)
 }
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {

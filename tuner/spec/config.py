@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import datetime as dt
-import difflib
 import math
 import os
 import re
@@ -27,6 +25,9 @@ from tuner.errors import StorageError
 from tuner.storage import layout
 from tuner.storage.directories import absolute_path
 
+from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
+from .training_config import LoggingConfig, ValidationConfig, checked_environment
+
 MODES = ("min", "max")
 CLOSING_S = 2.0
 """How long before its time limit all trials of an experiment must have ended, so that there is time
@@ -44,51 +45,6 @@ CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
     "checkpoint_at_end": (FOR_CLASSES,),
 }
 """Which fields of `CheckpointConfig` apply to function trainables and which to class trainables."""
-
-
-class Settings:
-    """Base of the settings, which check a field when it is assigned as the constructor does.
-
-    Rules about several fields are checked by the constructor and by `Tuner` only, so that the
-    fields can be assigned one by one.
-    """
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        self._check()
-        self._check_together()
-
-    def _check(self) -> None:
-        """Refuse a field that is invalid by itself."""
-
-    def _check_together(self) -> None:
-        """Refuse fields that contradict each other."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set a field.
-
-        Raises:
-            AttributeError: If there is no such field; names the most similar one.
-            ValueError: If the value is out of range.
-            TypeError: If it has the wrong type.
-        """
-        fields = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            hint = f"; did you mean {near[0]!r}" if near else f"; it has {', '.join(fields)}"
-            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
-        # The constructor assigns the fields one by one, and checks them when all are there.
-        is_constructed = all(hasattr(self, field) for field in fields)
-        before = getattr(self, name, None)
-        object.__setattr__(self, name, value)
-        if not is_constructed:
-            return
-        try:
-            self._check()
-        except (TypeError, ValueError):
-            object.__setattr__(self, name, before)
-            raise
 
 
 @dataclass(slots=True)
@@ -120,8 +76,8 @@ class CheckpointConfig(Settings):
 
     def _check(self) -> None:
         if self.num_to_keep is not None:
-            _check_whole("num_to_keep", self.num_to_keep, "a whole number or None")
-        _check_whole("checkpoint_frequency", self.checkpoint_frequency)
+            check_whole("num_to_keep", self.num_to_keep, "a whole number or None")
+        check_whole("checkpoint_frequency", self.checkpoint_frequency)
         if not isinstance(self.checkpoint_score_attribute, str | None):
             raise TypeError(
                 "checkpoint_score_attribute must be the name of a reported value, got "
@@ -261,12 +217,12 @@ class FailureConfig(Settings):
     controller_failure_limit: int = -1
 
     def _check(self) -> None:
-        _check_whole("max_failures", self.max_failures)
+        check_whole("max_failures", self.max_failures)
         self._check_preemption()
         self._check_policies()
         if self.report_timeout_s is not None:
-            _check_seconds("report_timeout_s", self.report_timeout_s, " or None")
-        _check_seconds("stop_grace_s", self.stop_grace_s)
+            check_seconds("report_timeout_s", self.report_timeout_s, " or None")
+        check_seconds("stop_grace_s", self.stop_grace_s)
         if self.max_failures < -1:
             raise ValueError(
                 "max_failures must be at least 0, or -1 for endless retries, got "
@@ -291,10 +247,10 @@ class FailureConfig(Settings):
 
     def _check_preemption(self) -> None:
         for name in ("max_preemption_failures", "controller_failure_limit"):
-            _check_whole(name, value := getattr(self, name))
+            check_whole(name, value := getattr(self, name))
             if value < -1:
                 raise ValueError(f"{name} must be at least 0, or -1 for no limit, got {value!r}")
-        _check_seconds("preemption_grace_s", self.preemption_grace_s)
+        check_seconds("preemption_grace_s", self.preemption_grace_s)
         if not self.preemption_grace_s >= 0:
             raise ValueError(
                 f"preemption_grace_s must be at least 0 seconds, got {self.preemption_grace_s!r}"
@@ -315,9 +271,9 @@ class FailureConfig(Settings):
                 "retry_on and no_retry_on must name different exceptions, got "
                 f"{', '.join(map(str, both))} in both"
             )
-        _check_limit("max_identical_failures", self.max_identical_failures)
+        check_limit("max_identical_failures", self.max_identical_failures)
         if self.max_common_failures != AUTO:
-            _check_limit(
+            check_limit(
                 "max_common_failures", self.max_common_failures, f"a whole number, {AUTO!r} or None"
             )
 
@@ -397,6 +353,14 @@ class RunConfig(Settings):
             included, after all other checks have passed; a running experiment and a directory that
             is not recognised as an experiment are never removed, and unrelated files in the
             directory are kept. ``Tuner(..., resume="auto")`` continues it instead.
+        worker_runtime_env: Environment variables of the worker processes,
+            ``{"env_vars": {"NCCL_DEBUG": "INFO"}}``. They are recorded: export secrets in the shell
+            instead. Not with ``executor="inline"``.
+        logging_config: How much tuner logs; None, the default, for what `verbose` shows. See
+            `LoggingConfig`.
+        validation_config: How reported checkpoints are validated beside the training, see
+            `ValidationConfig`; None, the default, for not at all, unless a report names a function.
+            A trainer's own counts before it.
 
     Raises:
         ValueError: If a value is out of range.
@@ -427,10 +391,16 @@ class RunConfig(Settings):
     sync_config: Any = None
     storage_filesystem: Any = None
     if_exists: Literal["error", "new", "replace"] = "error"
+    worker_runtime_env: Mapping[str, Any] | None = None
+    logging_config: LoggingConfig | None = None
+    validation_config: ValidationConfig | None = None
 
     def _check(self) -> None:
         stopper_from(self.stop)
         self._check_storage()
+        checked_environment(self.worker_runtime_env)
+        check_type("logging_config", self.logging_config, LoggingConfig)
+        check_type("validation_config", self.validation_config, ValidationConfig)
         if self.verbose not in (0, 1, 2, 3):
             raise ValueError(f"verbose must be 0 (silent), 1 or 2, got {self.verbose!r}")
         if self.executor not in EXECUTORS:
@@ -441,7 +411,7 @@ class RunConfig(Settings):
             raise ValueError(
                 f"durability must be one of {', '.join(DURABILITIES)}, got {self.durability!r}"
             )
-        _check_seconds("storage_retry_s", self.storage_retry_s)
+        check_seconds("storage_retry_s", self.storage_retry_s)
         if not self.storage_retry_s >= 0:
             raise ValueError(
                 f"storage_retry_s must be at least 0 seconds, got {self.storage_retry_s!r}"
@@ -451,11 +421,23 @@ class RunConfig(Settings):
         for callback in self.callbacks or ():
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
-        _check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
-        _check_type("failure_config", self.failure_config, FailureConfig)
-        _check_type("progress_reporter", self.progress_reporter, ProgressReporter)
+        check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
+        check_type("failure_config", self.failure_config, FailureConfig)
+        check_type("progress_reporter", self.progress_reporter, ProgressReporter)
         _check_amounts(self.resources)
         self._check_times()
+
+    def _check_together(self) -> None:
+        if self.executor == "inline" and self.environ:
+            raise ValueError(
+                "worker_runtime_env must be None with executor='inline', where trials share this "
+                "process; set os.environ instead"
+            )
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment variables of `worker_runtime_env`."""
+        return checked_environment(self.worker_runtime_env)
 
     @property
     def leave_at_s(self) -> float | None:
@@ -468,8 +450,8 @@ class RunConfig(Settings):
 
     def _check_times(self) -> None:
         if self.time_limit_s is not None:
-            _check_seconds("time_limit_s", self.time_limit_s, " or None")
-        _check_seconds("interrupt_grace_s", self.interrupt_grace_s)
+            check_seconds("time_limit_s", self.time_limit_s, " or None")
+        check_seconds("interrupt_grace_s", self.interrupt_grace_s)
         if not 0 <= self.interrupt_grace_s < math.inf:
             raise ValueError(
                 "interrupt_grace_s must be finite and at least 0 seconds, got "
@@ -584,13 +566,13 @@ class TuneConfig(Settings):
             raise TypeError(f"metric must be the name of a reported value, got {self.metric!r}")
         if self.mode is not None and self.mode not in MODES:
             raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}")
-        _check_whole("num_samples", self.num_samples)
+        check_whole("num_samples", self.num_samples)
         if self.num_samples != -1 and self.num_samples < 1:
             raise ValueError(
                 f"num_samples must be at least 1, or -1 for endless, got {self.num_samples!r}"
             )
         if self.max_concurrent_trials is not None:
-            _check_whole(
+            check_whole(
                 "max_concurrent_trials", self.max_concurrent_trials, "a whole number or None"
             )
         if self.max_concurrent_trials is not None and self.max_concurrent_trials < 0:
@@ -699,28 +681,6 @@ class ResumeConfig(Settings):
 def _check_part(name: str, value: Any, kind: type) -> None:
     if value is not None and value != AUTO and not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, {AUTO!r} or None, got {value!r}")
-
-
-def _check_type(name: str, value: Any, kind: type) -> None:
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
-
-
-def _check_seconds(name: str, value: Any, otherwise: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number of seconds{otherwise}, got {value!r}")
-
-
-def _check_whole(name: str, value: Any, accepted: str = "a whole number") -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be {accepted}, got {value!r}")
-
-
-def _check_limit(name: str, value: Any, accepted: str = "a whole number or None") -> None:
-    if value is not None:
-        _check_whole(name, value, accepted)
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, or None for no limit, got {value!r}")
 
 
 def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:

@@ -35,6 +35,7 @@ from tuner.storage.directories import check_working_directory
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .default_algorithms import chosen
 from .param_space import check_portable, checked_space
+from .training_config import ValidationConfig
 
 _USED_BY: Final = "_used_by"
 """Attribute of the user's scheduler, searcher or stopper: the run that uses it."""
@@ -122,6 +123,11 @@ class ExperimentSpec:
             ),
             (),
         )
+
+    @property
+    def validation_config(self) -> ValidationConfig | None:
+        """How checkpoints are validated: as the trainer says, or else the settings."""
+        return getattr(self.trainable, "validation_config", None) or self.run.validation_config
 
     def request_for(self, config: Mapping[str, Any]) -> Mapping[str, float]:
         """Return the resources of a trial with this configuration, of all its workers together."""
@@ -235,6 +241,7 @@ class ExperimentSpec:
             ),
             several_objectives=self.several_objectives,
             is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
+            validation=self.validation_config.policy if self.validation_config else None,
             # Only suggestions that no result can change may be made early, so that users see them.
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
         )

@@ -1,0 +1,49 @@
+"""Errors of trainers."""
+
+import pickle
+
+import pytest
+
+from tuner import train
+from tuner.core.trial import Failure
+from tuner.train.errors import group_error
+
+TRACE = """rank 1: ValueError: no data
+Traceback (most recent call last):
+ValueError: no data
+rank 0: killed by SIGKILL
+"""
+
+
+def test_the_failures_of_workers_are_told_by_rank_the_first_one_first():
+    error = group_error(Failure("ValueError", "no data", TRACE, ("Exception",)))
+    assert list(error.worker_failures) == [1, 0]
+    assert isinstance(error.worker_failures[1], ValueError)
+    assert "SIGKILL" in str(error.worker_failures[0])
+    assert isinstance(error, train.TrainingFailedError)
+
+
+def test_the_failure_of_a_single_worker_is_that_of_rank_0():
+    error = group_error(Failure("KeyError", "lr", "Traceback ...", ("LookupError",)))
+    assert list(error.worker_failures) == [0]
+    assert isinstance(error.worker_failures[0], KeyError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        train.WorkerGroupError("no data", {1: ValueError("no data")}),
+        train.ControllerError(OSError("disk full")),
+        train.PreemptionError(train.PreemptionInfo(5, {"node": [2, 1]})),
+    ],
+)
+def test_errors_of_training_can_be_pickled(error):
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  (its own)
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+
+
+def test_a_preemption_lists_its_workers_once():
+    info = train.PreemptionInfo(None, {"b": [2, 1], "a": [1]})
+    assert info.preempted_node_ids == ["a", "b"]
+    assert info.preempted_ranks == [1, 2]

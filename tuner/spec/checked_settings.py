@@ -1,0 +1,78 @@
+"""Base of the settings that users construct, and checks of single values."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from typing import Any
+
+
+class Settings:
+    """Base of the settings, which check a field when it is assigned as the constructor does.
+
+    Rules about several fields are checked by the constructor and by `Tuner` only, so that the
+    fields can be assigned one by one.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._check_together()
+
+    def _check(self) -> None:
+        """Refuse a field that is invalid by itself."""
+
+    def _check_together(self) -> None:
+        """Refuse fields that contradict each other."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field.
+
+        Raises:
+            AttributeError: If there is no such field; names the most similar one.
+            ValueError: If the value is out of range.
+            TypeError: If it has the wrong type.
+        """
+        fields = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {near[0]!r}" if near else f"; it has {', '.join(fields)}"
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
+        # The constructor assigns the fields one by one, and checks them when all are there.
+        is_constructed = all(hasattr(self, field) for field in fields)
+        before = getattr(self, name, None)
+        object.__setattr__(self, name, value)
+        if not is_constructed:
+            return
+        try:
+            self._check()
+        except (TypeError, ValueError):
+            object.__setattr__(self, name, before)
+            raise
+
+
+def check_type(name: str, value: Any, kind: type) -> None:
+    """Raise TypeError unless the value is None or of this class."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+
+
+def check_seconds(name: str, value: Any, otherwise: str = "") -> None:
+    """Raise TypeError unless the value is a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds{otherwise}, got {value!r}")
+
+
+def check_whole(name: str, value: Any, accepted: str = "a whole number") -> None:
+    """Raise TypeError unless the value is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be {accepted}, got {value!r}")
+
+
+def check_limit(name: str, value: Any, accepted: str = "a whole number or None") -> None:
+    """Raise TypeError or ValueError unless the value is None or a whole number of at least 1."""
+    if value is not None:
+        check_whole(name, value, accepted)
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, or None for no limit, got {value!r}")

@@ -1,0 +1,87 @@
+"""Training over several processes: trainers, and the API of training code that they run.
+
+``from tuner import train`` provides the names of Ray Train. What needs PyTorch, Lightning,
+Transformers or TensorFlow is in the modules `tuner.train.torch`, `tuner.train.lightning`,
+`tuner.train.huggingface.transformers` and `tuner.train.tensorflow`, of which none is imported here.
+"""
+
+from __future__ import annotations
+
+from tuner.analysis.result import Result
+from tuner.callbacks.user_callback import TrainRunContext, UserCallback
+from tuner.execution.report_options import (
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+)
+from tuner.storage.checkpoints import Checkpoint
+
+from . import collective as collective
+from .api import (
+    TrainContext,
+    get_all_reported_checkpoints,
+    get_checkpoint,
+    get_context,
+    get_dataset_shard,
+    get_preemption_info,
+    report,
+)
+from .checkpoint_every import CheckpointEvery
+from .config import (
+    BackendConfig,
+    CheckpointConfig,
+    DataConfig,
+    FailureConfig,
+    LoggingConfig,
+    RunConfig,
+    ScalingConfig,
+    ValidationConfig,
+    ValidationTaskConfig,
+)
+from .data import DataShard
+from .errors import (
+    ControllerError,
+    PreemptionError,
+    PreemptionInfo,
+    TrainingFailedError,
+    WorkerGroupError,
+)
+from .trainer import DataParallelTrainer
+from .tune_report import TuneReportCallback
+
+__all__ = [
+    "BackendConfig",
+    "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointConsistencyMode",
+    "CheckpointEvery",
+    "CheckpointUploadMode",
+    "ControllerError",
+    "DataConfig",
+    "DataParallelTrainer",
+    "DataShard",
+    "FailureConfig",
+    "LoggingConfig",
+    "PreemptionError",
+    "PreemptionInfo",
+    "ReportedCheckpoint",
+    "ReportedCheckpointStatus",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "TrainContext",
+    "TrainRunContext",
+    "TrainingFailedError",
+    "TuneReportCallback",
+    "UserCallback",
+    "ValidationConfig",
+    "ValidationTaskConfig",
+    "WorkerGroupError",
+    "get_all_reported_checkpoints",
+    "get_checkpoint",
+    "get_context",
+    "get_dataset_shard",
+    "get_preemption_info",
+    "report",
+]

@@ -1,0 +1,75 @@
+"""Settings of trainers; most are those of `Tuner`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from tuner.spec.config import CheckpointConfig, FailureConfig, RunConfig
+from tuner.spec.training_config import (
+    LoggingConfig,
+    ScalingConfig,
+    ValidationConfig,
+    ValidationTaskConfig,
+)
+
+__all__ = [
+    "BackendConfig",
+    "CheckpointConfig",
+    "DataConfig",
+    "FailureConfig",
+    "LoggingConfig",
+    "RunConfig",
+    "ScalingConfig",
+    "ValidationConfig",
+    "ValidationTaskConfig",
+]
+
+
+class DataConfig:
+    """Which datasets of a trainer are split among its workers.
+
+    Args:
+        datasets_to_split: ``"all"``, the default, or the names of those that are split; each worker
+            gets the whole of the others.
+        execution_options: Accepted for compatibility and not used.
+        enable_shard_locality: Accepted for compatibility and not used.
+
+    Raises:
+        TypeError: If `datasets_to_split` is neither ``"all"`` nor a list of names.
+    """
+
+    def __init__(
+        self,
+        datasets_to_split: Literal["all"] | Sequence[str] = "all",
+        execution_options: Any = None,
+        enable_shard_locality: bool = True,
+    ) -> None:
+        is_list = isinstance(datasets_to_split, Sequence) and not isinstance(datasets_to_split, str)
+        if datasets_to_split != "all" and not (
+            is_list and all(isinstance(name, str) for name in datasets_to_split)
+        ):
+            raise TypeError(
+                "datasets_to_split must be 'all' or a list of names of datasets, got "
+                f"{datasets_to_split!r}"
+            )
+        self.datasets_to_split = datasets_to_split
+        self.execution_options = execution_options
+        self.enable_shard_locality = enable_shard_locality
+
+    def is_split(self, name: str) -> bool:
+        """Return whether the workers share the dataset of this name."""
+        return self.datasets_to_split == "all" or name in self.datasets_to_split
+
+
+class BackendConfig:
+    """How the workers of a trainer find each other; the base does nothing.
+
+    Derived classes are `TorchConfig` and `TensorflowConfig`.
+    """
+
+    def on_start(self) -> None:
+        """Connect this worker with the others; called in each worker before the training code."""
+
+    def on_end(self) -> None:
+        """Disconnect; called after the training code has returned or was asked to stop."""

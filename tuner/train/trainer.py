@@ -1,0 +1,347 @@
+"""`DataParallelTrainer`: a training function that runs in several processes at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.analysis.result import Result
+from tuner.callbacks.user_callback import TrainRunContext
+from tuner.core.trial import Status, TerminationReason, WorkerGroup
+from tuner.execution.attempt import StopTraining
+from tuner.execution.session import get_context
+from tuner.execution.trainable import trainable_name
+from tuner.spec.config import ResumeConfig, RunConfig
+from tuner.spec.experiment_directory import named_directory
+from tuner.spec.training_config import ScalingConfig, ValidationConfig
+from tuner.storage import atomic
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.declaration import is_experiment
+from tuner.storage.layout import RETURN_VALUE
+from tuner.tuner import Tuner
+
+from .config import BackendConfig, DataConfig
+from .errors import ControllerError, PreemptionError, PreemptionInfo, group_error
+from .running import TrainerRun, running
+
+LOOP_CONFIG: Final = "train_loop_config"
+SCALING_CONFIG: Final = "scaling_config"
+_SEARCHED: Final = (LOOP_CONFIG, SCALING_CONFIG)
+"""Keys of a search space of a trainer."""
+
+_log = logging.getLogger("tuner")
+
+
+class DataParallelTrainer:
+    """Runs a training function in several processes at once, which train one model together.
+
+    `fit` trains once; ``Tuner(trainer, param_space={"train_loop_config": {...}})`` searches, and
+    each trial then trains in as many processes. `TorchTrainer` and `TensorflowTrainer` also connect
+    the processes with each other.
+
+    Args:
+        train_loop_per_worker: The training function, called in each process, without arguments or
+            with the configuration.
+        train_loop_config: The configuration; None for an empty one.
+        backend_config: How the processes are connected; None for not at all.
+        scaling_config: How many processes, and what each of them occupies.
+        run_config: Where the run is stored, and how it is run. A `Tuner` uses it where it has none
+            of its own.
+        datasets: Datasets by name, of which each process gets a part from `get_dataset_shard`.
+        dataset_config: Which of them are split.
+        resume_from_checkpoint: What `get_checkpoint` returns until the run has a checkpoint of its
+            own.
+        metadata: Must be None; `Checkpoint.set_metadata` stores metadata with a checkpoint.
+        validation_config: How reported checkpoints are validated beside the training.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If one is not supported.
+
+    Departures:
+        Ray Train refuses `resume_from_checkpoint`, and a trainer as the trainable of a `Tuner`.
+    """
+
+    _default_backend: Callable[[], BackendConfig] = BackendConfig
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        backend_config: BackendConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: DataConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
+    ) -> None:
+        takes_config(train_loop_per_worker)  # raises if it takes anything else
+        for name, value, kind in (
+            ("train_loop_config", train_loop_config, Mapping),
+            ("backend_config", backend_config, BackendConfig),
+            ("scaling_config", scaling_config, ScalingConfig),
+            ("run_config", run_config, RunConfig),
+            ("datasets", datasets, Mapping),
+            ("dataset_config", dataset_config, DataConfig),
+            ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
+            ("validation_config", validation_config, ValidationConfig),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, got {value!r:.200}")
+        if metadata is not None:
+            raise ValueError(
+                f"metadata must be None, got {metadata!r:.200}; store it with "
+                "Checkpoint.set_metadata"
+            )
+        self.train_loop_per_worker = train_loop_per_worker
+        self.train_loop_config = dict(train_loop_config or {})
+        self.backend_config = backend_config or type(self)._default_backend()  # noqa: SLF001  (own)
+        self.scaling_config = scaling_config or ScalingConfig()
+        self.run_config = run_config or RunConfig()
+        self.datasets = dict(datasets or {})
+        self.dataset_config = dataset_config or DataConfig()
+        self.resume_from_checkpoint = resume_from_checkpoint
+        self.validation_config = validation_config
+
+    def as_trainable(self) -> TrainLoop:
+        """Return what each process of a trial runs; `Tuner` calls this."""
+        return TrainLoop(self)
+
+    def fit(self) -> Result:
+        """Train, and return the result.
+
+        The run is an experiment of one trial in ``<storage_path>/<name>``. If there is one of this
+        name already, it is continued from its latest checkpoint, which is printed.
+
+        Raises:
+            WorkerGroupError: If a process raised an exception or died, and no retry was left.
+            PreemptionError: If the run was interrupted, e.g. by Ctrl-C.
+            ControllerError: If the run could not be supervised, e.g. since the storage failed.
+            ValueError: If there are fewer resources than the processes need.
+        """
+        tuner = self._tuner()
+        try:
+            grid = tuner.fit()
+        except (OSError, RuntimeError) as cause:
+            raise ControllerError(cause) from cause
+        trial, result = grid.trials[0], grid[0]
+        if trial.status is Status.ERROR and trial.failures:
+            raise group_error(trial.failures[-1])
+        if trial.ending is TerminationReason.INTERRUPTED:
+            raise PreemptionError(PreemptionInfo())
+        return result
+
+    def _tuner(self) -> Tuner:
+        run_config = self.run_config
+        if self.scaling_config.max_workers == 0 and run_config.executor == "process":
+            run_config = dataclasses.replace(run_config, executor="inline")
+        loop = self.as_trainable()
+        if run_config.name is None or run_config.if_exists != "error":
+            return Tuner(loop, run_config=run_config)
+        directory = named_directory(run_config)
+        if not is_experiment(directory):
+            return Tuner(loop, run_config=run_config)
+        _log.info("%s exists and is continued from its latest checkpoint", directory)
+        return Tuner.restore(
+            directory,
+            loop,
+            run_config=run_config,
+            resume_config=ResumeConfig(finished="resume", errored="resume"),
+        )
+
+
+class TrainLoop:
+    """The training function of a trainer as a trainable: called in each process of a trial.
+
+    Args:
+        trainer: The trainer, whose values count where the trial's configuration has none.
+
+    Attributes:
+        func: The user's function.
+        validation_config: How checkpoints are validated, None for not at all.
+    """
+
+    def __init__(self, trainer: DataParallelTrainer) -> None:
+        self.func = trainer.train_loop_per_worker
+        self.validation_config = trainer.validation_config
+        self._loop_config = trainer.train_loop_config
+        self._backend = trainer.backend_config
+        self._scaling = trainer.scaling_config
+        self._run_config = trainer.run_config
+        self._run = TrainerRun(
+            trainer.datasets, trainer.dataset_config, trainer.resume_from_checkpoint
+        )
+        # Where and how the user's function is defined decides how this is pickled and named.
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(self.func, name):
+                setattr(self, name, getattr(self.func, name))
+        self.__name__ = trainable_name(self.func)
+
+    def __call__(self, config: Mapping[str, Any]) -> None:
+        """Train in this process, together with the others of the group."""
+        loop_config = self.loop_config(config)
+        with running(self._run):
+            self._backend.on_start()
+            try:
+                returned = self.func(loop_config) if takes_config(self.func) else self.func()
+            except StopTraining:
+                self._backend.on_end()
+                raise
+            # Not after other exceptions: the others may wait in a collective that never ends.
+            self._backend.on_end()
+        if returned is not None and get_context().get_world_rank() == 0:
+            _write_return_value(returned, Path(get_context().get_trial_dir()))
+
+    def loop_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configuration of the training function in a trial with this configuration."""
+        given = config.get(LOOP_CONFIG) or {}
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{LOOP_CONFIG} must be a dictionary, got {given!r:.200}")
+        return _merged(self._loop_config, given)
+
+    def scaling(self, config: Mapping[str, Any]) -> ScalingConfig:
+        """Return the scaling configuration of a trial with this configuration."""
+        given = config.get(SCALING_CONFIG)
+        if given is None:
+            return self._scaling
+        if isinstance(given, ScalingConfig):
+            return given
+        if isinstance(given, Mapping):
+            return dataclasses.replace(self._scaling, **given)
+        raise TypeError(
+            f"{SCALING_CONFIG} must be a ScalingConfig or a dictionary of its arguments, got "
+            f"{given!r:.200}"
+        )
+
+    def group_for(self, config: Mapping[str, Any]) -> WorkerGroup:
+        """Return the workers over which a trial with this configuration trains.
+
+        Raises:
+            ValueError: If the configuration has a key that a trainer does not know, or asks for
+                workers that are not possible.
+        """
+        self.check_space(config)
+        return self.scaling(config).group()
+
+    def check_space(self, space: Mapping[str, Any]) -> None:
+        """Check the keys of a search space, or of a configuration of it.
+
+        Raises:
+            ValueError: If there is a key that a trainer does not know.
+        """
+        if unknown := [key for key in space if key not in _SEARCHED]:
+            raise ValueError(
+                f"the search space of a trainer must have the keys {' and '.join(_SEARCHED)} only, "
+                f"got {', '.join(map(repr, unknown))}; write "
+                f"param_space={{{LOOP_CONFIG!r}: {{{unknown[0]!r}: ...}}}}"
+            )
+
+    @property
+    def validator(self) -> Callable[..., Mapping[str, Any]] | None:
+        """The declared validation function with its default arguments, None for none."""
+        return self.validation_config.validator if self.validation_config else None
+
+    def validation_sources(self, config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """Return the objects that the training function sees, which validations may be given."""
+        return {LOOP_CONFIG: self.loop_config(config), "datasets": self._run.datasets}
+
+    def run_context_for(self, config: Mapping[str, Any]) -> TrainRunContext:
+        """Return what a `UserCallback` is told about a trial with this configuration."""
+        return TrainRunContext(
+            self._run_config,
+            self.loop_config(config),
+            self.scaling(config),
+            self._backend,
+            self._run.data_config,
+        )
+
+
+def takes_config(function: Callable[..., Any]) -> bool:
+    """Return whether a training function takes its configuration as an argument.
+
+    Raises:
+        TypeError: If it is no function, is asynchronous, or needs other arguments.
+
+    Example:
+        >>> takes_config(lambda config: None), takes_config(lambda: None)
+        (True, False)
+    """
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(
+            f"train_loop_per_worker must be a function of the configuration, got {function!r:.200}"
+        )
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(
+            "train_loop_per_worker must be a plain function, got an asynchronous one; run it with "
+            "asyncio.run inside a function"
+        )
+    parameters = inspect.signature(function).parameters.values()
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if len(needed) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in needed):
+        names = ", ".join(parameter.name for parameter in needed)
+        raise TypeError(
+            "train_loop_per_worker must take no argument, or the configuration alone, got one that "
+            f"needs {names}; bind the others with functools.partial, or pass them in "
+            "train_loop_config"
+        )
+    return bool(needed) or any(
+        parameter.name == "config" or parameter.default is parameter.empty
+        for parameter in positional
+    )
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one dictionary with the values of another over its own, also in inner ones."""
+    merged = dict(base)
+    for key, value in over.items():
+        mine = merged.get(key)
+        merged[key] = (
+            _merged(mine, value)
+            if isinstance(mine, Mapping) and isinstance(value, Mapping)
+            else value
+        )
+    return merged
+
+
+def _write_return_value(value: Any, trial_dir: Path) -> None:
+    try:
+        text = json.dumps(value, default=_as_json)
+    except (TypeError, ValueError, OverflowError) as refusal:
+        warnings.warn(
+            f"what the training function returned cannot be stored ({refusal}), and "
+            "Result.return_value will be None; return JSON values, or report large ones as files "
+            "of a checkpoint",
+            stacklevel=2,
+        )
+        return
+    atomic.write_text(trial_dir / RETURN_VALUE, text)
+
+
+def _as_json(value: Any) -> Any:
+    for convert in ("item", "tolist"):  # numbers and arrays of NumPy and torch
+        method = getattr(value, convert, None)
+        if callable(method) and (convert == "tolist" or getattr(value, "size", None) == 1):
+            return method()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON value")
