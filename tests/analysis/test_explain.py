@@ -11,17 +11,26 @@ from tests.core.conversation import BOOM
 from tuner.analysis import ResultGrid
 from tuner.analysis.explain import explain_trial
 from tuner.core.events import (
+    CheckpointCommitted,
     CheckpointSaved,
     Outcome,
     ResultReported,
     TrialStopRequested,
     TrialSuggested,
     TurnEnded,
+    ValidationEnded,
     WorkerExited,
     WorkerStarted,
 )
 from tuner.core.policies import RecordedDecision
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
+from tuner.core.trial import (
+    CheckpointRecord,
+    Failure,
+    Status,
+    TerminationReason,
+    Trial,
+    ValidationRequest,
+)
 from tuner.journal.records import encode
 from tuner.journal.rows import MemoryRows
 
@@ -183,3 +192,34 @@ def test_a_trial_that_is_not_there_is_refused_by_naming_some_that_are(trial, tmp
         ValueError, match=r"trial_id must be that of one of 1 trials, \['t00001'\]\.\.\., got 't9'"
     ):
         grid.explain("t9")
+
+
+def test_validations_are_told_with_their_metrics_and_the_decisions_they_lead_to(trial):
+    request, checkpoint = ValidationRequest(), CheckpointRecord(0, 1)
+    failed = Failure("ValueError", "no data")
+    happened = [
+        (ResultReported("t00001", 1, {"training_iteration": 1}, checkpoint, None, request), ()),
+        (ResultReported("t00001", 1, {"training_iteration": 2}, upload=1, validation=request), ()),
+        (CheckpointCommitted("t00001", 1, CheckpointRecord(1, 2)), ()),
+        (ValidationEnded("t00001", 0, 1, Outcome.LOST), ()),
+        (
+            ValidationEnded("t00001", 0, 2, Outcome.COMPLETED, {"loss": 0.5, "val": {"f1": 0.25}}),
+            [Stop("t00001", RUNG)],
+        ),
+        (ValidationEnded("t00001", 1, 1, Outcome.FAILED, failure=failed), ()),
+    ]
+    told = explain_trial(
+        trial,
+        [
+            encode(event, 0.0, [RecordedDecision(0, decision) for decision in decisions])
+            for event, decisions in happened
+        ],
+        "loss",
+    )
+    assert [line.partition(" s  ")[2] for line in told[1:]] == [
+        "has stored checkpoint 1 of iteration 2",
+        "the validation of checkpoint 0 of iteration 1 is lost with its process, try 1",
+        "checkpoint 0 of iteration 1 is validated: loss=0.5, val/f1=0.25",
+        f"at iteration 1 with loss=0.5 is stopped: {RUNG}",
+        "the validation of checkpoint 1 of iteration 2 ends, failed, try 1: ValueError: no data",
+    ]

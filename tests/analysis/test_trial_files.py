@@ -6,6 +6,8 @@ import pytest
 
 from tuner.analysis.result import Result
 from tuner.errors import StorageError, TrialFailed
+from tuner.storage import checkpoints
+from tuner.storage.checkpoints import Checkpoint
 
 FIRST_AT = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001  (local time, as the files have it)
 
@@ -198,4 +200,85 @@ def test_a_directory_without_a_trial_is_refused(tmp_path):
 def test_a_damaged_configuration_is_refused(directory, text):
     (directory / "params.json").write_text(text)
     with pytest.raises(StorageError, match=r"params\.json"):
+        Result.from_path(directory)
+
+
+def write_validations(directory, *validations):
+    lines = [
+        json.dumps({"error": "", "metrics": {}, "time": 1.0, **validation})
+        for validation in validations
+    ]
+    (directory / "validations.json").write_text("\n".join(lines) + "\n")
+
+
+def commit(directory, index, name, metrics):
+    staging = checkpoints.stage(directory, index, attempt=1)
+    provenance = checkpoints.Provenance(directory.name, 1, index, index + 1, metrics)
+    path = checkpoints.commit(staging, directory, provenance, sync=False)
+    if name != path.name:
+        path.rename(directory / name)
+    return Checkpoint(directory / name)
+
+
+def test_metrics_of_validations_are_added_to_the_results_of_their_checkpoints(directory):
+    names = ["checkpoint_000000", "best", "gone"]
+    rows = [
+        {"loss": 1.0, "training_iteration": number, "checkpoint_dir_name": name}
+        for number, name in enumerate(names, start=1)
+    ]
+    write_results(directory, rows)
+    write_validations(
+        directory,
+        {"checkpoint": "best", "training_iteration": 1, "status": "VALIDATED"},
+        {
+            "checkpoint": "best",
+            "training_iteration": 2,
+            "status": "VALIDATED",
+            "metrics": {"acc": 0.5, "deep": {"f1": "NaN"}},
+        },
+        {
+            "checkpoint": "gone",
+            "training_iteration": 3,
+            "status": "VALIDATION_FAILED",
+            "error": "ValueError: no",
+        },
+    )
+    first = commit(directory, 0, "checkpoint_000000", rows[0])
+    best = commit(directory, 1, "best", rows[1])
+    result = Result.from_path(directory)
+    frame = result.metrics_dataframe
+    assert frame["acc"].isna().tolist() == [True, False, True]
+    assert result.kept_checkpoints == [first, best]
+    assert result.metrics_of(best)["acc"] == 0.5
+    assert math.isnan(result.metrics_of(best)["deep"]["f1"])
+    assert result.get_best_checkpoint("acc", "max") == best
+    assert result.get_best_checkpoint("loss", "min") == best  # the later one
+    assert result.checkpoint_statuses == {
+        first: "COMMITTED",
+        best: "VALIDATED",
+        Checkpoint(directory / "gone"): "VALIDATION_FAILED",
+    }
+    assert result.validations["gone"].error == "ValueError: no"
+
+
+@pytest.mark.parametrize("name", ["../t00008/best", "/etc", "", 3, None, "x" * 300, "a\0b"])
+def test_a_result_does_not_name_a_checkpoint_outside_of_its_directory(directory, name):
+    other = directory.parent / "t00008"
+    other.mkdir()
+    commit(other, 0, "best", {})
+    write_results(directory, [{"loss": 1.0, "training_iteration": 1, "checkpoint_dir_name": name}])
+    assert Result.from_path(directory).kept_checkpoints == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"[]\n{}\n", b"{" * 10_000])
+def test_validations_that_cannot_be_understood_are_left_out(directory, content, recwarn):
+    write_results(directory, [{"loss": 1.0, "training_iteration": 1}])
+    (directory / "validations.json").write_bytes(content)
+    assert Result.from_path(directory).validations == {}
+
+
+def test_a_link_in_the_place_of_the_validations_is_not_followed(directory):
+    write_results(directory, [{"loss": 1.0}])
+    (directory / "validations.json").symlink_to("/dev/zero")
+    with pytest.raises(StorageError, match="link"):
         Result.from_path(directory)

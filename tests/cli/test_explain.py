@@ -35,6 +35,34 @@ def test_the_last_lines_of_both_files_are_shown(call, printed):
     )
 
 
+@pytest.fixture
+def group(printed):
+    for rank in (1, 2, 10):
+        (printed / "t00001" / f"stdout.rank{rank}").write_text(f"of rank {rank}\n")
+    (printed / "t00001" / "stdout.rank0x").write_text("no worker's\n")
+    (printed / "t00001" / "stdout").write_text("of rank 0\n")
+    return printed
+
+
+def test_the_output_of_each_worker_of_a_group_is_shown(call, group):
+    told = call("tail", "plain", "1", "--file", "stdout").stdout
+    assert told == (
+        "of rank 0\n==> stdout.rank1 <==\nof rank 1\n==> stdout.rank2 <==\nof rank 2\n"
+        "==> stdout.rank10 <==\nof rank 10\n"
+    )
+    chosen = call("tail", "plain", "1", "--rank", "2", "--rank", "0").stdout
+    assert chosen == "of rank 0\n==> stdout.rank2 <==\nof rank 2\n==> stderr <==\ncareful"
+
+
+def test_results_read_the_output_of_each_worker(group):
+    result = tune.ResultGrid.from_directory(group)[1]
+    assert result.get_output() == "of rank 0\n"
+    assert result.get_output("stdout", rank=10) == "of rank 10\n"
+    assert result.get_output("stderr", rank=1) == ""
+    with pytest.raises(ValueError, match="'stdout' or 'stderr', got 'error'"):
+        result.get_output("error")
+
+
 def test_long_lines_are_shown_whole(call, printed):
     (printed / "t00001" / "stdout").write_text("a\n" + "x" * 200_000 + "\nend\n")
     assert len(call("tail", "plain", "1", "-n", "2", "--file", "stdout").stdout) == 200_005

@@ -92,6 +92,8 @@ class _TrialExplainer:
         self._iteration: int | None = None
         self._value: Any = None
         self._config: Mapping[str, Any] = {}
+        self._iterations: dict[int, int] = {}
+        """The iteration of each checkpoint that was reported with a result."""
 
     def lines(self, record: Mapping[str, Any]) -> Iterator[str]:
         if record.get("id") == self._trial_id:
@@ -111,20 +113,11 @@ class _TrialExplainer:
                 self._is_to_stop = False
                 yield f"attempt {record['a']} begins"
             case "result":
-                flat = flatten(record["m"])
-                self._iteration, self._value = (
-                    flat.get(TRAINING_ITERATION),
-                    flat.get(self._metric) if self._metric else None,
-                )
-            case "saved":
-                yield (
-                    f"has saved checkpoint {record['c']['index']} of iteration "
-                    f"{record['c']['iteration']}"
-                )
-            case "save_failed":
-                yield f"could not save: {record['failure']['kind']}: {record['failure']['message']}"
-            case "checkpoint_lost":
-                yield f"has lost checkpoint {record['index']}: {record['why']}"
+                self._note_result(record)
+            case "saved" | "save_failed" | "checkpoint_committed" | "checkpoint_lost":
+                yield _checkpoint_line(record)
+            case "validation_ended":
+                yield self._validation_line(record)
             case "exited":
                 yield from self._exit_lines(record)
             case "pause_requested" | "resume_requested" | "trial_stop_requested":
@@ -137,6 +130,28 @@ class _TrialExplainer:
                 )
             case _:
                 pass
+
+    def _note_result(self, record: Mapping[str, Any]) -> None:
+        flat = flatten(record["m"])
+        self._iteration = flat.get(TRAINING_ITERATION)
+        self._value = flat.get(self._metric) if self._metric else None
+        index = record["c"]["index"] if record["c"] else record.get("upload")
+        if index is not None and self._iteration is not None:
+            self._iterations[index] = self._iteration
+
+    def _validation_line(self, record: Mapping[str, Any]) -> str:
+        index, outcome, failure = record["index"], record["outcome"], record["failure"]
+        iteration = self._iterations.get(index)
+        which = f"checkpoint {index}" + ("" if iteration is None else f" of iteration {iteration}")
+        if outcome == Outcome.COMPLETED and record["metrics"] is not None:
+            flat = flatten(record["metrics"])
+            # Decisions that this leads to are shown with the checkpoint's iteration.
+            self._iteration = iteration
+            self._value = flat.get(self._metric) if self._metric else None
+            return f"{which} is validated: {_listed(flat) or 'without metrics'}"
+        how = "is lost with its process" if outcome == Outcome.LOST else f"ends, {outcome}"
+        why = f": {failure['kind']}: {failure['message']}" if failure else ""
+        return f"the validation of {which} {how}, try {record['try']}{why}"
 
     def _exit_lines(self, record: Mapping[str, Any]) -> Iterator[str]:
         failure = record["failure"]
@@ -174,6 +189,21 @@ class _TrialExplainer:
         )
         yield f"{where}takes over from {decision['donor']}, {which}: {_reason(decision)}"
         yield f"continues with {_changes(before, self._config)}"
+
+
+def _checkpoint_line(record: Mapping[str, Any]) -> str:
+    match record["k"]:
+        case "save_failed":
+            return f"could not save: {record['failure']['kind']}: {record['failure']['message']}"
+        case "checkpoint_lost":
+            return f"has lost checkpoint {record['index']}: {record['why']}"
+        case kind:
+            verb = "saved" if kind == "saved" else "stored"
+            checkpoint = record["c"]
+            return (
+                f"has {verb} checkpoint {checkpoint['index']} of iteration "
+                f"{checkpoint['iteration']}"
+            )
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

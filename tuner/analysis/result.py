@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from tuner.core.checkpoints import RetentionPolicy, ranked
 from tuner.core.result import (
@@ -18,12 +18,14 @@ from tuner.core.result import (
     EXPERIMENT_TAG,
     TRIAL_ID,
     identity,
+    merged,
 )
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.rows import MemoryRows, Row, Rows
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
+from tuner.storage.reading import LARGE_BYTES, read_file
 
 from .frames import MetricsFrames, TableTrial, flat_metrics
 from .ranking import (
@@ -37,10 +39,30 @@ from .ranking import (
     unknown_metric,
     with_newest,
 )
-from .trial_files import error_of, read_trial_files
+from .trial_files import error_of, index_of, read_trial_files
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_COMMITTED: Final = "COMMITTED"
+"""Status of a checkpoint that is not to be validated."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointValidation:
+    """How a checkpoint was validated.
+
+    Attributes:
+        status: ``"PENDING_VALIDATION"``, ``"VALIDATED"``, ``"VALIDATION_FAILED"`` or
+            ``"VALIDATION_TIMEOUT"``.
+        metrics: What the validation function returned, nested; empty unless it completed, and once
+            retention has deleted the checkpoint.
+        error: What went wrong; empty for nothing.
+    """
+
+    status: str
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
 
 
 @final
@@ -74,6 +96,8 @@ class Result:
         kept_checkpoints: Every checkpoint still on the disk, in ascending order of its score, so
             that the best one is last.
         num_to_keep: How many of them `best_checkpoints` lists; None for all.
+        validations: How its checkpoints were validated, by the names of their directories; without
+            those for which no validation was asked.
         rows: Source of all of its results, read on demand.
         frames: The frames of all trials of the experiment; None for a trial read alone.
 
@@ -96,6 +120,7 @@ class Result:
     mode: Mode | None = None
     kept_checkpoints: Sequence[Checkpoint] = ()
     num_to_keep: int | None = None
+    validations: Mapping[str, CheckpointValidation] = field(default_factory=dict)
     rows: Rows = field(default_factory=lambda: MemoryRows({}))
     frames: MetricsFrames | None = None
 
@@ -105,8 +130,8 @@ class Result:
 
         Args:
             path: The trial's directory, which may have been moved. It reads ``params.json``,
-                ``result.json`` (``progress.csv`` without it), the manifests of the checkpoints and
-                ``error.txt``.
+                ``result.json`` (``progress.csv`` without it), ``validations.json``, the manifests
+                of the checkpoints and ``error.txt``.
 
         Returns:
             A result without `ending`, its checkpoints ranked by recency, with an error only if the
@@ -133,6 +158,10 @@ class Result:
             error=files.error,
             status=Status.ERROR if files.error else None,
             kept_checkpoints=files.checkpoints,
+            validations={
+                one.checkpoint: CheckpointValidation(one.status, one.metrics, one.error)
+                for one in files.validations
+            },
             rows=rows,
         )
 
@@ -217,17 +246,38 @@ class Result:
             raise unknown_metric(metric, known, f"trial {self.trial_id} with a checkpoint")
         return _best(scored, mode)
 
+    @property
+    def checkpoint_statuses(self) -> dict[Checkpoint, str]:
+        """Whether each checkpoint was validated, by the names of Ray's `ReportedCheckpointStatus`.
+
+        ``"COMMITTED"`` if no validation was asked for, ``"PENDING_VALIDATION"`` if it has not
+        ended, ``"VALIDATED"``, ``"VALIDATION_FAILED"`` or ``"VALIDATION_TIMEOUT"``. They are in the
+        order of `kept_checkpoints`, followed by those that were validated and are deleted.
+        `validations` has what was returned, and what went wrong.
+        """
+        kept = dict.fromkeys(self.kept_checkpoints, _COMMITTED)
+        return kept | {
+            Checkpoint(Path(self.path, name)): validation.status
+            for name, validation in self.validations.items()
+        }
+
     def metrics_of(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Return the metrics that a kept checkpoint was saved with, with the ``config`` then.
+        """Return the metrics of a kept checkpoint's result, with the ``config`` then.
+
+        Those of its validation are among them.
 
         Raises:
             CheckpointError: If it has been deleted or damaged since.
         """
         path = Path(checkpoint.path)
+        name = os.path.relpath(path, self.path)
         found = None
-        if not (path / layout.MANIFEST).exists():  # Ray Tune writes no manifests
-            found = self._rows_by_checkpoint.get(path.name)
+        # Ray Tune writes no manifests; nor is there one in a directory that need not exist.
+        if not (path / layout.MANIFEST).exists():
+            found = self._rows_by_checkpoint.get(name)
         metrics = read_manifest(path).metrics if found is None else found
+        if validation := self.validations.get(name):
+            metrics = merged(metrics, validation.metrics)
         return {
             **metrics,
             CONFIG: dict(self._configs_by_report.get(identity(metrics), self.config)),
@@ -245,6 +295,26 @@ class Result:
             [TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows
         )
         return frames.of(self.trial_id)
+
+    def get_output(self, stream: Literal["stdout", "stderr"] = "stdout", rank: int = 0) -> str:
+        """Return what the training code has printed, in all attempts together.
+
+        Args:
+            stream: ``"stdout"`` or ``"stderr"``.
+            rank: Of which worker, if several train the trial.
+
+        Raises:
+            ValueError: If there is no such stream.
+            OSError: If the file cannot be read.
+        """
+        names = {"stdout": layout.STDOUT, "stderr": layout.STDERR}
+        if stream not in names:
+            raise ValueError(f"stream must be 'stdout' or 'stderr', got {stream!r}")
+        path = Path(self.path, layout.of_rank(names[stream], rank))
+        try:
+            return read_file(path, LARGE_BYTES).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
 
     @property
     def filesystem(self) -> Any:
@@ -390,5 +460,4 @@ def _error_of(trial: Trial) -> TrialFailed | None:
 
 def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:
     """Return the checkpoint of the best step; of equal steps the last one."""
-    # Names of checkpoints end in a number with leading zeros, so the latest one sorts last.
-    return max(scored, key=lambda pair: (step_rank(pair[1], mode), Path(pair[0].path).name))[0]
+    return max(scored, key=lambda pair: (step_rank(pair[1], mode), index_of(pair[0])))[0]

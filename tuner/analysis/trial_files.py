@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tuner.callbacks.files.validations_file import metrics_by_report, read_validations, report_key
+from tuner.callbacks.log_records import Validated
 from tuner.core.result import (
     CHECKPOINT_DIR_NAME,
     CONFIG,
@@ -27,9 +29,17 @@ from tuner.core.result import (
     TRAINING_ITERATION,
     TRIAL_ID,
     flatten,
+    merged,
 )
-from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
-from tuner.errors import StorageError, TrialFailed, trial_failed
+from tuner.core.trial import (
+    CheckpointRecord,
+    Failure,
+    Status,
+    TerminationReason,
+    Trial,
+    checkpoint_directory_name,
+)
+from tuner.errors import CheckpointError, StorageError, TrialFailed, trial_failed
 from tuner.journal.rows import MemoryRows, Row, current
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.layout import (
@@ -42,7 +52,9 @@ from tuner.storage.layout import (
     RAY_STATES,
     RESULTS,
     STARTED_AGAIN,
+    VALIDATIONS,
 )
+from tuner.storage.manifest import read_manifest
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.spreadsheets import restored
 
@@ -70,6 +82,7 @@ class TrialFiles:
         branches: The branch of each result: how often the configuration had changed by then.
         configs: The configuration of each branch, followed by the current one if it differs.
         checkpoints: Its complete checkpoints, oldest first.
+        validations: The validations of its checkpoints that have ended, the last one of each.
         error: Why it failed for good; None if it did not, or continued after its last failure.
     """
 
@@ -80,6 +93,7 @@ class TrialFiles:
     branches: list[int]
     configs: list[dict[str, Any]]
     checkpoints: list[Checkpoint]
+    validations: list[Validated]
     error: TrialFailed | None
 
 
@@ -101,6 +115,8 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
         if (directory / RESULTS).is_file()
         else _csv_rows(directory / PROGRESS)
     )
+    validations = _validations(directory)
+    reported = _with_validations(reported, validations)
     last = reported[-1] if reported else {}
     trial_id = str(last.get(TRIAL_ID, directory.name))
     branches = list(_branches(reported))
@@ -122,8 +138,29 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
         branches=[branch for branch, _ in results],
         configs=configs,
         checkpoints=_checkpoints(directory, reported),
+        validations=validations,
         error=_error(directory / ERROR, trial_id),
     )
+
+
+def _validations(directory: Path) -> list[Validated]:
+    try:
+        found = read_validations(directory / VALIDATIONS)
+    except OSError as cause:
+        raise StorageError(f"{directory / VALIDATIONS} cannot be read: {cause}") from cause
+    return [one._replace(metrics=_with_floats(one.metrics)) for one in found]
+
+
+def _with_validations(rows: list[Row], validations: Sequence[Validated]) -> list[Row]:
+    """Return the results, each with the metrics of its checkpoint's validation."""
+    metrics_of = metrics_by_report(validations)
+    if not metrics_of:
+        return rows
+    keys = [report_key(row.get(CHECKPOINT_DIR_NAME), row.get(TRAINING_ITERATION)) for row in rows]
+    return [
+        merged(row, metrics_of[key]) if key in metrics_of else row
+        for key, row in zip(keys, rows, strict=True)
+    ]
 
 
 def _without_config(row: Row) -> Row:
@@ -262,8 +299,38 @@ def _checkpoints(directory: Path, rows: Iterable[Row]) -> list[Checkpoint]:
         # class trainable never name any; then all of them are taken.
         named = {row.get(CHECKPOINT_DIR_NAME) for row in rows} - {None}
         return [Checkpoint(path) for path in paths if not named or path.name in named]
-    # The manifest is written last: a checkpoint without one is incomplete.
-    return [Checkpoint(path) for path in paths if (path / MANIFEST).is_file()]
+    # The manifest is written last: a checkpoint without one is incomplete, or was reported only
+    # for the sake of its metrics.
+    complete = [path for path in paths if (path / MANIFEST).is_file()]
+    others = [path for path in _named(directory, rows) if path not in complete]
+    found = [Checkpoint(path) for path in (*complete, *others)]
+    return sorted(found, key=index_of) if others else found
+
+
+def _named(directory: Path, rows: Iterable[Row]) -> list[Path]:
+    """Return the complete checkpoints whose directories the training code has named."""
+    names = dict.fromkeys(str(row[CHECKPOINT_DIR_NAME]) for row in rows if _names_checkpoint(row))
+    paths = [directory / name for name in names if ".." not in Path(name).parts]
+    # Unlike `Path.is_file`, this raises nothing, whatever the name is.
+    return [path for path in paths if os.path.isfile(path / MANIFEST)]  # noqa: PTH113
+
+
+def _names_checkpoint(row: Row) -> bool:
+    name = row.get(CHECKPOINT_DIR_NAME)
+    return isinstance(name, str) and bool(name) and not Path(name).is_absolute()
+
+
+def index_of(checkpoint: Checkpoint) -> int:
+    """Return the index of a checkpoint; -1 if it cannot be told."""
+    path = Path(checkpoint.path)
+    number = path.name.removeprefix(CHECKPOINT_PREFIX)
+    if path.name.startswith(CHECKPOINT_PREFIX) and number.isdecimal():
+        return int(number)
+    try:
+        index = read_manifest(path).index
+    except CheckpointError:
+        return -1
+    return index if isinstance(index, int) else -1
 
 
 def _error(path: Path, trial_id: str) -> TrialFailed | None:
@@ -399,12 +466,15 @@ def _checkpoint_records(files: TrialFiles) -> Iterator[CheckpointRecord]:
         str(row[CHECKPOINT_DIR_NAME]): row for row in files.rows if row.get(CHECKPOINT_DIR_NAME)
     }
     for checkpoint in files.checkpoints:
-        name = Path(checkpoint.path).name
-        number = name.removeprefix(CHECKPOINT_PREFIX)
-        if number.isdecimal():
+        name = Path(checkpoint.path).relative_to(files.path).as_posix()
+        index = index_of(checkpoint)
+        if index >= 0:
             row = owners.get(name, {})
             yield CheckpointRecord(
-                int(number), int(row.get(TRAINING_ITERATION, 0)), float(row.get(TIME_TOTAL_S, 0.0))
+                index,
+                int(row.get(TRAINING_ITERATION, 0)),
+                float(row.get(TIME_TOTAL_S, 0.0)),
+                name="" if name == checkpoint_directory_name(index) else name,
             )
 
 

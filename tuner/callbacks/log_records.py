@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from tuner.core.result import (
 )
 from tuner.core.trial import TerminationReason, Trial
 from tuner.storage import strict_json
+from tuner.storage.checkpoints import Checkpoint
 
 
 @final
@@ -200,7 +202,8 @@ def begin_of(trial: Trial) -> Begin:
 
 
 def validated(
-    checkpoint: str,
+    trial: Trial,
+    checkpoint: Checkpoint,
     status: str,
     metrics: Mapping[str, Any],
     result: Mapping[str, Any],
@@ -211,7 +214,8 @@ def validated(
     """Return the log record of a validation that has ended.
 
     Args:
-        checkpoint: Name of the checkpoint's directory.
+        trial: The trial.
+        checkpoint: The checkpoint.
         status: See `Validated`.
         metrics: See `Validated`.
         result: The checkpoint's result.
@@ -220,7 +224,7 @@ def validated(
     """
     step = result.get(TIMESTEPS_TOTAL)
     return Validated(
-        checkpoint,
+        os.path.relpath(checkpoint.path, trial.local_path),
         int(result.get(TRAINING_ITERATION) or 0),
         step if isinstance(step, int) else None,
         status,

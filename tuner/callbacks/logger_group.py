@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.callbacks.files.background_writer import Addressee, BatchWriter, Sink
@@ -90,8 +89,8 @@ class LoggerGroup:
         **_: Any,
     ) -> None:
         """See `TrialFileLogger.on_checkpoint_validated`."""
-        name, error = Path(checkpoint.path).name, str(failure or "")
-        entry = validated(name, status, metrics, result, error=error)
+        error = str(failure or "")
+        entry = validated(trial, checkpoint, status, metrics, result, error=error)
         self._add(trial, entry, "on_checkpoint_validated")
 
     def _end(self, trial: Trial, hook: str, *, has_failed: bool = False) -> None:

@@ -79,27 +79,46 @@ def explain(experiment: Path, trial: str) -> int:
     multiple=True,
     help="The file to show; stdout and stderr by default.",
 )
+@click.option(
+    "--rank",
+    "ranks",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Of which worker, if several train the trial; of all by default.",
+)
 def tail(
-    experiment: Path, trial: str, num_lines: int, kinds: Sequence[str], *, follow: bool
+    experiment: Path,
+    trial: str,
+    num_lines: int,
+    kinds: Sequence[str],
+    ranks: Sequence[int],
+    *,
+    follow: bool,
 ) -> int:
     """Show the output of a trial: what its training code has printed.
 
     It is in the files stdout and stderr of the trial's directory, for all attempts together; error
-    has the tracebacks. If several files have output, a line names the file.
+    has the tracebacks. If several workers train the trial, these files are those of rank 0, and
+    stdout.rank1 is that of rank 1. If several files have output, a line names the file.
 
     \b
     Examples:
       tuner tail digits 3
       tuner tail digits 3 -f --file stderr
+      tuner tail digits 3 --rank 1
     """
     directory = _directory_of(experiment, trial)
-    files = [_Tail(directory / _FILES[kind]) for kind in kinds or ("stdout", "stderr")]
+    names = [_FILES[kind] for kind in kinds or ("stdout", "stderr")]
+    files: dict[Path, _Tail] = {}
     shown = _Shown()
-    for file in files:
-        shown.write(file, file.last_lines(num_lines))
+    for path in _outputs(directory, names, ranks):
+        files[path] = _Tail(path)
+        shown.write(files[path], files[path].last_lines(num_lines))
     while follow:
         is_driven = driver_of(experiment) is not None
-        for file in files:
+        for path in _outputs(directory, names, ranks):
+            file = files.setdefault(path, _Tail(path))  # a worker may start later
             shown.write(file, file.news())
         if not is_driven:
             break
@@ -110,6 +129,16 @@ def tail(
             err=True,
         )
     return OK if shown.has_shown or follow else FOUND
+
+
+def _outputs(directory: Path, names: Sequence[str], ranks: Sequence[int]) -> list[Path]:
+    """Return the files of these names, of all workers or of some."""
+    return [
+        directory / layout.of_rank(name, rank)
+        for name in names
+        for rank in layout.ranks_of(directory, name)
+        if not ranks or rank in ranks or name == layout.ERROR
+    ]
 
 
 def _directory_of(experiment: Path, trial: str) -> Path:

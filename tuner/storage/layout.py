@@ -152,6 +152,26 @@ def is_trial(name: str) -> bool:
     return _OWN_TRIAL.fullmatch(name) is not None
 
 
+def of_rank(name: str, rank: int) -> str:
+    """Return the name of one of a worker's files, such as its output; rank 0 has the plain name.
+
+    Example:
+        >>> of_rank(STDOUT, 0), of_rank(STDOUT, 1)
+        ('stdout', 'stdout.rank1')
+    """
+    return f"{name}.rank{rank}" if rank else name
+
+
+def ranks_of(trial_dir: str | os.PathLike[str], name: str) -> list[int]:
+    """Return the ranks of the workers that have a file of this name, see `of_rank`, in order."""
+    pattern = re.compile(rf"{re.escape(name)}(?:\.rank([1-9]\d{{0,8}}))?")
+    try:
+        names = os.listdir(trial_dir)  # noqa: PTH208  (names are enough)
+    except FileNotFoundError:
+        return []
+    return sorted(int(found[1] or 0) for one in names if (found := pattern.fullmatch(one)))
+
+
 def pbt_policy(trial_id: str) -> str:
     """Return the name of the file with a trial's ancestry."""
     return f"pbt_policy_{trial_id}.txt"

@@ -254,8 +254,8 @@ class TrialFileLogger(LoggerCallback):
         **info: Any,
     ) -> None:
         """Queue the outcome of the validation."""
-        name, error = Path(checkpoint.path).name, str(failure or "")
-        self._add(trial, validated(name, status, metrics, result, error=error))
+        error = str(failure or "")
+        self._add(trial, validated(trial, checkpoint, status, metrics, result, error=error))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """Close the trial's file, unless the trial was interrupted and may be continued later."""

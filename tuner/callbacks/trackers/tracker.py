@@ -127,7 +127,7 @@ class TrackerCallback(LoggerCallback):
     ) -> None:
         """Queue the metrics of the validation."""
         if metrics:
-            self._add(trial, validated(Path(checkpoint.path).name, status, metrics, result))
+            self._add(trial, validated(trial, checkpoint, status, metrics, result))
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Deliver what is queued."""
