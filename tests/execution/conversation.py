@@ -25,7 +25,7 @@ class Script:
         assert to_event("t00000", 1, message)
         self.said.append(message)
 
-    def receive(self):
+    def receive(self, timeout_s=None):
         return self.answers.pop(0) if self.answers else CONTINUE
 
     @property

@@ -1,14 +1,22 @@
 import threading
+from dataclasses import replace
 
 import pytest
 
 from tests.execution.conversation import assignment
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker
+from tuner.core.commands import (
+    AnswerReport,
+    KillValidation,
+    KillWorker,
+    StartValidation,
+    StartWorker,
+)
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import ReportReply
+from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.session import get_context, report
 from tuner.execution.trainable import Trainable
+from tuner.execution.validation import ValidationAssignment
 
 
 class Driver:
@@ -101,9 +109,9 @@ def test_a_driver_that_is_woken_answers_a_trial_that_does_not_wait_yet(driver, m
     may_wait = threading.Event()
     receive = InlineExecutor._await_turn
 
-    def late(executor, worker):
+    def late(executor, worker, timeout_s=None):
         assert may_wait.wait(30.0)
-        return receive(executor, worker)
+        return receive(executor, worker, timeout_s)
 
     monkeypatch.setattr(InlineExecutor, "_await_turn", late)
     driver = driver(three)
@@ -393,3 +401,22 @@ def test_capacity_and_clock(driver):
     executor = driver(three).executor
     assert executor.capacity() == {"cpu": 4.0}
     assert executor.clock() <= executor.clock()
+
+
+def test_a_validation_runs_in_its_turn_and_ends_with_one_event(tmp_path):
+    command = StartValidation("a", CheckpointRecord(2, 3), 1, ValidationRequest(), {"cpu": 1.0})
+    executor = InlineExecutor(
+        three,
+        lambda command: assignment(tmp_path),
+        capacity={"cpu": 4.0},
+        assign_validation=lambda command: ValidationAssignment.of(command, str(tmp_path), {}, 0),
+        validator=lambda checkpoint: {"n": len(str(checkpoint.path)) > 0, "nan": 1 / 0},
+    )
+    executor.carry_out([command, replace(command, num_try=2), KillValidation("a", 2, 2, "late")])
+    events = [*executor.wait(10), *executor.wait(10)]
+    assert [(event.num_try, event.outcome) for event in events] == [
+        (2, Outcome.KILLED),
+        (1, Outcome.FAILED),
+    ]
+    assert events[1].failure.kind == "ZeroDivisionError"
+    executor.shutdown(10)

@@ -7,7 +7,7 @@ loggers receive, in the order in which they arose.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision, Reason
@@ -119,6 +119,7 @@ class StartValidation:
         request: What was asked for.
         resources: What the validator may use.
         gpu_ids: Devices assigned to it.
+        config: The trial's configuration, to which the request may refer.
     """
 
     trial_id: str
@@ -127,6 +128,7 @@ class StartValidation:
     request: ValidationRequest
     resources: Mapping[str, float]
     gpu_ids: tuple[int, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

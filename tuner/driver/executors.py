@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from tuner.core.commands import StartWorker
+from tuner.core.commands import StartValidation, StartWorker
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local import orphans
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.resources import machine_capacity
+from tuner.execution.validation import ValidationAssignment
 from tuner.execution.worker_protocol import Assignment
 from tuner.spec.environment import EnvironmentRecorder
 from tuner.spec.experiment_spec import ExperimentSpec
@@ -25,8 +27,15 @@ def make_executor(
 ) -> Executor:
     """Return the executor that `RunConfig` names."""
     assign = AssignmentBuilder(spec, directory, objects)
+    validator = spec.validation_config.validator if spec.validation_config else None
     if spec.run.executor == "inline":
-        return InlineExecutor(spec.trainable, assign, capacity=machine_capacity(spec.run.resources))
+        return InlineExecutor(
+            spec.trainable,
+            assign,
+            capacity=machine_capacity(spec.run.resources),
+            assign_validation=assign.validation,
+            validator=validator,
+        )
     identity = str(orphans.DriverIdentity.current(directory))
     environ = {**spec.run.environ, orphans.VARIABLE: identity}
     return ProcessExecutor(
@@ -35,6 +44,8 @@ def make_executor(
         capacity=spec.run.resources,
         environ=environ,
         on_packages=environment.add_packages,
+        assign_validation=assign.validation,
+        validator=validator,
     )
 
 
@@ -56,9 +67,7 @@ class AssignmentBuilder:
         return Assignment(
             trial_id=command.trial_id,
             attempt=command.attempt,
-            config=self._objects.lighten(command.config)
-            if self._spec.run.executor == "process"
-            else command.config,
+            config=self._light(command.config),
             experiment_name=self._directory.name,
             trial_dir=os.fspath(trial_dir),
             experiment_tag=command.experiment_tag,
@@ -73,3 +82,13 @@ class AssignmentBuilder:
             sync_checkpoints=self._spec.run.durability != "process",
             works_in_trial_dir=bool(self._spec.tune.chdir_to_trial_dir),
         )
+
+    def validation(self, command: StartValidation) -> ValidationAssignment:
+        """Return the assignment of the validation that the command starts."""
+        trial_dir = layout.trial_path(self._directory, command.trial_id)
+        seed = self._spec.seed_of(command.trial_id)
+        return ValidationAssignment.of(command, trial_dir, self._light(command.config), seed)
+
+    def _light(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        is_carried = self._spec.run.executor == "process"
+        return self._objects.lighten(config) if is_carried else config

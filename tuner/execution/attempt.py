@@ -19,10 +19,12 @@ from tuner.core.trial import Failure, ReportReply, checkpoint_directory_name
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
 
+from .answers import Answers
 from .failures import as_message, describe
 from .metric_conversion import Converter, note_replaced_iteration
 from .preload import imported_since, missing, packages_since
 from .result_fields import AutoFill, counters_of, here
+from .validation import NO_VALIDATION, ValidationContext
 from .worker_protocol import Assignment
 
 _CANNOT_SAVE = Failure(
@@ -59,8 +61,8 @@ class Channel(Protocol):
     def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
 
-    def receive(self) -> dict[str, Any]:
-        """Wait for the answer to a ``result``."""
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """Wait for the driver's next message; see `answers`."""
 
 
 @final
@@ -80,14 +82,22 @@ class Attempt:
     """The latest attempt of this process, to which threads started by training code belong."""
 
     def __init__(
-        self, assignment: Assignment, channel: Channel, trainable_name: str, *, can_report: bool
+        self,
+        assignment: Assignment,
+        channel: Channel,
+        trainable_name: str,
+        *,
+        can_report: bool,
+        validation: ValidationContext = NO_VALIDATION,
     ) -> None:
         """Begin the attempt."""
+        self._validation = validation
         self.assignment = assignment
         self.trainable_name = trainable_name
         self.latest_checkpoint_dir = assignment.checkpoint_dir
         self.can_report = can_report
         self._channel = channel
+        self._answers = Answers(channel)
         self._pid = os.getpid()  # to tell forks of training code from the trial's own process
         self._lock = threading.Lock()  # threads may report; each waits for its own answer
         self._verdict = ReportReply.CONTINUE
@@ -233,16 +243,16 @@ class Attempt:
 
     def _exchange(
         self, result: dict[str, Any], record: dict[str, Any] | None, replaced: Sequence[str]
-    ) -> dict[str, Any]:
+    ) -> Mapping[str, Any]:
         message = {"kind": "result", "metrics": result, "checkpoint": record}
         self._channel.send({**message, "replaced": list(replaced)} if replaced else message)
         self._has_unread_answer = True
         return self._read_answer()
 
-    def _read_answer(self) -> dict[str, Any]:
+    def _read_answer(self) -> Mapping[str, Any]:
         # A signal handler of the user's may raise in receive. The flag then makes the next report
         # read this answer first, so that it is not taken for its own.
-        answer = self._channel.receive()
+        answer = self._answers.wait("verdict")
         self._has_unread_answer = False
         self._verdict = ReportReply(answer["verdict"])
         self.may_stay = bool(answer.get("stay"))

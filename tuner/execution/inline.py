@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import os
 import threading
 import time
 from collections import deque
@@ -23,12 +24,28 @@ from tuner.core.commands import (
     StartWorker,
     WorkerCommand,
 )
-from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
+from tuner.core.events import (
+    CheckpointsRequested,
+    Event,
+    Outcome,
+    ResultReported,
+    ValidationEnded,
+    WorkerExited,
+)
 from tuner.core.trial import Failure, ReportReply
 
 from .failures import as_message, describe
 from .session import run_attempt
-from .worker_protocol import Assignment, to_event
+from .validation import (
+    DeclaredValidator,
+    ValidationAssignment,
+    Validator,
+    no_validation,
+    own_validator,
+    run_validation,
+)
+from .validation_payloads import Payloads
+from .worker_protocol import Assignment, checkpoints_answer, to_event, to_validation_end
 
 _STOP = {"verdict": ReportReply.STOP, "save": False}
 
@@ -50,6 +67,8 @@ class InlineExecutor:
         trainable: A function of the configuration, or a subclass of `Trainable`.
         assign: Returns the assignment for a `StartWorker`.
         capacity: Total resources, e.g. ``{"cpu": 4.0}``: how many trials may be under way at once.
+        assign_validation: Returns the assignment for a `StartValidation`.
+        validator: The declared validation function, None for none or that of the trainable.
     """
 
     def __init__(
@@ -58,14 +77,20 @@ class InlineExecutor:
         assign: Callable[[StartWorker], Assignment],
         *,
         capacity: Mapping[str, float],
+        assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
+        validator: Validator | None = None,
     ) -> None:
         self._trainable = trainable
         self._assign = assign
+        self._assign_validation = assign_validation
+        self._declared = DeclaredValidator(own_validator(trainable) or validator)
+        self._payloads = Payloads()
         self._capacity = dict(capacity)
         self._changed = threading.Condition()
         self._workers: dict[tuple[str, int], _InlineWorker] = {}
-        self._queue: deque[_InlineWorker] = deque()
-        self._running: _InlineWorker | None = None
+        self._queue: deque[_InlineWorker | _InlineValidation] = deque()
+        self._running: _InlineWorker | _InlineValidation | None = None
+        self._validations: dict[tuple[str, int, int], _InlineValidation] = {}
         self._events: list[Event] = []
         self._is_awake = False
         self._is_shut = False
@@ -89,14 +114,14 @@ class InlineExecutor:
                         self._answer(command)
                     case KillWorker():
                         self._kill(command)
-                    case (
-                        StartValidation()
-                        | KillValidation()
-                        | GrantLease()
-                        | RefuseLease()
-                        | ListCheckpoints()
-                    ):
-                        raise NotImplementedError(command)
+                    case StartValidation():
+                        self._enqueue_validation(command)
+                    case KillValidation():
+                        self._kill_validation(command)
+                    case ListCheckpoints():
+                        self._list_checkpoints(command)
+                    case GrantLease() | RefuseLease():
+                        pass  # an experiment inside a trial of this process owns no resources
                     case _:
                         assert_never(command)
 
@@ -125,14 +150,21 @@ class InlineExecutor:
         with self._changed:
             for worker in list(self._workers.values()):
                 self._kill(KillWorker(worker.command.trial_id, worker.command.attempt, "shutdown"))
-            while self._workers and time.monotonic() < end_s:
+            for validation in list(self._validations.values()):
+                self._kill_validation(KillValidation(*validation.key, "shutdown"))
+            while (self._workers or self._validations) and time.monotonic() < end_s:
                 self._events.clear()
                 self._begin_turn()
                 self._changed.wait_for(
-                    lambda: self._running is None and bool(self._queue or not self._workers),
+                    lambda: (
+                        self._running is None
+                        and bool(self._queue or not (self._workers or self._validations))
+                    ),
                     end_s - time.monotonic(),
                 )
             self._is_shut = True
+            self._payloads.delete_all()
+            self._validations.clear()
             self._workers.clear()
             self._queue.clear()
             self._events.clear()
@@ -151,6 +183,12 @@ class InlineExecutor:
             worker.answer = {"verdict": command.reply, "save": command.save}
             self._queue.append(worker)
 
+    def _list_checkpoints(self, command: ListCheckpoints) -> None:
+        worker = self._workers.get((command.trial_id, command.attempt))
+        if worker and worker.is_waiting and worker.answer is None:
+            worker.answer = checkpoints_answer(command)
+            self._queue.append(worker)
+
     def _kill(self, command: KillWorker) -> None:
         worker = self._workers.get((command.trial_id, command.attempt))
         if worker is None or worker.kill_reason is not None:
@@ -165,6 +203,9 @@ class InlineExecutor:
     def _begin_turn(self) -> None:
         while self._running is None and self._queue and not self._events:
             worker = self._running = self._queue.popleft()
+            if isinstance(worker, _InlineValidation):
+                self._start_validation(worker)
+                continue
             worker.is_waiting = False
             if worker.has_started:
                 self._changed.notify_all()
@@ -181,6 +222,7 @@ class InlineExecutor:
                 {"kind": "exited", "outcome": "failed", "failure": as_message(describe(error))},
             )
             return
+        worker.trial_dir = assignment.trial_dir
         name = f"{worker.command.trial_id}-{worker.command.attempt}"
         threading.Thread(
             target=self._run, args=(worker, _with_own_config(assignment)), name=name, daemon=True
@@ -191,9 +233,15 @@ class InlineExecutor:
         if (command.trial_id, command.attempt) not in self._workers:
             return
         event = to_event(command.trial_id, command.attempt, message)
+        if isinstance(event, ResultReported):
+            self._payloads.note(worker.trial_dir, event)
         if worker.kill_reason is None:
             self._events.append(event)
             if isinstance(event, ResultReported):
+                worker.last_answer = _STOP
+                self._on_report(worker)
+            elif isinstance(event, CheckpointsRequested):
+                worker.last_answer = {"checkpoints": event.token, "list": []}
                 self._on_report(worker)
         if isinstance(event, WorkerExited):
             self._finish(worker)
@@ -219,7 +267,60 @@ class InlineExecutor:
             self._running = None
         self._changed.notify_all()
 
-    # In the threads of the trials.
+    def _enqueue_validation(self, command: StartValidation) -> None:
+        validation = _InlineValidation(command)
+        self._validations[validation.key] = validation
+        self._queue.append(validation)
+
+    def _kill_validation(self, command: KillValidation) -> None:
+        validation = self._validations.get((command.trial_id, command.index, command.num_try))
+        if validation is None or validation.kill_reason is not None:
+            return
+        validation.kill_reason = command.reason
+        if not validation.has_started:
+            self._queue.remove(validation)
+            self._end_validation(validation, None)
+
+    def _start_validation(self, validation: _InlineValidation) -> None:
+        validation.has_started = True
+        try:
+            assignment = self._assign_validation(validation.command)
+        except Exception as error:  # noqa: BLE001  (one validation must not end the driver)
+            self._end_validation(
+                validation, {"kind": "failed", "failure": as_message(describe(error))}
+            )
+            return
+        if self._payloads.has(assignment):
+            assignment = dataclasses.replace(assignment, has_payload=True)
+        name = f"{assignment.trial_id}-validation-{assignment.index}"
+        threading.Thread(
+            target=self._validate, args=(validation, assignment), name=name, daemon=True
+        ).start()
+
+    def _end_validation(
+        self, validation: _InlineValidation, message: Mapping[str, Any] | None
+    ) -> None:
+        if validation.key not in self._validations:
+            return
+        if validation.kill_reason is not None or message is None:
+            failure = Failure("killed", validation.kill_reason or "")
+            event = ValidationEnded(*validation.key, Outcome.KILLED, failure=failure)
+        else:
+            event = to_validation_end(*validation.key, message)
+        self._events.append(event)
+        del self._validations[validation.key]
+        if self._running is validation:
+            self._running = None
+        self._changed.notify_all()
+
+    # In the threads of the trials and validations.
+
+    def _validate(self, validation: _InlineValidation, assignment: ValidationAssignment) -> None:
+        message = run_validation(self._trainable, self._declared, assignment)
+        with self._changed:
+            if message["kind"] == "validated" or validation.kill_reason is not None:
+                self._payloads.delete(assignment)  # else it may be tried again
+            self._end_validation(validation, message)
 
     def _run(self, worker: _InlineWorker, assignment: Assignment) -> None:
         run_attempt(
@@ -228,18 +329,24 @@ class InlineExecutor:
             _Channel(
                 functools.partial(self._send, worker), functools.partial(self._await_turn, worker)
             ),
+            self._declared,
         )
 
     def _send(self, worker: _InlineWorker, message: Mapping[str, Any]) -> None:
         with self._changed:
             self._on_message(worker, message)
 
-    def _await_turn(self, worker: _InlineWorker) -> dict[str, Any]:
-        """Wait until the report is answered and it is the trial's turn, or until it is killed."""
+    def _await_turn(
+        self, worker: _InlineWorker, timeout_s: float | None = None
+    ) -> Mapping[str, Any]:
+        """Wait until the request is answered and it is the trial's turn, or until it is killed."""
         with self._changed:
-            self._changed.wait_for(lambda: not worker.is_waiting or self._is_shut)
+            if not self._changed.wait_for(
+                lambda: not worker.is_waiting or self._is_shut, timeout_s
+            ):
+                raise TimeoutError
             answer, worker.answer = worker.answer, None
-            return answer if answer and worker.kill_reason is None else _STOP
+            return answer if answer and worker.kill_reason is None else worker.last_answer
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -252,6 +359,22 @@ class _InlineWorker:
     """Whether it has reported and waits for its answer, and then for its turn."""
     answer: dict[str, Any] | None = None
     kill_reason: str | None = None
+    last_answer: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _STOP)
+    """What it is told instead of the answer if it is killed."""
+    trial_dir: str | os.PathLike[str] = ""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _InlineValidation:
+    """One try to validate a checkpoint, which runs to its end in one turn."""
+
+    command: StartValidation
+    has_started: bool = False
+    kill_reason: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.command.trial_id, self.command.checkpoint.index, self.command.num_try
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -259,7 +382,7 @@ class _Channel:
     """A trial's connection to the executor."""
 
     send: Callable[[dict[str, Any]], None]
-    receive: Callable[[], dict[str, Any]]
+    receive: Callable[..., Any]
 
 
 def _with_own_config(assignment: Assignment) -> Assignment:

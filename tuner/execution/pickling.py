@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import logging
@@ -43,7 +44,7 @@ def pickle_trainable(trainable: Any) -> bytes:
     try:
         data = _pickled(trainable)
     except Exception as error:
-        raise TrainableNotPicklable(_explanation(trainable, error)) from error
+        raise TrainableNotPicklable(explanation(trainable, error)) from error
     # What `with_parameters` has bound may be large: it is there to be shared.
     if len(data) > HUGE_BYTES and len(data) - _num_parameter_bytes(trainable) > HUGE_BYTES:
         _log.warning("%s", _warning(trainable, len(data)))
@@ -85,14 +86,27 @@ class _Sink:
         return len(data)
 
 
+def can_be_pickled(value: Any) -> bool:
+    """Return whether a value can be pickled."""
+    return _pickled_size(value) is not None
+
+
 def _pickled(trainable: Any) -> bytes:
-    module = sys.modules.get(getattr(trainable, "__module__", None) or "")
-    if module is None or _is_importable(module.__name__):
+    with pickling_by_value(trainable):
         return bytes(cloudpickle.dumps(trainable))
+
+
+@contextlib.contextmanager
+def pickling_by_value(definition: Any) -> Iterator[None]:
+    """Have cloudpickle pickle by value what is defined in a module that nothing else can import."""
+    module = sys.modules.get(getattr(definition, "__module__", None) or "")
+    if module is None or _is_importable(module.__name__):
+        yield
+        return
     # E.g. a test module that was imported by its path: no process could import it by its name.
     cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(trainable))
+        yield
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 
@@ -109,7 +123,8 @@ def _is_importable(name: str) -> bool:
     return any(finder.find_spec(name, path) for finder in sys.meta_path)
 
 
-def _explanation(trainable: Any, error: Exception) -> str:
+def explanation(trainable: Any, error: Exception) -> str:
+    """Return which captured variable keeps a function or class from being pickled."""
     path, culprit = _culprit(trainable, "", {id(trainable)})
     name = _name(trainable)
     if not path:

@@ -55,6 +55,12 @@ def _quoted(key: Any) -> str:
     return json.dumps(key) if isinstance(key, str) else repr(key)
 
 
+def named_secret(value: str) -> str:
+    """Return the name of the variable whose resolved value this is; empty for any other text."""
+    secret = _known_values.get(value)
+    return secret.name if secret else ""
+
+
 def redact(text: str) -> str:
     """Return the text with the value of each resolved secret replaced by its reference."""
     # Longest first: a secret may be part of another one.

@@ -31,6 +31,7 @@ from .trainable import (
     trainable_name,
     write_checkpoint,
 )
+from .validation import NOT_DECLARED, DeclaredValidator, ValidationContext
 from .worker_protocol import Assignment
 
 __all__ = [
@@ -255,13 +256,19 @@ class StorageContext:
         return os.path.join(self.trial_dir, checkpoint_name)  # noqa: PTH118
 
 
-def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Trainable | None:
+def run_attempt(
+    trainable: Any,
+    assignment: Assignment,
+    channel: Channel,
+    validator: DeclaredValidator = NOT_DECLARED,
+) -> Trainable | None:
     """Run one attempt of a trial: sends ``started`` first and exactly one ``exited`` last.
 
     Args:
         trainable: A function of the configuration, or a subclass of `Trainable`.
         assignment: The attempt.
         channel: The connection to the driver.
+        validator: The validation function declared with the experiment.
 
     Returns:
         The object of a class trainable that can be reset for the next attempt, see `run_again`;
@@ -271,7 +278,13 @@ def run_attempt(trainable: Any, assignment: Assignment, channel: Channel) -> Tra
         OSError, EOFError: From the channel, if the driver is gone.
     """
     is_class = is_class_trainable(trainable)
-    attempt = Attempt(assignment, channel, trainable_name(trainable), can_report=not is_class)
+    attempt = Attempt(
+        assignment,
+        channel,
+        trainable_name(trainable),
+        can_report=not is_class,
+        validation=ValidationContext(trainable, validator),
+    )
     if not is_class:
         return _run(attempt, functools.partial(_run_function, trainable, attempt))
     return _run(

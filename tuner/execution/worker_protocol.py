@@ -5,7 +5,8 @@ A worker sends JSON objects with the key ``kind``::
     {"kind": "started", "pid": 4711}
     {"kind": "result", "metrics": {...},
      "checkpoint": null | {"index", "iteration", "time_total_s", "counters"},
-     "replaced": ["pid", ...]}
+     "replaced": ["pid", ...],
+     "validation": null | {"fn", "kwargs", "timeout", "payload", "takes_config"}}
     {"kind": "saving"}
     {"kind": "saved", "checkpoint": {...}}
     {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases", "place"}}
@@ -13,9 +14,20 @@ A worker sends JSON objects with the key ``kind``::
      "failure": null | {...}, "stays": bool, "late_imports": [...],
      "packages": {"torch": "2.9.0"}}
     {"kind": "unfit"}
+    {"kind": "checkpoints", "token": "1", "waits": bool}
+    {"kind": "lease", "token": "2", "group": {"num_workers", ...}}
+    {"kind": "release", "token": "2"}
+
+A process that validates a checkpoint sends leases like a worker, and ends with one of::
+
+    {"kind": "validated", "metrics": {...}}
+    {"kind": "failed", "failure": {...}}
 
 The executor sends an `Assignment` first, then one answer for each ``result``:
-``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool}``.
+``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool}``. It answers
+``checkpoints`` by ``{"checkpoints": "1", "list": [[record, metrics, status], ...]}``, and ``lease``
+by ``{"lease": "2", "num_workers": int, "devices": [int, ...]}`` or
+``{"refused": "2", "reason": "..."}``; these may take long, and come between other answers.
 
 - A worker sends ``saving`` before it stores a checkpoint, whether it was asked to save or reports a
   checkpoint itself; if storing a reported one fails, it sends ``save_failed``.
@@ -27,6 +39,7 @@ The executor sends an `Assignment` first, then one answer for each ``result``:
   first, or with ``unfit`` if the trainable cannot be reset; then it ends.
 - ``replaced`` lists reported names that the engine fills in, each once per attempt.
 - ``late_imports`` and ``packages``: see `preload`.
+- ``validation`` is written as in the journal, see `trial_json.request_fields`.
 
 Workers may run any code, so `to_event` checks every field. Which trial and attempt a message
 belongs to follows from the connection, never from the message.
@@ -40,20 +53,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.core.commands import GrantLease, ListCheckpoints, RefuseLease
 from tuner.core.events import (
     CheckpointFailed,
     CheckpointSaved,
+    CheckpointsRequested,
     CheckpointStarted,
     Event,
+    LeaseOwner,
+    LeaseReleased,
+    LeaseRequested,
     Outcome,
     ResultReported,
+    ValidationEnded,
     WorkerExited,
     WorkerStarted,
 )
 from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
+from tuner.core.trial_json import checkpoint_fields
 
 from .failures import with_notebook_source
+from .validation import payload_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,7 @@ class Assignment:
         return type(self), tuple(getattr(self, field) for field in self.__slots__)
 
 
+_MAX_TOKEN_LENGTH = 100
 _WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED, Outcome.UNSAVED)
 
 
@@ -157,18 +179,104 @@ def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
             return _result(trial_id, attempt, message)
         case "started":
             return WorkerStarted(trial_id, attempt, _count(message, "pid"))
-        case "saving":
-            return CheckpointStarted(trial_id, attempt)
+        case "saving" | "saved" | "save_failed":
+            return _storing(trial_id, attempt, message)
+        case "exited":
+            return _exited(trial_id, attempt, message)
+        case _:
+            return _request(trial_id, attempt, message)
+
+
+def _storing(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
+    """Return the event for a message about a checkpoint that is being stored."""
+    match message["kind"]:
         case "saved":
             return CheckpointSaved(trial_id, attempt, _checkpoint(message))
         case "save_failed":
             return CheckpointFailed(trial_id, attempt, _failure(message))
-        case "exited":
-            return _exited(trial_id, attempt, message)
+        case _:
+            return CheckpointStarted(trial_id, attempt)
+
+
+def _request(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
+    """Return the event for a message in which a worker asks for something beside its reports."""
+    match message.get("kind"):
+        case "checkpoints":
+            waits = message.get("waits") is not False
+            return CheckpointsRequested(trial_id, attempt, _token(message), waits)
+        case "lease" | "release":
+            return lease_event(LeaseOwner(trial_id, attempt), message)
         case kind:
             raise _malformed(
-                "kind", "one of started, result, saving, saved, save_failed, exited", kind
+                "kind",
+                "one of started, result, saving, saved, save_failed, exited, checkpoints, lease, "
+                "release",
+                kind,
             )
+
+
+def lease_event(owner: LeaseOwner, message: Mapping[str, Any]) -> LeaseRequested | LeaseReleased:
+    """Return the event for a message about a lease.
+
+    Raises:
+        ValueError: If the message is malformed.
+    """
+    if message.get("kind") == "release":
+        return LeaseReleased(owner, _token(message))
+    fields = _mapping(message, "group")
+    per_worker = _mapping(fields, "resources_per_worker")
+    return LeaseRequested(
+        owner,
+        _token(message),
+        WorkerGroup(
+            num_workers=_count(fields, "num_workers"),
+            resources_per_worker={name: _amount(per_worker, name) for name in per_worker},
+            min_workers=_count(fields, "min_workers"),
+            max_workers=_count(fields, "max_workers"),
+            strategy=_text(fields, "strategy"),
+        ),
+    )
+
+
+def lease_answer(command: GrantLease | RefuseLease) -> dict[str, Any]:
+    """Return the message that tells the owner of a lease what it has got."""
+    if isinstance(command, RefuseLease):
+        return {"refused": command.token, "reason": command.reason}
+    devices = list(command.gpu_ids)
+    return {"lease": command.token, "num_workers": command.num_workers, "devices": devices}
+
+
+def checkpoints_answer(command: ListCheckpoints) -> dict[str, Any]:
+    """Return the message with the trial's checkpoints."""
+    listed = [
+        [checkpoint_fields(record), dict(metrics), status]
+        for record, metrics, status in command.checkpoints
+    ]
+    return {"checkpoints": command.token, "list": listed}
+
+
+def to_validation_end(
+    trial_id: str, index: int, num_try: int, message: Mapping[str, Any]
+) -> ValidationEnded:
+    """Return the event for the last message of a process that validates.
+
+    Args:
+        trial_id: Whose checkpoint.
+        index: Index of the checkpoint.
+        num_try: Which try.
+        message: The message, as `strict_json.loads` decodes it.
+
+    Raises:
+        ValueError: If the message is malformed.
+    """
+    kind = message.get("kind") if isinstance(message, Mapping) else None
+    if kind == "validated":
+        metrics = _mapping(message, "metrics")
+        return ValidationEnded(trial_id, index, num_try, Outcome.COMPLETED, metrics)
+    # A process whose code cannot be loaded does not know yet what it was started for.
+    if kind in ("failed", "exited"):
+        return ValidationEnded(trial_id, index, num_try, Outcome.FAILED, failure=_failure(message))
+    raise _malformed("kind", "one of validated, failed, lease, release", kind)
 
 
 def _exited(trial_id: str, attempt: int, message: Mapping[str, Any]) -> WorkerExited:
@@ -193,7 +301,26 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
     replaced = (
         tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
     )
-    return ResultReported(trial_id, attempt, metrics, checkpoint, replaced)
+    return ResultReported(
+        trial_id, attempt, metrics, checkpoint, replaced, validation=_validation(message)
+    )
+
+
+def _validation(message: Mapping[str, Any]) -> ValidationRequest | None:
+    if message.get("validation") is None:
+        return None
+    fields = _mapping(message, "validation")
+    payload = fields.get("payload", "")
+    if payload and not (isinstance(payload, str) and payload_digest(payload)):
+        raise _malformed("payload", "the name of a validation's file", payload)
+    timeout_s = fields.get("timeout")
+    return ValidationRequest(
+        function=_text(fields, "fn", ""),
+        kwargs=_mapping(fields, "kwargs") if "kwargs" in fields else {},
+        timeout_s=None if timeout_s is None else _seconds(fields, "timeout"),
+        payload=payload,
+        takes_config=fields.get("takes_config") is True,
+    )
 
 
 def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:
@@ -225,6 +352,20 @@ def _failure(message: Mapping[str, Any]) -> Failure:
     )
 
 
+def _text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = fields.get(name, default)
+    if isinstance(value, str):
+        return value
+    raise _malformed(name, "a text", value)
+
+
+def _token(message: Mapping[str, Any]) -> str:
+    token = _text(message, "token")
+    if 0 < len(token) <= _MAX_TOKEN_LENGTH:
+        return token
+    raise _malformed("token", f"1 to {_MAX_TOKEN_LENGTH} characters", token)
+
+
 def _is_list_of_strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -244,10 +385,16 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _seconds(fields: Mapping[str, Any], name: str) -> float:
+    return _amount(fields, name, "a finite number of seconds of at least 0")
+
+
+def _amount(
+    fields: Mapping[str, Any], name: str, accepted: str = "a finite number of at least 0"
+) -> float:
     value = fields.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
         return float(value)
-    raise _malformed(name, "a finite number of seconds of at least 0", value)
+    raise _malformed(name, accepted, value)
 
 
 def _malformed(name: str, accepted: str, value: object) -> ValueError:

@@ -27,7 +27,7 @@ from tuner.errors import CheckpointError
 from . import atomic, remote, strict_json
 from .directories import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
 from .disk import DIRECTORY_MODE
-from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX
+from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX, VALIDATION_PREFIX
 from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest
 from .reading import SMALL_BYTES, read_file
 
@@ -47,6 +47,8 @@ __all__ = [
 
 _UNFINISHED_MODE: Final = 0o700
 _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")
+# What a validation was given is of no use to any other driver than the one that has died.
+_UNFINISHED: Final = (STAGING_PREFIX, VALIDATION_PREFIX)
 
 
 @final
@@ -421,7 +423,7 @@ def remove_unfinished(
     """
     found = leftovers(trial_dir, recorded)
     for name in found:
-        (_remove if name.startswith(STAGING_PREFIX) else delete)(Path(trial_dir, name))
+        (_remove if name.startswith(_UNFINISHED) else delete)(Path(trial_dir, name))
     return found
 
 
@@ -433,7 +435,7 @@ def leftovers(
         names = sorted(os.listdir(trial_dir))  # noqa: PTH208  (10,000 Paths are slow)
     except FileNotFoundError:
         return []
-    unfinished = [name for name in names if name.startswith(STAGING_PREFIX)]
+    unfinished = [name for name in names if name.startswith(_UNFINISHED)]
     unrecorded = (
         []
         if recorded is None

@@ -15,7 +15,7 @@
       pbt_global.txt  pbt_policy_<trial_id>.txt   exploits
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
-        validations.json  validation_<index>.log  .validation-<index>.pkl
+        validations.json  validation_<index>.log  .validation-<index>-<sha256>.pkl
         checkpoint_000000/ ...
 """
 
@@ -67,6 +67,9 @@ STDERR = "stderr"
 STAGING_PREFIX = ".tmp-"
 """Directories under this prefix are unfinished and may be swept whenever no worker of the trial is
 alive."""
+VALIDATION_PREFIX = ".validation-"
+"""Beginning of the name of a file with a pickled validation function and its arguments, which only
+the driver whose worker has written it uses."""
 CHECKPOINT_PREFIX = "checkpoint_"
 """Beginning of the name of a committed checkpoint."""
 MANIFEST = ".manifest.json"
@@ -175,6 +178,11 @@ def ranks_of(trial_dir: str | os.PathLike[str], name: str) -> list[int]:
 def pbt_policy(trial_id: str) -> str:
     """Return the name of the file with a trial's ancestry."""
     return f"pbt_policy_{trial_id}.txt"
+
+
+def validation_log(index: int) -> str:
+    """Return the name of the file in a trial's directory with the output of a validation."""
+    return f"validation_{index:06d}.log"
 
 
 def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:

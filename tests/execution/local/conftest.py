@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker
-from tuner.core.events import ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import ReportReply
+from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
+from tuner.core.events import ResultReported, ValidationEnded, WorkerExited, WorkerStarted
+from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
 from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.validation import ValidationAssignment
 from tuner.execution.worker_protocol import Assignment
 
 DEADLINE_S = 60
@@ -25,7 +26,14 @@ class Harness:
     def __init__(self, directory, trainable, **options):
         self.directory = directory
         self.events = defaultdict(list)
-        self.executor = ProcessExecutor(trainable, self._assign, **options)
+        self.executor = ProcessExecutor(
+            trainable, self._assign, assign_validation=self._assign_validation, **options
+        )
+
+    def _assign_validation(self, command):
+        trial_dir = self.directory / command.trial_id
+        trial_dir.mkdir(exist_ok=True)
+        return ValidationAssignment.of(command, str(trial_dir), command.config, 0)
 
     def _assign(self, command):
         return Assignment(
@@ -50,6 +58,39 @@ class Harness:
         self.executor.carry_out(
             [StartWorker(trial_id, attempt, config, resources or {"cpu": 1.0}, gpu_ids, None, 0)]
         )
+
+    def start_validation(self, index=0, request=None, *, num_try=1, config=None, **options):
+        """Start the validation of a checkpoint of trial t00001."""
+        checkpoint = CheckpointRecord(index, index + 1)
+        request = request or ValidationRequest()
+        self.executor.carry_out(
+            [
+                StartValidation(
+                    "t00001", checkpoint, num_try, request, options.get("resources", {"cpu": 1.0}),
+                    options.get("gpu_ids", ()), config or {},
+                )
+            ]
+        )  # fmt: skip
+
+    def validate(self, index=0, request=None, **options):
+        """Validate a checkpoint of trial t00001."""
+        self.start_validation(index, request, **options)
+        return self.end_of_validation(index, options.get("num_try", 1))
+
+    def end_of_validation(self, index=0, num_try=1):
+        """Wait for the end of a validation; there is exactly one."""
+
+        def ends():
+            return [
+                event
+                for event in self.events["t00001"]
+                if isinstance(event, ValidationEnded)
+                and (event.index, event.num_try) == (index, num_try)
+            ]
+
+        ended = self._wait_for(lambda: next(iter(ends()), None), is_answering=True)
+        assert len(ends()) == 1
+        return ended
 
     def answer(self, trial_id, verdict=ReportReply.CONTINUE, attempt=1):
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict)])
@@ -87,7 +128,8 @@ class Harness:
         while (event := found()) is None:
             assert time.monotonic() < deadline, f"nothing came but {dict(self.events)}"
             for news in self.executor.wait(deadline - time.monotonic()):
-                self.events[news.trial_id].append(news)
+                owner = getattr(news, "owner", news)
+                self.events[owner.trial_id].append(news)
                 if is_answering and isinstance(news, ResultReported):
                     self.answer(news.trial_id, attempt=news.attempt)
         return event

@@ -23,6 +23,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, assert_never, final
 
@@ -37,17 +38,26 @@ from tuner.core.commands import (
     StartWorker,
     WorkerCommand,
 )
-from tuner.core.events import Event, Outcome, WorkerExited
+from tuner.core.events import Event, Outcome, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import Failure
 from tuner.errors import TunerError
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.resources import machine_capacity
-from tuner.execution.worker_protocol import Assignment
+from tuner.execution.validation import (
+    ValidationAssignment,
+    Validator,
+    no_validation,
+    own_validator,
+)
+from tuner.execution.validation_payloads import Payloads
+from tuner.execution.worker_protocol import Assignment, checkpoints_answer, lease_answer
+from tuner.storage import strict_json
 from tuner.storage.layout import STDERR
 
 from .exit_diagnosis import ExitInfo
 from .launcher import Launcher
 from .process_setup import WakeupPipe
+from .remote_validator import RemoteValidator
 from .remote_worker import RemoteWorker, ReusableWorkers
 from .start_retry import StartRetryQueue, is_shortage
 from .trainable_blob import TrainableBlob
@@ -81,6 +91,8 @@ class ProcessExecutor:
         start_method: StartMethod | None = None,
         environ: Mapping[str, str] | None = None,
         on_packages: Callable[[Mapping[str, str]], None] | None = None,
+        assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
+        validator: Validator | None = None,
     ) -> None:
         """Start the zygote, without waiting for it.
 
@@ -95,6 +107,9 @@ class ProcessExecutor:
                 ``"spawn"`` elsewhere.
             environ: Environment variables to add, for all processes of trials.
             on_packages: Called with the versions of packages that a worker has imported.
+            assign_validation: Returns the assignment for a `StartValidation`.
+            validator: The declared validation function; None for none, or for that of a trainable
+                that brings its own.
 
         Raises:
             NotImplementedError: On Windows.
@@ -115,8 +130,15 @@ class ProcessExecutor:
             raise ValueError(
                 f"kill_grace_s must be above 0, got {kill_grace_s}; it is a number of seconds"
             )
-        self._blob = TrainableBlob.pack(pickle_trainable(trainable), kill_grace_s=kill_grace_s)
+        self._blob = TrainableBlob.pack(
+            pickle_trainable(trainable),
+            # That of a trainer is pickled with it, and shares its objects.
+            b"" if validator is None or own_validator(trainable) else pickle_trainable(validator),
+            kill_grace_s=kill_grace_s,
+        )
         self._assign = assign
+        self._assign_validation = assign_validation
+        self._payloads = Payloads()
         self._directory = str(Path.cwd())
         self._capacity = capacity
         self._grace_s = kill_grace_s
@@ -124,8 +146,9 @@ class ProcessExecutor:
         self._method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
         # Never reused: a late report of the zygote must not be taken for one about a newer worker.
         self._numbers = itertools.count(1)
-        self._workers: dict[int, RemoteWorker] = {}
+        self._workers: dict[int, RemoteWorker | RemoteValidator] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
+        self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
         self._reusable = ReusableWorkers()
         self._events: list[Event] = []
         self._environ = dict(environ or {})
@@ -157,14 +180,12 @@ class ProcessExecutor:
                     self._start(command)
                 case KillWorker():
                     self._kill(command)
-                case (
-                    StartValidation()
-                    | KillValidation()
-                    | GrantLease()
-                    | RefuseLease()
-                    | ListCheckpoints()
-                ):
-                    raise NotImplementedError(command)
+                case StartValidation():
+                    self._start_validation(command)
+                case KillValidation():
+                    self._kill_validation(command)
+                case GrantLease() | RefuseLease() | ListCheckpoints():
+                    self._answer_request(command)
                 case _:
                     assert_never(command)
         # The resources of a kept worker that was not started again belong to other trials now.
@@ -180,7 +201,10 @@ class ProcessExecutor:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not (self._events or self._is_woken or self._is_closed):
             for command in self._start_retries.take_due():
-                self._start(command)
+                if isinstance(command, StartWorker):
+                    self._start(command)
+                else:
+                    self._start_validation(command)
             # A start that failed for good has become an event, which must not wait for another.
             timeout_s = 0.0 if self._events else self._select_timeout_s(deadline)
             for key, mask in self._selector.select(timeout_s):
@@ -214,7 +238,9 @@ class ProcessExecutor:
             worker.end.close()
         self._workers.clear()
         self._by_attempt.clear()
+        self._validators.clear()
         self._reusable.clear()
+        self._payloads.delete_all()
         for resource in (self._selector, self._blob, self._wakeup_pipe):
             resource.close()
 
@@ -238,12 +264,45 @@ class ProcessExecutor:
         worker = RemoteWorker(
             next(self._numbers), command, DriverEnd(ours), Path(bootstrap.trial_dir, STDERR)
         )
+        self._launch_process(worker, theirs, bootstrap)
+        return worker
+
+    def _launch_process(
+        self, worker: RemoteWorker | RemoteValidator, theirs: socket.socket, bootstrap: Bootstrap
+    ) -> None:
         # It waits in the socket's buffer, so that the worker starts without a round trip.
         worker.end.send_bootstrap(bootstrap)
         self._workers[worker.number] = worker
         self._launcher.start(worker.number, theirs)
         self._watch_launcher()
-        return worker
+
+    def _start_validation(self, command: StartValidation) -> None:
+        try:
+            assignment = self._assign_validation(command)
+            if self._payloads.has(assignment):
+                assignment = replace(assignment, has_payload=True)
+            bootstrap = bootstrap_for(assignment, self._directory)
+            ours, theirs = socket.socketpair()
+        except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+            if is_shortage(error):
+                self._start_retries.add(command, error)
+                return
+            failure = Failure(type(error).__name__, f"the validation could not be started: {error}")
+            self._events.append(
+                ValidationEnded(
+                    command.trial_id,
+                    command.checkpoint.index,
+                    command.num_try,
+                    Outcome.FAILED,
+                    failure=failure,
+                )
+            )
+            return
+        validator = RemoteValidator(next(self._numbers), assignment, DriverEnd(ours))
+        self._launch_process(validator, theirs, bootstrap)
+        self._start_retries.note_start()
+        self._validators[validator.key] = validator
+        self._watch(validator)
 
     def _dismiss(self, worker: RemoteWorker) -> None:
         """End the process of a worker whose attempt has ended for the driver."""
@@ -288,11 +347,43 @@ class ProcessExecutor:
                 )
             )
 
-    def _send_kill(self, worker: RemoteWorker, *, is_graceful: bool = False) -> None:
+    def _kill_validation(self, command: KillValidation) -> None:
+        key = (command.trial_id, command.index, command.num_try)
+        if validator := self._validators.get(key):
+            validator.mark_killed(command.reason)
+            self._send_kill(validator)
+            if not self._launcher.is_ready and not validator.is_orphaned:
+                self._finish_validator(validator, None)  # see `_kill`
+        elif self._start_retries.withdraw(command):
+            failure = Failure("killed", command.reason)
+            self._events.append(ValidationEnded(*key, Outcome.KILLED, failure=failure))
+
+    def _answer_request(self, command: GrantLease | RefuseLease | ListCheckpoints) -> None:
+        if isinstance(command, ListCheckpoints):
+            if worker := self._by_attempt.get((command.trial_id, command.attempt)):
+                self._send(worker, checkpoints_answer(command))
+            return
+        owner = command.owner
+        holder = (
+            self._by_attempt.get((owner.trial_id, owner.attempt))
+            if owner.index is None
+            else self._validators.get((owner.trial_id, owner.index, owner.attempt))
+        )
+        if holder:
+            self._send(holder, lease_answer(command))
+
+    def _send(self, worker: RemoteWorker | RemoteValidator, message: Mapping[str, Any]) -> None:
+        worker.end.send(strict_json.to_bytes(message, strict_json.opaque) + b"\n")
+        if worker.end.has_backlog:
+            self._watch(worker)
+
+    def _send_kill(
+        self, worker: RemoteWorker | RemoteValidator, *, is_graceful: bool = False
+    ) -> None:
         self._launcher.kill(worker.number, is_graceful=is_graceful)
         self._watch_launcher()
 
-    def _set_exit_deadline(self, worker: RemoteWorker, within_s: float) -> None:
+    def _set_exit_deadline(self, worker: RemoteWorker | RemoteValidator, within_s: float) -> None:
         heapq.heappush(self._exit_deadlines, (time.monotonic() + within_s, worker.number))
 
     def _select_timeout_s(self, deadline: float | None) -> float | None:
@@ -304,7 +395,7 @@ class ProcessExecutor:
             moments.append(self._start_retries.retry_at)
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
-    def _watch(self, worker: RemoteWorker) -> None:
+    def _watch(self, worker: RemoteWorker | RemoteValidator) -> None:
         mask = _READ | _WRITE if worker.end.has_backlog else _READ
         if worker.mask == 0:
             self._selector.register(
@@ -316,7 +407,7 @@ class ProcessExecutor:
             )
         worker.mask = mask
 
-    def _unwatch(self, worker: RemoteWorker) -> None:
+    def _unwatch(self, worker: RemoteWorker | RemoteValidator) -> None:
         if worker.mask:
             self._selector.unregister(worker.end.socket)
             worker.mask = 0
@@ -330,7 +421,7 @@ class ProcessExecutor:
         self._wakeup_pipe.clear()
         self._is_woken = True
 
-    def _on_worker(self, worker: RemoteWorker, mask: int) -> None:
+    def _on_worker(self, worker: RemoteWorker | RemoteValidator, mask: int) -> None:
         if worker.mask == 0:
             return  # gone since the selector returned
         if mask & _WRITE:
@@ -352,7 +443,7 @@ class ProcessExecutor:
 
     # Workers.
 
-    def _read_worker(self, worker: RemoteWorker) -> None:
+    def _read_worker(self, worker: RemoteWorker | RemoteValidator) -> None:
         try:
             events = worker.receive()
         except ValueError:
@@ -365,9 +456,16 @@ class ProcessExecutor:
             # reports that, unless it is dead itself.
             self._unwatch(worker)
             if worker.is_orphaned:
-                self._finish_worker(worker, None)
+                self._finish(worker, None)
             return
-        self._events += events
+        self._take_events(worker, events)
+        if isinstance(worker, RemoteWorker):
+            self._heed_worker(worker)
+        elif worker.exit_message:
+            self._set_exit_deadline(worker, self._grace_s)
+
+    def _heed_worker(self, worker: RemoteWorker) -> None:
+        """Act on what a worker has said about itself."""
         if worker.is_unfit:
             self._replace_unfit(worker)
         elif worker.exit_message and worker.is_reusable:
@@ -393,12 +491,37 @@ class ProcessExecutor:
         self._dismiss(worker)
         self._start(worker.command)
 
+    def _take_events(self, worker: RemoteWorker | RemoteValidator, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(worker, RemoteWorker) and isinstance(event, ResultReported):
+                self._payloads.note(worker.trial_dir, event)
+        self._events += events
+
+    def _finish(self, worker: RemoteWorker | RemoteValidator, exit_info: ExitInfo | None) -> None:
+        """Report the end of a process whose group is gone; None if the zygote died."""
+        if isinstance(worker, RemoteValidator):
+            self._finish_validator(worker, exit_info)
+        else:
+            self._finish_worker(worker, exit_info)
+
+    def _finish_validator(self, validator: RemoteValidator, exit_info: ExitInfo | None) -> None:
+        self._unwatch(validator)
+        self._events += validator.drain()
+        ended = validator.exit_event(exit_info)
+        self._events.append(ended)
+        if ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
+            self._payloads.delete(validator.assignment)  # else it may be tried again
+        validator.end.close()
+        del self._validators[validator.key]
+        del self._workers[validator.number]
+
     def _finish_worker(self, worker: RemoteWorker, exit_info: ExitInfo | None) -> None:
         """Report how a worker ended whose process group is gone; None if the zygote died."""
         self._unwatch(worker)
         if not (self._reusable.discard(worker) or worker.is_exit_delivered):
             # The zygote's report comes over another socket, and may overtake the last messages.
-            self._events += worker.drain()
+            events = worker.drain()
+            self._take_events(worker, events)
             del self._by_attempt[worker.trial_id, worker.attempt]
             if worker.is_unfit and exit_info:  # its ``unfit`` was read only now
                 self._start(worker.command)
@@ -414,7 +537,7 @@ class ProcessExecutor:
             if worker is None:
                 continue  # its deadline was not removed from the heap when it ended in time
             if worker.is_orphaned:
-                self._finish_worker(worker, None)
+                self._finish(worker, None)
             else:
                 self._send_kill(worker)
 
@@ -430,7 +553,7 @@ class ProcessExecutor:
             case "gone":
                 self._zygote_deaths = 0
                 if worker := self._workers.get(report["worker"]):
-                    self._finish_worker(
+                    self._finish(
                         worker, ExitInfo(report["code"], report["peak_bytes"], report["is_oom"])
                     )
             case "ready":
@@ -472,10 +595,10 @@ class ProcessExecutor:
             )
         self._launcher = self._launch()
 
-    def _orphan(self, worker: RemoteWorker) -> None:
+    def _orphan(self, worker: RemoteWorker | RemoteValidator) -> None:
         """Wait until the kernel has killed a worker of a dead zygote, which ends its connection."""
         worker.is_orphaned = True
         if worker.mask:
             self._set_exit_deadline(worker, self._grace_s)
         else:  # its connection has ended already, so no other event would finish it
-            self._finish_worker(worker, None)
+            self._finish(worker, None)

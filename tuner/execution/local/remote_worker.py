@@ -80,6 +80,11 @@ class RemoteWorker:
         self._stderr = stderr
         self.begin_attempt(command)
 
+    @property
+    def trial_dir(self) -> Path:
+        """The trial's directory."""
+        return self._stderr.parent
+
     def begin_attempt(self, command: StartWorker) -> None:
         """Expect the first message of an attempt."""
         self.command = command

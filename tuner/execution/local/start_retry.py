@@ -1,4 +1,4 @@
-"""Retry worker starts that failed because the system was short of descriptors, memory or disk."""
+"""Retry starts that failed because the system was short of descriptors, memory or disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, final
 
-from tuner.core.commands import KillWorker, StartWorker
+from tuner.core.commands import KillValidation, KillWorker, StartValidation, StartWorker
 
 _SHORTAGES: Final = (
     errno.EMFILE,  # descriptors of the process
@@ -36,7 +36,7 @@ class StartRetryQueue:
     """Failed starts, all to be retried one second after the last of them failed."""
 
     def __init__(self) -> None:
-        self._commands: deque[StartWorker] = deque()
+        self._commands: deque[StartWorker | StartValidation] = deque()
         self._retry_at = 0.0
         self._has_warned = False
 
@@ -45,7 +45,7 @@ class StartRetryQueue:
         """When to retry, by the monotonic clock; None if the queue is empty."""
         return self._retry_at if self._commands else None
 
-    def add(self, command: StartWorker, error: Exception) -> None:
+    def add(self, command: StartWorker | StartValidation, error: Exception) -> None:
         """Queue a start that failed with `error`, and warn if it is the first one to fail."""
         if not self._has_warned:
             self._has_warned = True
@@ -63,7 +63,7 @@ class StartRetryQueue:
             self._has_warned = False
             _log.warning("trials can be started again")
 
-    def take_due(self) -> list[StartWorker]:
+    def take_due(self) -> list[StartWorker | StartValidation]:
         """Remove and return the starts that are to be retried now."""
         if not self._commands or time.monotonic() < self._retry_at:
             return []
@@ -71,13 +71,24 @@ class StartRetryQueue:
         self._commands.clear()
         return due
 
-    def withdraw(self, command: KillWorker) -> bool:
-        """Remove the start of an attempt that is to be killed; return whether it was queued."""
-        killed = (command.trial_id, command.attempt)
-        found = [start for start in self._commands if (start.trial_id, start.attempt) == killed]
+    def withdraw(self, command: KillWorker | KillValidation) -> bool:
+        """Remove the start of what is to be killed; return whether it was queued."""
+        found = [start for start in self._commands if _identity(start) == _identity(command)]
         for start in found:
             self._commands.remove(start)
         return bool(found)
+
+
+def _identity(
+    command: StartWorker | StartValidation | KillWorker | KillValidation,
+) -> tuple[str | int, ...]:
+    match command:
+        case StartValidation(trial_id, checkpoint, num_try):
+            return trial_id, checkpoint.index, num_try
+        case KillValidation(trial_id, index, num_try):
+            return trial_id, index, num_try
+        case _:
+            return command.trial_id, command.attempt
 
 
 def _described(error: Exception) -> str:

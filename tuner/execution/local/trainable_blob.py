@@ -1,8 +1,8 @@
 """The pickled trainable in anonymous memory, and the command line of processes that inherit it.
 
-The blob also holds the driver's module path and arguments. It is inherited as a descriptor: nothing
-of it is written to a disk or shown in a list of processes, no size can block the driver, and all
-processes share one copy.
+The blob also holds the declared validation function, and the driver's module path and arguments. It
+is inherited as a descriptor: nothing of it is written to a disk or shown in a list of processes, no
+size can block the driver, and all processes share one copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
+
+from tuner.execution.validation import NOT_DECLARED, DeclaredValidator, own_validator
 
 _LENGTH: Final = struct.Struct("!Q")
 _ROOT: Final = str(Path(__file__).resolve().parents[3])
@@ -36,6 +38,18 @@ def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, *flags, "-P", "-c", _CODE, _ROOT, module, *map(str, arguments)]
 
 
+class UserCode(NamedTuple):
+    """What the user has declared, as loaded by the process that runs it.
+
+    Attributes:
+        trainable: The trainable.
+        validator: The validation function.
+    """
+
+    trainable: Any
+    validator: DeclaredValidator
+
+
 class TrainableBlob:
     """A pickled trainable with the driver's module path, arguments, and settings."""
 
@@ -46,30 +60,56 @@ class TrainableBlob:
         (length,) = _LENGTH.unpack_from(self._memory)
         self._body_start = _LENGTH.size + length
         self._header: dict[str, Any] = json.loads(self._memory[_LENGTH.size : self._body_start])
+        self._validator_start = self._body_start + self._header["trainable_bytes"]
 
     @classmethod
-    def pack(cls, trainable: bytes, **settings: float) -> Self:
-        """Return a new blob with a pickled trainable and settings for the process that loads it."""
+    def pack(cls, trainable: bytes, validator: bytes = b"", **settings: float) -> Self:
+        """Return a new blob.
+
+        Args:
+            trainable: The pickled trainable.
+            validator: The pickled validation function, empty for none or that of the trainable.
+            **settings: Settings for the process that loads it.
+        """
         path = [os.fspath(entry) for entry in sys.path]
-        header = json.dumps({"path": path, "argv": sys.argv, **settings}).encode()
+        lengths = {"trainable_bytes": len(trainable)}
+        header = json.dumps({"path": path, "argv": sys.argv, **lengths, **settings}).encode()
         descriptor = _anonymous_file()
-        # In two writes: joined, a trainable of gigabytes would be copied once more.
+        # In several writes: joined, a trainable of gigabytes would be copied once more.
         with open(descriptor, "wb", closefd=False) as file:
             file.write(_LENGTH.pack(len(header)) + header)
             file.write(trainable)
+            file.write(validator)
         return cls(descriptor)
 
     def __getitem__(self, setting: str) -> float:
         """Return a setting."""
         return float(self._header[setting])
 
-    def load(self) -> Any:
-        """Take over the driver's module path and arguments; return the unpickled trainable."""
+    def load(self) -> UserCode:
+        """Take over the driver's module path and arguments; return what was unpickled.
+
+        A validation function that cannot be loaded fails the validations, and not the training.
+        """
         sys.path[:] = self._header["path"]
         sys.argv[:] = self._header["argv"]
+        trainable = self._unpickled(self._body_start, self._validator_start)
+        return UserCode(trainable, self._validator_beside(trainable))
+
+    def _validator_beside(self, trainable: Any) -> DeclaredValidator:
+        try:
+            if own := own_validator(trainable):
+                return DeclaredValidator(own)
+            if self._validator_start == len(self._memory):
+                return NOT_DECLARED
+            return DeclaredValidator(self._unpickled(self._validator_start, len(self._memory)))
+        except Exception as error:  # noqa: BLE001  (importing the user's modules may raise anything)
+            return DeclaredValidator(error=error)
+
+    def _unpickled(self, start: int, end: int) -> Any:
         # Views, not slices: unpickling then reads straight from the shared pages. Both have to be
         # released, or the mapping cannot be closed.
-        with memoryview(self._memory) as memory, memory[self._body_start :] as body:
+        with memoryview(self._memory) as memory, memory[start:end] as body:
             return pickle.loads(body)  # noqa: S301  (from the driver, which also gave us our code)
 
     def close(self) -> None:

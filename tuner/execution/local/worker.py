@@ -1,4 +1,4 @@
-"""A worker process: runs attempts of one trial and exits.
+"""A worker process: runs attempts of one trial, or one validation, and exits.
 
 Its standard output and error go to files in the trial's directory. Its working directory is the
 driver's, unless the experiment asks for the trial's directory.
@@ -24,13 +24,14 @@ from tuner.execution.resources import limit_threads
 from tuner.execution.result_fields import host
 from tuner.execution.session import run_again, run_attempt
 from tuner.execution.trainable import with_config
+from tuner.execution.validation import ValidationAssignment, run_validation
 from tuner.storage import strict_json
 from tuner.storage.directories import make_folder
 from tuner.storage.disk import FILE_MODE
-from tuner.storage.layout import STDERR, STDOUT
 
 from . import process_groups
 from .process_setup import open_standard_descriptors
+from .trainable_blob import UserCode
 from .worker_connection import Bootstrap, WorkerEnd
 
 _USED_IN_TRIALS: Final = (
@@ -43,7 +44,7 @@ _USED_IN_TRIALS: Final = (
 )
 """Names that training code takes from `tuner`, which imports each when it is first used."""
 
-_STREAMS: Final = {"stdout": (1, STDOUT), "stderr": (2, STDERR)}
+_DESCRIPTORS: Final = {"stdout": 1, "stderr": 2}
 
 
 def warm_up(trainable: Any) -> None:
@@ -57,7 +58,7 @@ def warm_up(trainable: Any) -> None:
         importlib.import_module("numpy.random")  # to be seeded in each worker
     # The user's modules may have closed or removed any of the standard streams.
     open_standard_descriptors()
-    for name, (descriptor, _) in _STREAMS.items():
+    for name, descriptor in _DESCRIPTORS.items():
         stream = getattr(sys, name)
         if stream is None:
             stream = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -67,12 +68,12 @@ def warm_up(trainable: Any) -> None:
         stream.flush()
 
 
-def run_worker(descriptor: int, load: Callable[[], Any]) -> NoReturn:
-    """Run the attempts that the driver assigns, and end the process.
+def run_worker(descriptor: int, load: Callable[[], UserCode]) -> NoReturn:
+    """Run what the driver assigns, and end the process.
 
     Args:
         descriptor: This worker's end of the socket pair to the driver.
-        load: Returns the trainable, or raises what kept it from being loaded.
+        load: Returns the user's code, or raises what kept it from being loaded.
     """
     code = 1
     # What the zygote's modules have registered must not run in every worker; closing the log files
@@ -90,19 +91,22 @@ def run_worker(descriptor: int, load: Callable[[], Any]) -> NoReturn:
         _exit(code)
 
 
-def _run(channel: WorkerEnd, load: Callable[[], Any]) -> None:
+def _run(channel: WorkerEnd, load: Callable[[], UserCode]) -> None:
     bootstrap = channel.receive_bootstrap()
     try:
         _prepare_process(bootstrap)
-        trainable = load()
+        code = load()
         assignment = pickle.loads(bootstrap.assignment)  # noqa: S301  (from the driver)
     except BaseException as error:  # noqa: BLE001  (unpickling runs the user's code)
         failure = as_message(describe(error))
         channel.send({"kind": "exited", "outcome": "failed", "failure": failure})
         return
+    if isinstance(assignment, ValidationAssignment):
+        channel.send(run_validation(code.trainable, code.validator, assignment))
+        return
     if assignment.works_in_trial_dir:
         _change_directory(assignment.trial_dir)
-    reusable = run_attempt(trainable, assignment, channel)
+    reusable = run_attempt(code.trainable, assignment, channel, code.validator)
     while reusable is not None:
         next_assignment = pickle.loads(channel.receive_bootstrap().assignment)  # noqa: S301
         reusable = run_again(reusable, next_assignment, channel)
@@ -115,7 +119,7 @@ def _prepare_process(bootstrap: Bootstrap) -> None:
         if os.environ.get(name) != value:
             os.environ[name] = value
     # By descriptor, so that native libraries and child processes write there, too.
-    for descriptor, name in _STREAMS.values():
+    for descriptor, name in zip(_DESCRIPTORS.values(), bootstrap.streams, strict=True):
         _append_to_file(descriptor, f"{bootstrap.trial_dir}/{name}")
     random.seed(bootstrap.seed)  # noqa: TID251  (for the training code)
     if "numpy.random" in sys.modules:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,8 +22,10 @@ import cloudpickle
 
 from tuner.execution.metric_conversion import MAX_SIZE_BYTES
 from tuner.execution.resources import worker_environment
+from tuner.execution.validation import ValidationAssignment
 from tuner.execution.worker_protocol import Assignment
 from tuner.storage import strict_json
+from tuner.storage.layout import STDERR, STDOUT
 
 MAX_FRAME_BYTES: Final = MAX_SIZE_BYTES + 2**16
 """Longest line that the driver accepts; also limits the memory for an incomplete line."""
@@ -36,16 +40,18 @@ class Bootstrap(NamedTuple):
         trial_dir: Directory for the files with its standard output and error.
         environ: Environment variables to set.
         seed: Seed of the global random generators.
-        assignment: The pickled `Assignment`.
+        assignment: The pickled `Assignment` or `ValidationAssignment`.
+        streams: Names of the files for standard output and error.
     """
 
     trial_dir: str
     environ: Mapping[str, str]
     seed: int
     assignment: bytes
+    streams: tuple[str, str] = (STDOUT, STDERR)
 
 
-def pickled(assignment: Assignment) -> bytes:
+def pickled(assignment: Assignment | ValidationAssignment) -> bytes:
     """Return the pickled assignment; what the user's script defines is pickled by value."""
     try:
         data = pickle.dumps(assignment, protocol=pickle.HIGHEST_PROTOCOL)
@@ -180,17 +186,30 @@ class WorkerEnd:
         while data:  # a write may take only a part, e.g. when a signal interrupts it
             data = data[os.write(self._descriptor, data) :]
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait for the next message.
 
+        Args:
+            timeout_s: How many seconds to wait at most; None for no limit.
+
         Raises:
+            TimeoutError: If none has come in time.
             EOFError: If the driver is gone.
         """
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._unread:
+            if deadline_s is not None:
+                self._await_bytes(deadline_s)
             self._unread += self._read()
         line, self._unread = self._unread.split(b"\n", 1)
         message: dict[str, Any] = strict_json.loads(line)
         return message
+
+    def _await_bytes(self, deadline_s: float) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        if not poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000):
+            raise TimeoutError
 
     def _read(self) -> bytes:
         data = os.read(self._descriptor, _READ_BYTES)
@@ -199,8 +218,10 @@ class WorkerEnd:
         return data
 
 
-def bootstrap_for(assignment: Assignment, working_directory: str) -> Bootstrap:
-    """Return the first message to a worker.
+def bootstrap_for(
+    assignment: Assignment | ValidationAssignment, working_directory: str
+) -> Bootstrap:
+    """Return the first message to a worker or a validator.
 
     Args:
         assignment: What it is started for.
@@ -215,4 +236,9 @@ def bootstrap_for(assignment: Assignment, working_directory: str) -> Bootstrap:
         "TUNER_TRIAL_DIR": directory,
         "TUNE_ORIG_WORKING_DIR": working_directory,
     }
-    return Bootstrap(directory, environ, assignment.seed, pickled(assignment))
+    streams = (
+        (assignment.log, assignment.log)
+        if isinstance(assignment, ValidationAssignment)
+        else (STDOUT, STDERR)
+    )
+    return Bootstrap(directory, environ, assignment.seed, pickled(assignment), streams)

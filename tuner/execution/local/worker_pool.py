@@ -13,12 +13,12 @@ import os
 import socket
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NoReturn, Protocol, final
+from typing import Final, NoReturn, Protocol, final
 
 from tuner.execution import preload
 
 from . import process_setup, worker
-from .trainable_blob import TrainableBlob, command
+from .trainable_blob import TrainableBlob, UserCode, command
 from .zygote_protocol import receive_with_descriptor
 
 # 3n - 2 standby workers for n running ones, but no more than 8: one for the first trial, which is
@@ -232,14 +232,14 @@ def main(
         worker.run_worker(connection, load)
 
 
-def _loaded(blob: TrainableBlob) -> Callable[[], Any]:
+def _loaded(blob: TrainableBlob) -> Callable[[], UserCode]:
     """Load the trainable; return a function that returns it, or raises the error of loading it."""
     try:
-        trainable = blob.load()
-        worker.warm_up(trainable)
+        code = blob.load()
+        worker.warm_up(code.trainable)
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return functools.partial(_raise, error)
-    return lambda: trainable
+    return lambda: code
 
 
 def _raise(error: BaseException) -> NoReturn:

@@ -36,7 +36,7 @@ from tuner.execution.resources import device_in_use
 
 from . import process_groups, process_setup, worker
 from .exit_diagnosis import OomKillCounter
-from .trainable_blob import TrainableBlob, command
+from .trainable_blob import TrainableBlob, UserCode, command
 from .worker_pool import ForkPool, SpawnPool, WorkerPool, await_trial
 from .zygote_protocol import Kill, Preload, Start, encoded, receive_request
 
@@ -292,8 +292,8 @@ def _fork_workers(
 ) -> None:
     # The loop does not run yet while user code is imported, so the kernel has to watch the pipe.
     armed = process_groups.die_with_pipe(liveness)
-    trainable, obstacle = _load(blob)
-    if obstacle:
+    code, obstacle = _load(blob)
+    if code is None or obstacle:
         control.sendall(encoded({"kind": "spawning", "reason": obstacle}))
         # exec keeps process id, parent and sockets, and rids the process of threads and devices.
         for descriptor in inherited:
@@ -322,17 +322,17 @@ def _fork_workers(
     connection = await_trial(standby_end)
     if connection is None:
         os._exit(0)
-    worker.run_worker(connection, lambda: trainable)
+    worker.run_worker(connection, lambda: code)
 
 
-def _load(blob: TrainableBlob) -> tuple[Any, str | None]:
+def _load(blob: TrainableBlob) -> tuple[UserCode | None, str | None]:
     """Return the trainable, and the reason why this process cannot be forked with it, if any."""
     try:
-        trainable = blob.load()
-        worker.warm_up(trainable)
+        code = blob.load()
+        worker.warm_up(code.trainable)
     except BaseException as error:  # noqa: BLE001  (the user's modules may even exit)
         return None, f"it cannot be loaded there ({type(error).__name__}: {error})"
-    return trainable, _why_not_fork()
+    return code, _why_not_fork()
 
 
 def _why_not_fork() -> str | None:

@@ -1,0 +1,292 @@
+"""Each validation runs in a process of its own and ends with one event."""
+
+import functools
+import os
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+
+from tuner.core.commands import KillValidation
+from tuner.core.events import Outcome, ValidationEnded
+from tuner.core.trial import ValidationRequest
+from tuner.execution.report_options import ValidationTask
+from tuner.execution.resources import THREAD_VARIABLES
+from tuner.execution.validation import NOT_DECLARED, pack_validation
+from tuner.storage.layout import validation_log
+
+
+def nothing(config):
+    pass
+
+
+@pytest.fixture
+def start(start_executor):
+    """Return a function that starts an executor with a declared validation function."""
+    return lambda validator, **options: start_executor(nothing, validator=validator, **options)
+
+
+def test_the_returned_metrics_come_back(start, start_method, tmp_path):
+    harness = start(
+        lambda checkpoint: {"accuracy": 0.5, "path": checkpoint.path}, start_method=start_method
+    )
+    ended = harness.validate(2)
+    path = str(tmp_path / "t00001" / "checkpoint_000002")
+    assert ended == ValidationEnded(
+        "t00001", 2, 1, Outcome.COMPLETED, {"accuracy": 0.5, "path": path}
+    )
+
+
+def test_several_validations_run_at_once_beside_a_trial(start_executor, tmp_path):
+    def train(config):
+        from tuner.execution.session import report
+
+        (tmp_path / "training").touch()
+        while not (tmp_path / "validated").exists():
+            report({"loss": 1})
+
+    def validate(checkpoint):
+        index = int(str(checkpoint.path)[-1])
+        (tmp_path / f"seen{index}").touch()
+        names = ["training", "seen0", "seen1"]
+        while not all((tmp_path / name).exists() for name in names):
+            time.sleep(0.01)
+        return {"index": index}
+
+    harness = start_executor(train, validator=validate)
+    harness.start("t00001")
+    harness.start_validation(0)
+    harness.start_validation(1)
+    assert {harness.end_of_validation(index).metrics["index"] for index in (0, 1)} == {0, 1}
+    (tmp_path / "validated").touch()
+    assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
+
+
+def test_what_it_prints_goes_to_a_log_of_its_own(start):
+    def validate(checkpoint):
+        print("to stdout")
+        os.system("echo from a child")  # noqa: S605  (writes by descriptor)
+        print("to stderr", file=sys.stderr)
+        return {}
+
+    harness = start(validate)
+    harness.validate(7)
+    printed = harness.printed(stream=validation_log(7))
+    assert sorted(printed.splitlines()) == ["from a child", "to stderr", "to stdout"]
+
+
+def test_threads_and_devices_are_those_of_its_own_resources(start, monkeypatch):
+    for name in THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    harness = start(
+        lambda checkpoint: {
+            name: os.environ[name] for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+        }
+    )
+    ended = harness.validate(resources={"cpu": 2.0, "gpu": 1.0}, gpu_ids=(2,))
+    assert ended.metrics == {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "6"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind", "message"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError", "division by zero"),
+        (lambda: None, "TypeError", "must return a dictionary of metrics, got NoneType"),
+        (lambda: sys.exit(3), "SystemExit", "exited with code 3"),
+        (lambda: os._exit(3), "exited with code 3", "before the training code did"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "killed by SIGSEGV", ""),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL", ""),
+    ],
+)
+def test_every_other_end_is_a_failure_with_its_cause(start, ends, kind, message):
+    ended = start(lambda checkpoint: ends()).validate()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.metrics is None
+    assert ended.failure.kind == kind
+    assert message in ended.failure.message
+
+
+def test_a_crash_quotes_the_end_of_the_log(start):
+    def validate(checkpoint):
+        print("last words", flush=True)
+        os.abort()
+
+    ended = start(validate).validate()
+    assert ended.failure.kind == "killed by SIGABRT"
+    assert "last words" in ended.failure.traceback
+
+
+def test_a_killed_validation_takes_its_children_along(start, tmp_path, still_alive):
+    def validate(checkpoint):
+        if os.fork():
+            (tmp_path / "pids").write_text(f"{os.getpid()} {os.getppid()}")
+        else:
+            (tmp_path / "child").write_text(str(os.getpid()))
+        time.sleep(1000)
+
+    harness = start(validate)
+    harness.start_validation()
+    while not (tmp_path / "pids").exists() or not (tmp_path / "child").exists():
+        harness.executor.wait(0.01)
+    harness.executor.carry_out([KillValidation("t00001", 0, 1, "it took longer than 1 s")])
+    ended = harness.end_of_validation()
+    assert ended.outcome is Outcome.KILLED
+    assert ended.failure.message == "it took longer than 1 s"
+    pids = [(tmp_path / "child").read_text(), (tmp_path / "pids").read_text().split()[0]]
+    assert still_alive([int(pid) for pid in pids]) == []
+
+
+def test_a_kill_of_a_validation_that_has_ended_has_no_effect(start):
+    harness = start(lambda checkpoint: {"a": 1})
+    harness.validate()
+    harness.executor.carry_out([KillValidation("t00001", 0, 1, "late")])
+    assert harness.validate(0, num_try=2).metrics == {"a": 1}
+
+
+def test_a_validation_is_lost_with_the_process_that_started_it(start, tmp_path):
+    def validate(checkpoint):
+        (tmp_path / "pid").write_text(str(os.getppid()))
+        while not (tmp_path / "again").exists():
+            time.sleep(0.01)
+        return {"a": 1}
+
+    harness = start(validate)
+    harness.start_validation()
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        harness.executor.wait(0.01)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert harness.end_of_validation().outcome is Outcome.LOST
+    (tmp_path / "again").touch()
+    assert harness.validate(num_try=2).metrics == {"a": 1}
+
+
+def test_no_validation_outlives_the_driver(tmp_path, still_alive):
+    def validate(checkpoint):
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        time.sleep(1000)
+
+    driver = os.fork()
+    if driver == 0:
+        from tests.execution.local.conftest import Harness
+
+        harness = Harness(tmp_path, nothing, validator=validate)
+        harness.start_validation()
+        harness.end_of_validation()
+        os._exit(0)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    pid = int((tmp_path / "pid").read_text())
+    assert psutil.pid_exists(pid)
+    os.kill(driver, signal.SIGKILL)
+    os.waitpid(driver, 0)
+    assert still_alive([pid]) == []
+
+
+class BreaksOnLoading:
+    """Pickles, but does not unpickle."""
+
+    def __reduce__(self):
+        return int, ("not a number",)
+
+    def __call__(self, checkpoint):
+        return {}
+
+
+def test_a_function_that_cannot_be_loaded_fails_validations_and_no_trial(start):
+    harness = start(BreaksOnLoading())
+    assert harness.run().outcome is Outcome.COMPLETED
+    ended = harness.validate()
+    assert ended.outcome is Outcome.FAILED
+    assert "not a number" in ended.failure.message
+
+
+def reporting(task, trial_dir, *, index=0):
+    """Return a training function that reports a checkpoint with a validation."""
+
+    def train(config):
+        from tuner.core.trial_json import request_fields
+        from tuner.execution.attempt import current_attempt
+
+        attempt = current_attempt()
+        trial_dir.mkdir(exist_ok=True)
+        request = pack_validation(task, trial_dir, index, NOT_DECLARED, {"config": config})
+        message = {"kind": "result", "metrics": {"training_iteration": 1}, "checkpoint": None}
+        attempt._channel.send(message | {"validation": request_fields(request)})
+        attempt._has_unread_answer = True
+        attempt._read_answer()
+
+    return train
+
+
+def reported(harness):
+    harness.run()
+    (request,) = [
+        event.validation for event in harness.events["t00001"] if hasattr(event, "validation")
+    ]
+    return request
+
+
+def test_a_function_given_to_a_report_runs_in_its_session_only(start_executor, tmp_path):
+    factor = 3
+    task = ValidationTask(lambda checkpoint, scale: {"a": factor * scale}, {"scale": 2})
+    train = reporting(task, tmp_path / "t00001")
+    harness = start_executor(train)
+    request = reported(harness)
+    payload = tmp_path / "t00001" / request.payload
+    assert harness.validate(0, request).metrics == {"a": 6}
+    assert not payload.exists()  # deleted with the end of its validation
+
+    # A file that lies there is not trusted by another session.
+    again = start_executor(train)
+    reported_again = reported(harness := start_executor(train))
+    assert (tmp_path / "t00001" / reported_again.payload).exists()
+    ended = again.validate(0, reported_again)
+    assert "pass validation_config=" in ended.failure.message
+    harness.executor.shutdown(10)
+    assert not (tmp_path / "t00001" / reported_again.payload).exists()
+
+
+def test_a_payload_stays_for_another_try(start_executor, tmp_path):
+    def validate(checkpoint):
+        if not (tmp_path / "failed").exists():
+            (tmp_path / "failed").touch()
+            raise ValueError("the first time")
+        return {"a": 1}
+
+    harness = start_executor(reporting(ValidationTask(validate), tmp_path / "t00001"))
+    request = reported(harness)
+    assert harness.validate(0, request).outcome is Outcome.FAILED
+    assert harness.validate(0, request, num_try=2).metrics == {"a": 1}
+
+
+def test_a_huge_function_is_warned_about_with_its_size(start_executor, tmp_path, caplog):
+    huge = os.urandom(11 * 2**20)
+    task = ValidationTask(lambda checkpoint: {"size": len(huge)})
+    harness = start_executor(reporting(task, tmp_path / "t00001"))
+    harness.validate(0, reported(harness))
+    assert "take 11 MiB when pickled" in caplog.text
+
+
+def test_a_malformed_message_fails_the_validation(start):
+    def validate(checkpoint):
+        for descriptor in range(3, 64):
+            try:
+                os.write(descriptor, b'{"kind": "validated", "metrics": 3}\n')
+            except OSError:
+                continue
+        time.sleep(1000)
+
+    ended = start(validate).validate()
+    assert ended.failure.kind == "malformed message"
+
+
+def test_declared_arguments_are_bound_to_the_function(start):
+    def validate(checkpoint, a, b):
+        return {"a": a, "b": b}
+
+    harness = start(functools.partial(validate, a=1, b=1))
+    request = ValidationRequest(kwargs={"b": 2})
+    assert harness.validate(0, request).metrics == {"a": 1, "b": 2}
