@@ -91,7 +91,7 @@ CORE = _of(
     ("        self._out.delete(trial, self._checkpoints.release(trial))\n        self.suggestion_budget.on_progress()", "        self.suggestion_budget.on_progress()", "I16 I3"),
 ) + _of(
     "tuner/core/trial_table.py",
-    ("        self.pool.release(trial.resources, trial.gpu_ids)\n", "", "I3 I9"),
+    ("        self.pool.release(trial.request, trial.gpu_ids)\n", "", "I3 I9"),
     ("        trial.attempt += 1\n", "", "I8 I4"),
     ("        trial.num_failures += 1\n        trial.num_vain_attempts", "        trial.num_failures += 2\n        trial.num_vain_attempts", "I12"),
     ("        trial.intention = None\n", "        pass\n", "I17 I20 I9"),
@@ -112,14 +112,14 @@ CORE = _of(
 
 CHECKPOINTS = _of(
     "tuner/core/checkpoints.py",
-    ("trial.next_checkpoint = checkpoint.index + 1", "trial.next_checkpoint = checkpoint.index", "I5"),
+    ("max(trial.next_checkpoint, index + 1)", "max(trial.next_checkpoint, index)", "I5"),
     ('trial.leases.pop("", None) is not None', 'trial.leases.get("", None) is not None', "I16"),
     ("kept.index != index]", "kept.index > index]", "I11 I5"),
     ("if dropped:", "if dropped and trial.leased:", "I11 I16"),
     ("        if intention.reply is ReportReply.PAUSE or is_interrupted:\n            return True\n", "", "I12"),
 ) + _of(
     "tuner/core/checkpoints.py",
-    (" | {checkpoints[-1].index} | set(leased)", " | set(leased)", "I5 I11 I17"),
+    (" | set(real[-1:]) | set(leased)", " | set(leased)", "I5 I11 I17"),
     ("len(checkpoints) <= policy.num_to_keep:", "len(checkpoints) <= policy.num_to_keep + 2:", "I16"),
     ("[-policy.num_to_keep :]", "[: policy.num_to_keep]", "I16 I17"),
 )  # fmt: skip
@@ -357,11 +357,11 @@ ESCAPING = _of(
     "tuner/core/exploits.py",
     # Shows only if a trial fails between its first report and save after an exploit, and the
     # donor's checkpoint is then damaged.
-    ("if kept.iteration <= graft.checkpoint.iteration]", "if True]", "I2"),
+    ("if kept.iteration <= graft.checkpoint.iteration and", "if True and", "I2"),
 ) + _of(
     "tuner/core/experiment.py",
     # Trials that are paused in the simulation save on demand; tests of the core find it.
-    ("        can_leave = save or trial.source or self._stopping", "        can_leave = save or self._stopping", "I9"),
+    ("        can_leave = save or trial.source or trial.uploads", "        can_leave = save or trial.uploads", "I9"),
     # A trial that is paused with an older checkpoint repeats what it has lost when it is resumed:
     # later than it should, but with the same outcome.
     ("            if latest is not None and latest.iteration == trial.iteration:", "            if latest is not None:", "I17 I12"),

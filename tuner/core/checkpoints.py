@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .result import SHOULD_CHECKPOINT, TRAINING_ITERATION
-from .trial import CheckpointRecord, ReportReply, TerminationReason, Trial
+from .trial import CheckpointRecord, OpenUpload, ReportReply, TerminationReason, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,37 @@ class CheckpointManager:
         Returns:
             The checkpoint with its score, and those that may be deleted now.
         """
-        scored = dataclasses.replace(checkpoint, score=self._score(flat), num_rows=trial.num_rows)
-        trial.checkpoints.append(scored)
-        trial.objective.mark(checkpoint.index)
-        trial.next_checkpoint = checkpoint.index + 1
+        self.announce(trial, checkpoint.index, flat)
+        return self.add_announced(trial, checkpoint)
+
+    def announce(self, trial: Trial, index: int, flat: Mapping[str, Any]) -> None:
+        """Note that the checkpoint of the newest result, flattened here, is being stored."""
+        trial.uploads[index] = OpenUpload(self._score(flat), trial.num_rows)
+        trial.objective.mark(index)
+        trial.next_checkpoint = max(trial.next_checkpoint, index + 1)
+
+    def add_announced(
+        self, trial: Trial, checkpoint: CheckpointRecord
+    ) -> tuple[CheckpointRecord, list[CheckpointRecord]]:
+        """Record a committed checkpoint that was announced; see `add`."""
+        upload = trial.uploads.pop(checkpoint.index)
+        scored = dataclasses.replace(checkpoint, score=upload.score, num_rows=upload.num_rows)
+        # One that was reported earlier may be stored later.
+        bisect.insort(trial.checkpoints, scored, key=lambda kept: kept.index)
         return scored, self.drop_superseded(trial)
+
+    def replaced_by(self, trial: Trial, checkpoint: CheckpointRecord) -> list[CheckpointRecord]:
+        """Return the checkpoints of which a new one with a name has taken the directory."""
+        return [
+            kept
+            for kept in trial.checkpoints
+            if checkpoint.name and kept.directory == checkpoint.directory
+        ]
+
+    def forget_uploads(self, trial: Trial) -> None:
+        """Forget what was being stored, since the processes that did are gone."""
+        trial.objective.unmark(trial.uploads)
+        trial.uploads.clear()
 
     def lease_start(self, trial: Trial) -> CheckpointRecord | None:
         """Return the checkpoint to start from, None for the beginning.
@@ -146,7 +173,8 @@ def superseded(
     """Return the checkpoints that may be deleted.
 
     The best `num_to_keep` stay, the latest stays even if it is none of them (so one more than
-    `num_to_keep` can exist), and so do those that are leased.
+    `num_to_keep` can exist), and so do those that are leased. The latest is the one from which the
+    trial would continue: no placeholder.
 
     Args:
         checkpoints: All of a trial's, oldest first.
@@ -160,7 +188,8 @@ def superseded(
         return []
     best = ranked(checkpoints, policy)[-policy.num_to_keep :]
     # The latest stays, since a retry or a restore continues from there.
-    kept = {checkpoint.index for checkpoint in best} | {checkpoints[-1].index} | set(leased)
+    real = [checkpoint.index for checkpoint in checkpoints if not checkpoint.is_placeholder]
+    kept = {checkpoint.index for checkpoint in best} | set(real[-1:]) | set(leased)
     return [checkpoint for checkpoint in checkpoints if checkpoint.index not in kept]
 
 

@@ -459,7 +459,9 @@ class Outbox:
         self.delete(trial, superseded)
 
     def delete(self, trial: Trial, checkpoints: Sequence[CheckpointRecord]) -> None:
-        """Delete checkpoints of a trial."""
+        """Delete checkpoints of a trial; a placeholder has nothing that could be deleted."""
         self.commands.extend(
-            DeleteCheckpoint(trial.trial_id, checkpoint) for checkpoint in checkpoints
+            DeleteCheckpoint(trial.trial_id, checkpoint)
+            for checkpoint in checkpoints
+            if not checkpoint.is_placeholder
         )

@@ -136,7 +136,9 @@ class Experiment:
         self._retries = settings.retries
         self._watch_session(settings)
         self.stall_reason = self.fatal_error = ""
-        self.trial_table.set_resources(settings.capacity, settings.max_concurrent)
+        self.trial_table.set_resources(
+            settings.capacity, settings.max_concurrent, settings.max_overtaken_s
+        )
         self._checkpoints = CheckpointManager(settings.checkpoints)
         self.suggestion_budget.begin_session(settings.max_trials)
         self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
@@ -263,8 +265,10 @@ class Experiment:
                 self._on_checkpoint_saved(event)
             case ev.CheckpointLost():
                 self._on_checkpoint_lost(event)
+            case ev.CheckpointCommitted():
+                self._on_checkpoint_committed(event)
             case (
-                ev.CheckpointCommitted() | ev.ValidationEnded() | ev.CheckpointsRequested()
+                ev.ValidationEnded() | ev.CheckpointsRequested()
                 | ev.LeaseRequested() | ev.LeaseReleased()
             ):  # fmt: skip
                 raise NotImplementedError(event)
@@ -357,6 +361,8 @@ class Experiment:
         self._out.delete(trial, self._checkpoints.release(trial))
         if event.checkpoint:
             self._add_checkpoint(trial, event.checkpoint, flat)
+        elif event.upload is not None:
+            self._checkpoints.announce(trial, event.upload, flat)
         if flat.get(DONE) is True:
             reason = Reason("trainable.done", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
             self._intend(trial, Intention(ReportReply.STOP, TerminationReason.COMPLETED, reason))
@@ -392,6 +398,15 @@ class Experiment:
             self._notify(cmd.CheckpointMissed(trial, event.failure))
             self._continue_unchanged(self.exploits.dismiss_waiting(trial))
 
+    def _on_checkpoint_committed(self, event: ev.CheckpointCommitted) -> None:
+        trial, index = self.trial_table.live.get(event.trial_id), event.checkpoint.index
+        if trial is None or trial.attempt != event.attempt or index not in trial.uploads:
+            return
+        if trial.uploads[index].num_rows == trial.num_rows:
+            directory = event.checkpoint.directory
+            trial.last_result = {**trial.last_result, CHECKPOINT_DIR_NAME: directory}
+        self._add_announced(trial, event.checkpoint)
+
     def _on_checkpoint_lost(self, event: ev.CheckpointLost) -> None:
         owner = self.trial_table[event.trial_id]
         self._checkpoints.lose(owner, event.index)
@@ -402,8 +417,16 @@ class Experiment:
     def _add_checkpoint(
         self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]
     ) -> None:
+        """Record a checkpoint of the trial's newest result, flattened here."""
+        self._checkpoints.announce(trial, checkpoint.index, flat)
+        self._add_announced(trial, checkpoint)
+
+    def _add_announced(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         """Record a checkpoint, supply trials that wait for it, and end the lease of a donor's."""
-        self._out.keep(trial, *self._checkpoints.add(trial, checkpoint, flat))
+        for replaced in self._checkpoints.replaced_by(trial, checkpoint):
+            self._checkpoints.lose(trial, replaced.index)
+            self._continue_unchanged(self.exploits.on_checkpoint_lost(trial, replaced.index))
+        self._out.keep(trial, *self._checkpoints.add_announced(trial, checkpoint))
         self.exploits.release_origin(trial)
         self.exploits.supply(trial)
         self._needs_scheduling = True
@@ -467,7 +490,7 @@ class Experiment:
         self._intend(trial, exploit)
 
     def _resize(self, trial: Trial, decision: Resize) -> None:
-        if why := self.trial_table.pool.misfit(decision.resources):
+        if why := self.trial_table.misfit_of_resize(trial, decision.resources):
             raise InvalidDecision(
                 f"Resize must ask for resources that exist, got {dict(decision.resources)} for "
                 f"trial {trial.trial_id}: {why}"
@@ -562,6 +585,7 @@ class Experiment:
         self._unanswered.pop(trial.trial_id, None)
         self.trial_table.release_worker(trial)
         self._timeouts.forget(trial.trial_id)
+        self._checkpoints.forget_uploads(trial)
         self._out.delete(trial, self._checkpoints.release(trial))
         self.suggestion_budget.on_progress()
         has_failed_to_pause = (
@@ -771,7 +795,8 @@ class Experiment:
         trial = report.trial
         save = self._checkpoints.is_due(trial, report.flat)
         reply = trial.intention.reply if trial.intention else ReportReply.CONTINUE
-        can_leave = save or trial.source or self._stopping
+        # A worker that is still storing a checkpoint leaves once it has.
+        can_leave = save or trial.source or trial.uploads or self._stopping
         if reply is ReportReply.PAUSE and not can_leave:
             reply = ReportReply.CONTINUE  # until the training code itself reports a checkpoint
         trial.owes_save = False
@@ -818,7 +843,7 @@ class Experiment:
         self._end_if_stalled()
 
     def _start_ready(self) -> None:
-        while trial := self.trial_table.pop_startable():
+        while trial := self.trial_table.pop_startable(self._now_s):
             is_resumed, has_failed = trial.status is Status.PAUSED, trial.num_failures > 0
             checkpoint = self._checkpoints.lease_start(trial)
             self.trial_table.start(trial, self._now_s)

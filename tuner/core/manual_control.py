@@ -113,9 +113,9 @@ def _why_not_held_or_resumed(trial: Trial, request: ev.ManualRequest, *, is_held
 
 
 def _why_not_forked(donor: Trial, request: ev.TrialForked) -> str:
-    if not donor.checkpoints:
+    if not donor.has_checkpoint:
         return f"trial {donor.trial_id} has no checkpoint to go on from"
-    indices = [checkpoint.index for checkpoint in donor.checkpoints]
+    indices = [kept.index for kept in donor.checkpoints if not kept.is_placeholder]
     if request.checkpoint not in indices:
         return (
             f"trial {donor.trial_id} has no checkpoint {request.checkpoint}; "

@@ -29,6 +29,8 @@ class ReadyQueue:
         """The position of each member; an entry of a group with another position is stale."""
         self._rests = Deadlines()
         self._resting: dict[str, Trial] = {}
+        self.overtaken: tuple[str, float] | None = None
+        """The oldest trial, and since when others have been started before it; None if none has."""
 
     @property
     def next_s(self) -> float | None:
@@ -94,6 +96,22 @@ class ReadyQueue:
         self._members.pop(trial.trial_id, None)
         self._resting.pop(trial.trial_id, None)
         self._rests.cancel(trial.trial_id)
+        self._begin_anew(trial)
+
+    @property
+    def oldest(self) -> Trial | None:
+        """The trial that has waited longest; None if none waits."""
+        first = min((group[0] for group in self._live_groups()), key=_position, default=None)
+        return first[1] if first else None
+
+    def note_overtaken(self, trial: Trial, now_s: float) -> None:
+        """Note that another trial was started before the oldest one."""
+        if self.overtaken_since_s(trial) is None:
+            self.overtaken = (trial.trial_id, now_s)
+
+    def overtaken_since_s(self, trial: Trial) -> float | None:
+        """Return since when the oldest trial has been overtaken; None if it has not been."""
+        return self.overtaken[1] if self.overtaken and self.overtaken[0] == trial.trial_id else None
 
     def pop_first(self, can_start: Callable[[Trial], bool]) -> Trial | None:
         """Remove and return the longest waiting trial that `can_start` accepts.
@@ -103,13 +121,18 @@ class ReadyQueue:
         if not self._members:
             return None
         # By the position of each group's first trial: first come, first served among requests too.
-        for group in sorted(self._live_groups(), key=lambda group: group[0][0]):
+        for group in sorted(self._live_groups(), key=lambda group: _position(group[0])):
             trial = group[0][1]
             if can_start(trial):
                 group.popleft()
                 del self._members[trial.trial_id]
+                self._begin_anew(trial)
                 return trial
         return None
+
+    def _begin_anew(self, trial: Trial) -> None:
+        if self.overtaken_since_s(trial) is not None:
+            self.overtaken = None
 
     def _is_alive(self, entry: tuple[int, Trial]) -> bool:
         return self._members.get(entry[1].trial_id) == entry[0]
@@ -121,3 +144,7 @@ class ReadyQueue:
             if not group:
                 del self._groups[shape]
         return list(self._groups.values())
+
+
+def _position(entry: tuple[int, Trial]) -> int:
+    return entry[0]

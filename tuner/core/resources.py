@@ -49,7 +49,7 @@ class ResourcePool:
     def misfit(self, request: Request) -> str:
         """Return why the request could never be granted; empty if it could.
 
-        A group could be if its smallest number of workers fits.
+        A group could be if the fewest workers with which it can be started fit.
         """
         if isinstance(request, WorkerGroup):
             return self._misfit_of_group(request)
@@ -66,12 +66,12 @@ class ResourcePool:
         return ""
 
     def _misfit_of_group(self, group: WorkerGroup) -> str:
-        share, fewest = group.resources_per_worker, group.min_workers
+        share, fewest = group.resources_per_worker, group.fewest
+        if (gpus := share.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
+            return f"gpu of each worker must be a fraction below 1 or a whole number, got {gpus}"
         num_fitting = ResourcePool(self.capacity).num_fitting(share, fewest)
         if num_fitting >= fewest:
             return ""
-        if (gpus := share.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
-            return f"gpu of each worker must be a fraction below 1 or a whole number, got {gpus}"
         enough = "enough for one" if num_fitting == 1 else f"enough for {num_fitting or 'none'}"
         return (
             f"the trial asks for {fewest} workers with {dict(share)} each, the experiment has "
@@ -84,9 +84,9 @@ class ResourcePool:
         Groups of variable size are counted as they would be started, each as large as then fits.
         """
         if isinstance(request, WorkerGroup):
-            share, most = request.resources_per_worker, request.max_workers
+            share, most = request.resources_per_worker, request.most
             num_full, num_left = divmod(self.num_fitting(share, limit * most), most)
-            return num_full + (num_left >= request.min_workers)
+            return num_full + (num_left >= request.fewest)
         count = limit
         for name, amount in request.items():
             units = _units(amount)
@@ -101,8 +101,22 @@ class ResourcePool:
 
     def largest_fitting(self, group: WorkerGroup) -> WorkerGroup | None:
         """Return the group with as many workers as fit now; None if not even the fewest do."""
-        num_workers = self.num_fitting(group.resources_per_worker, group.max_workers)
-        return group.resized(num_workers) if num_workers >= group.min_workers else None
+        num_workers = self.num_fitting(group.resources_per_worker, group.most)
+        return group.resized(num_workers) if num_workers >= group.fewest else None
+
+    def leaves(self, held: Request, request: Request) -> bool:
+        """Return whether granting a request now would take nothing of what another one waits for.
+
+        Devices that are shared count as if they were taken whole.
+        """
+        kept = _units_of(held, held.fewest if isinstance(held, WorkerGroup) else 1)
+        wanted = _units_of(request, _shares(request)[1])
+        free = {**self._free, GPU: sum(_UNIT for left in self._devices if left == _UNIT)}
+        return all(
+            kept[name] + units <= free.get(name, 0)
+            for name, units in wanted.items()
+            if units and kept.get(name)
+        )
 
     def acquire(self, request: Request) -> tuple[int, ...] | None:
         """Grant the request; of a group, the shares of `num_workers`.
@@ -172,8 +186,17 @@ def request_shape(request: Request) -> tuple[object, ...]:
     """Return a key that is equal for requests that fit in the same cases."""
     if isinstance(request, WorkerGroup):
         share = request_shape(request.resources_per_worker)
-        return (*share, request.min_workers, request.max_workers)
+        return (*share, request.fewest, request.most)
     return tuple(sorted(request.items()))
+
+
+def _units_of(request: Request, num_shares: int) -> dict[str, int]:
+    """Return the amounts of so many shares, with whole devices."""
+    share, _ = _shares(request)
+    units = {name: num_shares * _units(amount) for name, amount in share.items()}
+    if gpus := _units(share.get(GPU, 0)):
+        units[GPU] = num_shares * max(gpus, _UNIT)
+    return units
 
 
 def _shares(request: Request) -> tuple[Mapping[str, float], int]:

@@ -71,6 +71,8 @@ class ExperimentSettings:
             where a slot is free, so that a searcher that learns knows all results.
         default_group: The workers of a trial unless its configuration says otherwise, which
             together ask for `default_request`; None for a single process.
+        max_overtaken_s: For how many seconds trials that became ready later may be started before
+            the oldest one, which does not fit, until what is free is held for it; None for ever.
     """
 
     capacity: Mapping[str, float]
@@ -97,6 +99,7 @@ class ExperimentSettings:
     max_pending: int = 0
     validation: ValidationPolicy | None = None
     default_group: WorkerGroup | None = None
+    max_overtaken_s: float | None = None
 
     @property
     def usual_request(self) -> Request:
@@ -127,7 +130,7 @@ class ExperimentSettings:
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values, without those that are younger and not in use."""
         fields = asdict(self)
-        for name in ("validation", "default_group"):
+        for name in ("validation", "default_group", "max_overtaken_s"):
             if fields[name] is None:
                 del fields[name]
         return fields

@@ -25,6 +25,7 @@ _NOT_SUMMARISED = AUTO_FILLED - {
     TIME_TOTAL_S,
     TIMESTEPS_TOTAL,
 }
+_ROUNDING: Final = 1e-6
 _NO_NUMBERS = frozenset({bool, str, type(None)})
 
 
@@ -175,8 +176,23 @@ def checkpoint_directory_name(index: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """What is known of a checkpoint that has been reported and is still being stored.
+
+    Attributes:
+        score: Value of ``checkpoint_score_attribute`` in the result it belongs to, None without.
+        num_rows: How many of the trial's results counted up to that one.
+    """
+
+    score: float | None
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerGroup:
     """Processes that train one trial together, all with the same resources.
+
+    Unless a scheduler has decided how many there are, as many are started as then fit.
 
     Attributes:
         num_workers: How many in the current attempt, or in the next one.
@@ -184,6 +200,7 @@ class WorkerGroup:
         min_workers: The smallest number with which the trial can be started.
         max_workers: The largest number that it makes use of.
         strategy: How they are spread over machines, see `PlacementGroupFactory`.
+        is_decided: Whether a scheduler has decided that there are `num_workers`.
     """
 
     num_workers: int
@@ -191,6 +208,17 @@ class WorkerGroup:
     min_workers: int
     max_workers: int
     strategy: str = "PACK"
+    is_decided: bool = False
+
+    @property
+    def fewest(self) -> int:
+        """With how many it can be started."""
+        return self.num_workers if self.is_decided else self.min_workers
+
+    @property
+    def most(self) -> int:
+        """With how many it is started where there is room for all."""
+        return self.num_workers if self.is_decided else self.max_workers
 
     @property
     def total(self) -> dict[str, float]:
@@ -203,9 +231,21 @@ class WorkerGroup:
         """Return the group with another number of workers."""
         return replace(self, num_workers=num_workers)
 
-    def fixed(self) -> WorkerGroup:
-        """Return the group for which no other number of workers is possible."""
-        return replace(self, min_workers=self.num_workers, max_workers=self.num_workers)
+    def decided(self, num_workers: int) -> WorkerGroup:
+        """Return the group with the number of workers that was decided."""
+        return replace(self, num_workers=num_workers, is_decided=True)
+
+    def num_workers_for(self, total: Mapping[str, float]) -> int | None:
+        """Return with how many workers it occupies these amounts; None if with no number."""
+        share = self.resources_per_worker
+        count = max(
+            (round(total.get(name, 0.0) / each) for name, each in share.items() if each), default=0
+        )
+        is_exact = all(
+            abs(total.get(name, 0.0) - share.get(name, 0.0) * count) < _ROUNDING
+            for name in {**share, **total}
+        )
+        return count if is_exact and self.min_workers <= count <= self.max_workers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +333,7 @@ class Trial:
         objective: The newest and the best value of the metric that the experiment optimises, with
             their iterations.
         checkpoints: Checkpoints that retention keeps, oldest first.
+        uploads: Checkpoints that the current attempt has reported and is still storing, by index.
         leases: Indices of checkpoints that retention keeps for a reader, by the reader: the id of a
             trial that exploits this one, or ``""`` for the trial itself, just started from it.
         next_checkpoint: Index that the next checkpoint gets.
@@ -353,6 +394,7 @@ class Trial:
         "superseded_attempt",
         "trainable_name",
         "trial_id",
+        "uploads",
         "waits_for",
         "worker",
     )  # fmt: skip
@@ -390,6 +432,7 @@ class Trial:
         self.summary: dict[str, MetricSummary] = {}
         self.objective = TrackedMetric()
         self.checkpoints: list[CheckpointRecord] = []
+        self.uploads: dict[int, OpenUpload] = {}
         self.leases: dict[str, int] = {}
         self.exploit: Exploit | None = None
         self.resize: Mapping[str, float] | None = None
@@ -459,12 +502,12 @@ class Trial:
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is a committed checkpoint to continue from."""
-        return bool(self.checkpoints)
+        return self.latest_checkpoint is not None
 
     @property
     def latest_checkpoint(self) -> CheckpointRecord | None:
-        """What is noted of the latest committed checkpoint."""
-        return self.checkpoints[-1] if self.checkpoints else None
+        """What is noted of the latest committed checkpoint from which it can continue."""
+        return next((kept for kept in reversed(self.checkpoints) if not kept.is_placeholder), None)
 
     @property
     def checkpoint(self) -> Any:
@@ -505,9 +548,12 @@ class Trial:
         fit = (
             kept
             for kept in reversed(self.checkpoints)
-            if is_free
-            or kept.index >= graft.first_checkpoint
-            or kept.iteration <= graft.from_iteration
+            if not kept.is_placeholder
+            and (
+                is_free
+                or kept.index >= graft.first_checkpoint
+                or kept.iteration <= graft.from_iteration
+            )
         )
         return next(fit, None)
 
@@ -534,13 +580,15 @@ class Trial:
 
     @property
     def checkpoint_index(self) -> int | None:
-        """Index of the latest committed checkpoint, None without one."""
-        return self.checkpoints[-1].index if self.checkpoints else None
+        """Index of the latest checkpoint to continue from, None without one."""
+        latest = self.latest_checkpoint
+        return latest.index if latest else None
 
     @property
     def checkpoint_iteration(self) -> int | None:
-        """``training_iteration`` of the latest committed checkpoint, None without one."""
-        return self.checkpoints[-1].iteration if self.checkpoints else None
+        """``training_iteration`` of the latest checkpoint to continue from, None without one."""
+        latest = self.latest_checkpoint
+        return latest.iteration if latest else None
 
     @property
     def iteration(self) -> int:

@@ -13,6 +13,7 @@ from .trial import (
     CheckpointRecord,
     Failure,
     Intention,
+    OpenUpload,
     ReportReply,
     Status,
     TerminationReason,
@@ -75,6 +76,10 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
     }
     if trial.group:
         fields["group"] = group_fields(trial.group)
+    if trial.uploads:
+        fields["uploads"] = {
+            str(index): [upload.score, upload.num_rows] for index, upload in trial.uploads.items()
+        }
     return fields
 
 
@@ -108,6 +113,9 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     if fields.get("objective"):
         trial.objective = TrackedMetric.from_state(fields["objective"])
     trial.checkpoints = [CheckpointRecord(**checkpoint) for checkpoint in fields["checkpoints"]]
+    trial.uploads = {
+        int(index): OpenUpload(*upload) for index, upload in fields.get("uploads", {}).items()
+    }
     trial.leases = dict(fields["leases"])
     trial.exploit = exploit_from(fields["exploit"], decode) if fields["exploit"] else None
     trial.resize = fields["resize"]
@@ -244,13 +252,14 @@ def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
 
 def group_fields(group: WorkerGroup) -> Fields:
     """Return a worker group as JSON values."""
-    return {
+    fields: Fields = {
         "num_workers": group.num_workers,
         "resources_per_worker": dict(group.resources_per_worker),
         "min_workers": group.min_workers,
         "max_workers": group.max_workers,
         "strategy": group.strategy,
     }
+    return fields | ({"is_decided": True} if group.is_decided else {})
 
 
 def group_from(fields: Mapping[str, Any] | None) -> WorkerGroup | None:

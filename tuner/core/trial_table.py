@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from schedulers.decisions import Reason
@@ -20,6 +21,7 @@ from .trial import (
     TerminationReason,
     Trial,
     WaitsFor,
+    WorkerGroup,
     WorkerState,
 )
 
@@ -69,13 +71,26 @@ class TrialTable:
         self.num_forked = 0
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
+        self._max_overtaken_s: float | None = None
         self.by_id: dict[str, Trial] = {}
         self.admitted: dict[str, Trial] = {}
 
-    def set_resources(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
-        """Replace the resources; no trial may hold any."""
+    def set_resources(
+        self,
+        capacity: Mapping[str, float],
+        max_concurrent: int | None,
+        max_overtaken_s: float | None = None,
+    ) -> None:
+        """Replace the resources; no trial may hold any.
+
+        Args:
+            capacity: Total amount by name.
+            max_concurrent: How many trials may run at once; None for as many as fit.
+            max_overtaken_s: See `ExperimentSettings`.
+        """
         self.pool = ResourcePool(capacity)
         self._max_concurrent = max_concurrent
+        self._max_overtaken_s = max_overtaken_s
 
     def __getitem__(self, trial_id: str) -> Trial:
         """Return a trial by its id."""
@@ -140,7 +155,7 @@ class TrialTable:
             "held": list(self.held),
             "num_forked": self.num_forked,
             "num_failed_attempts": self.num_failed_attempts,
-        }
+        } | ({"overtaken": list(self.ready.overtaken)} if self.ready.overtaken else {})
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
         """Restore all trials, and what `state_dict` returned, in an empty table."""
@@ -154,6 +169,8 @@ class TrialTable:
         for trial_id in state["ready"]:
             self[trial_id].waits_for &= ~WaitsFor.DECISION
             self.ready.push(self[trial_id])
+        if overtaken := state.get("overtaken"):
+            self.ready.overtaken = (str(overtaken[0]), float(overtaken[1]))
         for trial_id, until_s in state["resting"].items():
             self.ready.rest(self[trial_id], until_s)
         self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
@@ -176,6 +193,10 @@ class TrialTable:
         """Return why an admitted trial that is not over could never run here, None if it could."""
         if trial.is_finished or not self.is_admitted(trial):
             return None
+        if trial.group and trial.group.is_decided and self.pool.misfit(trial.group):
+            # The scheduler has decided on it for a larger machine.
+            undecided = replace(trial.group, is_decided=False)
+            self._set_request(trial, trial.resources, undecided)
         return self.misfit(trial)
 
     def num_free_slots(self, request: Request, limit: int = 64) -> int:
@@ -184,11 +205,46 @@ class TrialTable:
             limit = min(limit, self._max_concurrent - len(self.live))
         return self.pool.num_fitting(request, limit)
 
-    def pop_startable(self) -> Trial | None:
-        """Take the next ready trial that fits, and acquire its resources; None if there is none."""
+    def pop_startable(self, now_s: float) -> Trial | None:
+        """Take the next ready trial that fits, and acquire its resources; None if there is none.
+
+        What the oldest ready trial waits for is held for it once it has been overtaken for long.
+        """
         if self._max_concurrent is not None and len(self.live) >= self._max_concurrent:
             return None
-        return self.ready.pop_first(self._acquire)
+        oldest = None if self._max_overtaken_s is None else self.ready.oldest
+        awaited = oldest if oldest and self._is_overtaken_for_long(oldest, now_s) else None
+        started = self.ready.pop_first(
+            lambda trial: self._is_spared(awaited, trial) and self._acquire(trial)
+        )
+        if started and oldest and started is not oldest:
+            self.ready.note_overtaken(oldest, now_s)
+        return started
+
+    def _is_overtaken_for_long(self, trial: Trial, now_s: float) -> bool:
+        since_s = self.ready.overtaken_since_s(trial)
+        return since_s is not None and now_s - since_s >= (self._max_overtaken_s or 0.0)
+
+    def _is_spared(self, awaited: Trial | None, trial: Trial) -> bool:
+        """Return whether starting a trial would take nothing of what is held for another one."""
+        if awaited is None or trial is awaited:
+            return True
+        sized = trial.group and self.pool.largest_fitting(trial.group)
+        return self.pool.leaves(awaited.request, sized or trial.request)
+
+    def misfit_of_resize(self, trial: Trial, resources: Mapping[str, float]) -> str:
+        """Return why the trial could never continue with these resources; empty if it could."""
+        group = trial.group
+        if group is None:
+            return self.pool.misfit(resources)
+        num_workers = group.num_workers_for(resources)
+        if num_workers is None:
+            return (
+                f"it trains over {group.min_workers} to {group.max_workers} workers with "
+                f"{dict(group.resources_per_worker)} each; ask for what a whole number of them "
+                "takes"
+            )
+        return self.pool.misfit(group.decided(num_workers))
 
     def start(self, trial: Trial, now_s: float) -> None:
         """Start the trial from its latest checkpoint, with the resources that were acquired."""
@@ -265,10 +321,17 @@ class TrialTable:
 
     def resize(self, trial: Trial, resources: Mapping[str, float]) -> None:
         """Change the resources of a trial without a worker."""
-        # The queue groups trials by their resources, so it must not contain it while they change.
+        num_workers = trial.group.num_workers_for(resources) if trial.group else None
+        group = trial.group.decided(num_workers) if trial.group and num_workers else trial.group
+        self._set_request(trial, resources, group)
+
+    def _set_request(
+        self, trial: Trial, resources: Mapping[str, float], group: WorkerGroup | None
+    ) -> None:
+        # The queue groups trials by their requests, so it must not contain it while they change.
         is_ready = trial in self.ready
         self.ready.discard(trial)
-        trial.resources = resources
+        trial.resources, trial.group = resources, group
         if is_ready:
             self.ready.push(trial)
 

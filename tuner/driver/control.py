@@ -202,7 +202,7 @@ class RequestHandler:
 
     def _can_yet_save(self, donor: Trial) -> bool:
         can = self._experiment.settings.checkpoints.can_save_on_demand
-        return can and donor.status is Status.RUNNING and not donor.checkpoints
+        return can and donor.status is Status.RUNNING and not donor.has_checkpoint
 
     def _event_of(self, request: ControlRequest) -> ev.ManualRequest:
         match request.verb:

@@ -624,6 +624,16 @@ def resources_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, float]
     return dict(DEFAULT_REQUEST) if request is None else total_amounts(request)
 
 
+def requests_vary(trainable: Any) -> bool:
+    """Return whether trials may ask for different resources, by their configurations."""
+    if is_class_trainable(trainable) and getattr(trainable, "requested_resources", None) is None:
+        declared = trainable.default_resource_request.__func__
+        return declared is not Trainable.default_resource_request.__func__  # type: ignore[attr-defined]
+    return isinstance(trainable, GroupTrainable) or callable(
+        getattr(trainable, "requested_resources", None)
+    )
+
+
 _registered: dict[str, Any] = {}
 
 

@@ -27,6 +27,7 @@ from tuner.execution.trainable import (
     check_trainable,
     get_trainable,
     is_class_trainable,
+    requests_vary,
     resources_for,
     trainable_name,
 )
@@ -43,6 +44,7 @@ _INNER: Final = ("searcher", "base_scheduler", "adapted")
 """Attributes of schedulers and searchers that hold the one that they wrap."""
 _MANY_SLOTS: Final = 10_000
 """More trials than ever run at once on one machine."""
+_MAX_OVERTAKEN_S: Final = 60.0
 _MIN_PENDING: Final = 16
 """How many trials of a grid or of random samples are suggested ahead at least, as in Ray Tune."""
 
@@ -244,6 +246,7 @@ class ExperimentSpec:
             validation=self.validation_config.policy if self.validation_config else None,
             # Only suggestions that no result can change may be made early, so that users see them.
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
+            max_overtaken_s=_MAX_OVERTAKEN_S if requests_vary(self.trainable) else None,
         )
 
     def _default_request(self) -> tuple[Mapping[str, float], WorkerGroup | None]:

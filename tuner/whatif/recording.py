@@ -404,7 +404,7 @@ def _recorded(
         and trial.reason.rule == "stop"
         and trial.ending is TerminationReason.COMPLETED,
         refusal=failure if has_failed and not (trial.attempt or points) else None,
-        group=trial.group.fixed() if trial.group else None,
+        group=trial.group.decided(trial.group.num_workers) if trial.group else None,
     )
 
 
