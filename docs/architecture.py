@@ -1,7 +1,7 @@
 """Generate the tables and diagrams of states in ``docs/architecture.md``.
 
-Run ``python docs/architecture.py --write``. They are read from ``tuner/core/lifecycle.py``. Without
-``--write`` it reports whether the page is up to date.
+Run ``python docs/architecture.py --write``. They are read from ``tuner/core/lifecycle.py`` and
+``validations.py``. Without ``--write`` it reports whether the page is up to date.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Table = Mapping[tuple[Row, Column], Entry]
 def generated() -> dict[str, Callable[[], str]]:
     """Return the function that generates each part of the page, by the part's name."""
     # Imported here, once the script has put this clone first on the path.
-    from tuner.core import lifecycle, trial  # noqa: PLC0415
+    from tuner.core import lifecycle, trial, validations  # noqa: PLC0415
 
     return {
         "states of a trial": lambda: states(trial.Status),
@@ -41,6 +41,11 @@ def generated() -> dict[str, Callable[[], str]]:
         "states of a worker": lambda: states(trial.WorkerState),
         "diagram of a worker": lambda: diagram(lifecycle.WORKER_TABLE, trial.WorkerState.ABSENT),
         "moves of a worker": lambda: moves(lifecycle.WORKER_TABLE),
+        "states of a validation": lambda: states(trial.ValidationState),
+        "diagram of a validation": lambda: diagram(
+            validations.VALIDATION_TABLE, trial.ValidationState.QUEUED
+        ),
+        "moves of a validation": lambda: moves(validations.VALIDATION_TABLE),
         "ends of a worker": lambda: matrix(lifecycle.EXIT_MOVES, "it was to"),
     }
 

@@ -75,6 +75,23 @@ class BestTrials:
         trial.objective.take(flat, trial.num_rows)
         self._rank(trial)
 
+    def correct(
+        self, trial: Trial, flat: Mapping[str, Any], row: int, checkpoint_index: int
+    ) -> None:
+        """Rank a trial anew, one of whose earlier results a validation has supplemented.
+
+        Args:
+            trial: The trial.
+            flat: That result, flattened.
+            row: Its position among the trial's results that count.
+            checkpoint_index: Its checkpoint.
+        """
+        if self._metric is None:
+            return
+        self._track(trial)
+        trial.objective.correct(flat, row, checkpoint_index)
+        self._rank(trial)
+
     def forget(self, trial: Trial) -> None:
         """Take a trial off the board whose results no longer count."""
         self._ranked.pop(trial.number, None)

@@ -98,6 +98,20 @@ class CheckpointManager:
         trial.objective.unmark(trial.uploads)
         trial.uploads.clear()
 
+    def rescore(
+        self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]
+    ) -> CheckpointRecord:
+        """Return a checkpoint with the score that it has in its corrected, flattened result.
+
+        Where the trial still has it, that is corrected as well.
+        """
+        for position, kept in enumerate(trial.checkpoints):
+            if kept.index == checkpoint.index:
+                rescored = dataclasses.replace(kept, score=self._score(flat))
+                trial.checkpoints[position] = rescored
+                return rescored
+        return dataclasses.replace(checkpoint, score=self._score(flat))
+
     def lease_start(self, trial: Trial) -> CheckpointRecord | None:
         """Return the checkpoint to start from, None for the beginning.
 
@@ -117,7 +131,7 @@ class CheckpointManager:
     def lose(self, trial: Trial, index: int) -> None:
         """Forget a checkpoint that is damaged or gone."""
         trial.checkpoints[:] = [kept for kept in trial.checkpoints if kept.index != index]
-        trial.objective.unmark([index])
+        trial.forget_checkpoints([index])
         if trial.leases.get("") == index:
             del trial.leases[""]
 
@@ -144,7 +158,7 @@ class CheckpointManager:
         if dropped:
             gone = {checkpoint.index for checkpoint in dropped}
             trial.checkpoints[:] = [kept for kept in trial.checkpoints if kept.index not in gone]
-            trial.objective.unmark(gone)
+            trial.forget_checkpoints(gone)
         return dropped
 
     def _has_checkpoint_at(self, trial: Trial, flat: Mapping[str, Any]) -> bool:

@@ -47,7 +47,16 @@ from .policies import (
     termination_reason_for,
 )
 from .resources import amounts_of
-from .result import CHECKPOINT_DIR_NAME, CONFIG, DONE, TRAINING_ITERATION, flatten
+from .result import (
+    AUTO_FILLED,
+    CHECKPOINT_DIR_NAME,
+    CONFIG,
+    DONE,
+    TRAINING_ITERATION,
+    flatten,
+    is_same_report,
+    merged,
+)
 from .settings import ExperimentSettings
 from .stoppers import Stopper
 from .suggestion_budget import SuggestionBudget
@@ -62,6 +71,8 @@ from .trial import (
     Status,
     TerminationReason,
     Trial,
+    Validation,
+    ValidationState,
     WaitsFor,
     WorkerGroup,
     WorkerState,
@@ -69,6 +80,8 @@ from .trial import (
 from .trial_json import group_fields, group_from, intention_fields, intention_from
 from .trial_metrics import TrackedMetric
 from .trial_table import TrialTable
+from .validation_queue import ValidationQueue
+from .validations import COMMITTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +136,10 @@ class Experiment:
         self._is_noop_turn = False
         self._out = cmd.Outbox()
         self._paused = PausedTrials(self.trial_table, self.exploits, self._notify)
+        self._validations = ValidationQueue(self.trial_table)
+        self._unannounced: dict[str, Trial] = {}
+        """Trials that are TERMINATED, and of which a validation is open."""
+        self._checkpoint_requests: list[ev.CheckpointsRequested] = []
         self._begin_session(settings)
 
     def _begin_session(self, settings: ExperimentSettings) -> None:
@@ -133,6 +150,8 @@ class Experiment:
                 trial.objective = TrackedMetric()
             self.best.rebuild(self.trials)
         self.settings = settings
+        self._validations.begin_session(settings.validation)
+        self._checkpoint_requests.clear()
         self._retries = settings.retries
         self._watch_session(settings)
         self.stall_reason = self.fatal_error = ""
@@ -166,6 +185,8 @@ class Experiment:
         """Whether no trial will run again in this session; paused ones outlast an interruption."""
         if self.trial_table.live:  # mostly, and this is asked twice in each turn
             return False
+        if not self._validations.is_over:
+            return False
         if self._stopping is None:
             return self.trial_table.is_finished and self.suggestion_budget.is_closed
         # A searcher may take minutes to answer. Its suggestion is not going to run in this session.
@@ -185,6 +206,7 @@ class Experiment:
         policies_s = self._now_s if has_more_to_admit else self.policies.next_s
         return earliest(
             self._timeouts.next_s,
+            self._validations.next_s,
             self.trial_table.ready.next_s,
             None if self._stopping else policies_s,
         )
@@ -205,6 +227,11 @@ class Experiment:
             "an unanswered report of a worker that is not waiting"
         )
         assert self.suggestion_budget.num_outstanding >= 0, "more suggestions than were requested"
+        self._validations.check()
+        assert all(
+            trial.status is Status.TERMINATED and trial.has_open_validation
+            for trial in self._unannounced.values()
+        ), "the end of a trial is announced late for no reason"
 
     # ---------------------------------------------------------------- events
 
@@ -230,7 +257,8 @@ class Experiment:
         self.policies.begin(recorded)
         # A result frees no slot and makes no trial ready, unless something is decided on it.
         self._needs_scheduling |= not isinstance(
-            event, (ev.ResultReported, ev.CheckpointStarted, ev.TurnEnded)
+            event,
+            (ev.ResultReported, ev.CheckpointStarted, ev.CheckpointsRequested, ev.TurnEnded),
         )
         self._dispatch(event)
         for donor in self.exploits.take_released():
@@ -267,16 +295,19 @@ class Experiment:
                 self._on_checkpoint_lost(event)
             case ev.CheckpointCommitted():
                 self._on_checkpoint_committed(event)
-            case (
-                ev.ValidationEnded() | ev.CheckpointsRequested()
-                | ev.LeaseRequested() | ev.LeaseReleased()
-            ):  # fmt: skip
+            case ev.ValidationEnded():
+                if validated := self._validations.on_ended(event):
+                    self._pass_on_validations(validated)
+            case ev.CheckpointsRequested():
+                self._checkpoint_requests.append(event)
+            case ev.LeaseRequested() | ev.LeaseReleased():
                 raise NotImplementedError(event)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
                 )
                 self._stop_all(TerminationReason.INTERRUPTED, Reason(event.rule))
+                self._interrupt_validations()
             case (
                 ev.TrialStopRequested() | ev.PauseRequested() | ev.ResumeRequested()
                 | ev.TrialForked()
@@ -349,7 +380,10 @@ class Experiment:
         self._needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
         self._needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
-        is_metric_missed = self._metric_watch.on_result(flat, trial.num_rows)
+        self._note_validation(trial, event, flat)
+        # A validation may yet supply the metric.
+        num_rows = 0 if event.validation or trial.open_validations else trial.num_rows
+        is_metric_missed = self._metric_watch.on_result(flat, num_rows)
         self.best.update(trial, flat)
         self._notify(cmd.ResultRecorded(trial, report.result, flat, event.rank_metrics))
         if event.replaced:
@@ -366,6 +400,9 @@ class Experiment:
         if flat.get(DONE) is True:
             reason = Reason("trainable.done", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
             self._intend(trial, Intention(ReportReply.STOP, TerminationReason.COMPLETED, reason))
+        if trial.late_pause:
+            late_pause, trial.late_pause = trial.late_pause, None
+            self._intend_pause(trial, late_pause)
         self._apply(self.policies.on_trial_result(trial, report.result, flat))
         # Only now: until here, schedulers and stoppers see the result before this one.
         trial.last_result = report.result
@@ -409,10 +446,16 @@ class Experiment:
 
     def _on_checkpoint_lost(self, event: ev.CheckpointLost) -> None:
         owner = self.trial_table[event.trial_id]
-        self._checkpoints.lose(owner, event.index)
+        self._lose_checkpoint(owner, event.index, event.why)
         without_donor = self.exploits.on_checkpoint_lost(owner, event.index)
         has_own = owner.source or owner.exploit
         self._continue_unchanged(without_donor if has_own else [*without_donor, owner])
+
+    def _lose_checkpoint(self, trial: Trial, index: int, why: str) -> None:
+        """Forget a checkpoint that is damaged or gone, and give up its validation."""
+        self._checkpoints.lose(trial, index)
+        self._out.commands += self._validations.on_checkpoint_lost(trial, index, why)
+        self._pass_on_validations(trial)
 
     def _add_checkpoint(
         self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]
@@ -424,16 +467,142 @@ class Experiment:
     def _add_announced(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         """Record a checkpoint, supply trials that wait for it, and end the lease of a donor's."""
         for replaced in self._checkpoints.replaced_by(trial, checkpoint):
-            self._checkpoints.lose(trial, replaced.index)
+            self._lose_checkpoint(trial, replaced.index, "another one has taken its directory")
             self._continue_unchanged(self.exploits.on_checkpoint_lost(trial, replaced.index))
-        self._out.keep(trial, *self._checkpoints.add_announced(trial, checkpoint))
+        request = trial.validation_requests.pop(checkpoint.index, None)
+        if request is not None:
+            self._await_judgement(trial, trial.checkpoint_results[checkpoint.index])
+        recorded, superseded = self._checkpoints.add_announced(trial, checkpoint)
+        self._out.keep(trial, recorded, superseded)
+        if request is not None:
+            result = trial.checkpoint_results[checkpoint.index]
+            self._validations.add(trial, Validation(recorded, request, result))
+            self._pass_on_validations(trial)
         self.exploits.release_origin(trial)
         self.exploits.supply(trial)
         self._needs_scheduling = True
 
+    # ---------------------------------------------------------------- validations
+
+    def _note_validation(
+        self, trial: Trial, event: ev.ResultReported, flat: Mapping[str, Any]
+    ) -> None:
+        """Note what is needed of a result once its checkpoint is stored and validated."""
+        if trial.judged_index is not None and not self._lacks_metric(flat):
+            trial.judged_index = trial.judged_result = None
+        index = event.checkpoint.index if event.checkpoint else event.upload
+        if index is None:
+            return
+        if event.validation or trial.group or self.settings.validation:
+            trial.checkpoint_results[index] = event.metrics
+        if event.validation:
+            trial.validation_requests[index] = event.validation
+
+    def _lacks_metric(self, flat: Mapping[str, Any]) -> bool:
+        """Return whether a result lacks a metric by which scheduler and searcher decide."""
+        return any(metric not in flat for metric in self.settings.watched_metrics)
+
+    def _await_judgement(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Show schedulers the checkpoint that is now the latest until the next one is validated."""
+        if trial.judged_index is None and self._lacks_metric(flatten(result)):
+            latest = trial.latest_checkpoint
+            trial.judged_index = latest.index if latest else -1
+
+    def _pass_on_validations(self, trial: Trial) -> None:
+        """Pass on the outcomes that are due, and then the end of a trial that has waited for it."""
+        if not trial.open_validations:
+            return
+        for validation in self._validations.take_ended(trial):
+            self._pass_on(trial, validation)
+        if not trial.open_validations and trial.trial_id in self._unannounced:
+            del self._unannounced[trial.trial_id]
+            self._announce_end(trial)
+
+    def _pass_on(self, trial: Trial, validation: Validation) -> None:
+        """Correct a result by the outcome of a validation, and tell who decides by it."""
+        metrics = validation.metrics or {}
+        reported, result = flatten(validation.result), merged(validation.result, metrics)
+        flat = flatten(result)
+        checkpoint = self._checkpoints.rescore(trial, validation.checkpoint, flat)
+        added = flat.keys() - reported.keys()
+        watched = self.settings.watched_metrics
+        is_decisive = bool(added.intersection(watched) if watched else added)
+        is_judged = not _is_given_up(trial, checkpoint)
+        row = checkpoint.num_rows or 0
+        if metrics:
+            self._metric_watch.on_result(flat, 0)
+            trial.correct_summary(reported, flat)
+            self.best.correct(trial, flat, row, checkpoint.index)
+            if checkpoint.index in trial.checkpoint_results:
+                trial.checkpoint_results[checkpoint.index] = result
+            if is_same_report(trial.last_result, result):
+                trial.last_result = merged(trial.last_result, metrics)
+        if is_decisive and is_judged and trial.judged_index is not None:
+            trial.judged_index, trial.judged_result = checkpoint.index, result
+        full = {**result, CONFIG: trial.config_at(row)}
+        self._notify(
+            cmd.CheckpointValidated(
+                trial,
+                checkpoint,
+                validation.status,
+                metrics,
+                full,
+                flat,
+                is_decisive and is_judged,
+                None if validation.state is ValidationState.VALIDATED else validation.failure,
+            )
+        )
+        if names := tuple(sorted(AUTO_FILLED & metrics.keys())):
+            self._notify(cmd.KeysReplaced(trial, names))
+        validation.result = {}
+        self._out.delete(trial, self._checkpoints.drop_superseded(trial))
+        self.suggestion_budget.on_progress()
+        if added and is_judged:
+            decisions = self.policies.on_trial_validated(
+                trial, full, flat, added, asks_scheduler=is_decisive
+            )
+            self._apply(decisions, is_late=True)
+
+    def _interrupt_validations(self) -> None:
+        why = "the experiment was interrupted; the checkpoint is validated when it is restored"
+        self._out.commands += self._validations.interrupt(why)
+
+    def _list_checkpoints(self) -> None:
+        """Answer workers that have asked for their checkpoints, once these are as they wanted."""
+        waiting: list[ev.CheckpointsRequested] = []
+        for request in self._checkpoint_requests:
+            trial = self.trial_table.live.get(request.trial_id)
+            if trial is None or trial.attempt != request.attempt:
+                continue  # it has left since
+            is_open = request.waits_for_validation and trial.has_open_validation
+            if is_open and not self._validations.is_interrupted:
+                waiting.append(request)
+                continue
+            checkpoints = [
+                (
+                    checkpoint,
+                    trial.checkpoint_results.get(checkpoint.index, {}),
+                    trial.validations[checkpoint.index].status
+                    if checkpoint.index in trial.validations
+                    else COMMITTED,
+                )
+                for checkpoint in trial.checkpoints
+            ]
+            self._out.commands.append(
+                cmd.ListCheckpoints(trial.trial_id, trial.attempt, request.token, checkpoints)
+            )
+        self._checkpoint_requests = waiting
+
     # ---------------------------------------------------------------- decisions
 
-    def _apply(self, decisions: Sequence[Decision]) -> None:
+    def _apply(self, decisions: Sequence[Decision], *, is_late: bool = False) -> None:
+        """Carry out decisions, or let trials with a worker carry them out at their next report.
+
+        Args:
+            decisions: What was decided.
+            is_late: Whether on a validation, when the trial may have lost its worker since it
+                reported.
+        """
         for decision in decisions:
             trial = subject(decision, self.trial_table, self.policies.scheduler)
             self._needs_scheduling = True
@@ -450,7 +619,10 @@ class Experiment:
                         trial, decision.reason
                     ):
                         self._intend_pause(trial, decision.reason)
+                    elif is_late and trial.attempt and not trial.is_finished:
+                        trial.late_pause = decision.reason
                 case Resume():
+                    trial.late_pause = None
                     self._paused.resume(trial, decision.reason)
                 case Save():
                     trial.owes_save = trial.status is Status.RUNNING
@@ -518,6 +690,8 @@ class Experiment:
         if self._stopping is None:
             self._stopping = Intention(ReportReply.STOP, ending, reason)
             self.suggestion_budget.suspend()
+            if ending is TerminationReason.INTERRUPTED:
+                self._interrupt_validations()
             for trial in list(self.trial_table.live.values()):
                 self._intend(trial, self._stopping)
                 self._timeouts.expect_exit(trial.trial_id, self._now_s)
@@ -588,6 +762,7 @@ class Experiment:
         self._checkpoints.forget_uploads(trial)
         self._out.delete(trial, self._checkpoints.release(trial))
         self.suggestion_budget.on_progress()
+        trial.drop_unstored()
         has_failed_to_pause = (
             intention is not None
             and intention.reply is ReportReply.PAUSE
@@ -657,19 +832,42 @@ class Experiment:
 
     def _end(self, trial: Trial, ending: TerminationReason, reason: Reason | None) -> None:
         self.trial_table.end(trial, ending, reason)
-        if ending is TerminationReason.COMPLETED and self._metric_watch.on_completed(trial):
+        is_interrupted = ending is TerminationReason.INTERRUPTED and self._stopping is not None
+        if trial.open_validations and not is_interrupted:
+            self._unannounced[trial.trial_id] = trial
+            self._release_dependents(trial)
+        else:
+            self._announce_end(trial)
+
+    def _announce_end(self, trial: Trial) -> None:
+        """Let everyone know that a trial is over; none of its validations is open any more.
+
+        Those of one that is interrupted may be, since it is not over.
+        """
+        if self._completes_without_metric(trial):
             self._notify(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
         self.suggestion_budget.on_progress()
         self._notify(cmd.TrialEnded(trial))
-        if ending is TerminationReason.INTERRUPTED and self._stopping:
+        if trial.ending is TerminationReason.INTERRUPTED and self._stopping:
             # It is not over: the scheduler sees it again after a restore. In this session it
             # saves nothing more.
             self.exploits.supply(trial)
             return
         self._release_dependents(trial)
         if self.trial_table.is_admitted(trial):  # else the scheduler has never seen it
-            flat = flatten(trial.last_result) if trial.last_result else None
+            flat = flatten(trial.judged) if trial.judged else None
             self._apply(self.policies.on_trial_complete(trial, flat))
+
+    def _completes_without_metric(self, trial: Trial) -> bool:
+        """Return whether the user is to be warned that a completed trial has reported nothing."""
+        if trial.ending is not TerminationReason.COMPLETED:
+            return False
+        # What has failed might have supplied the metric.
+        is_validated = all(
+            validation.state is ValidationState.VALIDATED
+            for validation in trial.validations.values()
+        )
+        return is_validated and self._metric_watch.on_completed(trial)
 
     def _release_dependents(self, trial: Trial) -> None:
         """Let a trial that is over wait for no other trial, nor any other for it."""
@@ -703,6 +901,7 @@ class Experiment:
                 self.best.forget(trial)
                 self.exploits.release_origin(trial)
                 self.exploits.cancel(trial)
+                self._validations.drop(trial)
             dropped = self.trial_table.readmit(trial, treatment)
             for checkpoint in dropped:
                 readers = self.exploits.on_checkpoint_lost(trial, checkpoint.index)
@@ -716,6 +915,9 @@ class Experiment:
             if trial.status is Status.PENDING:  # it was interrupted, and starts without a decision
                 self._paused.apply_exploit(trial)
                 self._drop_pending_changes(trial)
+            if trial.status is not Status.TERMINATED:
+                self._unannounced.pop(trial.trial_id, None)
+            self._pass_on_validations(trial)
 
     # ---------------------------------------------------------------- the end of a turn
 
@@ -729,8 +931,19 @@ class Experiment:
         had_pending_resumes = self._paused.has_pending
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
-        continued = [self._answer(report) for report in self._unanswered.values()]
-        self._unanswered.clear()
+        self._out.commands += self._validations.start(self._now_s)
+        held = {
+            trial_id: report
+            for trial_id, report in self._unanswered.items()
+            if self._is_held(report.trial)
+        }
+        continued = [
+            self._answer(report)
+            for trial_id, report in self._unanswered.items()
+            if trial_id not in held
+        ]
+        self._unanswered = held
+        self._list_checkpoints()
         if self._stopping:
             self._kill_overdue()  # a worker answered just now may have no time left to leave
             self._end_trials_without_worker(self._stopping)
@@ -748,6 +961,13 @@ class Experiment:
             and self._stopping is was_stopping
             and not had_pending_resumes
         )
+
+    def _is_held(self, trial: Trial) -> bool:
+        """Return whether a report is answered only when fewer validations of its trial are open."""
+        is_leaving = trial.intention is not None and (
+            trial.intention.reply is not ReportReply.PAUSE or bool(trial.source)
+        )
+        return not is_leaving and self._validations.is_holding(trial)
 
     def _has_no_effect(self, *, has_events: bool) -> bool:
         """Return whether the turn only answers reports and asks the searcher.
@@ -774,10 +994,12 @@ class Experiment:
                 cmd.TrialSilent(self.trial_table.live[hang.trial_id], hang.silent_s, hang.usual_s)
                 for hang in self._timeouts.take_suspected_hangs(self._now_s)
             ]
+        self._out.commands += self._validations.kill_overdue(self._now_s)
 
     def _own_reason_to_end(self) -> Reason | None:
         """Return why continuing makes no sense, whatever scheduler and stop criterion decide."""
-        if reason := self._metric_watch.reason_to_end:
+        reason = self._metric_watch.reason_to_end
+        if reason and not self._validations.num_open:  # one of which may supply the metric
             return reason
         return None if self.trial_table.live else self._suspected_failure()
 
@@ -929,13 +1151,16 @@ class Experiment:
             or table.backlog
             or table.held
             or self.suggestion_budget.num_outstanding
+            or not self._validations.is_over
         )
 
     # ---------------------------------------------------------------- snapshots
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after a turn as JSON values, without trials, scheduler and stopper."""
-        assert not self._unanswered, "a turn is under way"
+        assert all(self._is_held(report.trial) for report in self._unanswered.values()), (
+            "a turn is under way"
+        )
         fields = {
             "settings": self.settings.as_fields(),
             "roster": self.trial_table.state_dict(),
@@ -951,6 +1176,16 @@ class Experiment:
         }
         if isinstance(self._typical_request, WorkerGroup):
             fields["typical_group"] = group_fields(self._typical_request)
+        if self._validations.num_open or self._checkpoint_requests:
+            fields["validations"] = {
+                "queue": self._validations.state_dict(),
+                "unannounced": list(self._unannounced),
+                "held": list(self._unanswered),
+                "checkpoint_requests": [
+                    [each.trial_id, each.attempt, each.token, each.waits_for_validation]
+                    for each in self._checkpoint_requests
+                ],
+            }
         return fields
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
@@ -977,3 +1212,32 @@ class Experiment:
         self._needs_scheduling = state["is_unsettled"]
         self.stall_reason = state["stall"]
         self.fatal_error = state["misuse"]
+        if validations := state.get("validations"):
+            self._load_validations(validations)
+
+    def _load_validations(self, state: Mapping[str, Any]) -> None:
+        self._validations.load_state_dict(state["queue"])
+        self._unannounced = {
+            trial_id: self.trial_table[trial_id] for trial_id in state["unannounced"]
+        }
+        for trial_id in state["held"]:
+            trial = self.trial_table[trial_id]
+            flat = flatten(
+                {key: trial.last_result[key] for key in trial.last_result if key != CONFIG}
+            )
+            self._unanswered[trial_id] = _UnansweredReport(trial, trial.last_result, flat)
+        self._checkpoint_requests = [
+            ev.CheckpointsRequested(*request) for request in state["checkpoint_requests"]
+        ]
+
+
+def _is_given_up(trial: Trial, checkpoint: CheckpointRecord) -> bool:
+    """Return whether the training that led to a checkpoint no longer counts for decisions.
+
+    The trial has failed for good, or has exploited another one since, or is about to.
+    """
+    is_exploiting = trial.exploit is not None or (
+        trial.intention is not None and trial.intention.reply is ReportReply.EXPLOIT
+    )
+    is_replaced = bool(trial.grafts) and checkpoint.index < trial.grafts[-1].first_checkpoint
+    return trial.status is Status.ERROR or is_exploiting or is_replaced

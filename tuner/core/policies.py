@@ -8,7 +8,7 @@ the replay ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, final
@@ -136,6 +136,34 @@ class Policies:
             decisions.append(Stop(trial.trial_id, reason, is_complete=True))
         # The scheduler is asked even so, since its state depends on every result.
         decisions += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
+        return self._about_trials(decisions)
+
+    def on_trial_validated(
+        self,
+        trial: Trial,
+        result: Mapping[str, Any],
+        flat: Mapping[str, Any],
+        added: Collection[str],
+        *,
+        asks_scheduler: bool,
+    ) -> Sequence[Decision]:
+        """Ask about a result to which a validation has added metrics.
+
+        Args:
+            trial: The trial.
+            result: The result with them, nested, with ``config``.
+            flat: The same flattened, without ``config``.
+            added: The flattened names that were not in the result when it was reported.
+            asks_scheduler: Whether the scheduler is asked, too: it lacked the metric that it
+                decides by.
+        """
+        decisions: list[Decision] = []
+        if self.stopper.on_validated(trial.trial_id, result, added):
+            iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
+            reason = Reason(STOP, {**iteration, **self.stopper.numbers(result)})
+            decisions.append(Stop(trial.trial_id, reason, is_complete=True))
+        if asks_scheduler:
+            decisions += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._about_trials(decisions)
 
     def on_trial_complete(self, trial: Trial, flat: Mapping[str, Any] | None) -> Sequence[Decision]:

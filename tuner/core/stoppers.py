@@ -9,7 +9,7 @@ import math
 import statistics
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import FunctionType
 from typing import Any, Final
 
@@ -32,6 +32,21 @@ class Stopper(Declared, ABC):
     @abstractmethod
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether the trial is to stop; called with each result, nested as reported."""
+
+    def on_validated(
+        self, trial_id: str, result: Mapping[str, Any], added: Collection[str]
+    ) -> bool:
+        """Return whether the trial is to stop, now that a checkpoint of it has been validated.
+
+        It is called once more with a result that was judged without these metrics. Override it
+        where a value must not be counted twice.
+
+        Args:
+            trial_id: The trial.
+            result: The checkpoint's result together with the metrics of its validation, nested.
+            added: The flattened names that were not in the result when it was reported.
+        """
+        return self(trial_id, result)
 
     def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
         """Return the numbers for which it has stopped the trial at this result, by name."""
@@ -183,6 +198,13 @@ class CombinedStopper(Stopper):
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Return whether any stopper stops the trial."""
         verdicts = [stopper(trial_id, result) for stopper in self.parts]
+        return any(verdicts)
+
+    def on_validated(
+        self, trial_id: str, result: Mapping[str, Any], added: Collection[str]
+    ) -> bool:
+        """Return whether any stopper stops the trial."""
+        verdicts = [stopper.on_validated(trial_id, result, added) for stopper in self.parts]
         return any(verdicts)
 
     def numbers(self, result: Mapping[str, Any]) -> Mapping[str, float]:
@@ -350,6 +372,12 @@ class TrialPlateauStopper(Stopper):
             and statistics.pstdev(window) <= self._std
         )
 
+    def on_validated(
+        self, trial_id: str, result: Mapping[str, Any], added: Collection[str]
+    ) -> bool:
+        """Count the metric if it comes from the validation; else it has been counted already."""
+        return self._metric in added and self(trial_id, result)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the latest values of each trial, and how many there were."""
         return {
@@ -412,6 +440,12 @@ class ExperimentPlateauStopper(Stopper):
             )
             self._num_at_rest = self._num_at_rest + 1 if is_finished else 0
         return self.stop_all()
+
+    def on_validated(
+        self, trial_id: str, result: Mapping[str, Any], added: Collection[str]
+    ) -> bool:
+        """Count the metric if it comes from the validation; else it has been counted already."""
+        return self._metric in added and self(trial_id, result)
 
     def stop_all(self) -> bool:
         """Return whether the best values have been at rest for longer than the patience."""

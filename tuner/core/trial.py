@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
@@ -271,6 +271,92 @@ class ValidationRequest:
     takes_config: bool = False
 
 
+class ValidationState(enum.StrEnum):
+    """Where a validation stands."""
+
+    QUEUED = "QUEUED"
+    """It waits for its turn, for resources, or for another session."""
+    RUNNING = "RUNNING"
+    """A process validates the checkpoint, or is asked for."""
+    VALIDATED = "VALIDATED"
+    """The function has returned metrics."""
+    FAILED = "FAILED"
+    """It raised, died or returned something else, and has no retry left; or could not begin."""
+    TIMEOUT = "TIMEOUT"
+    """It took too long."""
+
+    @property
+    def public_name(self) -> str:
+        """The name of Ray's ``ReportedCheckpointStatus``."""
+        return _PUBLIC_NAMES[self]
+
+
+_PUBLIC_NAMES: Final = {
+    ValidationState.QUEUED: "PENDING_VALIDATION",
+    ValidationState.RUNNING: "PENDING_VALIDATION",
+    ValidationState.VALIDATED: "VALIDATED",
+    ValidationState.FAILED: "VALIDATION_FAILED",
+    ValidationState.TIMEOUT: "VALIDATION_TIMEOUT",
+}
+
+
+_UNFINISHED: Final = frozenset({ValidationState.QUEUED, ValidationState.RUNNING})
+
+
+@dataclass(slots=True)
+class Validation:
+    """The validation of one checkpoint.
+
+    Attributes:
+        checkpoint: The checkpoint, as it was recorded before.
+        request: What was asked for.
+        result: The checkpoint's result as reported, nested, without ``config``; empty once the
+            validation is closed.
+        state: See `ValidationState`.
+        num_try: How often it has been started.
+        num_failures: How many tries have failed.
+        metrics: What the function returned, nested; None unless it did, and once retention has
+            deleted the checkpoint.
+        failure: What went wrong in the latest try that failed; None for nothing.
+        is_open: Whether its outcome, if any, has not been passed on yet. Those of a trial are
+            passed on in the order of its checkpoints.
+        resources: What the process occupies.
+        gpu_ids: Devices assigned to it.
+        is_apart: Whether its CPUs are not those of the pool, which trials hold.
+        kill_move: The `ValidationMove` that its end means, where it is to be killed; None where it
+            is not.
+    """
+
+    checkpoint: CheckpointRecord
+    request: ValidationRequest
+    result: Mapping[str, Any]
+    state: ValidationState = ValidationState.QUEUED
+    num_try: int = 0
+    num_failures: int = 0
+    metrics: Mapping[str, Any] | None = None
+    failure: Failure | None = None
+    is_open: bool = True
+    resources: Mapping[str, float] = field(default_factory=dict)
+    gpu_ids: tuple[int, ...] = ()
+    is_apart: bool = False
+    kill_move: str | None = None
+
+    @property
+    def status(self) -> str:
+        """Its state by the name that users know."""
+        return self.state.public_name
+
+    @property
+    def index(self) -> int:
+        """Index of the checkpoint."""
+        return self.checkpoint.index
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is yet to be run, or to end."""
+        return self.state in _UNFINISHED
+
+
 @dataclass(frozen=True, slots=True)
 class AppliedExploit:
     """An exploit that has been applied: a trial continues from its donor's checkpoint.
@@ -353,6 +439,19 @@ class Trial:
         gpu_ids: Devices assigned to the current attempt.
         start_time_s: Experiment time at which the current attempt was started.
         failures: What went wrong in each failed attempt.
+        validations: The validation of each checkpoint for which one was requested, by its index,
+            oldest first; also of checkpoints that retention has deleted since.
+        open_validations: Those of them whose outcome has not been passed on yet.
+        validation_requests: Requests for checkpoints that are still being stored, by their index.
+        checkpoint_results: The result of each checkpoint that is kept, nested, without ``config``,
+            together with what its validation has returned; only where checkpoints are validated, or
+            several workers train.
+        judged_index: Index of the newest checkpoint for which scheduler and searcher know the
+            metric that they decide by; -1 for none, None where that is always the latest.
+        judged_result: Its result, once a validation has supplied the metric and no later report
+            has; None otherwise.
+        late_pause: Why its next report will be answered with a pause: the scheduler decided so on a
+            validation while it had no worker; None for no such pause.
         farthest_iteration: The largest ``training_iteration`` of all attempts.
         num_vain_attempts: How many attempts in a row have failed before they got any farther.
     """
@@ -361,6 +460,7 @@ class Trial:
         "__weakref__",
         "_status",
         "attempt",
+        "checkpoint_results",
         "checkpoints",
         "config",
         "ending",
@@ -372,7 +472,10 @@ class Trial:
         "grafts",
         "group",
         "intention",
+        "judged_index",
+        "judged_result",
         "last_result",
+        "late_pause",
         "leases",
         "local_path",
         "next_checkpoint",
@@ -382,6 +485,7 @@ class Trial:
         "number",
         "objective",
         "open_checkpoint",
+        "open_validations",
         "owes_save",
         "reason",
         "reported_attempt",
@@ -395,6 +499,8 @@ class Trial:
         "trainable_name",
         "trial_id",
         "uploads",
+        "validation_requests",
+        "validations",
         "waits_for",
         "worker",
     )  # fmt: skip
@@ -444,6 +550,13 @@ class Trial:
         self.resumed_row = 0
         self.reported_attempt: int | None = -1
         self.failures: list[Failure] = []
+        self.validations: dict[int, Validation] = {}
+        self.open_validations: dict[int, Validation] = {}
+        self.validation_requests: dict[int, ValidationRequest] = {}
+        self.checkpoint_results: dict[int, Mapping[str, Any]] = {}
+        self.judged_index: int | None = None
+        self.judged_result: Mapping[str, Any] | None = None
+        self.late_pause: Reason | None = None
         self.farthest_iteration = 0
         self.num_vain_attempts = 0
 
@@ -497,6 +610,9 @@ class Trial:
         ) = self.resumed_row = 0
         self.superseded_attempt = self.attempt
         self.reason = None
+        self.validation_requests.clear()
+        self.checkpoint_results.clear()
+        self.judged_index = self.judged_result = self.late_pause = None
         return dropped
 
     @property
@@ -576,19 +692,57 @@ class Trial:
     @property
     def leased(self) -> set[int]:
         """Indices of checkpoints that are about to be read, which retention therefore keeps."""
-        return set(self.leases.values())
+        leased = set(self.leases.values())
+        if self.judged_index is not None:  # and there have been validations
+            leased |= self.open_validations.keys()
+            if judged := self.judged_checkpoint:
+                leased.add(judged.index)
+        elif self.open_validations:
+            leased |= self.open_validations.keys()
+        return leased
+
+    @property
+    def has_open_validation(self) -> bool:
+        """Whether the outcome of a validation is yet to come."""
+        return bool(self.open_validations)
+
+    @property
+    def judged_checkpoint(self) -> CheckpointRecord | None:
+        """The newest checkpoint for which scheduler and searcher know the metric.
+
+        It is the latest, unless the metric comes from validations; None for none.
+        """
+        if self.judged_index is None:
+            return self.latest_checkpoint
+        judged = (
+            kept
+            for kept in reversed(self.checkpoints)
+            if kept.index <= self.judged_index and not kept.is_placeholder
+        )
+        return next(judged, None)
+
+    @property
+    def judged(self) -> Mapping[str, Any]:
+        """The newest result in which scheduler and searcher know the metric; empty for none.
+
+        It is the latest, unless the metric comes from validations.
+        """
+        return self.last_result if self.judged_result is None else self.judged_result
 
     @property
     def checkpoint_index(self) -> int | None:
-        """Index of the latest checkpoint to continue from, None without one."""
-        latest = self.latest_checkpoint
-        return latest.index if latest else None
+        """Index of the committed checkpoint that schedulers see, None without one.
+
+        That is `judged_checkpoint`: the score that they know is that of these weights.
+        """
+        judged = self.judged_checkpoint
+        return judged.index if judged else None
 
     @property
     def checkpoint_iteration(self) -> int | None:
-        """``training_iteration`` of the latest checkpoint to continue from, None without one."""
-        latest = self.latest_checkpoint
-        return latest.iteration if latest else None
+        """``training_iteration`` of the checkpoint that schedulers see, None without one."""
+        judged = self.judged_checkpoint
+        return judged.iteration if judged else None
 
     @property
     def iteration(self) -> int:
@@ -616,6 +770,42 @@ class Trial:
             if name not in self.summary:
                 self.summary[name] = MetricSummary()
             self.summary[name].add(value)
+
+    def correct_summary(self, reported: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+        """Take what a validation has added to an earlier result, or changed in it.
+
+        Args:
+            reported: The result as it was summarised, flattened.
+            merged: The same with what the validation has returned.
+        """
+        for name, value in merged.items():
+            if (
+                value.__class__ in _NO_NUMBERS
+                or name in _NOT_SUMMARISED
+                or not isinstance(value, (int, float))
+            ):
+                continue
+            summary = self.summary.setdefault(name, MetricSummary())
+            known = reported.get(name)
+            if name not in reported or not isinstance(known, (int, float)):
+                summary.add(value)
+            elif known != value:
+                summary.replace(known, value)
+
+    def drop_unstored(self) -> None:
+        """Forget what was noted of checkpoints that were not stored before the attempt ended."""
+        self.validation_requests.clear()
+        stored = {checkpoint.index for checkpoint in self.checkpoints}
+        for index in self.checkpoint_results.keys() - stored:
+            del self.checkpoint_results[index]
+
+    def forget_checkpoints(self, indices: Collection[int]) -> None:
+        """Forget what was noted of checkpoints that are gone."""
+        self.objective.unmark(indices)
+        for index in indices:
+            self.checkpoint_results.pop(index, None)
+            if (validation := self.validations.get(index)) and not validation.is_open:
+                validation.metrics = None
 
     def _count_row(self, iteration: int) -> None:
         """Count a result.

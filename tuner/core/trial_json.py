@@ -18,7 +18,9 @@ from .trial import (
     Status,
     TerminationReason,
     Trial,
+    Validation,
     ValidationRequest,
+    ValidationState,
     WaitsFor,
     WorkerGroup,
     WorkerState,
@@ -80,7 +82,47 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
         fields["uploads"] = {
             str(index): [upload.score, upload.num_rows] for index, upload in trial.uploads.items()
         }
+    return fields | _validation_state(trial)
+
+
+def _validation_state(trial: Trial) -> Fields:
+    """Return what is noted of validations, nothing where there are none."""
+    fields: Fields = {}
+    if trial.validations:
+        fields["validations"] = [
+            validation_fields(validation) for validation in trial.validations.values()
+        ]
+    if trial.validation_requests:
+        fields["validation_requests"] = {
+            str(index): request_fields(request)
+            for index, request in trial.validation_requests.items()
+        }
+    if trial.checkpoint_results:
+        fields["checkpoint_results"] = {
+            str(index): dict(result) for index, result in trial.checkpoint_results.items()
+        }
+    if trial.judged_index is not None:
+        fields["judged_index"] = trial.judged_index
+    if trial.judged_result is not None:
+        fields["judged_result"] = dict(trial.judged_result)
+    if trial.late_pause is not None:
+        fields["late_pause"] = reason_fields(trial.late_pause)
     return fields
+
+
+def _load_validation_state(trial: Trial, fields: Mapping[str, Any]) -> None:
+    for entry in fields.get("validations", ()):
+        validation = validation_from(entry)
+        trial.validations[validation.index] = validation
+        if validation.is_open:
+            trial.open_validations[validation.index] = validation
+    for index, request in fields.get("validation_requests", {}).items():
+        trial.validation_requests[int(index)] = request_from(request) or ValidationRequest()
+    for index, result in fields.get("checkpoint_results", {}).items():
+        trial.checkpoint_results[int(index)] = result
+    trial.judged_index = fields.get("judged_index")
+    trial.judged_result = fields.get("judged_result")
+    trial.late_pause = reason_from(fields.get("late_pause"))
 
 
 def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
@@ -140,6 +182,7 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.reported_attempt = fields.get("reported_attempt")
     trial.superseded_attempt = fields["superseded_attempt"]
     trial.failures = [failure_from(failure) for failure in fields["failures"]]
+    _load_validation_state(trial, fields)
     return trial
 
 
@@ -310,3 +353,49 @@ def failure_fields(failure: Failure) -> Fields:
 def failure_from(fields: Mapping[str, Any]) -> Failure:
     """Return the failure that `failure_fields` described; old releases wrote no bases and place."""
     return Failure(**{**fields, "bases": tuple(fields.get("bases", ()))})
+
+
+def validation_fields(validation: Validation) -> dict[str, Any]:
+    """Return a validation as JSON values; what has its default is left out."""
+    fields: dict[str, Any] = {
+        "checkpoint": checkpoint_fields(validation.checkpoint),
+        "request": request_fields(validation.request),
+        "state": validation.state.value,
+        "num_try": validation.num_try,
+    }
+    if validation.num_failures:
+        fields["num_failures"] = validation.num_failures
+    if validation.result:
+        fields["result"] = dict(validation.result)
+    if validation.metrics is not None:
+        fields["metrics"] = dict(validation.metrics)
+    if validation.failure:
+        fields["failure"] = failure_fields(validation.failure)
+    if validation.is_open:
+        fields["is_open"] = True
+    if validation.state is ValidationState.RUNNING:
+        fields["resources"] = dict(validation.resources)
+        fields["gpu_ids"] = list(validation.gpu_ids)
+        fields["is_apart"] = validation.is_apart
+        fields["kill_move"] = validation.kill_move
+    return fields
+
+
+def validation_from(fields: Mapping[str, Any]) -> Validation:
+    """Return the validation that `validation_fields` described."""
+    request = request_from(fields["request"])
+    return Validation(
+        CheckpointRecord(**fields["checkpoint"]),
+        request or ValidationRequest(),
+        fields.get("result", {}),
+        ValidationState(fields["state"]),
+        fields["num_try"],
+        fields.get("num_failures", 0),
+        fields.get("metrics"),
+        failure_from(fields["failure"]) if fields.get("failure") else None,
+        fields.get("is_open", False),
+        fields.get("resources", {}),
+        tuple(fields.get("gpu_ids", ())),
+        fields.get("is_apart", False),
+        fields.get("kill_move"),
+    )

@@ -52,6 +52,30 @@ class MetricSummary:
             if not self.max >= value:
                 self.max = value
 
+    def replace(self, before: float, value: float) -> None:
+        """Correct a value that was added before.
+
+        Minimum and maximum may keep it if it was either and is none of the latest values.
+        """
+        if self.count <= len(self._recent) and before in self._recent:
+            # All values are known, so nothing is left of the wrong one.
+            values = list(self._recent)
+            values[_last_index(values, before)] = value
+            self.count, self._total = 0, 0.0
+            self.last = self.min = self.max = math.nan
+            del self._recent[:]
+            for known in values:
+                self.add(known)
+            return
+        self._total += value - before
+        if before in self._recent:
+            position = _last_index(self._recent, before)
+            self._recent[position] = as_float(value)
+            if position == len(self._recent) - 1:
+                self.last = value
+        if math.isfinite(value):
+            self.min, self.max = min(value, self.min), max(value, self.max)
+
     def state(self) -> list[float]:
         """Return the state: count, last, minimum, maximum, total, then the latest values."""
         return [self.count, self.last, self.min, self.max, self._total, *self._recent]
@@ -178,6 +202,46 @@ class TrackedMetric:
         if math.isfinite(value) and (self.best is None or sign * value <= sign * self.best.value):
             self.best = self.last
 
+    def correct(self, flat: Mapping[str, Any], row: int, checkpoint_index: int) -> None:
+        """Take the value that the validation of a checkpoint has supplied or changed.
+
+        Args:
+            flat: The checkpoint's result with it, flattened.
+            row: The position of that result among those that count.
+            checkpoint_index: The checkpoint.
+        """
+        value = number_in(flat, self.metric) if self.metric else None
+        if value is None:
+            return
+        found = Evaluation(value, int(flat.get(TRAINING_ITERATION, row)), row)
+        earlier = (mark for mark in self._marks.values() if mark.row <= row)
+        before = max(earlier, key=lambda mark: mark.row, default=self._base)
+        if before.row <= row:
+            # An attempt that continues from the checkpoint begins with this value.
+            self._marks[checkpoint_index] = self._corrected(
+                _Mark(row, before.last, before.best), found
+            )
+        self._marks = {index: self._corrected(mark, found) for index, mark in self._marks.items()}
+        self._base = self._corrected(self._base, found)
+        now = self._corrected(_Mark(max(self._row, row), self.last, self.best), found)
+        self.last, self.best = now.last, now.best
+
+    def _corrected(self, mark: _Mark, found: Evaluation) -> _Mark:
+        if mark.row < found.row:
+            return mark
+        is_newest = mark.last is None or mark.last.row <= found.row
+        last = found if is_newest else mark.last
+        sign = sign_of(self.mode)
+        best = None if mark.best is None or mark.best.row == found.row else mark.best
+        for candidate in (found, last):
+            if (
+                candidate is not None
+                and math.isfinite(candidate.value)
+                and (best is None or _is_no_worse(candidate, best, sign))
+            ):
+                best = candidate
+        return _Mark(mark.row, last, best)
+
     def recall(self, summary: MetricSummary, latest: Mapping[str, Any], row: int) -> None:
         """Set the values from a summary, which does not hold their iterations.
 
@@ -256,9 +320,19 @@ class TrackedMetric:
             self.best = mark.best
 
 
+def _last_index(values: Sequence[float], value: float) -> int:
+    return len(values) - 1 - list(reversed(values)).index(value)
+
+
 def sign_of(mode: str | None) -> float:
     """Return the factor that makes a metric one to be minimised."""
     return -1.0 if mode == "max" else 1.0
+
+
+def _is_no_worse(one: Evaluation, other: Evaluation, sign: float) -> bool:
+    """Return whether a value is better than another one, or as good and newer."""
+    costs = sign * one.value, sign * other.value
+    return costs[0] < costs[1] or (costs[0] == costs[1] and one.row >= other.row)
 
 
 def number_in(flat: Mapping[str, Any], metric: str) -> float | None:

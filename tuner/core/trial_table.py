@@ -55,6 +55,9 @@ class TrialTable:
         held: Trials that the user has paused, by id.
         num_forked: How many trials the user has forked.
         pool: The resources.
+        lent: What others than trials occupy, and the devices assigned to them, by holder.
+        reserved: Names of resources that no trial is started with, since something that precedes
+            trials waits until there is enough of them.
     """
 
     def __init__(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
@@ -70,6 +73,8 @@ class TrialTable:
         self.held: dict[str, Trial] = {}
         self.num_forked = 0
         self.pool = ResourcePool(capacity)
+        self.lent: dict[str, tuple[Request, tuple[int, ...]]] = {}
+        self.reserved: frozenset[str] = frozenset()
         self._max_concurrent = max_concurrent
         self._max_overtaken_s: float | None = None
         self.by_id: dict[str, Trial] = {}
@@ -81,7 +86,7 @@ class TrialTable:
         max_concurrent: int | None,
         max_overtaken_s: float | None = None,
     ) -> None:
-        """Replace the resources; no trial may hold any.
+        """Replace the resources; nothing may hold any.
 
         Args:
             capacity: Total amount by name.
@@ -89,6 +94,8 @@ class TrialTable:
             max_overtaken_s: See `ExperimentSettings`.
         """
         self.pool = ResourcePool(capacity)
+        self.lent.clear()
+        self.reserved = frozenset()
         self._max_concurrent = max_concurrent
         self._max_overtaken_s = max_overtaken_s
 
@@ -203,7 +210,29 @@ class TrialTable:
         """Return how many more trials with this request could run now, at most `limit`."""
         if self._max_concurrent is not None:
             limit = min(limit, self._max_concurrent - len(self.live))
-        return self.pool.num_fitting(request, limit)
+        return 0 if self._is_reserved(request) else self.pool.num_fitting(request, limit)
+
+    def lend(self, holder: str, request: Request) -> tuple[int, ...] | None:
+        """Book resources for what is no trial; return its devices, None if they do not fit now."""
+        gpu_ids = self.pool.acquire(request)
+        if gpu_ids is not None:
+            self.lent[holder] = request, gpu_ids
+        return gpu_ids
+
+    def hold_lent(self, holder: str, request: Request, gpu_ids: tuple[int, ...]) -> None:
+        """Book what `lend` granted before a restore."""
+        self.pool.hold(request, gpu_ids)
+        self.lent[holder] = request, gpu_ids
+
+    def take_back(self, holder: str) -> None:
+        """Release what a holder was lent."""
+        self.pool.release(*self.lent.pop(holder))
+
+    def _is_reserved(self, request: Request) -> bool:
+        if not self.reserved:
+            return False
+        share = request.resources_per_worker if isinstance(request, WorkerGroup) else request
+        return any(amount and name in self.reserved for name, amount in share.items())
 
     def pop_startable(self, now_s: float) -> Trial | None:
         """Take the next ready trial that fits, and acquire its resources; None if there is none.
@@ -445,12 +474,18 @@ class TrialTable:
     def _check_resources(self) -> None:
         for name, used in self.pool.used.items():
             held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
+            held += sum(
+                (lent.total if isinstance(lent, WorkerGroup) else lent).get(name, 0.0)
+                for lent, _ in self.lent.values()
+            )
             assert round(used - held, 6) == 0, f"{name}: {used} in use, {held} held"
         assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, (
             "more live trials than max_concurrent"
         )
 
     def _acquire(self, trial: Trial) -> bool:
+        if self._is_reserved(trial.request):
+            return False
         if trial.group:
             sized = self.pool.largest_fitting(trial.group)
             if sized is None:

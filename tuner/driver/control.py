@@ -218,11 +218,11 @@ class RequestHandler:
     def _fork(self, request: ControlRequest) -> ev.TrialForked:
         trial_table = self._experiment.trial_table
         donor = trial_table.find(request.trial_id)
-        checkpoint = (
-            request.checkpoint
-            if donor is None or request.checkpoint is not None
-            else donor.checkpoint_index
-        )
+        # Not the one that schedulers see, which may be older.
+        latest = donor.latest_checkpoint if donor else None
+        checkpoint = request.checkpoint
+        if checkpoint is None and latest:
+            checkpoint = latest.index
         config = with_changes(donor.config, request.changes) if donor else {}
         index = -1 if checkpoint is None else checkpoint  # no checkpoint has the index -1
         return ev.TrialForked(

@@ -92,6 +92,8 @@ class EventDispatch:
         self._replaced: set[str] = set()
         """Keys of the engine whose reported values are dropped, of which the user has been
         warned."""
+        self._has_overruled = False
+        """Whether the user has been warned that a validation changes what was decided by."""
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
@@ -163,7 +165,8 @@ class EventDispatch:
                 if trial.source:
                     call("on_trial_restore", **info)
             case CheckpointRecorded(trial, checkpoint):
-                self._check_score(trial, checkpoint)
+                if checkpoint.index not in trial.open_validations:
+                    self._check_score(trial, checkpoint)
                 self._call_on_checkpoint(checkpoint, info)
                 call("on_trial_save", **info)
             case CheckpointMissed(trial, failure):
@@ -195,7 +198,7 @@ class EventDispatch:
             case ExploitApplied(trial, graft):
                 call("on_trial_exploit", graft=graft, **info)
             case CheckpointValidated():
-                self._call_on_validated(notice, info)
+                self._on_validated(notice, info)
             case TrialAdded() | TrialPaused() | ResultRecorded():
                 pass
             case _:
@@ -206,11 +209,28 @@ class EventDispatch:
             handle = self._handle_of(info["trial"], checkpoint)
             self._callbacks.call("on_checkpoint", checkpoint=handle, **info)
 
-    def _call_on_validated(self, notice: CheckpointValidated, info: Mapping[str, Any]) -> None:
+    def _handle_of(self, trial: Trial, checkpoint: CheckpointRecord) -> Checkpoint:
+        directory = trial_directory(self._experiment_path, trial.trial_id)
+        return Checkpoint(directory / checkpoint.directory)
+
+    def _on_validated(self, notice: CheckpointValidated, info: Mapping[str, Any]) -> None:
+        trial, checkpoint = notice.trial, notice.checkpoint
+        self._missing_metrics.difference_update(notice.flat)
+        if notice.failure is None:
+            self._check_score(trial, checkpoint)
+            self._warn_of_overruled_metric(notice)
+        else:
+            _log.warning(
+                "the validation of %s of trial %s %s, and its reported metrics stay: %s",
+                checkpoint.directory,
+                trial.trial_id,
+                "took too long" if notice.status.endswith("TIMEOUT") else "failed",
+                notice.failure,
+            )
         if self._callbacks.has("on_checkpoint_validated"):
             self._callbacks.call(
                 "on_checkpoint_validated",
-                checkpoint=self._handle_of(notice.trial, notice.checkpoint),
+                checkpoint=self._handle_of(trial, checkpoint),
                 status=notice.status,
                 metrics=notice.metrics,
                 result=notice.result,
@@ -218,12 +238,26 @@ class EventDispatch:
                 **info,
             )
 
-    def _handle_of(self, trial: Trial, checkpoint: CheckpointRecord) -> Checkpoint:
-        directory = trial_directory(self._experiment_path, trial.trial_id)
-        return Checkpoint(directory / checkpoint.directory)
+    def _warn_of_overruled_metric(self, notice: CheckpointValidated) -> None:
+        """Warn once that decisions were made by a value that a validation has changed since."""
+        was_reported = not notice.is_delivered and notice.trial.judged_index is None
+        if self._has_overruled or not was_reported or self._metric not in flatten(notice.metrics):
+            return
+        self._has_overruled = True
+        _log.warning(
+            "the validation of %s of trial %s returned %r, which the trial had reported itself: "
+            "the value is corrected in the results, but scheduler and searcher have decided by the "
+            "reported one; leave %r out of the report to have them wait for the validation",
+            notice.checkpoint.directory,
+            notice.trial.trial_id,
+            self._metric,
+            self._metric,
+        )
 
     def _check_missing_metrics(self, notice: ResultRecorded) -> None:
         self._missing_metrics.difference_update(notice.flat)
+        if notice.trial.open_validations:
+            return  # which may supply them
         if self._missing_metrics and notice.trial.num_rows >= _ENOUGH_RESULTS:
             self._warn_of_missing_metrics(notice.trial)
 

@@ -9,7 +9,14 @@ from typing import Any
 
 from searchers.searcher import Searcher, report_end
 from searchers.space import SearchSpace, experiment_tag
-from tuner.core.commands import AttemptFailed, Notice, ResultRecorded, TrialEnded, TrialPaused
+from tuner.core.commands import (
+    AttemptFailed,
+    CheckpointValidated,
+    Notice,
+    ResultRecorded,
+    TrialEnded,
+    TrialPaused,
+)
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
 from tuner.core.trial import Failure, TerminationReason, Trial, WorkerGroup
@@ -158,6 +165,8 @@ class SearchAdapter:
         match notice:
             case ResultRecorded(trial, _, flat) if self._hears_results:
                 call = partial(self._searcher.on_trial_result, trial.trial_id, flat)
+            case CheckpointValidated(trial, is_delivered=True) if self._hears_results:
+                call = partial(self._searcher.on_trial_result, trial.trial_id, notice.flat)
             case TrialPaused(trial):
                 call = partial(self._searcher.on_trial_pause, trial.trial_id, _last_flat(trial))
             case TrialEnded(trial) if trial.ending is None or (
@@ -198,7 +207,7 @@ def _is_given_up(trial: Trial) -> bool:
 
 
 def _last_flat(trial: Trial) -> Mapping[str, Any] | None:
-    return flatten(trial.last_result) if trial.last_result else None
+    return flatten(trial.judged) if trial.judged else None
 
 
 def _text(config: object) -> str:

@@ -1,0 +1,370 @@
+"""Queue of validations: their order, the resources that they hold, and their time limits.
+
+Validations of one trial start in the order of its checkpoints, and those of all trials in the order
+of the requests, as resources allow. One that needs nothing but CPUs is always admitted, even where
+trials hold all of them: the trials may wait for what it finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+from .commands import KillValidation, StartValidation
+from .events import Outcome, ValidationEnded
+from .resources import GPU, ResourcePool
+from .settings import ValidationPolicy
+from .timeouts import Deadlines
+from .trial import Failure, Trial, Validation, ValidationState
+from .trial_table import TrialTable
+from .validations import ValidationMove, move_validation
+
+_CPU: Final = "cpu"
+_NO_DICT: Final = Failure(
+    "TypeError", "the validation function must return a dictionary of metrics, and did not"
+)
+
+
+@final
+class ValidationQueue:
+    """All open validations of an experiment.
+
+    Args:
+        trial_table: The trials, and the resources.
+
+    Attributes:
+        is_interrupted: Whether none is started any more in this session.
+    """
+
+    def __init__(self, trial_table: TrialTable) -> None:
+        self._trial_table = trial_table
+        self._policy = ValidationPolicy()
+        self._unfinished: dict[tuple[str, int], Trial] = {}
+        """Trials of the validations that are QUEUED or RUNNING, in the order of the requests."""
+        self._running: set[tuple[str, int]] = set()
+        self._num_open = 0
+        self._deadlines = Deadlines()
+        self.is_interrupted = False
+
+    @property
+    def policy(self) -> ValidationPolicy:
+        """How checkpoints are validated in this session."""
+        return self._policy
+
+    def begin_session(self, policy: ValidationPolicy | None) -> None:
+        """Apply the policy of a new session; no process of the last one is alive."""
+        for trial_id, index in list(self._running):
+            self._end_process(self._trial_table[trial_id], index)
+            validation = self._trial_table[trial_id].validations[index]
+            is_lost = validation.kill_move == ValidationMove.LOSE_CHECKPOINT
+            self._move(
+                self._trial_table[trial_id],
+                validation,
+                ValidationMove.LOSE_CHECKPOINT if is_lost else ValidationMove.LOSE,
+            )
+        self._policy = policy or ValidationPolicy()
+        self.is_interrupted = False
+
+    @property
+    def num_open(self) -> int:
+        """How many have no outcome yet that was passed on."""
+        return self._num_open
+
+    @property
+    def num_running(self) -> int:
+        """How many have a process."""
+        return len(self._running)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no outcome will come in this session."""
+        return not self._running and (self.is_interrupted or not self._num_open)
+
+    @property
+    def next_s(self) -> float | None:
+        """When the next one has taken too long; None for never."""
+        return self._deadlines.next_s()
+
+    def add(self, trial: Trial, validation: Validation) -> None:
+        """Queue a validation."""
+        for by_index in (trial.validations, trial.open_validations):
+            # A checkpoint that was reported earlier may be stored later.
+            is_last = not by_index or validation.index > next(reversed(by_index))
+            by_index[validation.index] = validation
+            if not is_last:
+                in_order = sorted(by_index.items())
+                by_index.clear()
+                by_index.update(in_order)
+        self._num_open += 1
+        self._unfinished[trial.trial_id, validation.index] = trial
+        if why := self._misfit():
+            validation.failure = Failure("ResourcesUnavailable", why)
+            self._move(trial, validation, ValidationMove.FAIL)
+
+    def start(self, now_s: float) -> list[StartValidation]:
+        """Start the validations for which there is room, and return the commands.
+
+        Trials are kept from taking what one that does not fit waits for.
+        """
+        self._trial_table.reserved = frozenset()
+        started: list[StartValidation] = []
+        if self.is_interrupted or len(self._unfinished) == len(self._running):
+            return started
+        for (trial_id, index), trial in self._unfinished.items():
+            validation = trial.validations[index]
+            if validation.state is not ValidationState.QUEUED or self._has_enough(trial):
+                continue
+            if not self._acquire(trial_id, validation):
+                # All ask for the same resources.
+                self._trial_table.reserved = _short_of(
+                    self._trial_table.pool, self._policy.resources
+                )
+                break
+            move_validation(validation, ValidationMove.START)
+            validation.num_try += 1
+            validation.kill_move = None
+            self._running.add((trial_id, index))
+            timeout_s = (
+                self._policy.timeout_s
+                if validation.request.timeout_s is None
+                else validation.request.timeout_s
+            )
+            if timeout_s is not None:
+                self._deadlines.set(_holder(trial_id, index), now_s + timeout_s)
+            started.append(
+                StartValidation(
+                    trial_id,
+                    validation.checkpoint,
+                    validation.num_try,
+                    validation.request,
+                    validation.resources,
+                    validation.gpu_ids,
+                    trial.config_at(validation.checkpoint.num_rows or 0),
+                )
+            )
+        return started
+
+    def on_ended(self, event: ValidationEnded) -> Trial | None:
+        """Record the end of a process; return its trial, None where another try has begun since."""
+        trial = self._trial_table.find(event.trial_id)
+        validation = trial.validations.get(event.index) if trial else None
+        if (
+            trial is None
+            or validation is None
+            or validation.state is not ValidationState.RUNNING
+            or validation.num_try != event.num_try
+        ):
+            return None
+        self._end_process(trial, event.index)
+        move = self._move_of(validation, event)
+        if move is ValidationMove.RETURN:
+            validation.metrics, validation.failure = event.metrics, None
+        elif move is not ValidationMove.LOSE:
+            validation.failure = event.failure or validation.failure or _NO_DICT
+        self._move(trial, validation, move)
+        return trial
+
+    def on_checkpoint_lost(self, trial: Trial, index: int, why: str) -> list[KillValidation]:
+        """Give up the validation of a checkpoint that is damaged or gone, if there is one."""
+        validation = trial.validations.get(index)
+        if validation is None or not validation.is_unfinished:
+            return []
+        validation.failure = Failure("CheckpointLost", why)
+        if validation.state is ValidationState.QUEUED:
+            self._move(trial, validation, ValidationMove.LOSE_CHECKPOINT)
+            return []
+        return self._kill(trial, validation, ValidationMove.LOSE_CHECKPOINT, why)
+
+    def kill_overdue(self, now_s: float) -> list[KillValidation]:
+        """Return the commands that end those that have taken too long, each once."""
+        if not self._deadlines.may_be_due(now_s):
+            return []
+        kills: list[KillValidation] = []
+        for holder in self._deadlines.take_due(now_s):
+            trial_id, _, index = holder.rpartition("/")
+            trial = self._trial_table[trial_id]
+            validation = trial.validations[int(index)]
+            limit_s = validation.request.timeout_s
+            limit_s = self._policy.timeout_s if limit_s is None else limit_s
+            why = f"the validation took longer than timeout_s={limit_s}"
+            kills += self._kill(trial, validation, ValidationMove.TIME_OUT, why)
+        return kills
+
+    def interrupt(self, reason: str) -> list[KillValidation]:
+        """Start none any more, and return the commands that end those that run.
+
+        They are queued again, for another session.
+        """
+        self.is_interrupted = True
+        kills: list[KillValidation] = []
+        for trial_id, index in self._unfinished:
+            if (trial_id, index) in self._running:
+                trial = self._trial_table[trial_id]
+                kills += self._kill(trial, trial.validations[index], ValidationMove.LOSE, reason)
+        return kills
+
+    def drop(self, trial: Trial) -> None:
+        """Forget a trial's validations, none of which runs, since it starts from the beginning."""
+        for index in trial.open_validations:
+            self._num_open -= 1
+            self._unfinished.pop((trial.trial_id, index), None)
+        trial.validations.clear()
+        trial.open_validations.clear()
+
+    def take_ended(self, trial: Trial) -> list[Validation]:
+        """Return the ended validations whose outcomes are due to be passed on, oldest first."""
+        ended: list[Validation] = []
+        for validation in list(trial.open_validations.values()):
+            if validation.is_unfinished:
+                break
+            validation.is_open = False
+            del trial.open_validations[validation.index]
+            self._num_open -= 1
+            ended.append(validation)
+        return ended
+
+    def is_holding(self, trial: Trial) -> bool:
+        """Return whether the trial's next report has to wait until a validation has ended.
+
+        It does not wait for one that cannot begin, perhaps for lack of what the trial holds.
+        """
+        limit = self._policy.max_pending
+        return (
+            limit is not None
+            and len(trial.open_validations) >= limit
+            and bool(self._running)
+            and not self.is_interrupted
+        )
+
+    def check(self) -> None:
+        """Assert every invariant; for tests, since it looks at all trials."""
+        is_open, unfinished, running = set(), set(), set()
+        for trial in self._trial_table.trials:
+            for index, validation in trial.validations.items():
+                key = trial.trial_id, index
+                assert validation.is_open or not validation.is_unfinished, "closed before its end"
+                is_open |= {key} if validation.is_open else set()
+                unfinished |= {key} if validation.is_unfinished else set()
+                running |= {key} if validation.state is ValidationState.RUNNING else set()
+            assert set(trial.open_validations) == {
+                index for index, validation in trial.validations.items() if validation.is_open
+            }, "open validations of a trial are not those that it has"
+            assert list(trial.open_validations) == sorted(trial.open_validations), "out of order"
+            missing = trial.open_validations.keys() - {kept.index for kept in trial.checkpoints}
+            assert all(
+                trial.validations[index].failure or not trial.validations[index].is_unfinished
+                for index in missing
+            ), "retention has deleted a checkpoint that is to be validated"
+        assert len(is_open) == self._num_open, "miscounted open validations"
+        assert unfinished == set(self._unfinished), "unfinished validations are not those queued"
+        assert running == self._running, "running validations are not those with a process"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that the trials do not contain, as JSON values."""
+        return {
+            "order": [list(key) for key in self._unfinished],
+            "due": self._deadlines.due,
+            "is_interrupted": self.is_interrupted,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; the trials are there."""
+        for trial_id, index in state.get("order", ()):
+            trial = self._trial_table[trial_id]
+            self._unfinished[trial_id, index] = trial
+            validation = trial.validations[index]
+            if validation.state is ValidationState.RUNNING:
+                self._running.add((trial_id, index))
+                if not validation.is_apart:
+                    holder = _holder(trial_id, index)
+                    self._trial_table.hold_lent(holder, validation.resources, validation.gpu_ids)
+        self._num_open = sum(len(trial.open_validations) for trial in self._trial_table.trials)
+        for holder, due_s in state.get("due", {}).items():
+            self._deadlines.set(holder, due_s)
+        self.is_interrupted = state.get("is_interrupted", False)
+
+    def _move(self, trial: Trial, validation: Validation, move: ValidationMove) -> None:
+        move_validation(validation, move)
+        if not validation.is_unfinished:
+            del self._unfinished[trial.trial_id, validation.index]
+
+    def _end_process(self, trial: Trial, index: int) -> None:
+        """Free what a process held that is gone."""
+        validation, holder = trial.validations[index], _holder(trial.trial_id, index)
+        self._running.discard((trial.trial_id, index))
+        self._deadlines.cancel(holder)
+        if not validation.is_apart:
+            self._trial_table.take_back(holder)
+        validation.resources, validation.gpu_ids, validation.is_apart = {}, (), False
+
+    def _move_of(self, validation: Validation, event: ValidationEnded) -> ValidationMove:
+        """Return what the end of a process means."""
+        if validation.kill_move == ValidationMove.LOSE_CHECKPOINT:
+            return ValidationMove.LOSE_CHECKPOINT
+        if event.outcome is Outcome.COMPLETED and event.metrics is not None:
+            return ValidationMove.RETURN  # perhaps just before it was to be killed
+        if validation.kill_move is not None:
+            return ValidationMove(validation.kill_move)
+        if event.outcome is Outcome.LOST:
+            return ValidationMove.LOSE
+        validation.num_failures += 1
+        has_retries = validation.num_failures <= self._policy.max_retries
+        is_endless = self._policy.max_retries < 0
+        return ValidationMove.RETRY if has_retries or is_endless else ValidationMove.FAIL
+
+    def _kill(
+        self, trial: Trial, validation: Validation, move: ValidationMove, reason: str
+    ) -> list[KillValidation]:
+        is_first = validation.kill_move is None
+        # That the checkpoint is lost outweighs all else; otherwise the first kill counts.
+        if is_first or move is ValidationMove.LOSE_CHECKPOINT:
+            validation.kill_move = move
+        if not is_first:
+            return []
+        self._deadlines.cancel(_holder(trial.trial_id, validation.index))
+        return [KillValidation(trial.trial_id, validation.index, validation.num_try, reason)]
+
+    def _has_enough(self, trial: Trial) -> bool:
+        """Return whether as many of a trial's validations run as may at once."""
+        num = sum(
+            validation.state is ValidationState.RUNNING
+            for validation in trial.open_validations.values()
+        )
+        return num >= self._policy.max_in_flight
+
+    def _misfit(self) -> str:
+        """Return why the declared resources could never be granted; empty if they could."""
+        if self._needs_cpus_only:
+            return ""
+        return self._trial_table.pool.misfit(self._policy.resources).replace(
+            "the trial asks", "the validation asks"
+        )
+
+    @property
+    def _needs_cpus_only(self) -> bool:
+        return not any(amount for name, amount in self._policy.resources.items() if name != _CPU)
+
+    def _acquire(self, trial_id: str, validation: Validation) -> bool:
+        resources = dict(self._policy.resources)
+        gpu_ids = self._trial_table.lend(_holder(trial_id, validation.index), resources)
+        if gpu_ids is None:
+            if self._running or not self._needs_cpus_only:
+                return False
+            validation.is_apart = True
+        validation.resources, validation.gpu_ids = resources, gpu_ids or ()
+        return True
+
+
+def _holder(trial_id: str, index: int) -> str:
+    return f"{trial_id}/{index}"
+
+
+def _short_of(pool: ResourcePool, request: Mapping[str, float]) -> frozenset[str]:
+    """Return the resources of which there is not enough for a request that does not fit."""
+    capacity, used = pool.capacity, pool.used
+    short = {
+        name
+        for name, amount in request.items()
+        if round(amount - capacity.get(name, 0.0) + used.get(name, 0.0), 6) > 0
+    }
+    return frozenset(short or {GPU})  # there are enough in all, but not on one device
