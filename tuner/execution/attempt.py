@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -15,7 +16,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, final
 
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import Failure, ReportReply, checkpoint_directory_name
+from tuner.core.trial import (
+    CheckpointRecord,
+    Failure,
+    ReportReply,
+    checkpoint_directory_name,
+)
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
 
@@ -23,6 +29,11 @@ from .answers import Answers
 from .failures import as_message, describe
 from .metric_conversion import Converter, note_replaced_iteration
 from .preload import imported_since, missing, packages_since
+from .report_options import (
+    CheckpointConsistencyMode,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+)
 from .result_fields import AutoFill, counters_of, here
 from .validation import NO_VALIDATION, ValidationContext
 from .worker_protocol import Assignment
@@ -89,6 +100,7 @@ class Attempt:
         *,
         can_report: bool,
         validation: ValidationContext = NO_VALIDATION,
+        answers: Answers | None = None,
     ) -> None:
         """Begin the attempt."""
         self._validation = validation
@@ -97,7 +109,8 @@ class Attempt:
         self.latest_checkpoint_dir = assignment.checkpoint_dir
         self.can_report = can_report
         self._channel = channel
-        self._answers = Answers(channel)
+        self._answers = answers or Answers(channel)
+        self._tokens = itertools.count(1)
         self._pid = os.getpid()  # to tell forks of training code from the trial's own process
         self._lock = threading.Lock()  # threads may report; each waits for its own answer
         self._verdict = ReportReply.CONTINUE
@@ -224,6 +237,36 @@ class Attempt:
             yield str(staging)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+
+    def reported_checkpoints(
+        self, consistency: CheckpointConsistencyMode, timeout_s: float | None = None
+    ) -> list[ReportedCheckpoint]:
+        """Return the trial's checkpoints; see `tuner.train.get_all_reported_checkpoints`.
+
+        It may be called while a report of another thread, or of another rank, waits.
+        """
+        waits = consistency is CheckpointConsistencyMode.VALIDATED
+        try:
+            listed = self._ask_for_checkpoints(timeout_s, waits=waits)
+        except TimeoutError:
+            listed = self._ask_for_checkpoints(None, waits=False)
+        trial_dir = Path(self.assignment.trial_dir)
+        return [
+            ReportedCheckpoint(
+                Checkpoint(trial_dir / CheckpointRecord(**record).directory),
+                metrics,
+                ReportedCheckpointStatus[status],
+            )
+            for record, metrics, status in listed
+        ]
+
+    def _ask_for_checkpoints(self, timeout_s: float | None, *, waits: bool) -> list[Any]:
+        token = f"{self._pid}-list-{next(self._tokens)}"
+        self._channel.send({"kind": "checkpoints", "token": token, "waits": waits})
+        listed: list[Any] = self._answers.wait("checkpoints", token=token, timeout_s=timeout_s)[
+            "list"
+        ]
+        return listed
 
     def _check_may_report(self) -> None:
         if not self.can_report:

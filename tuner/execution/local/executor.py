@@ -38,7 +38,15 @@ from tuner.core.commands import (
     StartWorker,
     WorkerCommand,
 )
-from tuner.core.events import Event, Outcome, ResultReported, ValidationEnded, WorkerExited
+from tuner.core.events import (
+    CheckpointsRequested,
+    Event,
+    LeaseRequested,
+    Outcome,
+    ResultReported,
+    ValidationEnded,
+    WorkerExited,
+)
 from tuner.core.trial import Failure
 from tuner.errors import TunerError
 from tuner.execution.pickling import pickle_trainable
@@ -149,6 +157,7 @@ class ProcessExecutor:
         self._workers: dict[int, RemoteWorker | RemoteValidator] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
         self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
+        self._askers: dict[str, int] = {}  # the number of the process by the token of its request
         self._reusable = ReusableWorkers()
         self._events: list[Event] = []
         self._environ = dict(environ or {})
@@ -359,18 +368,15 @@ class ProcessExecutor:
             self._events.append(ValidationEnded(*key, Outcome.KILLED, failure=failure))
 
     def _answer_request(self, command: GrantLease | RefuseLease | ListCheckpoints) -> None:
-        if isinstance(command, ListCheckpoints):
-            if worker := self._by_attempt.get((command.trial_id, command.attempt)):
-                self._send(worker, checkpoints_answer(command))
-            return
-        owner = command.owner
-        holder = (
-            self._by_attempt.get((owner.trial_id, owner.attempt))
-            if owner.index is None
-            else self._validators.get((owner.trial_id, owner.index, owner.attempt))
+        worker = self._workers.get(self._askers.pop(command.token, 0))
+        if worker is None:
+            return  # it has ended since
+        message = (
+            checkpoints_answer(command)
+            if isinstance(command, ListCheckpoints)
+            else lease_answer(command)
         )
-        if holder:
-            self._send(holder, lease_answer(command))
+        self._send(worker, message)
 
     def _send(self, worker: RemoteWorker | RemoteValidator, message: Mapping[str, Any]) -> None:
         worker.end.send(strict_json.to_bytes(message, strict_json.opaque) + b"\n")
@@ -495,6 +501,8 @@ class ProcessExecutor:
         for event in events:
             if isinstance(worker, RemoteWorker) and isinstance(event, ResultReported):
                 self._payloads.note(worker.trial_dir, event)
+            elif isinstance(event, (LeaseRequested, CheckpointsRequested)):
+                self._askers[event.token] = worker.number
         self._events += events
 
     def _finish(self, worker: RemoteWorker | RemoteValidator, exit_info: ExitInfo | None) -> None:
@@ -506,7 +514,7 @@ class ProcessExecutor:
 
     def _finish_validator(self, validator: RemoteValidator, exit_info: ExitInfo | None) -> None:
         self._unwatch(validator)
-        self._events += validator.drain()
+        self._take_events(validator, validator.drain())
         ended = validator.exit_event(exit_info)
         self._events.append(ended)
         if ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
