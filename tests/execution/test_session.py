@@ -145,7 +145,7 @@ def test_the_end_waits_for_a_report_that_is_under_way(tmp_path):
     asked, answered = threading.Event(), threading.Event()
 
     class Slow(Script):
-        def receive(self):
+        def receive(self, timeout_s=None):
             asked.set()
             answered.wait(30)
             return super().receive()
@@ -174,7 +174,7 @@ def test_an_interrupted_answer_is_not_taken_for_the_next_one(tmp_path):
         pass
 
     class Interrupted(Script):
-        def receive(self):
+        def receive(self, timeout_s=None):
             if len(self.results) == 1 and not self.interrupted:
                 self.interrupted = True
                 raise AlarmError
@@ -205,7 +205,7 @@ def test_waiting_for_the_driver_is_no_training_time(tmp_path, monkeypatch):
     )
 
     class Slow(Script):
-        def receive(self):
+        def receive(self, timeout_s=None):
             now[0] += 1000
             return super().receive()
 

@@ -199,7 +199,7 @@ def test_no_flipped_bit_of_a_manifest_goes_unnoticed(position, bit):
 
 def test_a_manifest_of_a_newer_version_is_refused(source, trial_dir, monkeypatch):
     with monkeypatch.context() as future:
-        future.setattr(manifest, "FORMAT", 2)
+        future.setattr(manifest, "FORMAT", 3)
         path = commit_from(source, trial_dir, provenance())
     with pytest.raises(CheckpointError, match="newer version"):
         read_manifest(path)

@@ -114,6 +114,8 @@ class Failure:
             where there is no exception.
         place: Where in the user's code, e.g. ``"train.py:12 in train"``, as the worker told it;
             empty where that is not known.
+        ranks: What went wrong in each worker of a group, by rank, the one to blame first; empty
+            for a single process.
     """
 
     kind: str
@@ -121,6 +123,7 @@ class Failure:
     traceback: str = ""
     bases: tuple[str, ...] = ()
     place: str = ""
+    ranks: tuple[tuple[int, Failure], ...] = ()
 
     def __str__(self) -> str:
         """Return ``kind: message``."""

@@ -347,12 +347,15 @@ def failure_fields(failure: Failure) -> Fields:
         "traceback": failure.traceback,
     }
     bases = {"bases": list(failure.bases)} if failure.bases else {}
-    return fields | bases | ({"place": failure.place} if failure.place else {})
+    place = {"place": failure.place} if failure.place else {}
+    ranks = [[rank, failure_fields(one)] for rank, one in failure.ranks]
+    return fields | bases | place | ({"ranks": ranks} if ranks else {})
 
 
 def failure_from(fields: Mapping[str, Any]) -> Failure:
     """Return the failure that `failure_fields` described; old releases wrote no bases and place."""
-    return Failure(**{**fields, "bases": tuple(fields.get("bases", ()))})
+    ranks = tuple((rank, failure_from(one)) for rank, one in fields.get("ranks", ()))
+    return Failure(**{**fields, "bases": tuple(fields.get("bases", ())), "ranks": ranks})
 
 
 def validation_fields(validation: Validation) -> dict[str, Any]:

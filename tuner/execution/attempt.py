@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import itertools
+import functools
 import logging
 import os
 import shutil
@@ -13,44 +12,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, final
+from typing import Any, ClassVar, Final, Protocol, TypeGuard, final
 
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    ReportReply,
-    checkpoint_directory_name,
-)
+from tuner.core.trial import Failure, ReportReply
+from tuner.core.trial_json import request_fields
 from tuner.errors import CheckpointError
-from tuner.storage.checkpoints import Checkpoint, Provenance, commit, commit_from, stage
+from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
 
 from .answers import Answers
+from .checkpoint_uploads import (
+    CheckpointPlan,
+    UploadQueue,
+    is_storage_error,
+    keep_from_deletion,
+    plan_checkpoint,
+    prepare_part,
+    store,
+)
 from .failures import as_message, describe
+from .group_protocol import Part, PartKind
 from .metric_conversion import Converter, note_replaced_iteration
 from .preload import imported_since, missing, packages_since
-from .report_options import (
-    CheckpointConsistencyMode,
-    ReportedCheckpoint,
-    ReportedCheckpointStatus,
-)
+from .report_options import NO_OPTIONS, CheckpointUploadMode, ReportOptions, ValidationTask
 from .result_fields import AutoFill, counters_of, here
 from .validation import NO_VALIDATION, ValidationContext
 from .worker_protocol import Assignment
 
-_CANNOT_SAVE = Failure(
+CANNOT_SAVE = Failure(
     "NotImplementedError",
     "a function trainable cannot be asked for a checkpoint; "
     "report one with report(metrics, checkpoint=…)",
 )
 
 
-_STORAGE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
-"""Errors of the storage, not of the training code; the next checkpoint may succeed."""
 _FULL_BELOW_BYTES: Final = 2**20
 """Below this free space, any error of a library that writes a file counts as a full disk."""
 
 _SAVING: Final = {"kind": "saving"}
+_ERRORS: Final = {"ValueError": ValueError, "CheckpointError": CheckpointError}
+"""Exceptions that an answer may have `report` raise."""
 
 _log = logging.getLogger("tuner")
 
@@ -100,7 +101,6 @@ class Attempt:
         *,
         can_report: bool,
         validation: ValidationContext = NO_VALIDATION,
-        answers: Answers | None = None,
     ) -> None:
         """Begin the attempt."""
         self._validation = validation
@@ -109,8 +109,7 @@ class Attempt:
         self.latest_checkpoint_dir = assignment.checkpoint_dir
         self.can_report = can_report
         self._channel = channel
-        self._answers = answers or Answers(channel)
-        self._tokens = itertools.count(1)
+        self._answers = Answers(channel)
         self._pid = os.getpid()  # to tell forks of training code from the trial's own process
         self._lock = threading.Lock()  # threads may report; each waits for its own answer
         self._verdict = ReportReply.CONTINUE
@@ -121,6 +120,13 @@ class Attempt:
         self._could_not_save = False
         self._has_unread_answer = False
         self._next_checkpoint = assignment.next_checkpoint
+        rank = assignment.rank
+        self._rank = rank.world_rank if rank and rank.world_size > 1 else None
+        """Rank in a group, None for a process that stores its checkpoints alone."""
+        self._uploads = UploadQueue()
+        self._send_lock = threading.Lock()
+        self._num_reports = self._num_lent = 0
+        self._lent: list[Path] = []
         self._converter = Converter()
         self._autofill = AutoFill(assignment.trial_id, here())
         self._autofill.restore(assignment.iteration, assignment.time_total_s, assignment.counters)
@@ -132,7 +138,7 @@ class Attempt:
 
     def start(self) -> None:
         """Report that the training code is about to be called."""
-        self._channel.send({"kind": "started", "pid": self._pid})
+        self._send({"kind": "started", "pid": self._pid})
         self._autofill.resume()
 
     def finish(self, failure: Failure | None, *, stays: bool = False) -> None:
@@ -149,6 +155,8 @@ class Attempt:
             return
         with self._lock:  # held by a report until it is answered
             self._is_over = True
+            not_stored = self._drain_uploads()
+        failure = failure or not_stored
         ends_well = "stopped" if self.must_end else "completed"
         ends_badly = "unsaved" if self._could_not_save else "failed"
         outcome = ends_badly if failure else ends_well
@@ -161,10 +169,27 @@ class Attempt:
             message["late_imports"] = late
         if packages := packages_since(self._num_modules):
             message["packages"] = packages
-        self._channel.send({**message, "stays": True} if stays else message)
+        self._send({**message, "stays": True} if stays else message)
+        if self._rank is not None:
+            # Others may still need what this process hosts, such as the store of a process group.
+            self._answers.wait("leave")
+            for directory in self._lent:
+                shutil.rmtree(directory, ignore_errors=True)
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
+    def report(
+        self,
+        metrics: Mapping[str, Any],
+        checkpoint: Checkpoint | None = None,
+        options: ReportOptions = NO_OPTIONS,
+    ) -> None:
         """Report metrics of a function trainable and wait for the answer; see `session.report`.
+
+        In a group it returns once all workers have reported.
+
+        Args:
+            metrics: The metrics.
+            checkpoint: The state of the training at this result, or this worker's part of it.
+            options: How the checkpoint is stored and validated.
 
         Raises:
             StopTraining: If the answer, or an earlier one, is to stop.
@@ -187,21 +212,30 @@ class Attempt:
             # Before anything else is done, which is not training.
             elapsed_s = self._autofill.elapsed_s()
             converted = self._converter.convert(metrics)
-            name = (
-                checkpoint_directory_name(self._next_checkpoint)
-                if _is_checkpoint(checkpoint)
-                else None
-            )
-            result = self._autofill.fill(converted, elapsed_s, name)
-            record = None if checkpoint is None else self._commit_reported(checkpoint, result)
-            if name and record is None:  # it could not be stored, so the result must not name it
+            self._check_validation(options, has_checkpoint=checkpoint is not None)
+            plan = self._plan(checkpoint, options)
+            result = self._autofill.fill(converted, elapsed_s, plan.directory if plan else None)
+            fields = self._store_reported(plan, result) if plan else {}
+            if plan and not fields:  # it could not be stored, so the result must not name it
                 result = self._autofill.fill(converted, elapsed_s)
+            if options.validation and (fields or self._rank is not None):
+                fields |= self._validation_fields(options.validation)
             # Only now: a report that raised has not happened, and can be repeated.
+            counted = self._autofill.counted()
             self._autofill.count(result)
             note_replaced_iteration(self._converter, converted, result)
-            answer = self._exchange(result, record, self._converter.take_replaced())
+            index = self._next_checkpoint
+            self._next_checkpoint += bool(fields.keys() & {"checkpoint", "upload"})
+            answer = self._exchange(result, fields, self._converter.take_replaced())
+            if error := answer.get("error"):
+                self._autofill.recount(counted)
+                raise _ERRORS.get(error["kind"], RuntimeError)(error["message"])
+            self._num_reports += 1
+            self._num_lent = 0
+            if plan and plan.mode is CheckpointUploadMode.ASYNC:
+                self._begin_upload(plan, index, result)
             if answer["save"]:
-                self._channel.send({"kind": "save_failed", "failure": as_message(_CANNOT_SAVE)})
+                self._send({"kind": "save_failed", "failure": as_message(CANNOT_SAVE)})
             if self.must_end:
                 raise StopTraining(self._verdict)
             self._autofill.resume()
@@ -222,51 +256,38 @@ class Attempt:
                 the trial may continue; unless it was to be paused with its first checkpoint.
         """
         with self._lock:
-            answer = self._exchange(result, None, replaced)
+            answer = self._exchange(result, {}, replaced)
             if answer["save"]:
-                self._channel.send(self._saved(write, result))
+                self._send(self._saved(write, result))
 
     @contextmanager
     def checkpoint_dir(self) -> Iterator[str]:
         """Provide an empty directory on the trial's file system.
 
-        A checkpoint reported from it is committed without a copy.
+        A checkpoint reported from it is committed without a copy. In a group all workers get the
+        same directory, if each calls this as often as the others between two reports.
         """
+        if self._rank is not None:
+            yield str(self._common_directory())
+            return
         staging = stage(self.assignment.trial_dir, self._next_checkpoint, self.assignment.attempt)
         try:
             yield str(staging)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
-    def reported_checkpoints(
-        self, consistency: CheckpointConsistencyMode, timeout_s: float | None = None
-    ) -> list[ReportedCheckpoint]:
-        """Return the trial's checkpoints; see `tuner.train.get_all_reported_checkpoints`.
+    def _common_directory(self) -> Path:
+        """Return the directory that this call lends to all workers of the group.
 
-        It may be called while a report of another thread, or of another rank, waits.
+        Its name follows from what all of them have done alike. It stays until the end of the
+        attempt, since others may be using it when this worker no longer does.
         """
-        waits = consistency is CheckpointConsistencyMode.VALIDATED
-        try:
-            listed = self._ask_for_checkpoints(timeout_s, waits=waits)
-        except TimeoutError:
-            listed = self._ask_for_checkpoints(None, waits=False)
-        trial_dir = Path(self.assignment.trial_dir)
-        return [
-            ReportedCheckpoint(
-                Checkpoint(trial_dir / CheckpointRecord(**record).directory),
-                metrics,
-                ReportedCheckpointStatus[status],
-            )
-            for record, metrics, status in listed
-        ]
-
-    def _ask_for_checkpoints(self, timeout_s: float | None, *, waits: bool) -> list[Any]:
-        token = f"{self._pid}-list-{next(self._tokens)}"
-        self._channel.send({"kind": "checkpoints", "token": token, "waits": waits})
-        listed: list[Any] = self._answers.wait("checkpoints", token=token, timeout_s=timeout_s)[
-            "list"
-        ]
-        return listed
+        token = f"common{self._num_reports}x{self._num_lent}"
+        self._num_lent += 1
+        assignment = self.assignment
+        directory = stage(assignment.trial_dir, self._next_checkpoint, assignment.attempt, token)
+        self._lent.append(directory)
+        return directory
 
     def _check_may_report(self) -> None:
         if not self.can_report:
@@ -283,54 +304,131 @@ class Attempt:
             self._read_answer()
         if self.must_end:
             raise StopTraining(self._verdict)
+        if self._uploads.failure:
+            raise self._uploads.failure
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._send_lock:  # the thread that stores checkpoints sends, too
+            self._channel.send(message)
 
     def _exchange(
-        self, result: dict[str, Any], record: dict[str, Any] | None, replaced: Sequence[str]
+        self, result: dict[str, Any], fields: Mapping[str, Any], replaced: Sequence[str]
     ) -> Mapping[str, Any]:
-        message = {"kind": "result", "metrics": result, "checkpoint": record}
-        self._channel.send({**message, "replaced": list(replaced)} if replaced else message)
+        message = {"kind": "result", "metrics": result, "checkpoint": None, **fields}
+        self._send({**message, "replaced": list(replaced)} if replaced else message)
         self._has_unread_answer = True
         return self._read_answer()
 
     def _read_answer(self) -> Mapping[str, Any]:
         # A signal handler of the user's may raise in receive. The flag then makes the next report
         # read this answer first, so that it is not taken for its own.
-        answer = self._answers.wait("verdict")
+        answer = self._answers.wait("verdict", "error")
         self._has_unread_answer = False
+        if "next_checkpoint" in answer:
+            self._next_checkpoint = answer["next_checkpoint"]
+            if latest := answer["latest"]:
+                self.latest_checkpoint_dir = f"{os.fspath(self.assignment.trial_dir)}/{latest}"
+        if "error" in answer:
+            return answer
         self._verdict = ReportReply(answer["verdict"])
         self.may_stay = bool(answer.get("stay"))
         Attempt.latest = self
         return answer
 
-    def _commit_reported(
-        self, checkpoint: Checkpoint, result: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        self._channel.send(_SAVING)
+    def _check_validation(self, options: ReportOptions, *, has_checkpoint: bool) -> None:
+        if options.validation:
+            # In a group, that of another rank will do.
+            self._validation.check(
+                options.validation, has_checkpoint=has_checkpoint or self._rank is not None
+            )
+
+    def _validation_fields(self, task: ValidationTask) -> dict[str, Any]:
+        assignment = self.assignment
+        request = self._validation.pack(
+            task, assignment.trial_dir, self._next_checkpoint, assignment.config
+        )
+        return {"validation": request_fields(request)}
+
+    def _plan(self, checkpoint: Checkpoint | None, options: ReportOptions) -> CheckpointPlan | None:
+        if not _is_checkpoint(checkpoint):
+            return None
+        trial_dir = os.fspath(self.assignment.trial_dir)
+        return plan_checkpoint(checkpoint, options, trial_dir, self._next_checkpoint)
+
+    def _store_reported(self, plan: CheckpointPlan, result: dict[str, Any]) -> dict[str, Any]:
+        """Store a reported checkpoint, or see to it that it can be stored after the report.
+
+        Returns:
+            The message's fields about it, empty if it could not be stored since the storage is at
+            fault.
+        """
+        is_async = plan.mode is CheckpointUploadMode.ASYNC
+        if not is_async or self._uploads.is_full:
+            self._send(_SAVING)
+        if is_async:
+            self._uploads.wait_for_room()
+            if self._rank is None:
+                return {"upload": self._next_checkpoint}
+            return {"part": Part(PartKind.PENDING).as_message(), "name": plan.name}
         try:
-            return self._commit_from(checkpoint, result)
+            self._uploads.drain()  # checkpoints count in the order of their reports
+            return self._stored_now(plan, result)
         except BaseException as error:
-            self._channel.send({"kind": "save_failed", "failure": as_message(describe(error))})
+            self._send({"kind": "save_failed", "failure": as_message(describe(error))})
             raise
 
-    def _commit_from(self, checkpoint: Checkpoint, result: dict[str, Any]) -> dict[str, Any] | None:
+    def _stored_now(self, plan: CheckpointPlan, result: dict[str, Any]) -> dict[str, Any]:
+        assignment, index = self.assignment, self._next_checkpoint
+        trial_dir, sync = os.fspath(assignment.trial_dir), assignment.sync_checkpoints
+        provenance = self._provenance(result, index)
         try:
-            with checkpoint.as_directory() as source:
-                directory = commit_from(
-                    source,
-                    self.assignment.trial_dir,
-                    self._provenance(result),
-                    sync=self.assignment.sync_checkpoints,
-                )
+            if self._rank is not None:
+                part = prepare_part(plan, trial_dir, provenance, rank=self._rank, sync=sync)
+                return {"part": part.as_message(), "name": plan.name}
+            plan = store(plan, trial_dir, provenance, sync=sync)
         except CheckpointError as error:
-            if not _is_storage_error(error):
+            if not is_storage_error(error):
                 raise
             _log.warning(
                 "trial %s continues without a checkpoint that could not be saved: %s",
-                self.assignment.trial_id,
+                assignment.trial_id,
                 error,
             )
-            return None
-        return self._record(directory, result)
+            dropped = Part(PartKind.DROPPED, why=str(error)).as_message()
+            return {} if self._rank is None else {"part": dropped, "name": plan.name}
+        self._note_latest(plan)
+        return {"checkpoint": _record(index, result, plan)}
+
+    def _begin_upload(self, plan: CheckpointPlan, index: int, result: dict[str, Any]) -> None:
+        """Have the thread store a checkpoint whose report has been answered."""
+        is_lent = is_staged(plan.checkpoint.path, self.assignment.trial_dir)
+        # What a group has in common stays until its end, see `checkpoint_dir`.
+        if plan.deletes_local or (is_lent and self._rank is None):
+            plan = keep_from_deletion(plan)
+        self._uploads.put(functools.partial(self._upload, plan, index, result))
+
+    def _upload(self, plan: CheckpointPlan, index: int, result: dict[str, Any]) -> None:
+        assignment = self.assignment
+        trial_dir, sync = os.fspath(assignment.trial_dir), assignment.sync_checkpoints
+        provenance = self._provenance(result, index)
+        if self._rank is not None:
+            part = prepare_part(plan, trial_dir, provenance, rank=self._rank, sync=sync)
+            self._send({"kind": "part", "index": index, "part": part.as_message()})
+            return
+        plan = store(plan, trial_dir, provenance, sync=sync)
+        self._note_latest(plan)
+        self._send({"kind": "committed", "checkpoint": _record(index, result, plan)})
+
+    def _drain_uploads(self) -> Failure | None:
+        """Wait until all checkpoints are stored; return why one could not be, None without one."""
+        if not self._uploads.is_idle:
+            self._send(_SAVING)
+            self._uploads.drain()
+        return describe(self._uploads.failure) if self._uploads.failure else None
+
+    def _note_latest(self, plan: CheckpointPlan) -> None:
+        if not plan.is_placeholder:
+            self.latest_checkpoint_dir = f"{os.fspath(self.assignment.trial_dir)}/{plan.directory}"
 
     def _saved(self, write: Callable[[Path], None], result: dict[str, Any]) -> dict[str, Any]:
         has_room = True
@@ -342,36 +440,44 @@ class Attempt:
                     # Before what was written is deleted.
                     has_room = _has_room(self.assignment.trial_dir)
                     raise
-                self._channel.send(_SAVING)
+                self._send(_SAVING)
                 sync = self.assignment.sync_checkpoints
-                directory = commit(
-                    staging, self.assignment.trial_dir, self._provenance(result), sync=sync
-                )
+                index = self._next_checkpoint
+                provenance = self._provenance(result, index)
+                directory = commit(staging, self.assignment.trial_dir, provenance, sync=sync)
         except Exception as error:
             # A paused trial without any checkpoint would start from the beginning.
             is_needed = self._verdict is ReportReply.PAUSE and self.latest_checkpoint_dir is None
-            if is_needed or (has_room and not _is_storage_error(error)):
+            if is_needed or (has_room and not is_storage_error(error)):
                 self._could_not_save = True
                 raise
             return {"kind": "save_failed", "failure": as_message(describe(error))}
-        return {"kind": "saved", "checkpoint": self._record(directory, result)}
-
-    def _provenance(self, result: dict[str, Any]) -> Provenance:
-        index, attempt = self._next_checkpoint, self.assignment.attempt
-        return Provenance(
-            self.assignment.trial_id, attempt, index, result[TRAINING_ITERATION], result
-        )
-
-    def _record(self, directory: Path, result: dict[str, Any]) -> dict[str, Any]:
-        index = self._next_checkpoint
         self._next_checkpoint += 1
         self.latest_checkpoint_dir = str(directory)
-        return {
-            "index": index,
-            "iteration": result[TRAINING_ITERATION],
-            "time_total_s": result[TIME_TOTAL_S],
-            "counters": counters_of(result),
-        }
+        return {"kind": "saved", "checkpoint": _record(index, result)}
+
+    def _provenance(self, result: dict[str, Any], index: int) -> Provenance:
+        assignment = self.assignment
+        return Provenance(
+            assignment.trial_id, assignment.attempt, index, result[TRAINING_ITERATION], result
+        )
+
+
+def _record(
+    index: int, result: Mapping[str, Any], plan: CheckpointPlan | None = None
+) -> dict[str, Any]:
+    """Return the message field that describes a stored checkpoint."""
+    record = {
+        "index": index,
+        "iteration": result[TRAINING_ITERATION],
+        "time_total_s": result[TIME_TOTAL_S],
+        "counters": counters_of(result),
+    }
+    if plan and plan.name:
+        record["name"] = plan.name
+    if plan and plan.is_placeholder:
+        record["is_placeholder"] = True
+    return record
 
 
 _current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
@@ -409,19 +515,7 @@ def _has_room(directory: str | os.PathLike[str]) -> bool:
         return True
 
 
-def _is_storage_error(error: BaseException) -> bool:
-    """Return whether an exception, or one that led to it, is due to a full or failing disk."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        if isinstance(cause, OSError) and cause.errno in _STORAGE_ERRORS:
-            return True
-        seen.add(id(cause))  # a chain of causes may be circular
-        cause = cause.__cause__ or cause.__context__
-    return False
-
-
-def _is_checkpoint(checkpoint: Checkpoint | None) -> bool:
+def _is_checkpoint(checkpoint: Checkpoint | None) -> TypeGuard[Checkpoint]:
     if checkpoint is None or isinstance(checkpoint, Checkpoint):
         return checkpoint is not None
     raise TypeError(

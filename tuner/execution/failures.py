@@ -58,7 +58,9 @@ def describe(error: BaseException) -> Failure:
 
 def as_message(failure: Failure) -> dict[str, Any]:
     """Return the failure as a message field, see `worker_protocol`."""
-    return {**asdict(failure), "bases": list(failure.bases)}
+    fields = {**asdict(failure), "bases": list(failure.bases)}
+    del fields["ranks"]  # a worker knows of itself alone
+    return fields
 
 
 def with_notebook_source(trace: str) -> str:

@@ -165,6 +165,14 @@ class AutoFill:
                 filled[total] = self.counters.get(total, 0) + int(metrics[this_iter])
         return filled
 
+    def counted(self) -> tuple[int, float, dict[str, int]]:
+        """Return the counts up to the latest result, for `recount`."""
+        return self.iteration, self.time_total_s, self.counters
+
+    def recount(self, counted: tuple[int, float, dict[str, int]]) -> None:
+        """Forget the results since `counted`."""
+        self.iteration, self.time_total_s, self.counters = counted
+
     def count(self, result: Mapping[str, Any]) -> None:
         """Make a result that `fill` returned the latest one."""
         self.iteration = result[key.TRAINING_ITERATION]

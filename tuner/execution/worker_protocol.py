@@ -4,9 +4,11 @@ A worker sends JSON objects with the key ``kind``::
 
     {"kind": "started", "pid": 4711}
     {"kind": "result", "metrics": {...},
-     "checkpoint": null | {"index", "iteration", "time_total_s", "counters"},
-     "replaced": ["pid", ...],
+     "checkpoint": null | {"index", "iteration", "time_total_s", "counters",
+                           "name", "is_placeholder"},
+     "upload": 3, "replaced": ["pid", ...],
      "validation": null | {"fn", "kwargs", "timeout", "payload", "takes_config"}}
+    {"kind": "committed", "checkpoint": {...}}
     {"kind": "saving"}
     {"kind": "saved", "checkpoint": {...}}
     {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases", "place"}}
@@ -26,9 +28,8 @@ A process that validates a checkpoint sends leases like a worker, and ends with 
 The executor sends an `Assignment` first, then one answer for each ``result``:
 ``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool}``. It answers
 ``checkpoints`` by ``{"checkpoints": "1", "list": [[record, metrics, status], ...]}``, and ``lease``
-by ``{"lease": "2", "num_workers": int, "devices": ["0", ...]}`` or
-``{"refused": "2", "reason": "...", "deadlock": bool}``; these may take long, and come between other
-answers.
+by ``{"lease": "2", "num_workers": int, "devices": [int, ...]}`` or
+``{"refused": "2", "reason": "..."}``; these may take long, and come between other answers.
 
 - A worker sends ``saving`` before it stores a checkpoint, whether it was asked to save or reports a
   checkpoint itself; if storing a reported one fails, it sends ``save_failed``.
@@ -38,6 +39,11 @@ answers.
 - An answer with ``stay`` permits the worker to wait for the next attempt of its trial. If it does,
   it says ``stays`` in ``exited`` and waits for another `Assignment`, which it answers like the
   first, or with ``unfit`` if the trainable cannot be reset; then it ends.
+- ``upload`` is the index of a checkpoint that a thread of the worker stores while training goes on;
+  ``committed`` follows once it is stored, in the order of the reports and before ``exited``.
+- An answer may carry ``error``, an object with ``kind`` and ``message``, in the place of
+  ``verdict``: `report` raises it, and nothing has been reported.
+- What the workers of a group send besides: see `group_protocol`.
 - ``replaced`` lists reported names that the engine fills in, each once per attempt.
 - ``late_imports`` and ``packages``: see `preload`.
 - ``validation`` is written as in the journal, see `trial_json.request_fields`.
@@ -56,6 +62,7 @@ from typing import Any
 
 from tuner.core.commands import GrantLease, ListCheckpoints, RefuseLease
 from tuner.core.events import (
+    CheckpointCommitted,
     CheckpointFailed,
     CheckpointSaved,
     CheckpointsRequested,
@@ -73,9 +80,9 @@ from tuner.core.events import (
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.core.trial_json import checkpoint_fields
+from tuner.storage.checkpoint_parts import check_directory_name
 
 from .failures import with_notebook_source
-from .resources import gpu_names
 from .validation import payload_digest
 
 
@@ -181,7 +188,7 @@ def to_event(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
             return _result(trial_id, attempt, message)
         case "started":
             return WorkerStarted(trial_id, attempt, _count(message, "pid"))
-        case "saving" | "saved" | "save_failed":
+        case "saving" | "saved" | "committed" | "save_failed":
             return _storing(trial_id, attempt, message)
         case "exited":
             return _exited(trial_id, attempt, message)
@@ -194,6 +201,8 @@ def _storing(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
     match message["kind"]:
         case "saved":
             return CheckpointSaved(trial_id, attempt, _checkpoint(message))
+        case "committed":
+            return CheckpointCommitted(trial_id, attempt, _checkpoint(message))
         case "save_failed":
             return CheckpointFailed(trial_id, attempt, _failure(message))
         case _:
@@ -211,8 +220,8 @@ def _request(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
         case kind:
             raise _malformed(
                 "kind",
-                "one of started, result, saving, saved, save_failed, exited, checkpoints, lease, "
-                "release",
+                "one of started, result, saving, saved, committed, save_failed, exited, "
+                "checkpoints, lease, release",
                 kind,
             )
 
@@ -243,12 +252,8 @@ def lease_event(owner: LeaseOwner, message: Mapping[str, Any]) -> LeaseRequested
 def lease_answer(command: GrantLease | RefuseLease) -> dict[str, Any]:
     """Return the message that tells the owner of a lease what it has got."""
     if isinstance(command, RefuseLease):
-        return {
-            "refused": command.token,
-            "reason": command.reason,
-            "deadlock": command.is_deadlock,
-        }
-    devices = list(gpu_names(command.gpu_ids))
+        return {"refused": command.token, "reason": command.reason}
+    devices = list(command.gpu_ids)
     return {"lease": command.token, "num_workers": command.num_workers, "devices": devices}
 
 
@@ -308,7 +313,13 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
         tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
     )
     return ResultReported(
-        trial_id, attempt, metrics, checkpoint, replaced, validation=_validation(message)
+        trial_id,
+        attempt,
+        metrics,
+        checkpoint,
+        replaced,
+        upload=None if message.get("upload") is None else _count(message, "upload"),
+        validation=_validation(message),
     )
 
 
@@ -337,7 +348,21 @@ def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:
         iteration=_count(fields, "iteration"),
         time_total_s=_seconds(fields, "time_total_s"),
         counters={name: _count(counters, name) for name in counters},
+        name=directory_name(fields),
+        is_placeholder=fields.get("is_placeholder") is True,
     )
+
+
+def directory_name(fields: Mapping[str, Any]) -> str:
+    """Return the name that a worker has given to a checkpoint, empty for none.
+
+    Raises:
+        ValueError: If it leads out of the trial's directory, or is the engine's.
+    """
+    name = fields.get("name", "")
+    if not isinstance(name, str):
+        raise _malformed("name", "a string", name)
+    return check_directory_name(name) if name else ""
 
 
 def _failure(message: Mapping[str, Any]) -> Failure:

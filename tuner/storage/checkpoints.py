@@ -236,22 +236,27 @@ class Checkpoint:
         )
 
 
-def stage(trial_dir: str | os.PathLike[str], index: int, attempt: int) -> Path:
+def stage(
+    trial_dir: str | os.PathLike[str], index: int, attempt: int, token: str | None = None
+) -> Path:
     """Create an empty directory on the trial's file system, to be filled and then committed.
 
     Args:
         trial_dir: The trial's directory.
         index: Index of the checkpoint to come.
         attempt: The attempt that writes it.
+        token: Last part of its name. The workers of a group that choose the same one share the
+            directory, which may exist then; None for a random one.
 
     Raises:
         CheckpointError: If it cannot be created.
     """
     # The random part: the user may still hold one directory of this attempt open while a copy is
     # made in another.
-    staging = Path(trial_dir) / f"{STAGING_PREFIX}{index:06d}-{attempt}-{secrets.token_hex(4)}"
+    name = f"{STAGING_PREFIX}{index:06d}-{attempt}-{token or secrets.token_hex(4)}"
+    staging = Path(trial_dir) / name
     try:
-        staging.mkdir(_UNFINISHED_MODE)
+        staging.mkdir(_UNFINISHED_MODE, exist_ok=token is not None)
     except OSError as cause:
         raise CheckpointError(f"no checkpoint can be written in {trial_dir}: {cause}") from cause
     return staging
@@ -263,6 +268,7 @@ def commit(
     provenance: Provenance,
     *,
     sync: bool = True,
+    name: str = "",
 ) -> Path:
     """Turn a staging directory into a checkpoint.
 
@@ -272,6 +278,7 @@ def commit(
         provenance: Of which result the checkpoint is; its `index` gives the name. A directory that
             already has this name is an orphan of an earlier attempt and is removed.
         sync: Return only when all of it is on disk.
+        name: Name of the checkpoint's directory; empty for the numbered one.
 
     Returns:
         The checkpoint's directory.
@@ -282,33 +289,43 @@ def commit(
     """
     directory, final_path = (
         Path(staging),
-        Path(trial_dir) / checkpoint_directory_name(provenance.index),
+        Path(trial_dir) / (name or checkpoint_directory_name(provenance.index)),
     )
     try:
-        contents = contents_of(directory)
-        for name, leads_to in contents.links.items():
-            _settle_link(directory / name, leads_to)
-        _let_others_read(directory, contents)
-        if sync:
-            sync_files(f"{directory}/{name}" for name in (*contents.files, *contents.directories))
-        # After the files: where the manifest is on disk, all that it lists is, too. An orphan of an
-        # earlier attempt is deleted last, since a rename does not replace a directory with content.
+        contents = settle(directory, sync=sync)
+        # After the files: where the manifest is on disk, all that it lists is, too.
         write_manifest(directory, contents, provenance, sync=sync)
-        delete(final_path)
-        _publish(directory, final_path, sync=sync)
+        publish(directory, final_path, sync=sync)
     except OSError as cause:
         raise CheckpointError(f"checkpoint {final_path} could not be written: {cause}") from cause
     return final_path
 
 
-def _let_others_read(directory: Path, contents: Contents) -> None:
-    """Give the checkpoint its parent's permissions, and let others write to nothing in it."""
+def settle(directory: Path, *, sync: bool) -> Contents:
+    """Make a staged tree fit to be renamed, and return what is in it.
+
+    Its links stay true when it is renamed, others can write to nothing in it, and with `sync` its
+    files and folders are on disk.
+
+    Raises:
+        CheckpointError: If a link leads out of it.
+        OSError: If something could not be read or written.
+    """
+    contents = contents_of(directory)
+    for name, leads_to in contents.links.items():
+        _settle_link(directory / name, leads_to)
+    _keep_others_from_writing(directory, contents)
+    if sync:
+        sync_files(f"{directory}/{name}" for name in (*contents.files, *contents.directories))
+    return contents
+
+
+def _keep_others_from_writing(directory: Path, contents: Contents) -> None:
     for name in (*contents.files, *contents.directories):
         path = f"{directory}/{name}"
         mode = stat.S_IMODE(os.lstat(path).st_mode)
         if mode & ~DIRECTORY_MODE:
             os.chmod(path, mode & DIRECTORY_MODE)  # noqa: PTH101  (20,000 Paths are slow)
-    directory.chmod(stat.S_IMODE(directory.parent.stat().st_mode) & DIRECTORY_MODE)
 
 
 def _settle_link(link: Path, leads_to: str) -> None:
@@ -316,7 +333,16 @@ def _settle_link(link: Path, leads_to: str) -> None:
         replace_link(link, leads_to)
 
 
-def _publish(staging: Path, final_path: Path, *, sync: bool) -> None:
+def publish(staging: Path, final_path: Path, *, sync: bool) -> None:
+    """Give a staged directory with a manifest its final name, and its parent's permissions.
+
+    Raises:
+        OSError: If that fails. Nothing has the final name then.
+    """
+    staging.chmod(stat.S_IMODE(staging.parent.stat().st_mode) & DIRECTORY_MODE)
+    # Only now: a rename does not replace a directory with content, as an orphan of an earlier
+    # attempt is.
+    delete(final_path)
     staging.rename(final_path)
     if not sync:
         return
@@ -336,6 +362,7 @@ def commit_from(
     provenance: Provenance,
     *,
     sync: bool = True,
+    name: str = "",
 ) -> Path:
     """Make a checkpoint of a directory of the user's.
 
@@ -347,6 +374,7 @@ def commit_from(
         trial_dir: The trial's directory.
         provenance: Of which result the checkpoint is.
         sync: Return only when all of it is on disk.
+        name: Name of the checkpoint's directory; empty for the numbered one.
 
     Returns:
         The checkpoint's directory.
@@ -356,11 +384,11 @@ def commit_from(
             left.
     """
     if is_staged(source, trial_dir):
-        return commit(source, trial_dir, provenance, sync=sync)
+        return commit(source, trial_dir, provenance, sync=sync, name=name)
     staging = stage(trial_dir, provenance.index, provenance.attempt)
     try:
         copy_tree(Path(source), staging)
-        return commit(staging, trial_dir, provenance, sync=sync)
+        return commit(staging, trial_dir, provenance, sync=sync, name=name)
     except BaseException as cause:
         shutil.rmtree(staging, ignore_errors=True)
         if isinstance(cause, OSError | ValueError):

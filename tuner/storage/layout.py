@@ -16,6 +16,7 @@
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
         validations.json  validation_<index>.log  .validation-<index>-<sha256>.pkl
+        stdout.rank1  stderr.rank1 ...  of the other workers of a group
         checkpoint_000000/ ...
 """
 
@@ -74,6 +75,8 @@ CHECKPOINT_PREFIX = "checkpoint_"
 """Beginning of the name of a committed checkpoint."""
 MANIFEST = ".manifest.json"
 """Written last into a checkpoint; a directory without it is not a checkpoint."""
+PART_MANIFEST = ".manifest-part.json"
+"""What one worker of a group has staged for a checkpoint; gone once that is committed."""
 METADATA = ".metadata.json"
 """The user's metadata of a checkpoint; may change after the commit, so the manifest leaves it out.
 """

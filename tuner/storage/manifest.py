@@ -17,10 +17,12 @@ from tuner.errors import CheckpointError
 
 from . import atomic, strict_json
 from .directories import Contents
-from .layout import MANIFEST, METADATA
+from .layout import MANIFEST, METADATA, PART_MANIFEST
 from .reading import SMALL_BYTES, open_file, read_file
 
 FORMAT: Final = 1
+GROUP_FORMAT: Final = 2
+"""Format of the manifests of checkpoints that the workers of a group have written together."""
 HASH_LIMIT_BYTES: Final = 64 << 20
 """Files above this size are known by their size alone: hashing them would hold the trial up for too
 long."""
@@ -52,10 +54,13 @@ class FileEntry:
     Attributes:
         size_bytes: Its size.
         sha256: Its SHA-256 in hexadecimal digits, None for a file above `HASH_LIMIT_BYTES`.
+        rank: Which worker of a group has stored it; None for a single process, and for a file of a
+            directory that the workers have in common.
     """
 
     size_bytes: int
     sha256: str | None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Manifest:
         files: Its files by name, relative to the checkpoint.
         links: Its symbolic links and where they lead.
         directories: Its folders.
+        world_size: How many workers the group had that has written it, 1 for a single process.
     """
 
     trial_id: str
@@ -76,6 +82,7 @@ class Manifest:
     files: dict[str, FileEntry]
     links: dict[str, str]
     directories: list[str]
+    world_size: int = 1
 
 
 def write_manifest(
@@ -86,19 +93,89 @@ def write_manifest(
     Raises:
         OSError: If a file could not be read or the manifest not written.
     """
-    listed = {name for name in contents.files if name not in (MANIFEST, METADATA)}
     body = {
         "format": FORMAT,
         **asdict(provenance),
-        "files": {
-            name: _measure(f"{directory}/{name}") for name in contents.files if name in listed
-        },
+        "files": _measured(directory, contents),
         "links": contents.links,
         "directories": contents.directories,
     }
-    atomic.write_text(
-        directory / MANIFEST, strict_json.seal(body, default=strict_json.opaque), sync=sync
-    )
+    _write(directory / MANIFEST, body, sync=sync)
+
+
+def write_group_manifest(
+    directory: Path,
+    contents: Contents,
+    provenance: Provenance,
+    *,
+    world_size: int,
+    parts: Mapping[str, FileEntry],
+    sync: bool,
+) -> None:
+    """Write the manifest of a checkpoint of a group into the directory.
+
+    Args:
+        directory: The directory.
+        contents: What is in it.
+        provenance: Of which result it is.
+        world_size: How many workers the group has.
+        parts: The files that a worker has measured; the others are measured here.
+        sync: Return only when the manifest is on disk.
+
+    Raises:
+        OSError: If a file could not be read or the manifest not written.
+    """
+    rest = {name: size for name, size in contents.files.items() if name not in parts}
+    files = {name: asdict(entry) for name, entry in parts.items() if name in contents.files}
+    unmeasured = _measured(directory, Contents(files=rest))
+    files |= {name: {**fields, "rank": None} for name, fields in unmeasured.items()}
+    body = {
+        "format": GROUP_FORMAT,
+        **asdict(provenance),
+        "world_size": world_size,
+        "files": dict(sorted(files.items())),
+        "links": contents.links,
+        "directories": contents.directories,
+    }
+    _write(directory / MANIFEST, body, sync=sync)
+
+
+def write_part_manifest(directory: Path, contents: Contents, *, rank: int, sync: bool) -> None:
+    """Measure the files that a worker of a group has staged, and write them down beside them.
+
+    Raises:
+        OSError: If a file could not be read or the manifest not written.
+    """
+    body = {"format": GROUP_FORMAT, "rank": rank, "files": _measured(directory, contents)}
+    _write(directory / PART_MANIFEST, body, sync=sync)
+
+
+def read_part_manifest(directory: Path) -> dict[str, FileEntry]:
+    """Return the files that a worker has staged in this directory.
+
+    Raises:
+        CheckpointError: If the file is missing, damaged or not as `write_part_manifest` writes it.
+    """
+    path = directory / PART_MANIFEST
+    try:
+        body = strict_json.unseal(read_file(path, SMALL_BYTES))
+        rank = body["rank"]
+        return {name: FileEntry(**entry, rank=rank) for name, entry in body["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise CheckpointError(f"{path} cannot be read: {cause!r}") from cause
+
+
+def _write(path: Path, body: Mapping[str, Any], *, sync: bool) -> None:
+    atomic.write_text(path, strict_json.seal(body, default=strict_json.opaque), sync=sync)
+
+
+def _measured(directory: Path, contents: Contents) -> dict[str, dict[str, Any]]:
+    """Return the fields of the `FileEntry` of each file that a manifest lists."""
+    return {
+        name: _measure(f"{directory}/{name}")
+        for name in contents.files
+        if name not in (MANIFEST, METADATA)
+    }
 
 
 def _measure(path: str) -> dict[str, Any]:
@@ -133,7 +210,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
             f"the manifest {directory / MANIFEST} cannot be read: {cause}"
         ) from cause
     try:
-        if body.pop("format") != FORMAT:
+        if body.pop("format") not in (FORMAT, GROUP_FORMAT):
             raise CheckpointError(
                 f"the checkpoint {directory} was written by a newer version; read it with that one"
             )

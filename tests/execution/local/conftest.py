@@ -11,7 +11,7 @@ import pytest
 
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited, WorkerStarted
-from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
+from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest, WorkerGroup
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.validation import ValidationAssignment
 from tuner.execution.worker_protocol import Assignment
@@ -49,7 +49,7 @@ class Harness:
             iteration=0,
             time_total_s=0.0,
             counters={},
-            next_checkpoint=0,
+            next_checkpoint=command.next_checkpoint,
             seed=int(command.trial_id[1:]),
             sync_checkpoints=False,
         )
@@ -91,6 +91,33 @@ class Harness:
         ended = self._wait_for(lambda: next(iter(ends()), None), is_answering=True)
         assert len(ends()) == 1
         return ended
+
+    def start_group(
+        self,
+        trial_id,
+        attempt=1,
+        *,
+        num_workers=2,
+        share=None,
+        gpu_ids=(),
+        next_checkpoint=0,
+        **config,
+    ):
+        """Start workers that train a trial together."""
+        (self.directory / trial_id).mkdir(exist_ok=True)
+        group = WorkerGroup(num_workers, share or {"cpu": 1.0}, num_workers, num_workers)
+        command = StartWorker(
+            trial_id, attempt, config, group.total, gpu_ids, None, next_checkpoint, group=group
+        )
+        self.executor.carry_out([command])
+
+    def run_group(self, trial_id="t00001", **options):
+        """Run one trial over several workers to its end."""
+        self.start_group(trial_id, **options)
+        return self.exit_of(trial_id)
+
+    def results(self, trial_id="t00001"):
+        return [event for event in self.events[trial_id] if isinstance(event, ResultReported)]
 
     def answer(self, trial_id, verdict=ReportReply.CONTINUE, attempt=1):
         self.executor.carry_out([AnswerReport(trial_id, attempt, verdict)])

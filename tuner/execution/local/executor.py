@@ -8,16 +8,18 @@ A worker's exit has two parts: its own exit message, which says how the training
 zygote's report that the process group is gone. The event follows both, or the report alone, because
 a process may die at any moment.
 
-Training over several processes would fit in here: a `RemoteWorker` is one process of one attempt,
-and the core would see one exit when all processes of the attempt are gone.
+Several workers may train one trial together, see `group`: a `RemoteWorker` is one process of the
+attempt then, and the core sees one exit when all of them are gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import heapq
 import itertools
 import logging
+import os
 import selectors
 import socket
 import sys
@@ -38,17 +40,10 @@ from tuner.core.commands import (
     StartWorker,
     WorkerCommand,
 )
-from tuner.core.events import (
-    CheckpointsRequested,
-    Event,
-    LeaseRequested,
-    Outcome,
-    ResultReported,
-    ValidationEnded,
-    WorkerExited,
-)
+from tuner.core.events import Event, Outcome, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import Failure
 from tuner.errors import TunerError
+from tuner.execution.group_protocol import PartStored, RankReported
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.resources import machine_capacity
 from tuner.execution.validation import (
@@ -62,11 +57,13 @@ from tuner.execution.worker_protocol import Assignment, checkpoints_answer, leas
 from tuner.storage import strict_json
 from tuner.storage.layout import STDERR
 
+from .commit_pool import CommitPool
 from .exit_diagnosis import ExitInfo
+from .group import LOOPBACK, Patience, RemoteGroup, ranks_of
 from .launcher import Launcher
 from .process_setup import WakeupPipe
 from .remote_validator import RemoteValidator
-from .remote_worker import RemoteWorker, ReusableWorkers
+from .remote_worker import Message, RemoteWorker, ReusableWorkers
 from .start_retry import StartRetryQueue, is_shortage
 from .trainable_blob import TrainableBlob
 from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
@@ -157,7 +154,8 @@ class ProcessExecutor:
         self._workers: dict[int, RemoteWorker | RemoteValidator] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
         self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
-        self._askers: dict[str, int] = {}  # the number of the process by the token of its request
+        self._groups: dict[tuple[str, int], RemoteGroup] = {}
+        self._commits: CommitPool | None = None
         self._reusable = ReusableWorkers()
         self._events: list[Event] = []
         self._environ = dict(environ or {})
@@ -220,6 +218,8 @@ class ProcessExecutor:
                 key.data(mask)
             # Only after reading: a worker whose end has just arrived is not late.
             self._enforce_exit_deadlines()
+            for group in list(self._groups.values()):
+                group.tick(time.monotonic())
             if deadline is not None and time.monotonic() >= deadline:
                 break
         self._is_woken = False
@@ -248,14 +248,21 @@ class ProcessExecutor:
         self._workers.clear()
         self._by_attempt.clear()
         self._validators.clear()
+        self._groups.clear()
         self._reusable.clear()
         self._payloads.delete_all()
+        if self._commits:
+            self._selector.unregister(self._commits)
+            self._commits.close()
         for resource in (self._selector, self._blob, self._wakeup_pipe):
             resource.close()
 
     # Commands.
 
     def _start(self, command: StartWorker) -> None:
+        if command.group:
+            self._start_group(command, command.group.num_workers)
+            return
         try:
             bootstrap = bootstrap_for(self._assign(command), self._directory)
             worker = self._reusable.take(command, bootstrap) or self._start_process(
@@ -313,6 +320,93 @@ class ProcessExecutor:
         self._validators[validator.key] = validator
         self._watch(validator)
 
+    def _start_group(self, command: StartWorker, num_workers: int) -> None:
+        """Start all workers of a group, or none."""
+        with contextlib.ExitStack() as opened:
+            try:
+                assignment = self._assign(command)
+                listener = opened.enter_context(socket.create_server((LOOPBACK, 0)))
+                bootstraps = [
+                    bootstrap_for(replace(assignment, rank=rank), self._directory)
+                    for rank in ranks_of(command, num_workers, listener.getsockname()[1])
+                ]
+                ends = [_opened_pair(opened) for _ in bootstraps]
+            except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+                self._on_start_error(command, error)
+                return
+            opened.pop_all()
+        self._start_retries.note_start()
+        members = [
+            RemoteWorker(
+                next(self._numbers),
+                command,
+                DriverEnd(ours),
+                Path(bootstrap.trial_dir, bootstrap.streams[1]),
+                rank if num_workers > 1 else None,
+            )
+            for rank, ((ours, _), bootstrap) in enumerate(zip(ends, bootstraps, strict=True))
+        ]
+        if num_workers > 1:
+            self._groups[command.trial_id, command.attempt] = RemoteGroup(
+                command,
+                members,
+                Path(assignment.trial_dir),
+                self,
+                sync=assignment.sync_checkpoints,
+                patience=Patience.of(os.environ | self._environ),
+            )
+        else:
+            self._by_attempt[command.trial_id, command.attempt] = members[0]
+        for worker, (_, theirs), bootstrap in zip(members, ends, bootstraps, strict=True):
+            self._launch_process(worker, theirs, bootstrap)
+            if bootstrap.has_master_socket:
+                worker.end.attach(listener)
+            self._watch(worker)
+
+    def _group_of(self, worker: RemoteWorker) -> RemoteGroup | None:
+        return self._groups.get((worker.trial_id, worker.attempt))
+
+    # What groups need, see `GroupHost`.
+
+    def emit(self, event: Event) -> None:
+        """See `GroupHost`."""
+        if isinstance(event, ResultReported):
+            group = self._groups[event.trial_id, event.attempt]
+            self._payloads.note(group.members[0].trial_dir, event)
+        elif isinstance(event, WorkerExited):
+            del self._groups[event.trial_id, event.attempt]
+        self._events.append(event)
+
+    def send(self, worker: RemoteWorker | RemoteValidator, data: bytes) -> None:
+        """See `GroupHost`."""
+        worker.end.send(data)
+        if worker.end.has_backlog and worker.mask:
+            self._watch(worker)
+
+    def kill(self, worker: RemoteWorker) -> None:
+        """See `GroupHost`."""
+        self._send_kill(worker)
+
+    def dump_stack(self, worker: RemoteWorker) -> None:
+        """See `GroupHost`."""
+        self._launcher.dump_stack(worker.number)
+        self._watch_launcher()
+
+    def expect_exit(self, worker: RemoteWorker) -> None:
+        """See `GroupHost`."""
+        self._set_exit_deadline(worker, self._grace_s)
+
+    def submit(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """See `GroupHost`."""
+        if self._commits is None:
+            self._commits = CommitPool()
+            self._selector.register(self._commits, _READ, self._on_commits)
+        self._commits.submit(job, then)
+
+    def _on_commits(self, _mask: int) -> None:
+        if self._commits:
+            self._commits.run_done()
+
     def _dismiss(self, worker: RemoteWorker) -> None:
         """End the process of a worker whose attempt has ended for the driver."""
         worker.is_exit_delivered = True
@@ -328,33 +422,39 @@ class ProcessExecutor:
         )
 
     def _answer(self, command: AnswerReport) -> None:
-        if worker := self._by_attempt.get((command.trial_id, command.attempt)):
+        if group := self._groups.get((command.trial_id, command.attempt)):
+            group.answer(command)
+        elif worker := self._by_attempt.get((command.trial_id, command.attempt)):
             worker.answer(command)
             if worker.end.has_backlog:
                 self._watch(worker)
 
     def _kill(self, command: KillWorker) -> None:
-        if worker := self._by_attempt.get((command.trial_id, command.attempt)):
+        if group := self._groups.get((command.trial_id, command.attempt)):
+            group.kill(command.reason)
+            for member in group.members:
+                if member.number in self._workers:
+                    self._kill_process(member, command)
+        elif worker := self._by_attempt.get((command.trial_id, command.attempt)):
             worker.mark_killed(command.reason)
-            if not self._launcher.is_ready and not worker.is_orphaned:
-                # The zygote is still loading the trainable, which may take minutes; it will read
-                # start and kill together, so the attempt counts as ended now.
-                self._send_kill(worker)
-                self._finish_worker(worker, None)
-            elif command.term_grace_s > 0:
-                self._send_kill(worker, is_graceful=True)
-                self._set_exit_deadline(worker, command.term_grace_s)
-            else:
-                self._send_kill(worker)
+            self._kill_process(worker, command)
         elif self._start_retries.withdraw(command):
+            failure = Failure("killed", command.reason)
             self._events.append(
-                WorkerExited(
-                    command.trial_id,
-                    command.attempt,
-                    Outcome.KILLED,
-                    Failure("killed", command.reason),
-                )
+                WorkerExited(command.trial_id, command.attempt, Outcome.KILLED, failure)
             )
+
+    def _kill_process(self, worker: RemoteWorker, command: KillWorker) -> None:
+        if not self._launcher.is_ready and not worker.is_orphaned:
+            # The zygote is still loading the trainable, which may take minutes; it will read
+            # start and kill together, so the attempt counts as ended now.
+            self._send_kill(worker)
+            self._finish_worker(worker, None)
+        elif command.term_grace_s > 0:
+            self._send_kill(worker, is_graceful=True)
+            self._set_exit_deadline(worker, command.term_grace_s)
+        else:
+            self._send_kill(worker)
 
     def _kill_validation(self, command: KillValidation) -> None:
         key = (command.trial_id, command.index, command.num_try)
@@ -368,20 +468,23 @@ class ProcessExecutor:
             self._events.append(ValidationEnded(*key, Outcome.KILLED, failure=failure))
 
     def _answer_request(self, command: GrantLease | RefuseLease | ListCheckpoints) -> None:
-        worker = self._workers.get(self._askers.pop(command.token, 0))
-        if worker is None:
-            return  # it has ended since
-        message = (
-            checkpoints_answer(command)
-            if isinstance(command, ListCheckpoints)
-            else lease_answer(command)
-        )
-        self._send(worker, message)
+        if isinstance(command, ListCheckpoints):
+            self._send_to_attempt(command.trial_id, command.attempt, checkpoints_answer(command))
+            return
+        owner, answer = command.owner, lease_answer(command)
+        if owner.index is None:
+            self._send_to_attempt(owner.trial_id, owner.attempt, answer)
+        elif validator := self._validators.get((owner.trial_id, owner.index, owner.attempt)):
+            self._send(validator, answer)
+
+    def _send_to_attempt(self, trial_id: str, attempt: int, answer: dict[str, Any]) -> None:
+        if group := self._groups.get((trial_id, attempt)):
+            group.answer_request(answer)
+        elif worker := self._by_attempt.get((trial_id, attempt)):
+            self._send(worker, answer)
 
     def _send(self, worker: RemoteWorker | RemoteValidator, message: Mapping[str, Any]) -> None:
-        worker.end.send(strict_json.to_bytes(message, strict_json.opaque) + b"\n")
-        if worker.end.has_backlog:
-            self._watch(worker)
+        self.send(worker, strict_json.to_bytes(message, strict_json.opaque) + b"\n")
 
     def _send_kill(
         self, worker: RemoteWorker | RemoteValidator, *, is_graceful: bool = False
@@ -399,6 +502,9 @@ class ProcessExecutor:
             moments.append(self._exit_deadlines[0][0])
         if self._start_retries.retry_at is not None:
             moments.append(self._start_retries.retry_at)
+        moments += [
+            group.deadline_s for group in self._groups.values() if group.deadline_s is not None
+        ]
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def _watch(self, worker: RemoteWorker | RemoteValidator) -> None:
@@ -456,15 +562,19 @@ class ProcessExecutor:
             # Nothing that comes after a malformed message can be trusted or even delimited.
             self._unwatch(worker)
             self._send_kill(worker)
+            if isinstance(worker, RemoteWorker) and (group := self._group_of(worker)):
+                group.on_violation(worker)
             return
         if events is None:
             # Not yet the end of the attempt: the process may live on, and its group may. The zygote
             # reports that, unless it is dead itself.
             self._unwatch(worker)
+            if isinstance(worker, RemoteWorker) and (group := self._group_of(worker)):
+                group.on_hangup(worker)
             if worker.is_orphaned:
                 self._finish(worker, None)
             return
-        self._take_events(worker, events)
+        self._take(worker, events)
         if isinstance(worker, RemoteWorker):
             self._heed_worker(worker)
         elif worker.exit_message:
@@ -472,7 +582,9 @@ class ProcessExecutor:
 
     def _heed_worker(self, worker: RemoteWorker) -> None:
         """Act on what a worker has said about itself."""
-        if worker.is_unfit:
+        if self._group_of(worker):
+            pass  # it says when its workers end
+        elif worker.is_unfit:
             self._replace_unfit(worker)
         elif worker.exit_message and worker.is_reusable:
             self._keep_for_reuse(worker, worker.exit_message)
@@ -497,13 +609,16 @@ class ProcessExecutor:
         self._dismiss(worker)
         self._start(worker.command)
 
-    def _take_events(self, worker: RemoteWorker | RemoteValidator, events: list[Event]) -> None:
-        for event in events:
-            if isinstance(worker, RemoteWorker) and isinstance(event, ResultReported):
-                self._payloads.note(worker.trial_dir, event)
-            elif isinstance(event, (LeaseRequested, CheckpointsRequested)):
-                self._askers[event.token] = worker.number
-        self._events += events
+    def _take(self, worker: RemoteWorker | RemoteValidator, messages: Sequence[Message]) -> None:
+        if isinstance(worker, RemoteWorker) and (group := self._group_of(worker)):
+            group.on_messages(worker, messages)
+            return
+        for message in messages:
+            if isinstance(worker, RemoteWorker) and isinstance(message, ResultReported):
+                self._payloads.note(worker.trial_dir, message)
+            # Only the workers of groups send other messages than events.
+            if not isinstance(message, (RankReported, PartStored)):
+                self._events.append(message)
 
     def _finish(self, worker: RemoteWorker | RemoteValidator, exit_info: ExitInfo | None) -> None:
         """Report the end of a process whose group is gone; None if the zygote died."""
@@ -514,7 +629,7 @@ class ProcessExecutor:
 
     def _finish_validator(self, validator: RemoteValidator, exit_info: ExitInfo | None) -> None:
         self._unwatch(validator)
-        self._take_events(validator, validator.drain())
+        self._events += validator.drain()
         ended = validator.exit_event(exit_info)
         self._events.append(ended)
         if ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
@@ -526,10 +641,12 @@ class ProcessExecutor:
     def _finish_worker(self, worker: RemoteWorker, exit_info: ExitInfo | None) -> None:
         """Report how a worker ended whose process group is gone; None if the zygote died."""
         self._unwatch(worker)
-        if not (self._reusable.discard(worker) or worker.is_exit_delivered):
+        if group := self._group_of(worker):
+            self._take(worker, worker.drain())
+            group.on_gone(worker, exit_info)
+        elif not (self._reusable.discard(worker) or worker.is_exit_delivered):
             # The zygote's report comes over another socket, and may overtake the last messages.
-            events = worker.drain()
-            self._take_events(worker, events)
+            self._take(worker, worker.drain())
             del self._by_attempt[worker.trial_id, worker.attempt]
             if worker.is_unfit and exit_info:  # its ``unfit`` was read only now
                 self._start(worker.command)
@@ -610,3 +727,9 @@ class ProcessExecutor:
             self._set_exit_deadline(worker, self._grace_s)
         else:  # its connection has ended already, so no other event would finish it
             self._finish(worker, None)
+
+
+def _opened_pair(opened: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Return a socket pair that is closed with the stack."""
+    ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
+    return ours, theirs

@@ -17,7 +17,7 @@ from tuner.execution.resources import loading_environment
 
 from .process_setup import inherited_output
 from .trainable_blob import TrainableBlob, command
-from .zygote_protocol import Kill, Preload, Request, Start, send_request
+from .zygote_protocol import DumpStack, Kill, Preload, Request, Start, send_request
 
 _READ_BYTES: Final = 1 << 16
 _EXIT_S: Final = 2.0
@@ -90,6 +90,11 @@ class Launcher:
         Has no effect if the worker is gone.
         """
         self._requests.append(Kill(worker, is_graceful))
+        self.flush()
+
+    def dump_stack(self, worker: int) -> None:
+        """Request that a worker writes its stack to its standard error."""
+        self._requests.append(DumpStack(worker))
         self.flush()
 
     def preload(self, modules: Iterable[str]) -> None:

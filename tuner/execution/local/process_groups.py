@@ -141,6 +141,12 @@ def terminate_child_and_group(pid: int) -> None:
             send(pid, number)
 
 
+def dump_stack(pid: int) -> None:
+    """Have a worker that has not been reaped write its stack to its standard error."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, DUMP_STACK_SIGNAL)
+
+
 def is_group_alive(leader: int) -> bool:
     """Return whether the process group has members, zombies included."""
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply
+from tuner.execution.group_protocol import PartStored, RankReported, to_group_event
 from tuner.execution.worker_protocol import to_event
 from tuner.storage import strict_json
 
@@ -25,6 +27,10 @@ _STAY: Final = {
     + b"\n"
     for save in (False, True)
 }
+
+Message = Event | RankReported | PartStored
+"""What a worker's message means; the second and third come from workers of groups alone."""
+_Parser = Callable[[str, int, Mapping[str, Any]], Message]
 
 _UNFIT: Final = {"kind": "unfit"}
 _STACK_LINES: Final = 60
@@ -44,6 +50,8 @@ class RemoteWorker:
         attempt: Number of the attempt.
         end: The driver's end of the connection.
         command: The command that started the attempt.
+        rank: Its rank, 0 for a single process.
+        stderr: File that its standard error is appended to.
         exit_message: How the attempt ended according to the worker itself; None until it says so.
         is_reusable: Whether the process waits for the next attempt of its trial.
         is_unfit: Whether the trainable could not be reset for that; another process is needed.
@@ -56,12 +64,20 @@ class RemoteWorker:
     """
 
     __slots__ = (
-        "_is_waiting", "_kill_reason", "_protocol_failure", "_stderr", "_stderr_start", "attempt",
-        "command", "end", "exit_message", "is_exit_delivered", "is_orphaned", "is_reusable",
-        "is_unfit", "late_imports", "mask", "number", "packages", "trial_id",
+        "_is_waiting", "_kill_reason", "_parse", "_protocol_failure", "_stderr_start", "attempt",
+        "command", "end", "exit_message", "is_exit_delivered", "is_orphaned",
+        "is_reusable", "is_unfit", "late_imports", "mask", "number", "packages", "rank", "stderr",
+        "trial_id",
     )  # fmt: skip
 
-    def __init__(self, number: int, command: StartWorker, end: DriverEnd, stderr: Path) -> None:
+    def __init__(
+        self,
+        number: int,
+        command: StartWorker,
+        end: DriverEnd,
+        stderr: Path,
+        rank: int | None = None,
+    ) -> None:
         """Expect the worker's first message.
 
         Args:
@@ -69,7 +85,10 @@ class RemoteWorker:
             command: The command that starts the attempt.
             end: The driver's end of the connection.
             stderr: File that its standard error is appended to.
+            rank: Its rank in a group; None for a single process.
         """
+        self.rank = rank or 0
+        self._parse: _Parser = to_event if rank is None else to_group_event
         self.number = number
         self.trial_id = command.trial_id
         self.end = end
@@ -77,13 +96,8 @@ class RemoteWorker:
         self.late_imports: list[str] = []
         self.packages: dict[str, str] = {}
         self.mask = 0
-        self._stderr = stderr
+        self.stderr = stderr
         self.begin_attempt(command)
-
-    @property
-    def trial_dir(self) -> Path:
-        """The trial's directory."""
-        return self._stderr.parent
 
     def begin_attempt(self, command: StartWorker) -> None:
         """Expect the first message of an attempt."""
@@ -91,12 +105,21 @@ class RemoteWorker:
         self.attempt = command.attempt
         self.exit_message: WorkerExited | None = None
         self.is_reusable = self.is_unfit = self.is_exit_delivered = False
-        self._stderr_start = size(self._stderr)  # earlier attempts wrote to the same file
+        self._stderr_start = size(self.stderr)  # earlier attempts wrote to the same file
         self._protocol_failure: Failure | None = None
         self._kill_reason: str | None = None
         self._is_waiting = False
 
-    def receive(self) -> list[Event] | None:
+    @property
+    def trial_dir(self) -> Path:
+        """The trial's directory."""
+        return self.stderr.parent
+
+    def last_lines(self) -> str:
+        """Return the end of what the attempt has written to standard error, with its stack."""
+        return last_lines(self.stderr, self._stderr_start, _STACK_LINES)
+
+    def receive(self) -> list[Message] | None:
         """Return the events that one read completes, None at the end of the connection.
 
         Raises:
@@ -110,7 +133,7 @@ class RemoteWorker:
             self._note_violation(error)
             raise
 
-    def drain(self) -> list[Event]:
+    def drain(self) -> list[Message]:
         """Return the events that a worker that is gone has left in the connection."""
         if self._protocol_failure:
             return []
@@ -122,10 +145,14 @@ class RemoteWorker:
 
     def answer(self, command: AnswerReport) -> None:
         """Begin to send the answer to a report."""
-        self._is_waiting = False
+        self.note_answer()
         self.end.send(
             _STAY[command.save] if command.stay else _ANSWERS[command.reply, command.save]
         )
+
+    def note_answer(self) -> None:
+        """Note that its report is answered, so that it may report again."""
+        self._is_waiting = False
 
     def mark_killed(self, reason: str) -> None:
         """Note that the core has the worker killed; an exit message that comes later is ignored."""
@@ -144,15 +171,15 @@ class RemoteWorker:
         if self._protocol_failure:
             return self._exited(Outcome.FAILED, self._protocol_failure)
         if self._kill_reason is not None:
-            where = last_lines(self._stderr, self._stderr_start, _STACK_LINES)
-            return self._exited(Outcome.KILLED, Failure("killed", self._kill_reason, where))
+            failure = Failure("killed", self._kill_reason, self.last_lines())
+            return self._exited(Outcome.KILLED, failure)
         if exit_info is None:
             return self._exited(
                 Outcome.LOST,
                 Failure("lost", "the process that started it died; the trial is not at fault"),
             )
         return self._exited(
-            Outcome.FAILED, diagnose_exit(exit_info, self._stderr, self._stderr_start)
+            Outcome.FAILED, diagnose_exit(exit_info, self.stderr, self._stderr_start)
         )
 
     def _exited(self, outcome: Outcome, failure: Failure) -> WorkerExited:
@@ -163,14 +190,14 @@ class RemoteWorker:
             "malformed message", f"{error}; nothing but report may write to a worker's connection"
         )
 
-    def _events(self, messages: list[Any]) -> list[Event]:
-        events: list[Event] = []
+    def _events(self, messages: list[Any]) -> list[Message]:
+        events: list[Message] = []
         for message in messages:
             if message == _UNFIT and not self.exit_message:
                 # If it is to be killed, another process would only be killed as well.
                 self.is_unfit = self._kill_reason is None
                 continue
-            event = to_event(self.trial_id, self.attempt, message)
+            event = self._parse(self.trial_id, self.attempt, message)
             self._check(event)
             if not isinstance(event, WorkerExited):
                 events.append(event)
@@ -183,10 +210,10 @@ class RemoteWorker:
                 self.packages = _versions(message.get("packages"))
         return events
 
-    def _check(self, event: Event) -> None:
+    def _check(self, event: Message) -> None:
         if self.exit_message:
             raise ValueError("a message came after the last one")
-        if isinstance(event, ResultReported):
+        if isinstance(event, (ResultReported, RankReported)):
             if self._is_waiting:
                 raise ValueError("a report came before the last one was answered")
             self._is_waiting = True

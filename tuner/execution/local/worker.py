@@ -19,12 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from tuner.execution.answers import Answers
 from tuner.execution.failures import as_message, describe
-from tuner.execution.leasing import LeaseHolder, set_holder
 from tuner.execution.resources import limit_threads
 from tuner.execution.result_fields import host
-from tuner.execution.session import run_again, run_attempt
+from tuner.execution.session import give_master_socket, run_again, run_attempt
 from tuner.execution.trainable import with_config
 from tuner.execution.validation import ValidationAssignment, run_validation
 from tuner.storage import strict_json
@@ -95,6 +93,8 @@ def run_worker(descriptor: int, load: Callable[[], UserCode]) -> NoReturn:
 
 def _run(channel: WorkerEnd, load: Callable[[], UserCode]) -> None:
     bootstrap = channel.receive_bootstrap()
+    if bootstrap.has_master_socket:
+        give_master_socket(channel.receive_descriptor())
     try:
         _prepare_process(bootstrap)
         code = load()
@@ -103,17 +103,15 @@ def _run(channel: WorkerEnd, load: Callable[[], UserCode]) -> None:
         failure = as_message(describe(error))
         channel.send({"kind": "exited", "outcome": "failed", "failure": failure})
         return
-    answers = Answers(channel)
-    set_holder(LeaseHolder(channel, answers, assignment.trial_dir, assignment.resources))
     if isinstance(assignment, ValidationAssignment):
         channel.send(run_validation(code.trainable, code.validator, assignment))
         return
     if assignment.works_in_trial_dir:
         _change_directory(assignment.trial_dir)
-    reusable = run_attempt(code.trainable, assignment, channel, code.validator, answers)
+    reusable = run_attempt(code.trainable, assignment, channel, code.validator)
     while reusable is not None:
         next_assignment = pickle.loads(channel.receive_bootstrap().assignment)  # noqa: S301
-        reusable = run_again(reusable, next_assignment, channel, answers)
+        reusable = run_again(reusable, next_assignment, channel)
 
 
 def _prepare_process(bootstrap: Bootstrap) -> None:

@@ -14,7 +14,6 @@ import pickle
 import select
 import socket
 import struct
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -24,9 +23,11 @@ import cloudpickle
 from tuner.execution.metric_conversion import MAX_SIZE_BYTES
 from tuner.execution.resources import worker_environment
 from tuner.execution.validation import ValidationAssignment
-from tuner.execution.worker_protocol import Assignment
+from tuner.execution.worker_protocol import Assignment, Rank
 from tuner.storage import strict_json
-from tuner.storage.layout import STDERR, STDOUT
+from tuner.storage.layout import STDERR, STDOUT, of_rank
+
+from .zygote_protocol import receive_with_descriptor
 
 MAX_FRAME_BYTES: Final = MAX_SIZE_BYTES + 2**16
 """Longest line that the driver accepts; also limits the memory for an incomplete line."""
@@ -43,6 +44,7 @@ class Bootstrap(NamedTuple):
         seed: Seed of the global random generators.
         assignment: The pickled `Assignment` or `ValidationAssignment`.
         streams: Names of the files for standard output and error.
+        has_master_socket: Whether a byte follows that carries the socket on which rank 0 listens.
     """
 
     trial_dir: str
@@ -50,6 +52,7 @@ class Bootstrap(NamedTuple):
     seed: int
     assignment: bytes
     streams: tuple[str, str] = (STDOUT, STDERR)
+    has_master_socket: bool = False
 
 
 def pickled(assignment: Assignment | ValidationAssignment) -> bytes:
@@ -65,7 +68,7 @@ def pickled(assignment: Assignment | ValidationAssignment) -> bytes:
 class DriverEnd:
     """The driver's end. Never blocks."""
 
-    __slots__ = ("_outgoing", "_partial", "socket")
+    __slots__ = ("_attached", "_outgoing", "_partial", "socket")
 
     def __init__(self, end: socket.socket) -> None:
         """Take over the socket."""
@@ -73,16 +76,35 @@ class DriverEnd:
         self.socket = end
         self._partial = bytearray()
         self._outgoing = bytearray()
+        self._attached: socket.socket | None = None
 
     @property
     def has_backlog(self) -> bool:
         """Whether bytes wait until the worker has read earlier ones."""
-        return bool(self._outgoing)
+        return bool(self._outgoing or self._attached)
 
     def send_bootstrap(self, bootstrap: Bootstrap) -> None:
         """Begin to send the first message."""
         body = pickle.dumps(tuple(bootstrap), protocol=pickle.HIGHEST_PROTOCOL)
         self.send(_LENGTH.pack(len(body)) + body)
+
+    def attach(self, listener: socket.socket) -> None:
+        """Send a socket behind the first message, and close it on this side."""
+        self._attached = listener
+        self._send_attached()
+
+    def _send_attached(self) -> None:
+        # Nothing else follows before the worker has read this, so that it cannot be overtaken.
+        if self._attached is None or self._outgoing:
+            return
+        try:
+            socket.send_fds(self.socket, [b"."], [self._attached.fileno()])
+        except BlockingIOError:
+            return
+        except OSError:  # the worker is gone
+            pass
+        self._attached.close()
+        self._attached = None
 
     def send(self, data: bytes) -> None:
         """Begin to send bytes; a worker that is gone is ignored."""
@@ -97,6 +119,7 @@ class DriverEnd:
         """Send as much of the backlog as the socket takes."""
         num_sent = self._try_send(self._outgoing)
         del self._outgoing[:num_sent]
+        self._send_attached()
 
     def _try_send(self, data: bytes | bytearray) -> int:
         try:
@@ -154,17 +177,18 @@ class DriverEnd:
     def close(self) -> None:
         """Close the socket."""
         self.socket.close()
+        if self._attached:
+            self._attached.close()
 
 
 class WorkerEnd:
     """The worker's end, the `Channel` of its attempts. Blocks."""
 
-    __slots__ = ("_descriptor", "_sending", "_unread")
+    __slots__ = ("_descriptor", "_unread")
 
     def __init__(self, descriptor: int) -> None:
         """Take over the descriptor; creating a socket object would take far longer."""
         self._descriptor = descriptor
-        self._sending = threading.Lock()  # a thread may report while another one asks for a lease
         self._unread = b""
 
     def receive_bootstrap(self) -> Bootstrap:
@@ -173,21 +197,38 @@ class WorkerEnd:
         Raises:
             EOFError: If the driver is gone.
         """
-        while len(self._unread) < _LENGTH.size:
-            self._unread += self._read()
-        (length,) = _LENGTH.unpack_from(self._unread)
-        body = bytearray(self._unread[_LENGTH.size :])
-        while len(body) < length:
-            body += self._read()
-        self._unread = b""  # nothing follows before the worker has reported
+        (length,) = _LENGTH.unpack(self._read_exactly(_LENGTH.size))
+        body = self._read_exactly(length)
         return Bootstrap(*pickle.loads(body))  # noqa: S301  (from the driver, as is our code)
+
+    def _read_exactly(self, num_bytes: int) -> bytes:
+        # No more: a byte that carries a descriptor may follow, which a plain read would lose.
+        data = bytearray(self._unread[:num_bytes])
+        self._unread = self._unread[num_bytes:]
+        while len(data) < num_bytes:
+            data += self._read(min(num_bytes - len(data), _READ_BYTES))
+        return bytes(data)
+
+    def receive_descriptor(self) -> int:
+        """Return the descriptor that follows the first message.
+
+        Raises:
+            EOFError: If the driver is gone.
+        """
+        end = socket.socket(fileno=self._descriptor)
+        try:
+            _, descriptor = receive_with_descriptor(end, 1)
+        finally:
+            end.detach()
+        if descriptor is None:
+            raise EOFError("the driver is gone")
+        return descriptor
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
         data = strict_json.to_bytes(message) + b"\n"
-        with self._sending:
-            while data:  # a write may take only a part, e.g. when a signal interrupts it
-                data = data[os.write(self._descriptor, data) :]
+        while data:  # a write may take only a part, e.g. when a signal interrupts it
+            data = data[os.write(self._descriptor, data) :]
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait for the next message.
@@ -214,8 +255,8 @@ class WorkerEnd:
         if not poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000):
             raise TimeoutError
 
-    def _read(self) -> bytes:
-        data = os.read(self._descriptor, _READ_BYTES)
+    def _read(self, num_bytes: int = _READ_BYTES) -> bytes:
+        data = os.read(self._descriptor, num_bytes)
         if not data:
             raise EOFError("the driver is gone")
         return data
@@ -234,14 +275,53 @@ def bootstrap_for(
         Exception: If a value of the configuration cannot be pickled.
     """
     directory = os.fspath(assignment.trial_dir)
-    environ = worker_environment(assignment.resources, assignment.gpu_ids) | {
+    rank = None if isinstance(assignment, ValidationAssignment) else assignment.rank
+    if rank:
+        environ = _rank_environment(rank, assignment.resources, assignment.gpu_ids)
+    else:
+        environ = worker_environment(assignment.resources, assignment.gpu_ids)
+    environ |= {
         "TUNER_TRIAL_ID": assignment.trial_id,
         "TUNER_TRIAL_DIR": directory,
         "TUNE_ORIG_WORKING_DIR": working_directory,
     }
-    streams = (
-        (assignment.log, assignment.log)
-        if isinstance(assignment, ValidationAssignment)
-        else (STDOUT, STDERR)
-    )
-    return Bootstrap(directory, environ, assignment.seed, pickled(assignment), streams)
+    if isinstance(assignment, ValidationAssignment):
+        streams = (assignment.log, assignment.log)
+    else:
+        number = rank.world_rank if rank else 0
+        streams = (of_rank(STDOUT, number), of_rank(STDERR, number))
+    has_socket = rank is not None and rank.world_rank == 0
+    return Bootstrap(directory, environ, assignment.seed, pickled(assignment), streams, has_socket)
+
+
+def _rank_environment(
+    rank: Rank,
+    resources: Mapping[str, float],
+    gpu_ids: tuple[int, ...],
+) -> dict[str, str]:
+    """Return the environment variables of one worker of a group.
+
+    They are those that ``torchrun`` sets, so that what runs under it needs no other launcher here.
+    All workers see the GPUs of the whole group; each uses the one at its local rank.
+
+    Args:
+        rank: The worker's place in the group.
+        resources: What the whole group may use.
+        gpu_ids: Positions among `visible_gpus` of the devices of the whole group.
+    """
+    share = {name: amount / rank.world_size for name, amount in resources.items()}
+    gpus_per_worker = share.get("gpu", 0.0)
+    device = f"cuda:{int(rank.local_rank * gpus_per_worker)}" if gpus_per_worker else "cpu"
+    return worker_environment(share, gpu_ids) | {
+        "RANK": str(rank.world_rank),
+        "LOCAL_RANK": str(rank.local_rank),
+        "WORLD_SIZE": str(rank.world_size),
+        "LOCAL_WORLD_SIZE": str(rank.local_world_size),
+        "NODE_RANK": str(rank.node_rank),
+        "GROUP_RANK": str(rank.node_rank),
+        "MASTER_ADDR": rank.master_addr,
+        "MASTER_PORT": str(rank.master_port),
+        "TORCHELASTIC_RUN_ID": rank.run_id,
+        "ACCELERATE_TORCH_DEVICE": device,
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") or "1",
+    }

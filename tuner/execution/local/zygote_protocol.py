@@ -25,7 +25,7 @@ from typing import Any
 _REQUEST = struct.Struct("!cQ")
 # A plain number: combining members of the enumeration runs Python code, which copies pages.
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-_START, _KILL, _TERMINATE, _PRELOAD = b"s", b"k", b"t", b"p"
+_START, _KILL, _TERMINATE, _PRELOAD, _DUMP_STACK = b"s", b"k", b"t", b"p", b"d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,17 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class DumpStack:
+    """Have a worker write its stack to its standard error.
+
+    Attributes:
+        worker: Number of the worker.
+    """
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class Preload:
     """Import a module that a worker has had to import; see `preload`.
 
@@ -65,7 +76,7 @@ class Preload:
     module: int
 
 
-Request = Start | Kill | Preload
+Request = Start | Kill | DumpStack | Preload
 
 
 def send_request(control: socket.socket, request: Request) -> None:
@@ -80,6 +91,8 @@ def send_request(control: socket.socket, request: Request) -> None:
             socket.send_fds(control, [_REQUEST.pack(_START, worker)], [descriptor])
         case Kill(worker, is_graceful):
             control.send(_REQUEST.pack(_TERMINATE if is_graceful else _KILL, worker))
+        case DumpStack(worker):
+            control.send(_REQUEST.pack(_DUMP_STACK, worker))
         case Preload(module):
             control.send(_REQUEST.pack(_PRELOAD, module))
 
@@ -101,6 +114,8 @@ def receive_request(control: socket.socket) -> Request | None:
     operation, number = _REQUEST.unpack(data)
     if operation == _PRELOAD:
         return Preload(number)
+    if operation == _DUMP_STACK:
+        return DumpStack(number)
     if operation != _START:
         return Kill(number, is_graceful=operation == _TERMINATE)
     # The kernel drops a descriptor for which the process has no number left.

@@ -1,0 +1,323 @@
+"""Several workers train one trial together, as one attempt."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.execution.local.conftest import Harness
+from tuner.core.commands import KillWorker
+from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
+from tuner.core.trial import ReportReply
+from tuner.execution.session import StopTraining, get_context, report, take_master_socket
+
+
+def rank():
+    return get_context().get_world_rank()
+
+
+def count(config):
+    """Report the rank and a count, on every rank equally often."""
+    for number in range(config.get("num_reports", 3)):
+        report({"number": number, "rank": rank()})
+
+
+def test_a_group_is_one_attempt_with_one_start_one_result_a_report_and_one_exit(
+    start_executor, start_method
+):
+    harness = start_executor(count, start_method=start_method)
+    ended = harness.run_group(num_workers=3)
+    assert ended == WorkerExited("t00001", 1, Outcome.COMPLETED)
+    kinds = [type(event) for event in harness.events["t00001"]]
+    assert kinds == [WorkerStarted, *[ResultReported] * 3, WorkerExited]
+
+
+def test_stored_metrics_are_those_of_rank_0_and_all_ranks_metrics_come_with_them(start_executor):
+    harness = start_executor(count)
+    harness.run_group(num_workers=3)
+    for number, result in enumerate(harness.results()):
+        assert (result.metrics["rank"], result.metrics["number"]) == (0, number)
+        assert [metrics["rank"] for metrics in result.rank_metrics] == [0, 1, 2]
+
+
+def wait_in_turn(config):
+    """Rank 1 reports when the other's file says that it is in `report`."""
+    entered = Path(config["directory"], "entered")
+    if rank() == 0:
+        entered.touch()
+        report({"left": time.monotonic()})
+    else:
+        while not entered.exists():
+            time.sleep(0.001)
+        time.sleep(0.2)
+        joined = time.monotonic()
+        report({})
+        Path(config["directory"], "joined").write_text(str(joined))
+    report({"at": time.monotonic()})
+
+
+def test_report_returns_on_no_rank_before_all_have_called_it(tmp_path, start_executor):
+    harness = start_executor(wait_in_turn)
+    harness.run_group(directory=str(tmp_path))
+    joined = float(Path(tmp_path, "joined").read_text())
+    assert harness.results()[1].metrics["at"] >= joined
+
+
+@pytest.mark.parametrize("reply", [ReportReply.STOP, ReportReply.PAUSE])
+def test_all_ranks_get_the_same_answer(start_executor, reply):
+    def train(config):
+        try:
+            while True:
+                report({})
+        except StopTraining:
+            print("told to stop")
+            raise
+
+    harness = start_executor(train)
+    harness.start_group("t00001")
+    harness.next_event("t00001", ResultReported)
+    harness.answer("t00001", reply)
+    assert harness.exit_of("t00001").outcome is Outcome.STOPPED
+    assert len(harness.results()) == 1
+    assert harness.printed() == harness.printed(stream="stdout.rank1") == "told to stop\n"
+
+
+def return_early(config):
+    for _ in range(3):
+        report({})
+    if rank() == 0:
+        report({})
+        raise AssertionError("the report of one rank alone must not return")
+    time.sleep(config["after_s"])
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.3])
+def test_a_rank_that_returns_while_another_reports_is_an_error_at_once(start_executor, after_s):
+    harness = start_executor(return_early)
+    ended = harness.run_group(after_s=after_s)
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "UnequalReports"
+    assert ended.failure.message == (
+        "rank 1 returned after 3 reports; rank 0 waits in report 4; "
+        "all ranks must call report equally often"
+    )
+
+
+def raise_on_rank_1(config):
+    report({"pid": os.getpid()})
+    if rank() == 1:
+        raise KeyError("no such weight")
+    signal.pause()
+
+
+def test_the_first_failure_ends_all_ranks_and_names_its_own(start_executor, still_alive):
+    harness = start_executor(raise_on_rank_1)
+    ended = harness.run_group(num_workers=3)
+    pids = [metrics["pid"] for metrics in harness.results()[0].rank_metrics]
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "KeyError"
+    assert ended.failure.message == "rank 1: 'no such weight'"
+    assert [failed for failed, _ in ended.failure.ranks] == [1]
+    (failure,) = (failure for _, failure in ended.failure.ranks)
+    assert 'raise KeyError("no such weight")' in failure.traceback
+    assert ended.failure.traceback.startswith("rank 1: KeyError: 'no such weight'\n")
+    assert still_alive(pids, within_s=0) == []
+
+
+def break_connections(config):
+    """Rank 0 raises as soon as the connection to rank 1 breaks, as collectives do."""
+    import socket
+
+    path = config["path"]
+    if rank() == 1:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            connection, _ = listener.accept()
+            report({})
+            os.kill(os.getpid(), signal.SIGKILL)
+    with socket.socket(socket.AF_UNIX) as connection:
+        while True:
+            try:
+                connection.connect(path)
+                break
+            except OSError:
+                time.sleep(0.001)
+        report({})
+        if not connection.recv(1):
+            raise RuntimeError("connection closed by peer")
+
+
+def test_a_rank_that_was_killed_is_named_before_those_whose_connections_broke(
+    tmp_path, start_executor
+):
+    harness = start_executor(break_connections)
+    ended = harness.run_group(path=str(tmp_path / "socket"))
+    assert ended.failure.kind == "killed by SIGKILL"
+    assert ended.failure.message.startswith("rank 1: ")
+    assert ended.failure.ranks[0][0] == 1
+    assert "rank 0 " in ended.failure.message  # the peak memory of all of them
+
+
+def test_ranks_leave_together(tmp_path, start_executor):
+    def train(config):
+        marker = Path(config["directory"], "rank1-done")
+        if rank() == 1:
+            time.sleep(0.3)
+            marker.touch()
+        else:
+            import atexit
+
+            atexit.register(lambda: print("marker is there:", marker.exists()))
+
+    harness = start_executor(train)
+    assert harness.run_group(directory=str(tmp_path)).outcome is Outcome.COMPLETED
+    assert harness.printed() == "marker is there: True\n"
+
+
+VARIABLES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
+    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "ACCELERATE_TORCH_DEVICE",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
+
+
+def tell_environment(config):
+    import random
+
+    report(
+        {
+            "environ": {name: os.environ.get(name) for name in VARIABLES},
+            "random": random.random(),  # noqa: TID251, S311  (seeded for the trial)
+            "context": [
+                get_context().get_world_rank(),
+                get_context().get_world_size(),
+                get_context().get_local_rank(),
+                get_context().get_local_world_size(),
+                get_context().get_node_rank(),
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_each_rank_has_the_variables_of_torchrun_and_the_seed_of_the_trial(
+    start_executor, monkeypatch, num_workers
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    harness = start_executor(tell_environment)
+    harness.run_group(num_workers=num_workers, share={"cpu": 3.0, "gpu": 1.0}, gpu_ids=(4, 7))
+    (result,) = harness.results()
+    told = result.rank_metrics or (result.metrics,)
+    assert len(told) == num_workers
+    assert len({metrics["random"] for metrics in told}) == 1
+    assert len({metrics["environ"]["MASTER_PORT"] for metrics in told}) == 1
+    for number, metrics in enumerate(told):
+        environ = metrics["environ"]
+        assert int(environ.pop("MASTER_PORT")) > 0
+        assert environ == {
+            "RANK": str(number),
+            "LOCAL_RANK": str(number),
+            "WORLD_SIZE": str(num_workers),
+            "LOCAL_WORLD_SIZE": str(num_workers),
+            "NODE_RANK": "0",
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "TORCHELASTIC_RUN_ID": "t00001-1",
+            "ACCELERATE_TORCH_DEVICE": f"cuda:{number}",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+            "OMP_NUM_THREADS": "3",
+            "MKL_NUM_THREADS": "3",
+            "CUDA_VISIBLE_DEVICES": "4,7",
+        }
+        assert metrics["context"] == [number, num_workers, number, num_workers, 0]
+
+
+def listen_and_connect(config):
+    import socket
+
+    descriptor = take_master_socket()
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    if rank() == 0:
+        assert take_master_socket() is None
+        with socket.socket(fileno=descriptor) as listener:
+            connection, _ = listener.accept()
+            report({"received": connection.recv(100).decode()})
+    else:
+        assert descriptor is None
+        with socket.create_connection(address) as connection:
+            connection.sendall(b"hello from rank 1")
+            report({})
+
+
+@pytest.mark.parametrize("padding", [0, 10**6])
+def test_rank_0_listens_at_the_address_that_all_are_given(start_executor, start_method, padding):
+    # A large configuration does not fit into the socket's buffer, and the descriptor waits.
+    harness = start_executor(listen_and_connect, start_method=start_method)
+    assert harness.run_group(padding="x" * padding).outcome is Outcome.COMPLETED
+    assert harness.results()[0].metrics["received"] == "hello from rank 1"
+
+
+def test_ranks_above_0_write_to_files_of_their_own(start_executor):
+    def train(config):
+        print("rank", rank())
+
+    harness = start_executor(train)
+    harness.run_group(num_workers=3)
+    assert [
+        harness.printed(stream=name) for name in ("stdout", "stdout.rank1", "stdout.rank2")
+    ] == ["rank 0\n", "rank 1\n", "rank 2\n"]
+
+
+def test_a_killed_group_exits_once_for_the_reason_given(start_executor, still_alive):
+    def train(config):
+        report({"pid": os.getpid()})
+        signal.pause()
+
+    harness: Harness = start_executor(train)
+    harness.start_group("t00001")
+    result = harness.next_event("t00001", ResultReported)
+    harness.executor.carry_out([KillWorker("t00001", 1, "the test says so", 0.5)])
+    ended = harness.exit_of("t00001")
+    assert ended.outcome is Outcome.KILLED
+    assert ended.failure.message == "the test says so"
+    assert "rank 1:\n" in ended.failure.traceback
+    assert still_alive([metrics["pid"] for metrics in result.rank_metrics], within_s=0) == []
+
+
+def test_a_group_is_lost_with_the_zygote_and_can_be_started_again(start_executor, still_alive):
+    def train(config):
+        report({"pid": os.getpid(), "zygote": os.getppid()})
+        if config.get("waits"):
+            signal.pause()
+
+    harness = start_executor(train)
+    harness.start_group("t00001", waits=True)
+    result = harness.next_event("t00001", ResultReported)
+    os.kill(result.metrics["zygote"], signal.SIGKILL)
+    assert harness.exit_of("t00001").outcome is Outcome.LOST
+    assert still_alive([metrics["pid"] for metrics in result.rank_metrics]) == []
+    harness.events.clear()
+    harness.start_group("t00001", attempt=2)
+    assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
+
+
+def test_a_shortage_at_the_start_keeps_the_group_waiting(start_executor, monkeypatch):
+    from tuner.execution.local import executor as module
+
+    harness = start_executor(count)
+    real, calls = module.socket.socketpair, []
+
+    def scarce():
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError(24, "too many open files")
+        return real()
+
+    monkeypatch.setattr(module.socket, "socketpair", scarce)
+    assert harness.run_group().outcome is Outcome.COMPLETED
+    assert len(calls) == 4

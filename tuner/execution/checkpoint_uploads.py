@@ -1,0 +1,304 @@
+"""Storing the checkpoints that training code reports: where, how, and in a thread if asked to."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, final
+
+from tuner.core.trial import checkpoint_directory_name
+from tuner.storage.checkpoint_parts import (
+    can_be_moved,
+    check_chosen_name,
+    commit_in_place,
+    name_inside,
+    stage_part,
+    take_over,
+)
+from tuner.storage.checkpoints import (
+    Checkpoint,
+    Provenance,
+    commit,
+    commit_from,
+    is_staged,
+    stage,
+)
+
+from .group_protocol import Part, PartKind
+from .report_options import CheckpointUploadMode, ReportOptions
+
+MAX_OUTSTANDING: Final = 2
+"""How many checkpoints a worker may be storing in its thread; a further report waits."""
+_STORAGE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
+"""Errors of the storage, not of the training code; the next checkpoint may succeed."""
+
+
+def is_storage_error(error: BaseException) -> bool:
+    """Return whether an exception, or one that led to it, is due to a full or failing disk."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, OSError) and cause.errno in _STORAGE_ERRORS:
+            return True
+        seen.add(id(cause))  # a chain of causes may be circular
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """What becomes of a reported checkpoint.
+
+    Attributes:
+        checkpoint: What was reported.
+        mode: When it is stored.
+        directory: Name of the directory inside the trial's that it will have.
+        name: The same where training code has chosen it, else empty.
+        is_placeholder: Whether nothing need be in the directory.
+        deletes_local: Whether the reported directory is deleted once it is stored.
+        upload: Stores it instead of the engine, see `ReportOptions`.
+    """
+
+    checkpoint: Checkpoint
+    mode: CheckpointUploadMode
+    directory: str
+    name: str
+    is_placeholder: bool
+    deletes_local: bool
+    upload: Callable[[Checkpoint, str], Checkpoint] | None
+
+
+def plan_checkpoint(
+    checkpoint: Checkpoint, options: ReportOptions, trial_dir: str, index: int
+) -> CheckpointPlan:
+    """Return what becomes of a reported checkpoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        options: How it is to be stored.
+        trial_dir: The trial's directory.
+        index: Index that the checkpoint gets.
+
+    Raises:
+        ValueError: If options contradict each other, or name a directory that cannot be used.
+        FileNotFoundError: If the checkpoint's directory does not exist.
+    """
+    mode, name = options.upload_mode, options.directory_name or ""
+    if mode is CheckpointUploadMode.NO_UPLOAD:
+        return _plan_in_place(checkpoint, options, trial_dir)
+    if name:
+        check_chosen_name(name, index)
+    # Here and not in the thread, so that the line that reports it is in the traceback.
+    if checkpoint.is_local and not Path(checkpoint.path).is_dir():
+        with checkpoint.as_directory():
+            pass
+    is_deleted = options.deletes_local
+    if is_deleted is None:
+        is_deleted = mode is CheckpointUploadMode.ASYNC
+    return CheckpointPlan(
+        checkpoint=checkpoint,
+        mode=mode,
+        directory=name or checkpoint_directory_name(index),
+        name=name,
+        is_placeholder=False,
+        # A staging directory is not the user's: it is renamed, or the workers have it in common.
+        deletes_local=is_deleted
+        and checkpoint.is_local
+        and not is_staged(checkpoint.path, trial_dir),
+        upload=options.upload,
+    )
+
+
+def _plan_in_place(
+    checkpoint: Checkpoint, options: ReportOptions, trial_dir: str
+) -> CheckpointPlan:
+    if options.upload is not None:
+        raise ValueError(
+            "checkpoint_upload_fn cannot be given with the mode NO_UPLOAD, which stores nothing; "
+            "leave one of the two out"
+        )
+    if not checkpoint.is_local:
+        raise ValueError(
+            "a checkpoint that is not uploaded must lie inside the trial's directory "
+            f"{trial_dir!r}, got {checkpoint.path!r}; use the mode SYNC or ASYNC to have it copied"
+        )
+    name = name_inside(checkpoint.path, trial_dir)
+    if options.directory_name and options.directory_name != name:
+        raise ValueError(
+            f"checkpoint_dir_name must be the checkpoint's own with the mode NO_UPLOAD, got "
+            f"{options.directory_name!r} for {checkpoint.path!r}; leave it out"
+        )
+    return CheckpointPlan(
+        checkpoint=checkpoint,
+        mode=options.upload_mode,
+        directory=name,
+        name=name,
+        is_placeholder=not Path(checkpoint.path).is_dir(),
+        deletes_local=False,
+        upload=None,
+    )
+
+
+def store(
+    plan: CheckpointPlan, trial_dir: str, provenance: Provenance, *, sync: bool
+) -> CheckpointPlan:
+    """Store the checkpoint of a single process.
+
+    Returns:
+        The plan, with the directory in which the checkpoint lies now.
+
+    Raises:
+        CheckpointError: If it could not be stored; nothing has its name then.
+        ValueError: If the user's function has stored it elsewhere.
+    """
+    if plan.is_placeholder:
+        return plan
+    if plan.upload or plan.mode is CheckpointUploadMode.NO_UPLOAD:
+        plan = _upload(plan, trial_dir)
+        commit_in_place(plan.directory, trial_dir, provenance, sync=sync)
+    elif staging := _taken_over(plan, trial_dir, provenance):
+        commit(staging, trial_dir, provenance, sync=sync, name=plan.name)
+    else:
+        with plan.checkpoint.as_directory() as source:
+            commit_from(source, trial_dir, provenance, sync=sync, name=plan.name)
+    _delete_local(plan)
+    return plan
+
+
+def prepare_part(
+    plan: CheckpointPlan, trial_dir: str, provenance: Provenance, *, rank: int, sync: bool
+) -> Part:
+    """Prepare what a worker of a group has to store of a checkpoint.
+
+    Raises:
+        CheckpointError: If it could not be written.
+        ValueError: If the user's function has stored it elsewhere.
+    """
+    if plan.is_placeholder:
+        return Part(PartKind.PLACEHOLDER, plan.directory)
+    if plan.upload or plan.mode is CheckpointUploadMode.NO_UPLOAD:
+        plan = _upload(plan, trial_dir)
+        _delete_local(plan)
+        return Part(PartKind.PLACED, plan.directory)
+    if staging := _taken_over(plan, trial_dir, provenance):
+        name = stage_part(staging, trial_dir, provenance, rank=rank, sync=sync, is_moved=True)
+    else:
+        with plan.checkpoint.as_directory() as source:
+            name = stage_part(source, trial_dir, provenance, rank=rank, sync=sync)
+    _delete_local(plan)
+    return Part(PartKind.STAGED, name)
+
+
+def _upload(plan: CheckpointPlan, trial_dir: str) -> CheckpointPlan:
+    """Have the user's function store the checkpoint, if there is one."""
+    if plan.upload is None:
+        return plan
+    stored = plan.upload(plan.checkpoint, plan.directory)
+    if not isinstance(stored, Checkpoint) or not stored.is_local:
+        raise ValueError(
+            "checkpoint_upload_fn must return a Checkpoint inside the trial's directory "
+            f"{trial_dir!r}, got {stored!r}"
+        )
+    name = name_inside(stored.path, trial_dir)
+    return replace(plan, directory=name, name=plan.name if name == plan.directory else name)
+
+
+def _taken_over(plan: CheckpointPlan, trial_dir: str, provenance: Provenance) -> Path | None:
+    """Return the staging directory into which the checkpoint could be moved, None if it could not.
+
+    Only what is to be deleted is moved.
+    """
+    if not plan.deletes_local:
+        return None
+    staging = stage(trial_dir, provenance.index, provenance.attempt)
+    if take_over(plan.checkpoint.path, staging):
+        return staging
+    staging.rmdir()
+    return None
+
+
+def _delete_local(plan: CheckpointPlan) -> None:
+    if plan.deletes_local:
+        shutil.rmtree(plan.checkpoint.path, ignore_errors=True)
+
+
+def keep_from_deletion(plan: CheckpointPlan) -> CheckpointPlan:
+    """Return the plan with a directory that its owner cannot delete before it is stored.
+
+    Code like ``with TemporaryDirectory() as directory: report(..., ASYNC)`` would delete it while
+    the thread still reads it. So it is renamed at once, in its place, where the system lets it.
+    """
+    source = Path(plan.checkpoint.path)
+    if plan.upload is None and can_be_moved(source):
+        with suppress(OSError):
+            own = source.with_name(f".{source.name.lstrip('.')}-{secrets.token_hex(4)}")
+            source.rename(own)
+            return replace(plan, checkpoint=Checkpoint(own))
+    return plan
+
+
+@final
+class UploadQueue:
+    """Runs the jobs that store checkpoints, one after the other, in a thread of its own.
+
+    Attributes:
+        failure: What the first job that failed has raised, None for none.
+    """
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._num_outstanding = 0
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further job has to wait."""
+        return self._num_outstanding >= MAX_OUTSTANDING
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all jobs are done."""
+        return not self._num_outstanding
+
+    def put(self, job: Callable[[], None]) -> None:
+        """Add a job."""
+        with self._changed:
+            self._jobs.append(job)
+            self._num_outstanding += 1
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tuner-upload", daemon=True)
+            self._thread.start()
+
+    def wait_for_room(self) -> None:
+        """Wait until a further job may be added."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.is_full)
+
+    def drain(self) -> None:
+        """Wait until all jobs are done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_idle)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs)
+                job = self._jobs.popleft()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001  (raised by the next report)
+                self.failure = self.failure or error
+            finally:
+                with self._changed:
+                    self._num_outstanding -= 1
+                    self._changed.notify_all()

@@ -1,0 +1,133 @@
+"""Messages that the workers of a group send beyond those of a single process.
+
+The workers of a group store no checkpoint themselves: each prepares its *part*, and the executor
+commits the parts together (see `storage.checkpoint_parts`). So a ``result`` has, in the place of
+``checkpoint`` and ``upload``::
+
+    {"kind": "result", ..., "part": null | PART, "name": "" | "epoch_3"}
+
+and where the part is ``pending``, a message follows once a thread of the worker has prepared it, in
+the order of the reports and before ``exited``::
+
+    {"kind": "part", "index": 3, "part": PART}
+
+PART is one of::
+
+    {"kind": "staged", "name": ".tmp-000003-1-0a1b2c3d"}   files that wait to be merged
+    {"kind": "placed", "name": "epoch_3"}                  files that stay where they are
+    {"kind": "placeholder", "name": "epoch_3"}             nothing need be there
+    {"kind": "pending", "name": ""}                        a thread prepares it
+    {"kind": "dropped", "name": "", "why": "..."}          the storage was at fault
+
+The executor answers all workers alike. Its answer has, besides ``verdict``, the index of the next
+checkpoint (``next_checkpoint``) and the directory of the latest one (``latest``, null for none). A
+worker that has sent ``exited`` waits for ``{"leave": true}`` before it ends, since others may still
+need what it hosts.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.events import Event, ResultReported
+from tuner.storage.checkpoint_parts import check_directory_name, is_staging_name
+
+from .worker_protocol import directory_name, to_event
+
+
+class PartKind(enum.StrEnum):
+    """What a worker has done with the checkpoint that it reports."""
+
+    STAGED = "staged"
+    PLACED = "placed"
+    PLACEHOLDER = "placeholder"
+    PENDING = "pending"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One worker's part of a checkpoint.
+
+    Attributes:
+        kind: What the worker has done.
+        name: Name of its directory inside the trial's, empty for PENDING and DROPPED.
+        why: What is wrong with the storage, for DROPPED.
+    """
+
+    kind: PartKind
+    name: str = ""
+    why: str = ""
+
+    def as_message(self) -> dict[str, str]:
+        """Return the part as a message field."""
+        fields = {"kind": self.kind.value, "name": self.name}
+        return fields | ({"why": self.why} if self.why else {})
+
+
+@dataclass(frozen=True, slots=True)
+class RankReported:
+    """A worker of a group has reported and waits for the others.
+
+    Attributes:
+        result: What it reported; its checkpoint, if any, is `part`.
+        part: Its part of the checkpoint, None if it reported none.
+        name: Name that it has given to the checkpoint's directory, empty for the numbered one.
+    """
+
+    result: ResultReported
+    part: Part | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartStored:
+    """A thread of a worker has prepared a part that was pending."""
+
+    index: int
+    part: Part
+
+
+def to_group_event(
+    trial_id: str, attempt: int, message: Mapping[str, Any]
+) -> Event | RankReported | PartStored:
+    """Return the meaning of a message of a worker of a group.
+
+    Raises:
+        ValueError: If the message is malformed.
+    """
+    kind = message.get("kind") if isinstance(message, Mapping) else None
+    if kind == "part":
+        index, part = message.get("index"), _part(attempt, message)
+        if type(index) is not int or index < 0 or part is None or part.kind is PartKind.PENDING:
+            raise ValueError(
+                f"a part must have an index and say what was stored, got {message!r:.200}"
+            )
+        return PartStored(index, part)
+    event = to_event(trial_id, attempt, message)
+    if not isinstance(event, ResultReported):
+        return event
+    if event.checkpoint is not None or event.upload is not None:
+        raise ValueError("a worker of a group must report its part, not a whole checkpoint")
+    return RankReported(event, _part(attempt, message), directory_name(message))
+
+
+def _part(attempt: int, message: Mapping[str, Any]) -> Part | None:
+    fields = message.get("part")
+    if fields is None:
+        return None
+    try:
+        part = Part(PartKind(fields["kind"]), str(fields["name"]), str(fields.get("why", "")))
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise ValueError(
+            f"part must be an object with a kind and a name, got {fields!r:.200}"
+        ) from None
+    match part.kind:
+        case PartKind.STAGED if not is_staging_name(part.name, attempt):
+            raise ValueError(f"a staged part must have the name that was staged, got {part.name!r}")
+        case PartKind.PLACED | PartKind.PLACEHOLDER:
+            check_directory_name(part.name)
+    return part

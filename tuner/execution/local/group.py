@@ -1,0 +1,733 @@
+"""A group of workers that train one trial together, as one attempt.
+
+The core sees one start, one result for each report that all ranks have made, and one exit, when all
+processes are gone. In between, `RemoteGroup` keeps the ranks together:
+
+*Reports* are a barrier. The result is complete when all ranks have reported; its checkpoint is then
+committed from their parts, and all of them get the same answer.
+
+*Failures.* When the first rank fails, the others get a moment to fail of it as well, which tells
+how they were affected, and are killed. The attempt fails with what the rank to blame has raised. A
+process that died comes before exceptions: those of the others are mostly broken connections.
+
+*The end.* A rank that has returned waits until all have, since they may need what it hosts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from tuner.core.commands import AnswerReport, StartWorker
+from tuner.core.events import (
+    CheckpointCommitted,
+    CheckpointFailed,
+    CheckpointsRequested,
+    CheckpointStarted,
+    Event,
+    LeaseReleased,
+    LeaseRequested,
+    Outcome,
+    ResultReported,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.result import (
+    CHECKPOINT_DIR_NAME,
+    SHOULD_CHECKPOINT,
+    TIME_TOTAL_S,
+    TRAINING_ITERATION,
+)
+from tuner.core.trial import (
+    CheckpointRecord,
+    Failure,
+    ValidationRequest,
+    checkpoint_directory_name,
+)
+from tuner.errors import CheckpointError
+from tuner.execution.attempt import CANNOT_SAVE
+from tuner.execution.checkpoint_uploads import is_storage_error
+from tuner.execution.group_protocol import Part, PartKind, PartStored, RankReported
+from tuner.execution.result_fields import counters_of
+from tuner.execution.worker_protocol import Rank
+from tuner.storage import strict_json
+from tuner.storage.checkpoint_parts import commit_in_place, commit_parts
+from tuner.storage.checkpoints import Provenance
+
+from .exit_diagnosis import ExitInfo, last_lines, size
+from .remote_worker import RemoteWorker
+
+LOOPBACK: Final = "127.0.0.1"
+_COLLATERAL_S: Final = 0.1
+"""How long the others may take to fail, too, before they are killed."""
+_DEATH_S: Final = 2.0
+"""How long to wait for the zygote's report on a process whose connection has ended."""
+_STACK_S: Final = 0.5
+"""How long a rank may take to write its stack."""
+_FIRST_WARNING_S: Final = 30.0
+_WARNING_INTERVAL_S: Final = 60.0
+_WARNING_VARIABLE: Final = "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S"
+_TIMEOUT_VARIABLE: Final = "RAY_TRAIN_COLLECTIVE_TIMEOUT_S"
+# A line that `faulthandler` writes.
+_FRAME: Final = re.compile(
+    r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE
+)
+
+_log = logging.getLogger("tuner")
+
+
+class GroupHost(Protocol):
+    """What a group needs of its executor."""
+
+    def emit(self, event: Event, /) -> None:
+        """Pass an event on to the driver."""
+
+    def send(self, worker: RemoteWorker, data: bytes, /) -> None:
+        """Begin to send a message to a worker."""
+
+    def kill(self, worker: RemoteWorker, /) -> None:
+        """Kill a worker's process group."""
+
+    def dump_stack(self, worker: RemoteWorker, /) -> None:
+        """Have a worker write its stack to its standard error."""
+
+    def expect_exit(self, worker: RemoteWorker, /) -> None:
+        """Kill a worker that does not end in time."""
+
+    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], /) -> None:
+        """Run a job in a thread, and then a function of its result, see `CommitPool`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long ranks that have reported wait for the others.
+
+    Attributes:
+        first_warning_s: Seconds after the first arrival at which late ranks are named.
+        interval_s: Seconds between further warnings.
+        timeout_s: Seconds after which the attempt fails; None for never.
+    """
+
+    first_warning_s: float = _FIRST_WARNING_S
+    interval_s: float = _WARNING_INTERVAL_S
+    timeout_s: float | None = None
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Patience:
+        """Return what Ray Train's environment variables ask for."""
+        interval_s, timeout_s = (
+            _seconds(environ.get(name)) for name in (_WARNING_VARIABLE, _TIMEOUT_VARIABLE)
+        )
+        if interval_s is None:
+            return cls(timeout_s=timeout_s)
+        return cls(interval_s, interval_s, timeout_s)
+
+
+def _seconds(text: str | None) -> float | None:
+    """Return a number of seconds above 0, None for anything else."""
+    try:
+        seconds = float(text or 0)
+    except ValueError:
+        return None
+    return seconds if seconds > 0 else None
+
+
+@dataclass(slots=True)
+class _Checkpoint:
+    """A checkpoint that the ranks have reported and that is not committed yet.
+
+    Attributes:
+        index: Its index.
+        result: The result that it belongs to.
+        parts: What each rank has prepared.
+        name: Name that the ranks have given to its directory, empty for the numbered one.
+    """
+
+    index: int
+    result: ResultReported
+    parts: dict[int, Part]
+    name: str
+
+    @property
+    def is_complete(self) -> bool:
+        return all(part.kind is not PartKind.PENDING for part in self.parts.values())
+
+
+@dataclass(slots=True)
+class _Barrier:
+    """One report, from the first rank's to the answer.
+
+    Attributes:
+        arrived: What the ranks that wait have reported.
+        since_s: When the first of them arrived.
+        warn_at_s: When late ranks are named next.
+        stacks_at_s: When the stacks that late ranks were asked for are read; None for none.
+        stderr_sizes: Sizes of the late ranks' standard error when they were asked.
+        is_saving: Whether the driver knows that a checkpoint is being stored.
+    """
+
+    arrived: dict[int, RankReported] = field(default_factory=dict)
+    since_s: float = 0.0
+    warn_at_s: float = 0.0
+    stacks_at_s: float | None = None
+    stderr_sizes: dict[int, int] = field(default_factory=dict)
+    is_saving: bool = False
+
+
+@final
+class RemoteGroup:
+    """One attempt of a trial that several processes train together.
+
+    Args:
+        command: The command that started the attempt.
+        members: Its workers, by rank.
+        trial_dir: The trial's directory.
+        sync: Whether checkpoints are flushed to the disk before they count.
+        host: The executor.
+        patience: How long ranks wait for each other.
+
+    Attributes:
+        members: Its workers, by rank.
+    """
+
+    def __init__(
+        self,
+        command: StartWorker,
+        members: Sequence[RemoteWorker],
+        trial_dir: Path,
+        host: GroupHost,
+        *,
+        sync: bool,
+        patience: Patience,
+    ) -> None:
+        self.members = members
+        self._trial_id, self._attempt = command.trial_id, command.attempt
+        self._trial_dir, self._sync, self._host = trial_dir, sync, host
+        self._patience = patience
+        self._next_checkpoint = command.next_checkpoint
+        self._latest: str | None = None
+        self._started: dict[int, int] = {}
+        self._barrier = _Barrier()
+        self._num_reports = 0
+        self._uploads: list[_Checkpoint] = []
+        self._is_committing = False
+        self._upload_error: CheckpointError | None = None
+        self._returned: list[int] = []
+        self._failures: dict[int, Failure] = {}
+        self._dead: list[int] = []
+        """Ranks that died without a word, which are to blame before those that raised."""
+        self._hung_up: set[int] = set()
+        self._peaks: dict[int, int] = {}
+        self._gone: set[int] = set()
+        self._kill_reason: str | None = None
+        self._kill_at_s: float | None = None
+        self._failed_at_s: float | None = None
+        self._is_killing = self._is_lost = self._may_leave = False
+        self._disagreement: Failure | None = None
+
+    # What the executor tells.
+
+    def on_messages(
+        self, worker: RemoteWorker, messages: Sequence[Event | RankReported | PartStored]
+    ) -> None:
+        """Take what a rank has sent."""
+        for message in messages:
+            match message:
+                case RankReported():
+                    self._on_report(worker.rank, message)
+                case PartStored():
+                    self._on_part(worker.rank, message)
+                case WorkerStarted():
+                    self._started[worker.rank] = message.pid
+                    if len(self._started) == len(self.members):
+                        self._host.emit(replace(message, pid=self._started[0]))
+                case CheckpointStarted():
+                    if not self._barrier.is_saving:
+                        self._barrier.is_saving = True
+                        self._host.emit(message)
+                case CheckpointsRequested() | LeaseRequested() | LeaseReleased():
+                    # Ranks choose their tokens independently of each other.
+                    self._host.emit(replace(message, token=f"{worker.rank}:{message.token}"))
+                case _:
+                    self._host.emit(message)
+        if worker.exit_message and worker.rank not in self._returned:
+            self._on_exit_message(worker.rank, worker.exit_message)
+
+    def on_violation(self, worker: RemoteWorker) -> None:
+        """Note that a rank has violated the protocol, and is killed."""
+        failure = worker.exit_event(None).failure
+        if failure:
+            self._blame(worker.rank, failure, is_dead=True)
+
+    def on_hangup(self, worker: RemoteWorker) -> None:
+        """Note that a rank's connection has ended; mostly since its process is dead."""
+        if not (worker.exit_message or self._is_killing):
+            self._hung_up.add(worker.rank)
+
+    def on_gone(self, worker: RemoteWorker, exit_info: ExitInfo | None) -> None:
+        """Note that a rank's process group is gone; without information if the zygote is."""
+        rank = worker.rank
+        was_killed = self._is_killing and rank not in self._hung_up
+        self._hung_up.discard(rank)
+        self._gone.add(rank)
+        if exit_info and exit_info.peak_bytes:
+            self._peaks[rank] = exit_info.peak_bytes
+        if exit_info is None and not worker.exit_message and not self._failures:
+            self._is_lost = True
+        elif not (worker.exit_message or was_killed or exit_info is None):
+            failure = worker.exit_event(exit_info).failure
+            if failure:
+                self._blame(rank, failure, is_dead=True)
+        self._end_if_over()
+
+    def answer(self, command: AnswerReport) -> None:
+        """Send all ranks the answer to their report."""
+        if len(self._barrier.arrived) < len(self.members):
+            return
+        self._num_reports += 1
+        self._answer_all({"verdict": command.reply.value, "save": False})
+        if command.save:
+            self._host.emit(CheckpointFailed(self._trial_id, self._attempt, CANNOT_SAVE))
+
+    def answer_request(self, answer: Mapping[str, Any]) -> None:
+        """Send a rank the answer to something that it has asked for beside its reports."""
+        for key in ("checkpoints", "lease", "refused"):
+            if key in answer:
+                rank, token = answer[key].split(":", 1)
+                data = strict_json.to_bytes({**answer, key: token}, strict_json.opaque) + b"\n"
+                self._host.send(self.members[int(rank)], data)
+
+    def kill(self, reason: str) -> None:
+        """Note that the core has the group killed; the executor kills the processes."""
+        if not (self._failures or self._disagreement):
+            self._kill_reason = self._kill_reason or reason
+        self._is_killing = True
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `tick` is to be called, by the monotonic clock; None for never."""
+        moments = [] if self._kill_at_s is None or self._is_killing else [self._kill_at_s]
+        if self._is_waiting:
+            barrier = self._barrier
+            moments.append(
+                barrier.warn_at_s if barrier.stacks_at_s is None else barrier.stacks_at_s
+            )
+            if self._patience.timeout_s is not None:
+                moments.append(barrier.since_s + self._patience.timeout_s)
+        return min(moments, default=None)
+
+    def tick(self, now_s: float) -> None:
+        """Kill what is to be killed, and name the ranks that are late."""
+        if self._kill_at_s is not None and now_s >= self._kill_at_s:
+            self._kill_all()
+        barrier, timeout_s = self._barrier, self._patience.timeout_s
+        if not self._is_waiting:
+            return
+        if timeout_s is not None and now_s >= barrier.since_s + timeout_s:
+            late = " and ".join(f"rank {rank}" for rank in self._late)
+            waiting = " and ".join(f"rank {rank}" for rank in sorted(barrier.arrived))
+            self._disagree(
+                "CollectiveTimeout",
+                f"{late} did not call report within {timeout_s:g} s after {waiting} in report "
+                f"{self._num_reports + 1}; {_TIMEOUT_VARIABLE} sets the limit",
+            )
+        elif barrier.stacks_at_s is not None and now_s >= barrier.stacks_at_s:
+            self._name_late(now_s)
+        elif barrier.stacks_at_s is None and now_s >= barrier.warn_at_s:
+            barrier.stacks_at_s = now_s + _STACK_S
+            for rank in self._late:
+                barrier.stderr_sizes[rank] = size(self.members[rank].stderr)
+                self._host.dump_stack(self.members[rank])
+
+    # Reports.
+
+    @property
+    def _late(self) -> list[int]:
+        return [rank for rank in range(len(self.members)) if rank not in self._barrier.arrived]
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether ranks wait in `report` for others."""
+        is_whole = 0 < len(self._barrier.arrived) < len(self.members)
+        return is_whole and self._kill_at_s is None and not self._is_killing
+
+    def _on_report(self, rank: int, report: RankReported) -> None:
+        barrier = self._barrier
+        if not barrier.arrived:
+            barrier.since_s = time.monotonic()
+            barrier.warn_at_s = barrier.since_s + self._patience.first_warning_s
+        barrier.arrived[rank] = report
+        if len(barrier.arrived) == len(self.members):
+            self._complete_report()
+        else:
+            self._check_returned()
+
+    def _complete_report(self) -> None:
+        arrived = self._barrier.arrived
+        reports = [arrived[rank] for rank in range(len(self.members))]
+        parts = {rank: report.part for rank, report in enumerate(reports) if report.part}
+        names = {report.name for report in reports if report.part}
+        if self._upload_error:
+            self._refuse("CheckpointError", str(self._upload_error))
+            return
+        if len(names) > 1:
+            self._refuse(
+                "ValueError",
+                "all ranks must give the directory of a checkpoint the same name, got "
+                f"{', '.join(map(repr, sorted(names)))}",
+            )
+            return
+        requests = [report.result.validation for report in reports if report.result.validation]
+        if any(_asked(request) != _asked(requests[0]) for request in requests):
+            self._refuse(
+                "ValueError",
+                "all ranks that ask for a validation must ask for the same, got "
+                f"{', '.join(map(str, map(_asked, requests)))}",
+            )
+            return
+        if requests and not parts:
+            self._refuse(
+                "ValueError",
+                "validation needs a checkpoint, and no rank has reported one; report one with "
+                "report(metrics, checkpoint=...), or leave the validation out",
+            )
+            return
+        result = replace(
+            reports[0].result,
+            rank_metrics=tuple(report.result.metrics for report in reports),
+            validation=requests[0] if requests else None,
+        )
+        dropped = next((part for part in parts.values() if part.kind is PartKind.DROPPED), None)
+        if dropped:
+            self._drop(parts, dropped.why)
+        if dropped or not parts:
+            self._host.emit(replace(_with_directory(result, None), validation=None))
+            return
+        checkpoint = _Checkpoint(self._next_checkpoint, result, parts, names.pop())
+        if checkpoint.is_complete:
+            self._commit(checkpoint, self._on_committed)
+            return
+        directory = checkpoint.name or checkpoint_directory_name(checkpoint.index)
+        self._next_checkpoint += 1
+        self._uploads.append(checkpoint)
+        self._host.emit(replace(_with_directory(result, directory), upload=checkpoint.index))
+
+    def _drop(self, parts: Mapping[int, Part], why: str) -> None:
+        """Continue without a checkpoint for which a rank has found the storage at fault."""
+        _log.warning(
+            "trial %s continues without a checkpoint that could not be saved: %s",
+            self._trial_id,
+            why,
+        )
+        staged = {part.name for part in parts.values() if part.kind is PartKind.STAGED}
+        self._host.submit(partial(_remove, [self._trial_dir / name for name in staged]), _ignore)
+
+    def _refuse(self, kind: str, message: str) -> None:
+        """Have `report` raise in all ranks; nothing has been reported."""
+        if self._barrier.is_saving:
+            self._host.emit(CheckpointFailed(self._trial_id, self._attempt, Failure(kind, message)))
+        self._answer_all({"error": {"kind": kind, "message": message}})
+
+    def _answer_all(self, message: dict[str, Any]) -> None:
+        self._barrier = _Barrier()
+        counts = {"next_checkpoint": self._next_checkpoint, "latest": self._latest}
+        data = strict_json.to_bytes({**message, **counts}) + b"\n"
+        for worker in self.members:
+            worker.note_answer()
+            self._host.send(worker, data)
+
+    # Checkpoints.
+
+    def _commit(self, checkpoint: _Checkpoint, then: Callable[[_Checkpoint, Any], None]) -> None:
+        self._is_committing = True
+        job = partial(self._stored, checkpoint)
+        self._host.submit(job, partial(then, checkpoint))
+
+    def _stored(self, checkpoint: _Checkpoint) -> CheckpointRecord:
+        """Commit a checkpoint from its parts and return its record; runs in a thread."""
+        metrics, parts = checkpoint.result.metrics, checkpoint.parts
+        kinds = {part.kind for part in parts.values()}
+        name = checkpoint.name
+        provenance = Provenance(
+            self._trial_id,
+            self._attempt,
+            checkpoint.index,
+            metrics[TRAINING_ITERATION],
+            _with_directory(
+                checkpoint.result, name or checkpoint_directory_name(checkpoint.index)
+            ).metrics,
+        )
+        is_placeholder = False
+        num = len(self.members)
+        if kinds == {PartKind.STAGED}:
+            staged = [(rank, parts[rank].name) for rank in sorted(parts)]
+            _, conflicts = commit_parts(
+                staged, self._trial_dir, provenance, world_size=num, sync=self._sync, name=name
+            )
+            for conflict in conflicts:
+                _log.warning("trial %s: %s", self._trial_id, conflict)
+        elif PartKind.STAGED in kinds or len({part.name for part in parts.values()}) > 1:
+            raise CheckpointError(
+                "all ranks must store their parts of a checkpoint in the same directory, got "
+                + ", ".join(f"rank {rank}: {parts[rank].name}" for rank in sorted(parts))
+            )
+        else:
+            name = next(iter(parts.values())).name
+            is_placeholder = not (self._trial_dir / name).is_dir()
+            if not is_placeholder:
+                commit_in_place(name, self._trial_dir, provenance, world_size=num, sync=self._sync)
+        return CheckpointRecord(
+            index=checkpoint.index,
+            iteration=metrics[TRAINING_ITERATION],
+            time_total_s=metrics[TIME_TOTAL_S],
+            counters=counters_of(metrics),
+            name="" if name == checkpoint_directory_name(checkpoint.index) else name,
+            is_placeholder=is_placeholder,
+        )
+
+    def _on_committed(
+        self, checkpoint: _Checkpoint, stored: CheckpointRecord | BaseException
+    ) -> None:
+        """Take the outcome of a commit for which the ranks wait in `report`."""
+        self._is_committing = False
+        if isinstance(stored, CheckpointRecord):
+            self._next_checkpoint += 1
+            self._note_latest(stored)
+            self._host.emit(
+                replace(_with_directory(checkpoint.result, stored.directory), checkpoint=stored)
+            )
+        elif is_storage_error(stored):
+            self._drop(checkpoint.parts, str(stored))
+            self._host.emit(replace(_with_directory(checkpoint.result, None), validation=None))
+        elif not self._is_killing:
+            self._refuse("CheckpointError", str(stored))
+        self._end_if_over()
+
+    def _note_latest(self, record: CheckpointRecord) -> None:
+        if not record.is_placeholder:
+            self._latest = record.directory
+
+    def _on_part(self, rank: int, stored: PartStored) -> None:
+        for upload in self._uploads:
+            if upload.index == stored.index and rank in upload.parts:
+                upload.parts[rank] = stored.part
+        self._commit_next_upload()
+
+    def _commit_next_upload(self) -> None:
+        # One at a time, and in the order of the reports.
+        if self._uploads and self._uploads[0].is_complete and not self._is_committing:
+            self._commit(self._uploads[0], self._on_uploaded)
+
+    def _on_uploaded(self, upload: _Checkpoint, stored: CheckpointRecord | BaseException) -> None:
+        """Take the outcome of a commit during which the ranks have gone on."""
+        self._is_committing = False
+        self._uploads.remove(upload)
+        if isinstance(stored, CheckpointRecord):
+            self._note_latest(stored)
+            self._host.emit(CheckpointCommitted(self._trial_id, self._attempt, stored))
+        else:
+            # It fails the attempt at the next report, or at the end.
+            self._upload_error = CheckpointError(str(stored))
+        self._commit_next_upload()
+        self._leave_if_all_returned()
+        self._end_if_over()
+
+    # The end.
+
+    def _on_exit_message(self, rank: int, exit_message: WorkerExited) -> None:
+        self._returned.append(rank)
+        if exit_message.failure:
+            self._blame(rank, exit_message.failure)
+        else:
+            self._check_returned()
+            self._leave_if_all_returned()
+
+    def _check_returned(self) -> None:
+        """Fail if a rank has returned while others wait for it in `report`."""
+        waiting = sorted(self._barrier.arrived)
+        if not (waiting and self._returned) or self._failures:
+            return
+        is_whole = len(waiting) == len(self.members)
+        if is_whole:  # it waits for the answer, and cannot have returned
+            return
+        returned = self._returned[0]
+        ranks = ", ".join(map(str, waiting))
+        self._disagree(
+            "UnequalReports",
+            f"rank {returned} returned after {self._num_reports} reports; "
+            f"{'rank' if len(waiting) == 1 else 'ranks'} {ranks} "
+            f"{'waits' if len(waiting) == 1 else 'wait'} in report {self._num_reports + 1}; "
+            "all ranks must call report equally often",
+        )
+
+    def _disagree(self, kind: str, message: str) -> None:
+        """Fail the attempt for something that is not the failure of one rank."""
+        if self._disagreement or self._failures or self._kill_reason:
+            return
+        self._disagreement = Failure(kind, message)
+        self._kill_all()
+
+    def _leave_if_all_returned(self) -> None:
+        if self._may_leave or self._uploads or self._is_committing or self._failures:
+            return
+        if len(self._returned) == len(self.members) and not self._is_killing:
+            if self._upload_error:
+                self._disagree("CheckpointError", str(self._upload_error))
+                return
+            self._may_leave = True
+            for worker in self.members:
+                self._host.send(worker, _LEAVE)
+                self._host.expect_exit(worker)
+
+    def _blame(self, rank: int, failure: Failure, *, is_dead: bool = False) -> None:
+        """Note that a rank has failed, and have the others killed soon."""
+        if self._kill_reason is not None or self._disagreement or rank in self._failures:
+            return
+        self._failures[rank] = failure
+        if is_dead:
+            self._dead.append(rank)
+        if is_dead or len(self._failures) == len(self.members):
+            self._kill_all()
+        elif self._kill_at_s is None:
+            self._failed_at_s = time.monotonic()
+            self._kill_at_s = self._failed_at_s + _COLLATERAL_S
+
+    def _kill_all(self) -> None:
+        if self._is_killing:
+            return
+        undecided = self._hung_up - self._gone
+        since_s, now_s = self._failed_at_s, time.monotonic()
+        if undecided and since_s is not None and now_s < since_s + _DEATH_S:
+            # A process that has died first is to blame; the zygote will say so in a moment.
+            self._kill_at_s = now_s + _COLLATERAL_S
+            return
+        self._is_killing = True
+        for rank, worker in enumerate(self.members):
+            if rank not in self._gone:
+                self._host.kill(worker)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all processes are gone and no commit is under way."""
+        return len(self._gone) == len(self.members) and not self._is_committing
+
+    def _end_if_over(self) -> None:
+        if self.is_over:
+            self._host.emit(self._exit())
+
+    def _exit(self) -> WorkerExited:
+        made = partial(WorkerExited, self._trial_id, self._attempt)
+        if self._disagreement:
+            return made(Outcome.FAILED, self._disagreement)
+        if self._failures:
+            return made(Outcome.FAILED, self._failure())
+        if self._kill_reason is not None and not self._may_leave:
+            return made(Outcome.KILLED, Failure("killed", self._kill_reason, self._stacks()))
+        if self._is_lost or not self.members[0].exit_message:
+            return made(
+                Outcome.LOST,
+                Failure("lost", "the process that started it died; the trial is not at fault"),
+            )
+        return self.members[0].exit_message
+
+    def _failure(self) -> Failure:
+        """Return the failure of the attempt: that of the rank to blame, and those of the others."""
+        order = [*self._dead, *(rank for rank in self._failures if rank not in self._dead)]
+        ranks = tuple((rank, self._failures[rank]) for rank in order)
+        first, cause = ranks[0]
+        message = f"rank {first}: {cause.message}"
+        if cause.kind == "killed by SIGKILL" and len(self._peaks) > 1:
+            peaks = (
+                f"rank {rank} {self._peaks[rank] / 2**20:,.0f} MiB" for rank in sorted(self._peaks)
+            )
+            message += f"; peak memory of all: {', '.join(peaks)}"
+        sections = "\n".join(
+            f"rank {rank}: {failure}\n{failure.traceback}".rstrip() + "\n"
+            for rank, failure in ranks
+        )
+        return replace(cause, message=message, traceback=sections, ranks=ranks)
+
+    def _stacks(self) -> str:
+        """Return the last lines that each rank has written, which end with the stack it dumped."""
+        return "\n".join(f"rank {worker.rank}:\n{worker.last_lines()}" for worker in self.members)
+
+    # Ranks that are late.
+
+    def _name_late(self, now_s: float) -> None:
+        barrier = self._barrier
+        barrier.stacks_at_s = None
+        barrier.warn_at_s = now_s + self._patience.interval_s
+        waiting = ", ".join(str(rank) for rank in sorted(barrier.arrived))
+        for rank in self._late:
+            written = last_lines(self.members[rank].stderr, barrier.stderr_sizes.get(rank, 0), 200)
+            frame = _FRAME.search(written)
+            where = (
+                f"{os.path.basename(frame['file'])}:{frame['line']} {frame['name']}"  # noqa: PTH119
+                if frame
+                else "at a place that it could not tell"
+            )
+            _log.warning(
+                "rank %d of trial %s is late: rank %s waits in report %d for %.0f s; it is in %s",
+                rank,
+                self._trial_id,
+                waiting,
+                self._num_reports + 1,
+                now_s - barrier.since_s,
+                where,
+            )
+
+
+def ranks_of(command: StartWorker, num_workers: int, port: int) -> list[Rank]:
+    """Return the ranks of a group that runs on this machine.
+
+    Args:
+        command: The command that starts it.
+        num_workers: How many workers it has.
+        port: Port on which rank 0 listens.
+    """
+    return [
+        Rank(
+            world_rank=rank,
+            world_size=num_workers,
+            local_rank=rank,
+            local_world_size=num_workers,
+            node_rank=0,
+            master_addr=LOOPBACK,
+            master_port=port,
+            run_id=f"{command.trial_id}-{command.attempt}",
+        )
+        for rank in range(num_workers)
+    ]
+
+
+_LEAVE: Final = strict_json.to_bytes({"leave": True}) + b"\n"
+
+
+def _with_directory(result: ResultReported, directory: str | None) -> ResultReported:
+    """Return rank 0's result with the directory of the checkpoint that all have reported."""
+    if result.metrics.get(CHECKPOINT_DIR_NAME) == directory:
+        return result
+    fields = {CHECKPOINT_DIR_NAME: directory, SHOULD_CHECKPOINT: directory is not None}
+    return replace(result, metrics={**result.metrics, **fields})
+
+
+def _asked(request: ValidationRequest) -> tuple[Any, ...]:
+    """Return what must be the same in the requests of all ranks; their pickles may differ."""
+    return request.function, request.kwargs, request.timeout_s, request.takes_config
+
+
+def _remove(directories: Sequence[Path]) -> None:
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _ignore(_result: object) -> None:
+    pass

@@ -1,0 +1,299 @@
+"""Checkpoints of a group of workers: each stages its part, then the parts are merged.
+
+Each worker places its files in a staging directory of its own, measures and syncs them, and writes
+them down in a *part manifest*: all that takes long is done in parallel. Once all parts are there,
+`commit_parts` moves their files together by renaming, writes the manifest last and gives the result
+its final name. A directory that the workers have in common needs no part manifest; its files are
+measured by the commit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from tuner.core.trial import checkpoint_directory_name
+from tuner.errors import CheckpointError
+
+from .checkpoints import is_staged, publish, settle, stage
+from .directories import contents_of, copy_tree, replace_link, sync_file, sync_files
+from .layout import CHECKPOINT_PREFIX, MANIFEST, PART_MANIFEST, STAGING_PREFIX
+from .manifest import (
+    FileEntry,
+    Provenance,
+    read_part_manifest,
+    write_group_manifest,
+    write_manifest,
+    write_part_manifest,
+)
+
+_STAGING: Final = re.compile(re.escape(STAGING_PREFIX) + r"(\d{6,18})-(\d+)-[\w-]{1,60}")
+_NUMBERED: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}")
+_MAX_NAME_BYTES: Final = 200
+_OWN_NAMES: Final = frozenset(
+    {"params.json", "result.json", "progress.csv", "error.txt", "stdout", "stderr"}
+)
+
+
+def check_directory_name(name: str) -> str:
+    """Return the name of a checkpoint's directory if it is safe inside the trial's.
+
+    Raises:
+        ValueError: If it leads out of the trial's directory, or belongs to the engine.
+    """
+    parts = PurePosixPath(name).parts
+    is_plain = bool(parts) and "/".join(parts) == name and "\0" not in name
+    if (
+        not is_plain
+        or not {"..", "/"}.isdisjoint(parts)
+        or len(os.fsencode(name)) > _MAX_NAME_BYTES
+        or parts[0].startswith(STAGING_PREFIX)
+        or name in _OWN_NAMES
+        or MANIFEST in parts
+    ):
+        raise ValueError(
+            f"the name of a checkpoint's directory must be a path inside the trial's directory of "
+            f"at most {_MAX_NAME_BYTES} bytes that the engine does not use itself, got {name!r}; "
+            'use one like "epoch_3"'
+        )
+    return name
+
+
+def check_chosen_name(name: str, index: int) -> str:
+    """Return the name that training code has chosen for its checkpoint's directory.
+
+    Args:
+        name: The name.
+        index: Index of the checkpoint.
+
+    Raises:
+        ValueError: If it is none, see `check_directory_name`, or the numbered name of another
+            checkpoint.
+    """
+    own = checkpoint_directory_name(index)
+    if _NUMBERED.fullmatch(check_directory_name(name)) and name != own:
+        raise ValueError(
+            f"the name of this checkpoint's directory must not be the numbered name of another "
+            f"one, got {name!r} where the number is {index}; use one like 'epoch_3'"
+        )
+    return name
+
+
+def stage_part(
+    source: str | os.PathLike[str],
+    trial_dir: str | os.PathLike[str],
+    provenance: Provenance,
+    *,
+    rank: int,
+    sync: bool = True,
+    is_moved: bool = False,
+) -> str:
+    """Place what a worker reports in a staging directory, measured and synced; return its name.
+
+    A directory that the workers have in common stays as it is: others may still write to it.
+
+    Args:
+        source: The worker's directory.
+        trial_dir: The trial's directory.
+        provenance: Of which result the checkpoint is.
+        rank: The worker's rank.
+        sync: Return only when all of it is on disk.
+        is_moved: Whether `source` is a staging directory that the worker alone has.
+
+    Raises:
+        CheckpointError: If it could not be written; no copy is left then.
+    """
+    if is_staged(source, trial_dir) and not is_moved:
+        return Path(os.path.realpath(source)).name
+    staging = Path(source) if is_moved else stage(trial_dir, provenance.index, provenance.attempt)
+    try:
+        if not is_moved:
+            copy_tree(Path(source), staging)
+        contents = settle(staging, sync=sync)
+        write_part_manifest(staging, contents, rank=rank, sync=sync)
+    except BaseException as cause:
+        shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(cause, OSError | ValueError):
+            raise CheckpointError(
+                f"checkpoint {source} could not be copied to {trial_dir}: {cause}"
+            ) from cause
+        raise
+    return staging.name
+
+
+def is_staging_name(name: str, attempt: int) -> bool:
+    """Return whether a worker of this attempt may have staged a part under this name."""
+    found = _STAGING.fullmatch(name)
+    return found is not None and int(found[2]) == attempt
+
+
+def commit_parts(
+    parts: Sequence[tuple[int, str]],
+    trial_dir: str | os.PathLike[str],
+    provenance: Provenance,
+    *,
+    world_size: int,
+    sync: bool = True,
+    name: str = "",
+) -> tuple[Path, list[str]]:
+    """Merge the parts of a group's checkpoint and commit it.
+
+    Of files with the same name, that of the highest rank counts.
+
+    Args:
+        parts: Rank and name of the staging directory of each worker that has reported one, lowest
+            rank first. Several may name the same directory, which they have in common.
+        trial_dir: The trial's directory.
+        provenance: Of which result the checkpoint is.
+        world_size: How many workers the group has.
+        sync: Return only when all of it is on disk.
+        name: Name of the checkpoint's directory; empty for the numbered one.
+
+    Returns:
+        The checkpoint's directory, and for each file that ranks have stored with different content
+        a sentence that says so.
+
+    Raises:
+        CheckpointError: If it could not be written. Nothing has the final name then.
+    """
+    directory = Path(trial_dir)
+    final_path = directory / (name or checkpoint_directory_name(provenance.index))
+    staged: dict[str, int] = {}
+    for rank, part in parts:
+        staged.setdefault(part, rank)
+    first, *others = staged
+    base = directory / first
+    try:
+        measured = _take_measured(base)
+        conflicts: list[str] = []
+        for part in others:
+            conflicts += _merge(directory / part, staged[part], base, measured)
+        # Its files are synced below, where their workers have not done that.
+        contents = settle(base, sync=False)
+        if sync:
+            unsynced = [each for each in contents.files if each not in measured]
+            sync_files(f"{base}/{each}" for each in (*unsynced, *contents.directories))
+        write_group_manifest(
+            base, contents, provenance, world_size=world_size, parts=measured, sync=sync
+        )
+        publish(base, final_path, sync=sync)
+    except OSError as cause:
+        raise CheckpointError(f"checkpoint {final_path} could not be written: {cause}") from cause
+    return final_path, conflicts
+
+
+def _take_measured(part: Path) -> dict[str, FileEntry]:
+    """Return what a worker has measured, and remove its part manifest; empty if there is none."""
+    if not (part / PART_MANIFEST).is_file():
+        return {}
+    entries = read_part_manifest(part)
+    (part / PART_MANIFEST).unlink()
+    return entries
+
+
+def _merge(part: Path, rank: int, base: Path, measured: dict[str, FileEntry]) -> list[str]:
+    """Move the files of a part into the directory that the checkpoint is made of."""
+    entries = _take_measured(part)
+    contents = contents_of(part)
+    for name in contents.directories:
+        (base / name).mkdir(exist_ok=True)
+    conflicts = []
+    for name in contents.files:
+        before, now = measured.get(name), entries.get(name)
+        if before and now and replace(before, rank=rank) != replace(now, rank=rank):
+            conflicts.append(
+                f"file {name} of checkpoint {base.name} differs between ranks {before.rank} and "
+                f"{rank}, and that of rank {rank} counts; give each rank's file its own name"
+            )
+        os.replace(part / name, base / name)  # noqa: PTH105  (the twin of Path.rename)
+        measured.pop(name, None)
+        if now:
+            measured[name] = now
+    for name, leads_to in contents.links.items():
+        replace_link(base / name, leads_to)
+    shutil.rmtree(part)
+    return conflicts
+
+
+def commit_in_place(
+    name: str,
+    trial_dir: str | os.PathLike[str],
+    provenance: Provenance,
+    *,
+    world_size: int | None = None,
+    sync: bool = True,
+) -> Path:
+    """Write the manifest of a checkpoint that the training code has placed itself.
+
+    Args:
+        name: Name of its directory inside the trial's.
+        trial_dir: The trial's directory.
+        provenance: Of which result it is.
+        world_size: How many workers have written it; None for a single process.
+        sync: Return only when all of it is on disk.
+
+    Raises:
+        CheckpointError: If it could not be read or written, or a link leads out of it.
+    """
+    directory = Path(trial_dir, name)
+    try:
+        contents = contents_of(directory)
+        if sync:
+            sync_files(f"{directory}/{each}" for each in (*contents.files, *contents.directories))
+        if world_size is None:
+            write_manifest(directory, contents, provenance, sync=sync)
+        else:
+            write_group_manifest(
+                directory, contents, provenance, world_size=world_size, parts={}, sync=sync
+            )
+        if sync:
+            sync_file(directory.parent)
+    except OSError as cause:
+        raise CheckpointError(f"checkpoint {directory} could not be written: {cause}") from cause
+    return directory
+
+
+def name_inside(path: str | os.PathLike[str], trial_dir: str | os.PathLike[str]) -> str:
+    """Return the name of a checkpoint's directory relative to the trial's, in which it lies.
+
+    Raises:
+        ValueError: If it lies elsewhere; names both directories.
+    """
+    place, root = Path(os.path.realpath(path)), Path(os.path.realpath(trial_dir))
+    if not place.is_relative_to(root) or place == root:
+        raise ValueError(
+            "a checkpoint that is not uploaded by the engine must lie inside the trial's directory "
+            f"{os.fspath(trial_dir)!r}, got {os.fspath(path)!r}; build its path with "
+            "get_context().get_storage().build_checkpoint_path_from_name(name)"
+        )
+    return check_directory_name(place.relative_to(root).as_posix())
+
+
+def can_be_moved(directory: str | os.PathLike[str]) -> bool:
+    """Return whether a directory of the user's keeps its meaning when it is renamed."""
+    path = Path(directory)
+    if not path.is_dir() or path.is_symlink():
+        return False
+    try:
+        links = contents_of(path).links
+    except CheckpointError:  # a copy fails with the same error
+        return False
+    return all(os.readlink(path / name) == leads_to for name, leads_to in links.items())  # noqa: PTH115  (the text as it stands)
+
+
+def take_over(source: str | os.PathLike[str], staging: Path) -> bool:
+    """Move a directory of the user's into an empty staging directory; return whether that worked.
+
+    It does not work between file systems.
+    """
+    if can_be_moved(source):
+        with suppress(OSError):
+            os.rename(source, staging)  # noqa: PTH104  (replaces an empty directory)
+            return True
+    return False
