@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -282,6 +283,18 @@ class Result:
             **metrics,
             CONFIG: dict(self._configs_by_report.get(identity(metrics), self.config)),
         }
+
+    @functools.cached_property
+    def return_value(self) -> Any:
+        """What the training function of a trainer returned on rank 0; None for nothing.
+
+        It is a JSON value: arrays and tensors have become lists, tuples as well.
+
+        Departures:
+            Ray Train returns any object that can be pickled.
+        """
+        path = Path(self.path, layout.RETURN_VALUE)
+        return json.loads(path.read_bytes()) if path.exists() else None
 
     @functools.cached_property
     def metrics_dataframe(self) -> pd.DataFrame:

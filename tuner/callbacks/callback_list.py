@@ -12,6 +12,7 @@ from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
 
 from .callback import Callback, LoggerCallback
 from .logger_group import GROUPED, LoggerGroup, groups_of
+from .user_callback import UserCallback
 
 Hook = Literal[
     "setup",
@@ -83,14 +84,18 @@ class CallbackList:
         Args:
             result: The result, which is not changed: callbacks get a copy, in which later ones see
                 the changes of earlier ones.
-            **info: ``iteration``, ``trials`` and ``trial``.
+            **info: ``iteration``, ``trials``, ``trial``, and for a group of workers
+                ``rank_metrics``, which `UserCallback` alone is given.
         """
+        rank_metrics = info.pop("rank_metrics", None)
         if self._may_change_results:
             result = with_own_containers(result)
         was_requested = bool(result.get(SHOULD_CHECKPOINT))
         arguments, asker = {**info, "result": result}, ""
         for overrider in self._overriders["on_trial_result"]:
-            self._call_one(overrider, "on_trial_result", arguments)
+            wants_ranks = rank_metrics and isinstance(overrider[0][0], UserCallback)
+            own = {**arguments, "rank_metrics": rank_metrics} if wants_ranks else arguments
+            self._call_one(overrider, "on_trial_result", own)
             if not (was_requested or asker) and result.get(SHOULD_CHECKPOINT):
                 asker = type(overrider[0][0]).__name__
         return asker if result.get(SHOULD_CHECKPOINT) else ""

@@ -24,7 +24,8 @@ MAX_TRACEBACK_LENGTH = 16_000
 
 # A line of `traceback.format_exception`.
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
-_ENGINE = str(Path(__file__).parent)
+_ENGINE = tuple(str(Path(__file__).parents[1] / name) for name in ("execution", "train"))
+"""Folders of the code that calls the user's, whose frames are left out of tracebacks."""
 _SOURCE = Path(__file__).parents[2]
 _PACKAGES = tuple(str(_SOURCE / name / "_")[:-1] for name in ("tuner", "schedulers", "searchers"))
 """Folders of the engine; in an editable install they are not below ``site-packages``."""

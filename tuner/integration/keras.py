@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from tuner.execution.attempt import current_attempt
 from tuner.execution.session import StopTraining, report
 from tuner.storage.checkpoints import Checkpoint
 
@@ -187,8 +189,13 @@ class TuneReportCheckpointCallback(keras.callbacks.Callback):
     def _report(self, when: str, logs: Mapping[str, Any]) -> None:
         metrics = self._selection.of(logs)
         try:
-            if when in self._checkpoint_on:
+            if when in self._checkpoint_on and _saves():
                 report_saved(metrics, self._save)
+            elif when in self._checkpoint_on:
+                # TensorFlow's strategies need all workers to save; only the first one's counts.
+                with tempfile.TemporaryDirectory() as discarded:
+                    self._save(Path(discarded))
+                report(metrics)
             elif metrics:
                 report(metrics)
         except StopTraining as stop:
@@ -258,6 +265,13 @@ def resume(model: Any, filename: str = MODEL) -> int:
         if then is not None and then != now:
             optimizer.learning_rate = float(optimizer.learning_rate) * ratio(now, then)
     return int(progress["epoch"])
+
+
+def _saves() -> bool:
+    """Return whether this process is the worker of the trial whose checkpoints count."""
+    attempt = current_attempt()
+    rank = attempt.assignment.rank if attempt else None
+    return rank is None or rank.world_rank == 0
 
 
 def _rate_of(optimizer: Any) -> float | None:

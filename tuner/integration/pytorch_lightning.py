@@ -17,7 +17,15 @@ from tuner.execution.session import StopTraining, report
 from tuner.storage.checkpoints import Checkpoint
 
 from . import learning_rates
-from .reporting import Metrics, Selection, check_filename, latest_file, report_saved, saved_file
+from .reporting import (
+    Metrics,
+    Selection,
+    check_filename,
+    latest_file,
+    must_report,
+    report_saved,
+    saved_file,
+)
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
@@ -31,8 +39,9 @@ class TuneReportCheckpointCallback:
     """Reports Lightning's metrics and saves the training state, by default after each validation.
 
     The metrics are those of ``trainer.callback_metrics``: what the module has logged. Lightning's
-    sanity check does not count, and only the process of global rank zero reports. If the trial is
-    stopped, Lightning closes its loops and loggers as after a successful training.
+    sanity check does not count. The process of global rank zero saves; in a trial of several
+    workers the others report with it, without a checkpoint. If the trial is stopped, Lightning
+    closes its loops and loggers as after a successful training.
 
     With ``trainer.fit(model, ckpt_path=resume())`` a trial continues from its checkpoint. Learning
     rates are the checkpoint's, at the position of their schedules; if optimizers were configured
@@ -147,15 +156,15 @@ class TuneReportCheckpointCallback:
         )
         if not metrics:
             return
-        if not trainer.is_global_zero:
-            if self._save_checkpoints:
-                # All ranks have to take part, although only the first one writes.
-                trainer.save_checkpoint(self._filename)
-        elif self._save_checkpoints:
+        if trainer.is_global_zero and self._save_checkpoints:
             report_saved(
                 metrics, lambda directory: trainer.save_checkpoint(directory / self._filename)
             )
-        else:
+            return
+        if self._save_checkpoints:
+            # All ranks have to take part, although only the first one writes.
+            trainer.save_checkpoint(self._filename)
+        if must_report(trainer.is_global_zero):
             report(metrics)
 
 

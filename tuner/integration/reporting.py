@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, final
 
+from tuner.execution.attempt import current_attempt
 from tuner.execution.session import checkpoint_dir, get_checkpoint, report
 from tuner.storage.checkpoints import Checkpoint
 
@@ -141,6 +142,19 @@ def report_saved(metrics: Mapping[str, Any], write: Callable[[Path], object]) ->
     with checkpoint_dir() as directory:
         write(Path(directory))
         report(dict(metrics), checkpoint=Checkpoint.from_directory(directory))
+
+
+def must_report(is_global_zero: bool) -> bool:
+    """Return whether a process calls `report`: rank zero, and every worker of a trial's group.
+
+    Args:
+        is_global_zero: Whether the framework takes this process for rank zero.
+    """
+    # `report` is a barrier in a group. Processes that the training code has launched itself are no
+    # workers of the trial, and cannot report.
+    attempt = current_attempt()
+    rank = attempt.assignment.rank if attempt else None
+    return is_global_zero or (rank is not None and rank.world_size > 1)
 
 
 def latest_directory() -> Path | None:

@@ -19,6 +19,7 @@ from .reporting import (
     explain_missing,
     file_in,
     latest_directory,
+    must_report,
     report_saved,
     saved_file,
 )
@@ -47,10 +48,10 @@ class TuneReportCheckpointCallback(TrainerCallback):
 
     With ``trainer.train(resume_from_checkpoint=resume())`` a trial continues from its checkpoint,
     with the state of optimizer, schedule and random generators. If ``learning_rate`` has changed
-    since, as in population based training, optimizer and schedule are scaled in proportion. Only
-    the process of rank zero reports. To stop the trial, the callback lets the trainer finish its
-    step and call ``on_train_end`` of all callbacks before this one, those of ``report_to`` among
-    them.
+    since, as in population based training, optimizer and schedule are scaled in proportion. The
+    process of rank zero saves; in a trial of several workers the others report with it, without a
+    checkpoint. To stop the trial, the callback lets the trainer finish its step and call
+    ``on_train_end`` of all callbacks before this one, those of ``report_to`` among them.
 
     Give each trial its own ``output_dir``, e.g. ``tune.get_context().get_trial_dir()``, or they
     overwrite each other's checkpoints. Checkpoints there of later steps than the one from which the
@@ -119,6 +120,9 @@ class TuneReportCheckpointCallback(TrainerCallback):
         """Report with the checkpoint that the trainer has saved."""
         if not self._save_checkpoints:
             return
+        if not state.is_world_process_zero:
+            self._report(state, control, report)
+            return
         # Copied, because the trainer deletes its own by ``save_total_limit``.
         saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
         settings = {"learning_rate": args.learning_rate}
@@ -153,7 +157,7 @@ class TuneReportCheckpointCallback(TrainerCallback):
 
     def _report(self, state: Any, control: Any, send: Any) -> None:
         self._is_unreported = False
-        if self._stop or not state.is_world_process_zero:
+        if self._stop or not must_report(state.is_world_process_zero):
             return
         offered = {name: value for log in state.log_history for name, value in log.items()} | {
             "step": state.global_step

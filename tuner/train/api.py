@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tuner.execution import session
@@ -13,6 +14,7 @@ from tuner.execution.report_options import (
     CheckpointConsistencyMode,
     CheckpointUploadMode,
     ReportedCheckpoint,
+    ReportedCheckpointStatus,
     ReportOptions,
     ValidationTask,
 )
@@ -164,8 +166,18 @@ def get_all_reported_checkpoints(
             "Result.best_checkpoints"
         )
     ask: Any = attempt
-    reported: list[ReportedCheckpoint] = ask.reported_checkpoints(consistency_mode, timeout_s)
-    return reported
+    listed = ask.list_checkpoints(
+        consistency_mode is CheckpointConsistencyMode.VALIDATED, timeout_s
+    )
+    trial_dir = Path(attempt.assignment.trial_dir)
+    return [
+        ReportedCheckpoint(
+            Checkpoint(trial_dir / record.directory),
+            dict(metrics),
+            ReportedCheckpointStatus(status),
+        )
+        for record, metrics, status in listed
+    ]
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> DataShard:

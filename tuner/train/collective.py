@@ -1,4 +1,7 @@
-"""Collective operations of the workers of a group, for small values."""
+"""Collective operations of the workers of a group, for small values.
+
+They use the process group of PyTorch, and where there is none, files in the trial's directory.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import sys
 from typing import Any, Final, TypeVar
 
 from tuner.execution.session import get_context
+
+from .exchange import gather
 
 __all__ = ["barrier", "broadcast_from_rank_zero"]
 
@@ -19,7 +24,7 @@ def barrier() -> None:
     """Wait until all workers of the group have called this.
 
     Raises:
-        RuntimeError: Outside a trial, or where the workers have no process group of PyTorch.
+        RuntimeError: Outside a trial.
     """
     broadcast_from_rank_zero(None)
 
@@ -35,7 +40,7 @@ def broadcast_from_rank_zero(data: _T) -> _T:
     Raises:
         ValueError: If it is larger than 1 MiB; report large values as files of a checkpoint.
         TypeError: If it cannot be pickled.
-        RuntimeError: Outside a trial, or where the workers have no process group of PyTorch.
+        RuntimeError: Outside a trial.
 
     Departures:
         Ray Train refuses more than 1 kB.
@@ -43,26 +48,26 @@ def broadcast_from_rank_zero(data: _T) -> _T:
     context = get_context()
     if context.get_world_size() == 1:
         return data
-    distributed = _process_group()
     if context.get_world_rank() == 0:
         _check_size(data)
-    box: list[Any] = [data]
+    distributed = _process_group()
+    if distributed is None:
+        gathered: list[_T] = gather(data if context.get_world_rank() == 0 else None)
+        return gathered[0]
+    box: list[_T] = [data]
     distributed.broadcast_object_list(box, src=0)
     # A broadcast does not wait for its receivers.
     distributed.barrier()
-    received: _T = box[0]
-    return received
+    return box[0]
 
 
 def _process_group() -> Any:
-    # Not imported here: without it, there is no process group.
+    """Return the module with the operations of PyTorch's process group, None without one."""
+    # Not imported here: where nothing has imported it, there is no process group.
     torch: Any = sys.modules.get("torch")
     distributed = torch.distributed if torch is not None else None
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        raise RuntimeError(
-            "the workers have no process group of PyTorch; train with TorchTrainer, or call "
-            "torch.distributed.init_process_group"
-        )
+        return None
     return distributed
 
 

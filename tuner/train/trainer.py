@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tuner.analysis.result import Result
+from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
 from tuner.core.trial import Status, TerminationReason, WorkerGroup
 from tuner.execution.attempt import StopTraining
@@ -35,8 +36,6 @@ LOOP_CONFIG: Final = "train_loop_config"
 SCALING_CONFIG: Final = "scaling_config"
 _SEARCHED: Final = (LOOP_CONFIG, SCALING_CONFIG)
 """Keys of a search space of a trainer."""
-
-_log = logging.getLogger("tuner")
 
 
 class DataParallelTrainer:
@@ -151,7 +150,11 @@ class DataParallelTrainer:
         directory = named_directory(run_config)
         if not is_experiment(directory):
             return Tuner(loop, run_config=run_config)
-        _log.info("%s exists and is continued from its latest checkpoint", directory)
+        if run_config.verbose:
+            sys.stdout.write(
+                f"{printable(str(directory))} exists and is continued from its latest checkpoint; "
+                "give another name to start anew\n"
+            )
         return Tuner.restore(
             directory,
             loop,
