@@ -7,6 +7,8 @@ Bad arguments raise `ValueError` or `TypeError` at construction. Later errors de
     ├── InvalidTransition      an event that the state machine does not accept: a defect of tuner
     ├── InvalidDecision        an invalid decision: a defect of the scheduler
     ├── CannotPause            the scheduler pauses trials that report no checkpoint
+    ├── LeaseRefused           resources that an experiment inside a trial can never have
+    │   └── ResourceDeadlock   since all that hold resources wait for each other
     ├── NotGranted             a control request that cannot be carried out
     ├── MetricNotReported      the metric to optimise is in no result of any trial
     ├── TrialFailed            a trial failed; also an instance of the built-in exception raised
@@ -50,6 +52,14 @@ class MetricNotReported(TunerError, ValueError):
 
 class NotGranted(TunerError):
     """A control request to a running experiment cannot be carried out."""
+
+
+class LeaseRefused(TunerError):
+    """A trial or a validation cannot have the resources for an experiment of its own."""
+
+
+class ResourceDeadlock(LeaseRefused):
+    """All processes that hold resources wait for each other's."""
 
 
 class TrialFailed(TunerError):

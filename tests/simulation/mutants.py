@@ -80,7 +80,7 @@ CORE = _of(
     ("        self._unanswered[trial.trial_id] = report\n", "", "I9"),
     ("        trial.last_result = report.result\n", "", "I2 I7 I3"),
     ("if event.failure and event.outcome is not ev.Outcome.LOST:", "if event.failure:", "I12"),
-    ("            self._end_attempt(trial, ev.Outcome.LOST)\n        self._begin", "            pass\n        self._begin", "I13 I4"),
+    ("            self._end_attempt(trial, ev.Outcome.LOST)\n        self._leases", "            pass\n        self._leases", "I13 I4"),
     ("not self._retries.has_retries_left(trial):", "trial.num_failures > self.settings.max_failures >= 0:", "I12"),
     ("        self._timeouts.forget(trial.trial_id)\n", "", "defect"),
     ("        self._unanswered.pop(trial.trial_id, None)\n        self.trial_table.release_worker(trial)\n", "        self.trial_table.release_worker(trial)\n", "defect"),

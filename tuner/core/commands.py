@@ -160,11 +160,19 @@ class GrantLease:
 
 @dataclass(frozen=True, slots=True)
 class RefuseLease:
-    """Tell the owner that it will not get the lease."""
+    """Tell the owner of a lease that it will not get it.
+
+    Attributes:
+        owner: Who asked.
+        token: Of the request.
+        reason: Why, and what to do.
+        is_deadlock: Whether all processes waited for each other's resources.
+    """
 
     owner: LeaseOwner
     token: str
     reason: str
+    is_deadlock: bool = False
 
 
 @dataclass(frozen=True, slots=True)

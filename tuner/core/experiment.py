@@ -28,6 +28,7 @@ from .best_trials import BestTrials
 from .checkpoints import CheckpointManager
 from .exploits import ExploitTracker
 from .failure_causes import FailureTally
+from .leases import LeaseQueue
 from .lifecycle import (
     TrialMove,
     WorkerMove,
@@ -46,7 +47,7 @@ from .policies import (
     subject,
     termination_reason_for,
 )
-from .resources import amounts_of
+from .resources import Request, amounts_of
 from .result import (
     AUTO_FILLED,
     CHECKPOINT_DIR_NAME,
@@ -137,6 +138,7 @@ class Experiment:
         self._out = cmd.Outbox()
         self._paused = PausedTrials(self.trial_table, self.exploits, self._notify)
         self._validations = ValidationQueue(self.trial_table)
+        self._leases = LeaseQueue(self.trial_table)
         self._unannounced: dict[str, Trial] = {}
         """Trials that are TERMINATED, and of which a validation is open."""
         self._checkpoint_requests: list[ev.CheckpointsRequested] = []
@@ -228,6 +230,7 @@ class Experiment:
         )
         assert self.suggestion_budget.num_outstanding >= 0, "more suggestions than were requested"
         self._validations.check()
+        self._leases.check(self._running_owners())
         assert all(
             trial.status is Status.TERMINATED and trial.has_open_validation
             for trial in self._unannounced.values()
@@ -296,12 +299,15 @@ class Experiment:
             case ev.CheckpointCommitted():
                 self._on_checkpoint_committed(event)
             case ev.ValidationEnded():
+                self._leases.end_owner(ev.LeaseOwner(event.trial_id, event.num_try, event.index))
                 if validated := self._validations.on_ended(event):
                     self._pass_on_validations(validated)
             case ev.CheckpointsRequested():
                 self._checkpoint_requests.append(event)
-            case ev.LeaseRequested() | ev.LeaseReleased():
-                raise NotImplementedError(event)
+            case ev.LeaseRequested():
+                self._on_lease_requested(event)
+            case ev.LeaseReleased(owner, token):
+                self._leases.release(owner, token)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
@@ -759,6 +765,7 @@ class Experiment:
         self._unanswered.pop(trial.trial_id, None)
         self.trial_table.release_worker(trial)
         self._timeouts.forget(trial.trial_id)
+        self._leases.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))
         self._checkpoints.forget_uploads(trial)
         self._out.delete(trial, self._checkpoints.release(trial))
         self.suggestion_budget.on_progress()
@@ -892,6 +899,7 @@ class Experiment:
         # end by the rules under which they ran.
         for trial in list(self.trial_table.live.values()):
             self._end_attempt(trial, ev.Outcome.LOST)
+        self._leases.clear()  # those of validations
         self._begin_session(event.settings)
         self._paused.unhold_all()
         treatments = self.trial_table.treatments_of_never_admitted(event.settings.max_trials)
@@ -931,7 +939,9 @@ class Experiment:
         had_pending_resumes = self._paused.has_pending
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
+        self._grant_leases()
         self._out.commands += self._validations.start(self._now_s)
+        self._leases.reserve()
         held = {
             trial_id: report
             for trial_id, report in self._unanswered.items()
@@ -954,6 +964,7 @@ class Experiment:
         ):
             self._needs_scheduling = False
             self._schedule()
+        self._resolve_deadlock()
         self._out.remarks = self.policies.take_remarks()
         self._is_noop_turn = (
             all(continued)
@@ -968,6 +979,68 @@ class Experiment:
             trial.intention.reply is not ReportReply.PAUSE or bool(trial.source)
         )
         return not is_leaving and self._validations.is_holding(trial)
+
+    # ---------------------------------------------------------------- leases
+
+    def _on_lease_requested(self, event: ev.LeaseRequested) -> None:
+        owner = event.owner
+        if owner not in self._running_owners():
+            return
+        trial = self.trial_table[owner.trial_id]
+        if owner.index is None:
+            own: Request | None = trial.request
+            if trial.worker is WorkerState.TRAINING:
+                self._timeouts.suspend(trial.trial_id)  # until it has its answer
+        else:
+            validation = trial.validations[owner.index]
+            own = None if validation.is_apart else validation.resources
+        if refusal := self._leases.request(event, own):
+            self._answer_lease(refusal)
+
+    def _running_owners(self) -> list[ev.LeaseOwner]:
+        """Return all processes that may hold a lease."""
+        workers = [
+            ev.LeaseOwner(trial.trial_id, trial.attempt) for trial in self.trial_table.live.values()
+        ]
+        return workers + [
+            ev.LeaseOwner(trial_id, self.trial_table[trial_id].validations[index].num_try, index)
+            for trial_id, index in self._validations.running
+        ]
+
+    def _grant_leases(self) -> None:
+        """Grant the leases that fit; where the experiment stops, refuse all that wait."""
+        if not self._leases.is_waiting:
+            return
+        answers = (
+            self._leases.refuse_all("the experiment is stopping")
+            if self._stopping
+            else self._leases.grant()
+        )
+        for answer in answers:
+            self._answer_lease(answer)
+
+    def _resolve_deadlock(self) -> None:
+        """Refuse a lease if every process waits for what the others hold."""
+        if not self._leases.is_waiting:
+            return
+        # These wait for a validation, which may itself wait for a lease.
+        blocked = {
+            ev.LeaseOwner(report.trial.trial_id, report.trial.attempt)
+            for report in self._unanswered.values()
+        } | {
+            ev.LeaseOwner(request.trial_id, request.attempt)
+            for request in self._checkpoint_requests
+        }
+        if answer := self._leases.resolve_deadlock(self._running_owners(), blocked):
+            self._answer_lease(answer)
+
+    def _answer_lease(self, answer: cmd.GrantLease | cmd.RefuseLease) -> None:
+        self._out.commands.append(answer)
+        trial = self.trial_table[answer.owner.trial_id]
+        if answer.owner.index is None and trial.worker is WorkerState.TRAINING:
+            self._timeouts.expect_report(trial.trial_id, self._now_s)
+
+    # ---------------------------------------------------------------- time and answers
 
     def _has_no_effect(self, *, has_events: bool) -> bool:
         """Return whether the turn only answers reports and asks the searcher.
@@ -1186,6 +1259,8 @@ class Experiment:
                     for each in self._checkpoint_requests
                 ],
             }
+        if leases := self._leases.state_dict():
+            fields["leases"] = leases
         return fields
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
@@ -1214,6 +1289,7 @@ class Experiment:
         self.fatal_error = state["misuse"]
         if validations := state.get("validations"):
             self._load_validations(validations)
+        self._leases.load_state_dict(state.get("leases", {}))
 
     def _load_validations(self, state: Mapping[str, Any]) -> None:
         self._validations.load_state_dict(state["queue"])

@@ -71,6 +71,11 @@ class ValidationQueue:
         return self._num_open
 
     @property
+    def running(self) -> list[tuple[str, int]]:
+        """Trial and index of the checkpoint of each that has a process, in a fixed order."""
+        return sorted(self._running)
+
+    @property
     def num_running(self) -> int:
         """How many have a process."""
         return len(self._running)

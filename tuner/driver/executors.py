@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.core.commands import StartValidation, StartWorker
+from tuner.core.trial import WorkerGroup
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local import orphans
@@ -22,17 +23,43 @@ from tuner.storage.array_store import ArrayStore
 from tuner.storage.directories import make_own_folder
 
 
+def leased_group(spec: ExperimentSpec) -> WorkerGroup | None:
+    """Return the workers whose resources an experiment inside a trial or a validation borrows.
+
+    They are those of one trial of a trainer, so that its trials train one after the other. None for
+    single processes: they run beside the trial, as in any program that starts processes.
+    """
+    if spec.run.executor != "process":
+        return None
+    try:
+        return spec.group_for({})
+    except ValueError:  # which `check_resources` raises with the numbers, or the trial itself
+        return None
+
+
 def make_executor(
-    spec: ExperimentSpec, directory: Path, objects: ArrayStore, environment: EnvironmentRecorder
+    spec: ExperimentSpec,
+    directory: Path,
+    objects: ArrayStore,
+    environment: EnvironmentRecorder,
+    resources: Mapping[str, float] | None,
 ) -> Executor:
-    """Return the executor that `RunConfig` names."""
+    """Return the executor that `RunConfig` names.
+
+    Args:
+        spec: What was declared.
+        directory: The experiment's directory.
+        objects: Where large constants of configurations lie.
+        environment: Takes the versions of packages that trials import.
+        resources: Amounts by name that replace what is found on the machine.
+    """
     assign = AssignmentBuilder(spec, directory, objects)
     validator = spec.validation_config.validator if spec.validation_config else None
     if spec.run.executor == "inline":
         return InlineExecutor(
             spec.trainable,
             assign,
-            capacity=machine_capacity(spec.run.resources),
+            capacity=machine_capacity(resources),
             assign_validation=assign.validation,
             validator=validator,
         )
@@ -41,7 +68,7 @@ def make_executor(
     return ProcessExecutor(
         spec.trainable,
         assign,
-        capacity=spec.run.resources,
+        capacity=resources,
         environ=environ,
         on_packages=environment.add_packages,
         assign_validation=assign.validation,

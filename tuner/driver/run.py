@@ -6,7 +6,7 @@ import contextlib
 import gc
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.errors import CannotPause, MetricNotReported, StorageError, StorageLost
 from tuner.execution.executor import Executor
+from tuner.execution.leasing import lease, lease_holder
 from tuner.execution.local import orphans
 from tuner.execution.local.process_setup import open_standard_streams
 from tuner.execution.resources import machine_capacity
@@ -74,7 +75,7 @@ from .checkpoint_store import CheckpointDeleter, CheckpointStore
 from .control import RequestQueue
 from .driver import Timing
 from .event_dispatch import EventDispatch
-from .executors import make_executor
+from .executors import leased_group, make_executor
 from .journal_log import JournalLog
 from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .signals import Interrupts, cause_of_interruption, exit_code, is_script
@@ -159,7 +160,9 @@ class Run:
         self._remarks = [] if resumption else [spec.remark]
         self._progress: Callable[[], Progress]  # once there is a driver to ask
         look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
-        self._console = Console(look, min(spec.run.verbose, 2), reporter=spec.run.progress_reporter)
+        # What a trial or a validation prints goes to its log, in which tables are of no use.
+        verbose = 0 if lease_holder() else min(spec.run.verbose, 2)
+        self._console = Console(look, verbose, reporter=spec.run.progress_reporter)
 
     def execute(self, requests: RequestQueue | None = None) -> Finished:
         """Run the experiment to its end.
@@ -168,15 +171,20 @@ class Run:
             requests: Control requests from other threads of this process; None for none.
         """
         self._request_queue = requests or self._request_queue
+        inspect_folder(self._directory)
+        check_secrets(self._spec.space)
+        # Given back last: while a worker of this experiment is alive, it occupies them.
+        with lease(leased_group(self._spec)) as borrowed:
+            return self._execute_with(borrowed.capacity if borrowed else self._spec.run.resources)
+
+    def _execute_with(self, resources: Mapping[str, float] | None) -> Finished:
         spec, directory = self._spec, self._directory
-        inspect_folder(directory)
-        check_secrets(spec.space)
         # Before scheduler and searcher are connected, so that after a refusal they can be used
         # again.
-        spec.check_resources(machine_capacity(spec.run.resources))
+        spec.check_resources(machine_capacity(resources))
         spec.connect()
         with self._console.showing_warnings(), contextlib.ExitStack() as closing:
-            executor = make_executor(spec, directory, self._objects, self._environment)
+            executor = make_executor(spec, directory, self._objects, self._environment, resources)
             closing.callback(executor.shutdown, _SHUTDOWN_S)
             self._began_s = executor.clock()
             settings = spec.settings(executor.capacity())
@@ -309,7 +317,9 @@ class Run:
             driver.request_stop(request)
 
         is_searching = False
-        with Interrupts(request_stop) as interrupts:
+        # Inside a trial or a validation, the outer driver heeds signals, and ends this one.
+        takes_signals = lease_holder() is None
+        with Interrupts(request_stop, takes_signals=takes_signals) as interrupts:
             try:
                 with (
                     contextlib.nullcontext()

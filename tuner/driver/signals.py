@@ -47,13 +47,17 @@ class Interrupts:
 
     Args:
         request_stop: Takes each request; called from the signal handler.
+        takes_signals: Whether to do so at all.
 
     Attributes:
         received: The first signal that came, None for none.
     """
 
-    def __init__(self, request_stop: Callable[[StopRequested], None]) -> None:
+    def __init__(
+        self, request_stop: Callable[[StopRequested], None], *, takes_signals: bool = True
+    ) -> None:
         self._request_stop = request_stop
+        self._takes_signals = takes_signals
         self._num_requests = 0
         self._last_at = float("-inf")
         self._before: dict[signal.Signals, Any] = {}
@@ -61,7 +65,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         """Install the handlers."""
-        if threading.current_thread() is threading.main_thread():
+        if self._takes_signals and threading.current_thread() is threading.main_thread():
             self._before = {
                 number: signal.signal(number, self._handle)
                 for number in TERMINATION_SIGNALS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeGuard, final
 
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import Failure, ReportReply
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.core.trial_json import request_fields
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
@@ -34,7 +35,15 @@ from .failures import as_message, describe
 from .group_protocol import Part, PartKind
 from .metric_conversion import Converter, note_replaced_iteration
 from .preload import imported_since, missing, packages_since
-from .report_options import NO_OPTIONS, CheckpointUploadMode, ReportOptions, ValidationTask
+from .report_options import (
+    NO_OPTIONS,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+    ReportOptions,
+    ValidationTask,
+)
 from .result_fields import AutoFill, counters_of, here
 from .validation import NO_VALIDATION, ValidationContext
 from .worker_protocol import Assignment
@@ -101,6 +110,7 @@ class Attempt:
         *,
         can_report: bool,
         validation: ValidationContext = NO_VALIDATION,
+        answers: Answers | None = None,
     ) -> None:
         """Begin the attempt."""
         self._validation = validation
@@ -109,7 +119,8 @@ class Attempt:
         self.latest_checkpoint_dir = assignment.checkpoint_dir
         self.can_report = can_report
         self._channel = channel
-        self._answers = Answers(channel)
+        self._answers = answers or Answers(channel)
+        self._tokens = itertools.count(1)
         self._pid = os.getpid()  # to tell forks of training code from the trial's own process
         self._lock = threading.Lock()  # threads may report; each waits for its own answer
         self._verdict = ReportReply.CONTINUE
@@ -288,6 +299,36 @@ class Attempt:
         directory = stage(assignment.trial_dir, self._next_checkpoint, assignment.attempt, token)
         self._lent.append(directory)
         return directory
+
+    def reported_checkpoints(
+        self, consistency: CheckpointConsistencyMode, timeout_s: float | None = None
+    ) -> list[ReportedCheckpoint]:
+        """Return the trial's checkpoints; see `tuner.train.get_all_reported_checkpoints`.
+
+        It may be called while a report of another thread, or of another rank, waits.
+        """
+        waits = consistency is CheckpointConsistencyMode.VALIDATED
+        try:
+            listed = self._ask_for_checkpoints(timeout_s, waits=waits)
+        except TimeoutError:
+            listed = self._ask_for_checkpoints(None, waits=False)
+        trial_dir = Path(self.assignment.trial_dir)
+        return [
+            ReportedCheckpoint(
+                Checkpoint(trial_dir / CheckpointRecord(**record).directory),
+                metrics,
+                ReportedCheckpointStatus[status],
+            )
+            for record, metrics, status in listed
+        ]
+
+    def _ask_for_checkpoints(self, timeout_s: float | None, *, waits: bool) -> list[Any]:
+        token = f"{self._pid}-list-{next(self._tokens)}"
+        self._send({"kind": "checkpoints", "token": token, "waits": waits})
+        listed: list[Any] = self._answers.wait("checkpoints", token=token, timeout_s=timeout_s)[
+            "list"
+        ]
+        return listed
 
     def _check_may_report(self) -> None:
         if not self.can_report:

@@ -170,7 +170,7 @@ THREAD_VARIABLES = (
 )
 """Environment variables from which numerical libraries, when loaded, take a number of threads."""
 
-_CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 # Asking CUDA would initialize it, after which a process cannot be forked.
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")
 
@@ -199,7 +199,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
     Those in ``CUDA_VISIBLE_DEVICES``; if that is not set, numbers for the NVIDIA driver's.
     """
-    listed = environ.get(_CUDA_VISIBLE_DEVICES)
+    listed = environ.get(CUDA_VISIBLE_DEVICES)
     if listed is None:
         return tuple(str(number) for number in range(_num_nvidia_gpus()))
     names = [name.strip() for name in listed.split(",")]
@@ -245,12 +245,15 @@ def worker_environment(
     num_threads = str(max(1, int(resources.get("cpu", 1))))
     variables = {name: environ.get(name) or num_threads for name in THREAD_VARIABLES}
     # Set even for a trial without GPUs, to nothing: unset, CUDA would show it all of them.
-    gpus = visible_gpus(environ)
-    if gpu_ids or gpus or _CUDA_VISIBLE_DEVICES in environ:
-        variables[_CUDA_VISIBLE_DEVICES] = ",".join(
-            gpus[gpu] if gpu < len(gpus) else str(gpu) for gpu in gpu_ids
-        )
+    if gpu_ids or visible_gpus(environ) or CUDA_VISIBLE_DEVICES in environ:
+        variables[CUDA_VISIBLE_DEVICES] = ",".join(gpu_names(gpu_ids, environ))
     return variables
+
+
+def gpu_names(gpu_ids: tuple[int, ...], environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return CUDA's names of assigned GPUs, given as positions among `visible_gpus`."""
+    gpus = visible_gpus(environ)
+    return tuple(gpus[gpu] if gpu < len(gpus) else str(gpu) for gpu in gpu_ids)
 
 
 def limit_threads(variables: Mapping[str, str]) -> None:

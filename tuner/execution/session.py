@@ -18,6 +18,7 @@ from tuner.core.result import DONE
 from tuner.core.trial import Failure
 from tuner.storage.checkpoints import Checkpoint
 
+from .answers import Answers
 from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
 from .failures import describe
 from .metric_conversion import as_metrics
@@ -261,6 +262,7 @@ def run_attempt(
     assignment: Assignment,
     channel: Channel,
     validator: DeclaredValidator = NOT_DECLARED,
+    answers: Answers | None = None,
 ) -> Trainable | None:
     """Run one attempt of a trial: sends ``started`` first and exactly one ``exited`` last.
 
@@ -269,6 +271,7 @@ def run_attempt(
         assignment: The attempt.
         channel: The connection to the driver.
         validator: The validation function declared with the experiment.
+        answers: What the driver sends, if something else waits for it, too.
 
     Returns:
         The object of a class trainable that can be reset for the next attempt, see `run_again`;
@@ -284,6 +287,7 @@ def run_attempt(
         trainable_name(trainable),
         can_report=not is_class,
         validation=ValidationContext(trainable, validator),
+        answers=answers,
     )
     if not is_class:
         return _run(attempt, functools.partial(_run_function, trainable, attempt))
@@ -292,12 +296,18 @@ def run_attempt(
     )
 
 
-def run_again(trainable: Trainable, assignment: Assignment, channel: Channel) -> Trainable | None:
+def run_again(
+    trainable: Trainable,
+    assignment: Assignment,
+    channel: Channel,
+    answers: Answers | None = None,
+) -> Trainable | None:
     """Run the next attempt with the object of the previous one if it can be reset.
 
     Sends ``unfit`` otherwise; else as `run_attempt`.
     """
-    attempt = Attempt(assignment, channel, trainable_name(type(trainable)), can_report=False)
+    name = trainable_name(type(trainable))
+    attempt = Attempt(assignment, channel, name, can_report=False, answers=answers)
     if not trainable.adopt(assignment, resolve_secrets(assignment.config)):
         channel.send({"kind": "unfit"})
         return None

@@ -28,8 +28,9 @@ A process that validates a checkpoint sends leases like a worker, and ends with 
 The executor sends an `Assignment` first, then one answer for each ``result``:
 ``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool}``. It answers
 ``checkpoints`` by ``{"checkpoints": "1", "list": [[record, metrics, status], ...]}``, and ``lease``
-by ``{"lease": "2", "num_workers": int, "devices": [int, ...]}`` or
-``{"refused": "2", "reason": "..."}``; these may take long, and come between other answers.
+by ``{"lease": "2", "num_workers": int, "devices": ["0", ...]}`` or
+``{"refused": "2", "reason": "...", "deadlock": bool}``; these may take long, and come between other
+answers.
 
 - A worker sends ``saving`` before it stores a checkpoint, whether it was asked to save or reports a
   checkpoint itself; if storing a reported one fails, it sends ``save_failed``.
@@ -83,6 +84,7 @@ from tuner.core.trial_json import checkpoint_fields
 from tuner.storage.checkpoint_parts import check_directory_name
 
 from .failures import with_notebook_source
+from .resources import gpu_names
 from .validation import payload_digest
 
 
@@ -252,8 +254,12 @@ def lease_event(owner: LeaseOwner, message: Mapping[str, Any]) -> LeaseRequested
 def lease_answer(command: GrantLease | RefuseLease) -> dict[str, Any]:
     """Return the message that tells the owner of a lease what it has got."""
     if isinstance(command, RefuseLease):
-        return {"refused": command.token, "reason": command.reason}
-    devices = list(command.gpu_ids)
+        return {
+            "refused": command.token,
+            "reason": command.reason,
+            "deadlock": command.is_deadlock,
+        }
+    devices = list(gpu_names(command.gpu_ids))
     return {"lease": command.token, "num_workers": command.num_workers, "devices": devices}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
+from tuner.execution.leasing import lease_holder
 from tuner.journal.completeness import MARK, check, mark_fields, remains_in
 from tuner.journal.takeover_cleanup import check_ours, clear
 from tuner.storage import atomic, layout, strict_json
@@ -37,8 +38,14 @@ _BEGINNING = ("created", "declared_name", "id", "seed", "settings", "rerun")
 
 
 def storage_root(run: RunConfig) -> Path:
-    """Return the absolute directory in which the experiment's directory is created."""
-    return absolute_path(run.storage_path or layout.DEFAULT_STORAGE_PATH)
+    """Return the absolute directory in which the experiment's directory is created.
+
+    An experiment that a trial or a validation runs lies beside the one that runs it, unless its
+    settings say otherwise.
+    """
+    holder = lease_holder()
+    default = holder.storage_path if holder else layout.DEFAULT_STORAGE_PATH
+    return absolute_path(run.storage_path or default)
 
 
 def new_directory(spec: ExperimentSpec) -> Path:

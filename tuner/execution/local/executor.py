@@ -40,7 +40,15 @@ from tuner.core.commands import (
     StartWorker,
     WorkerCommand,
 )
-from tuner.core.events import Event, Outcome, ResultReported, ValidationEnded, WorkerExited
+from tuner.core.events import (
+    CheckpointsRequested,
+    Event,
+    LeaseRequested,
+    Outcome,
+    ResultReported,
+    ValidationEnded,
+    WorkerExited,
+)
 from tuner.core.trial import Failure
 from tuner.errors import TunerError
 from tuner.execution.group_protocol import PartStored, RankReported
@@ -156,6 +164,7 @@ class ProcessExecutor:
         self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
         self._groups: dict[tuple[str, int], RemoteGroup] = {}
         self._commits: CommitPool | None = None
+        self._askers: dict[str, int] = {}  # the number of the process by the token of its request
         self._reusable = ReusableWorkers()
         self._events: list[Event] = []
         self._environ = dict(environ or {})
@@ -468,20 +477,15 @@ class ProcessExecutor:
             self._events.append(ValidationEnded(*key, Outcome.KILLED, failure=failure))
 
     def _answer_request(self, command: GrantLease | RefuseLease | ListCheckpoints) -> None:
-        if isinstance(command, ListCheckpoints):
-            self._send_to_attempt(command.trial_id, command.attempt, checkpoints_answer(command))
-            return
-        owner, answer = command.owner, lease_answer(command)
-        if owner.index is None:
-            self._send_to_attempt(owner.trial_id, owner.attempt, answer)
-        elif validator := self._validators.get((owner.trial_id, owner.index, owner.attempt)):
-            self._send(validator, answer)
-
-    def _send_to_attempt(self, trial_id: str, attempt: int, answer: dict[str, Any]) -> None:
-        if group := self._groups.get((trial_id, attempt)):
-            group.answer_request(answer)
-        elif worker := self._by_attempt.get((trial_id, attempt)):
-            self._send(worker, answer)
+        worker = self._workers.get(self._askers.pop(command.token, 0))
+        if worker is None:
+            return  # it has ended since
+        message = (
+            checkpoints_answer(command)
+            if isinstance(command, ListCheckpoints)
+            else lease_answer(command)
+        )
+        self._send(worker, message)
 
     def _send(self, worker: RemoteWorker | RemoteValidator, message: Mapping[str, Any]) -> None:
         self.send(worker, strict_json.to_bytes(message, strict_json.opaque) + b"\n")
@@ -610,6 +614,9 @@ class ProcessExecutor:
         self._start(worker.command)
 
     def _take(self, worker: RemoteWorker | RemoteValidator, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if isinstance(message, (LeaseRequested, CheckpointsRequested)):
+                self._askers[message.token] = worker.number
         if isinstance(worker, RemoteWorker) and (group := self._group_of(worker)):
             group.on_messages(worker, messages)
             return
@@ -629,7 +636,7 @@ class ProcessExecutor:
 
     def _finish_validator(self, validator: RemoteValidator, exit_info: ExitInfo | None) -> None:
         self._unwatch(validator)
-        self._events += validator.drain()
+        self._take(validator, validator.drain())
         ended = validator.exit_event(exit_info)
         self._events.append(ended)
         if ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):

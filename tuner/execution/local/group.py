@@ -30,11 +30,8 @@ from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import (
     CheckpointCommitted,
     CheckpointFailed,
-    CheckpointsRequested,
     CheckpointStarted,
     Event,
-    LeaseReleased,
-    LeaseRequested,
     Outcome,
     ResultReported,
     WorkerExited,
@@ -253,9 +250,6 @@ class RemoteGroup:
                     if not self._barrier.is_saving:
                         self._barrier.is_saving = True
                         self._host.emit(message)
-                case CheckpointsRequested() | LeaseRequested() | LeaseReleased():
-                    # Ranks choose their tokens independently of each other.
-                    self._host.emit(replace(message, token=f"{worker.rank}:{message.token}"))
                 case _:
                     self._host.emit(message)
         if worker.exit_message and worker.rank not in self._returned:
@@ -296,14 +290,6 @@ class RemoteGroup:
         self._answer_all({"verdict": command.reply.value, "save": False})
         if command.save:
             self._host.emit(CheckpointFailed(self._trial_id, self._attempt, CANNOT_SAVE))
-
-    def answer_request(self, answer: Mapping[str, Any]) -> None:
-        """Send a rank the answer to something that it has asked for beside its reports."""
-        for key in ("checkpoints", "lease", "refused"):
-            if key in answer:
-                rank, token = answer[key].split(":", 1)
-                data = strict_json.to_bytes({**answer, key: token}, strict_json.opaque) + b"\n"
-                self._host.send(self.members[int(rank)], data)
 
     def kill(self, reason: str) -> None:
         """Note that the core has the group killed; the executor kills the processes."""

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from tuner.execution.answers import Answers
 from tuner.execution.failures import as_message, describe
+from tuner.execution.leasing import LeaseHolder, set_holder
 from tuner.execution.resources import limit_threads
 from tuner.execution.result_fields import host
 from tuner.execution.session import give_master_socket, run_again, run_attempt
@@ -103,15 +105,17 @@ def _run(channel: WorkerEnd, load: Callable[[], UserCode]) -> None:
         failure = as_message(describe(error))
         channel.send({"kind": "exited", "outcome": "failed", "failure": failure})
         return
+    answers = Answers(channel)
+    set_holder(LeaseHolder(channel, answers, assignment.trial_dir, assignment.resources))
     if isinstance(assignment, ValidationAssignment):
         channel.send(run_validation(code.trainable, code.validator, assignment))
         return
     if assignment.works_in_trial_dir:
         _change_directory(assignment.trial_dir)
-    reusable = run_attempt(code.trainable, assignment, channel, code.validator)
+    reusable = run_attempt(code.trainable, assignment, channel, code.validator, answers)
     while reusable is not None:
         next_assignment = pickle.loads(channel.receive_bootstrap().assignment)  # noqa: S301
-        reusable = run_again(reusable, next_assignment, channel)
+        reusable = run_again(reusable, next_assignment, channel, answers)
 
 
 def _prepare_process(bootstrap: Bootstrap) -> None:

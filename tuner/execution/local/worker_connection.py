@@ -14,6 +14,7 @@ import pickle
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -184,11 +185,12 @@ class DriverEnd:
 class WorkerEnd:
     """The worker's end, the `Channel` of its attempts. Blocks."""
 
-    __slots__ = ("_descriptor", "_unread")
+    __slots__ = ("_descriptor", "_sending", "_unread")
 
     def __init__(self, descriptor: int) -> None:
         """Take over the descriptor; creating a socket object would take far longer."""
         self._descriptor = descriptor
+        self._sending = threading.Lock()  # a thread may report while another one asks for a lease
         self._unread = b""
 
     def receive_bootstrap(self) -> Bootstrap:
@@ -227,8 +229,9 @@ class WorkerEnd:
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
         data = strict_json.to_bytes(message) + b"\n"
-        while data:  # a write may take only a part, e.g. when a signal interrupts it
-            data = data[os.write(self._descriptor, data) :]
+        with self._sending:
+            while data:  # a write may take only a part, e.g. when a signal interrupts it
+                data = data[os.write(self._descriptor, data) :]
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait for the next message.

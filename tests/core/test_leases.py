@@ -1,0 +1,240 @@
+"""Leases: resources that a trial's code is granted for an experiment of its own."""
+
+import pytest
+
+from tests.core.conversation import Conversation, kills, starts
+from tuner.core.commands import GrantLease, RefuseLease, StartValidation
+from tuner.core.events import (
+    DriverRestarted,
+    LeaseOwner,
+    LeaseReleased,
+    LeaseRequested,
+    Outcome,
+    ResultReported,
+    StopRequested,
+    ValidationEnded,
+)
+from tuner.core.settings import ExperimentSettings, ValidationPolicy
+from tuner.core.trial import CheckpointRecord, Status, ValidationRequest, WorkerGroup
+
+FIRST, SECOND, THIRD = (LeaseOwner(f"t0000{number}", 1) for number in range(3))
+
+
+def group(fewest, most=None, **share):
+    return WorkerGroup(most or fewest, share or {"cpu": 1.0}, fewest, most or fewest)
+
+
+def talk(num_trials, *, cpu=4.0, gpu=0.0, **settings):
+    capacity = {"cpu": cpu, "gpu": gpu} if gpu else {"cpu": cpu}
+    conversation = Conversation(capacity=capacity, max_trials=num_trials, **settings)
+    conversation.begin(num_trials)
+    return conversation
+
+
+def ask(conversation, owner, wanted, name="a"):
+    return conversation.say(LeaseRequested(owner, name, wanted))
+
+
+def release(conversation, owner, name="a"):
+    return conversation.say(LeaseReleased(owner, name))
+
+
+def granted(commands):
+    """Return the leases granted as (trial, workers, devices)."""
+    return [
+        (c.owner.trial_id, c.num_workers, c.gpu_ids) for c in commands if isinstance(c, GrantLease)
+    ]
+
+
+def refused(commands):
+    return [(c.owner, c.is_deadlock) for c in commands if isinstance(c, RefuseLease)]
+
+
+def used(conversation):
+    return conversation.experiment.trial_table.pool.used["cpu"]
+
+
+def test_a_lease_is_granted_when_the_turn_ends_and_holds_its_resources():
+    conversation = talk(1, gpu=2.0)
+    assert granted(ask(conversation, FIRST, group(2, cpu=1.0, gpu=1.0))) == [("t00000", 2, (0, 1))]
+    assert used(conversation) == 3.0
+    conversation.restore_from_snapshot()
+    assert used(conversation) == 3.0
+    release(conversation, FIRST)
+    assert used(conversation) == 1.0
+
+
+def test_a_lease_has_as_many_workers_as_fit():
+    conversation = talk(1)
+    assert granted(ask(conversation, FIRST, group(1, 8))) == [("t00000", 3, ())]
+
+
+def test_leases_are_granted_in_the_order_of_the_requests():
+    conversation = talk(3)
+    assert granted(ask(conversation, FIRST, group(1))) == [("t00000", 1, ())]
+    assert granted(ask(conversation, SECOND, group(1))) == []
+    # It would have room as soon as the next one has, and waits its turn.
+    assert granted(ask(conversation, THIRD, group(1))) == []
+    conversation.restore_from_snapshot()
+    assert granted(release(conversation, FIRST)) == [("t00001", 1, ())]
+    assert granted(conversation.exit("t00000", Outcome.COMPLETED)) == [("t00002", 1, ())]
+
+
+def test_a_lease_precedes_new_trials():
+    conversation = Conversation(capacity={"cpu": 3.0}, max_trials=4, max_pending=4)
+    conversation.begin(4)
+    assert granted(ask(conversation, FIRST, group(2))) == []
+    assert starts(conversation.exit("t00001", Outcome.COMPLETED)) == []
+    commands = conversation.exit("t00002", Outcome.COMPLETED)
+    assert (granted(commands), starts(commands)) == ([("t00000", 2, ())], [])
+    assert starts(release(conversation, FIRST)) == [("t00003", 1)]
+
+
+def test_a_lease_ends_with_its_owners_worker():
+    conversation = talk(2)
+    ask(conversation, FIRST, group(2))
+    ask(conversation, SECOND, group(2))
+    assert granted(conversation.exit("t00000", Outcome.LOST)) == [("t00001", 2, ())]
+    conversation.exit("t00001", Outcome.COMPLETED)
+    assert used(conversation) == 1.0
+
+
+def test_a_lease_ends_with_the_driver():
+    conversation = talk(1)
+    ask(conversation, FIRST, group(2))
+    conversation.say(DriverRestarted(ExperimentSettings({"cpu": 2.0})))
+    assert used(conversation) == 1.0
+
+
+def test_a_process_that_is_gone_gets_none():
+    conversation = talk(1, max_failures=1)
+    conversation.exit("t00000", Outcome.LOST)
+    assert granted(ask(conversation, FIRST, group(1))) == []
+    assert granted(ask(conversation, LeaseOwner("t00009", 1), group(1))) == []
+
+
+def test_a_request_that_is_made_twice_or_withdrawn_counts_as_it_should():
+    conversation = talk(2)
+    ask(conversation, FIRST, group(2))
+    assert granted(ask(conversation, FIRST, group(2))) == []
+    ask(conversation, SECOND, group(2))
+    release(conversation, SECOND)
+    assert granted(release(conversation, FIRST)) == []
+    assert used(conversation) == 2.0
+
+
+def test_a_lease_that_can_never_fit_is_refused_at_once_with_the_numbers():
+    conversation = talk(2)
+    commands = ask(conversation, FIRST, group(4))
+    assert refused(commands) == [(FIRST, False)]
+    assert commands[0].reason == (
+        "4 workers with 1 cpu each never fit: the experiment has 4 cpu in all, of which the trial "
+        "itself holds 1 cpu, enough for 3; use fewer workers, ask for less for each, or let the "
+        "trial itself ask for less with with_resources"
+    )
+    assert granted(ask(conversation, FIRST, group(3))) == []  # it has to wait for the other trial
+
+
+def test_where_all_wait_for_each_other_the_newest_is_refused():
+    conversation = talk(2)
+    assert refused(ask(conversation, FIRST, group(3))) == []
+    commands = ask(conversation, SECOND, group(3))
+    assert refused(commands) == [(SECOND, True)]
+    (refusal,) = [command for command in commands if isinstance(command, RefuseLease)]
+    assert "set max_concurrent_trials so that fewer trials run at once" in refusal.reason
+    assert "do not fit into the 2 cpu that are free" in refusal.reason
+    # The other one waits until this one has left.
+    assert granted(conversation.exit("t00001", Outcome.COMPLETED)) == [("t00000", 3, ())]
+
+
+def test_a_smaller_lease_that_was_asked_for_later_is_granted_before_any_is_refused():
+    conversation = talk(2)
+    ask(conversation, FIRST, group(3))
+    commands = ask(conversation, SECOND, group(2))
+    assert (granted(commands), refused(commands)) == ([("t00001", 2, ())], [])
+
+
+def test_a_process_that_trains_in_a_lease_is_not_stuck():
+    conversation = talk(2)
+    ask(conversation, FIRST, group(2))
+    ask(conversation, FIRST, group(2), name="another thread")
+    assert refused(ask(conversation, SECOND, group(2))) == []
+    assert granted(release(conversation, FIRST)) == [("t00000", 2, ())]
+
+
+def test_a_stopping_experiment_refuses_all_that_wait():
+    conversation = talk(2)
+    ask(conversation, FIRST, group(2))
+    ask(conversation, SECOND, group(2))
+    assert refused(conversation.say(StopRequested("signal.SIGINT"))) == [(SECOND, False)]
+
+
+def test_a_trial_that_waits_for_a_lease_does_not_count_as_hung():
+    conversation = talk(2, report_timeout_s=10.0)
+    ask(conversation, FIRST, group(2))
+    conversation.report("t00001", 1)
+    ask(conversation, SECOND, group(2))
+    conversation.report("t00000", 1)
+    assert kills(conversation.say(after_s=9.0)) == []
+    conversation.report("t00000", 2)
+    assert kills(conversation.say(after_s=9.0)) == []
+    assert granted(release(conversation, FIRST)) == [("t00001", 2, ())]
+    assert kills(conversation.say(after_s=9.0)) == ["t00000"]
+    assert kills(conversation.say(after_s=1.0)) == ["t00001"]
+
+
+def validating(**settings):
+    """Return a conversation in which a checkpoint of the only trial is being validated."""
+    conversation = talk(1, validation=ValidationPolicy(), **settings)
+    commands = conversation.say(
+        ResultReported(
+            "t00000",
+            1,
+            {"training_iteration": 1},
+            CheckpointRecord(0, 1),
+            validation=ValidationRequest(),
+        )
+    )
+    (start,) = [command for command in commands if isinstance(command, StartValidation)]
+    return conversation, LeaseOwner("t00000", start.num_try, start.checkpoint.index)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMPLETED, Outcome.FAILED, Outcome.LOST])
+def test_a_validator_may_have_a_lease_that_ends_with_it(outcome):
+    conversation, validator = validating()
+    assert granted(ask(conversation, validator, group(2))) == [("t00000", 2, ())]
+    conversation.restore_from_snapshot()
+    assert used(conversation) == 4.0
+    metrics = {"accuracy": 1.0} if outcome is Outcome.COMPLETED else None
+    conversation.exit("t00000", Outcome.COMPLETED)
+    conversation.say(ValidationEnded("t00000", 0, validator.attempt, outcome, metrics))
+    assert used(conversation) in {0.0, 1.0}  # a lost one is tried again
+
+
+def test_a_validator_waits_for_its_trial_to_end():
+    conversation, validator = validating(cpu=3.0)
+    assert granted(ask(conversation, validator, group(2))) == []
+    assert granted(conversation.exit("t00000", Outcome.COMPLETED)) == [("t00000", 2, ())]
+
+
+def test_a_trial_that_waits_for_its_validator_makes_a_deadlock():
+    policy = ValidationPolicy(max_pending=1)
+    conversation = talk(1, cpu=3.0, validation=policy)
+    request = ValidationRequest()
+    conversation.say(
+        ResultReported(
+            "t00000", 1, {"training_iteration": 1}, CheckpointRecord(0, 1), validation=request
+        )
+    )
+    validator = LeaseOwner("t00000", 1, 0)
+    assert refused(ask(conversation, validator, group(2))) == [(validator, True)]
+
+
+def test_trials_that_wait_for_a_lease_can_be_told_to_stop_one_by_one():
+    conversation = talk(2)
+    ask(conversation, FIRST, group(2))
+    ask(conversation, SECOND, group(2))
+    assert granted(conversation.exit("t00000", Outcome.COMPLETED)) == [("t00001", 2, ())]
+    assert conversation.trial("t00000").status is Status.TERMINATED
+    conversation.exit("t00001", Outcome.COMPLETED)
+    assert used(conversation) == 0.0

@@ -1,0 +1,243 @@
+"""Leases: resources that a worker or a validator is granted for an experiment of its own.
+
+A process that trains in other processes, such as a driver function that constructs a trainer, asks
+for the resources of these and waits. Leases are granted in the order in which they were asked for,
+before new trials are started, and end with the process that asked. Where every process that runs
+waits for another one's resources, none of them would ever end: then the one that asked last is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from .commands import GrantLease, RefuseLease
+from .events import LeaseOwner, LeaseRequested
+from .resources import Request, ResourcePool, amounts_of
+from .trial import WorkerGroup
+from .trial_json import group_fields
+from .trial_table import TrialTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """A lease, or the request for one.
+
+    Attributes:
+        owner: Who asked.
+        token: Of the request.
+        group: What was asked for, or what was granted.
+    """
+
+    owner: LeaseOwner
+    token: str
+    group: WorkerGroup
+
+    @property
+    def holder(self) -> str:
+        """Its name among all that hold resources."""
+        index = "" if self.owner.index is None else self.owner.index
+        return f"lease/{self.owner.trial_id}/{self.owner.attempt}/{index}/{self.token}"
+
+
+@final
+class LeaseQueue:
+    """All leases of an experiment, and the requests for leases in their order.
+
+    Args:
+        trial_table: The resources.
+    """
+
+    def __init__(self, trial_table: TrialTable) -> None:
+        self._trial_table = trial_table
+        self._waiting: dict[str, _Lease] = {}
+        self._granted: dict[str, _Lease] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any request waits."""
+        return bool(self._waiting)
+
+    def request(self, event: LeaseRequested, own: Request | None) -> RefuseLease | None:
+        """Queue a request; return the refusal if it could never be granted.
+
+        Args:
+            event: The request; one that is made twice counts once.
+            own: What the process itself occupies as long as it waits, None for nothing.
+        """
+        lease = _Lease(event.owner, event.token, event.group)
+        if lease.holder in self._waiting or lease.holder in self._granted:
+            return None
+        if why := self._misfit(event.group, own):
+            return RefuseLease(event.owner, event.token, why)
+        self._waiting[lease.holder] = lease
+        return None
+
+    def release(self, owner: LeaseOwner, token: str) -> None:
+        """End a lease, or withdraw the request; one that is unknown has ended already."""
+        self._end([lease for lease in self._all() if (lease.owner, lease.token) == (owner, token)])
+
+    def end_owner(self, owner: LeaseOwner) -> None:
+        """End all leases of a process that is gone, and withdraw its requests."""
+        if self._waiting or self._granted:
+            self._end([lease for lease in self._all() if lease.owner == owner])
+
+    def clear(self) -> None:
+        """End all leases, since all processes are gone."""
+        self._end(self._all())
+
+    def grant(self) -> list[GrantLease]:
+        """Grant the leases that were asked for first, as far as they fit."""
+        granted: list[GrantLease] = []
+        while self._waiting and (command := self._grant(next(iter(self._waiting.values())))):
+            granted.append(command)
+        return granted
+
+    def reserve(self) -> None:
+        """Keep new trials from taking what the next lease waits for."""
+        if self._waiting:
+            lease = next(iter(self._waiting.values()))
+            self._trial_table.reserved |= self._short_of(lease.group)
+
+    def resolve_deadlock(
+        self, running: Sequence[LeaseOwner], blocked: Collection[LeaseOwner]
+    ) -> GrantLease | RefuseLease | None:
+        """Let one request through if no process would ever end; return the command.
+
+        Args:
+            running: All processes.
+            blocked: Those of them that wait for something else than a lease, which another one of
+                them has to bring about.
+        """
+        # A process that holds a lease trains in it, whatever else it asks for in another thread.
+        training = {lease.owner for lease in self._granted.values()}
+        waiting = {lease.owner for lease in self._waiting.values()} - training
+        if not waiting.union(blocked).issuperset(running):
+            return None
+        for lease in self._waiting.values():
+            if command := self._grant(lease):
+                return command  # it asked later, and the others would wait for nothing
+        lease = list(self._waiting.values())[-1]
+        del self._waiting[lease.holder]
+        pool = self._trial_table.pool
+        free = {name: amount - pool.used[name] for name, amount in pool.capacity.items()}
+        return RefuseLease(
+            lease.owner,
+            lease.token,
+            f"a deadlock: {_shown(lease.group)} do not fit into the {_amounts(free)} that are "
+            f"free, and all {len(running)} processes that hold the rest wait for such resources "
+            "themselves; set max_concurrent_trials so that fewer trials run at once, or request "
+            "the resources with the trial, for example with Tuner(trainer)",
+            is_deadlock=True,
+        )
+
+    def refuse_all(self, reason: str) -> list[RefuseLease]:
+        """Refuse all requests that wait."""
+        refused = [
+            RefuseLease(lease.owner, lease.token, reason) for lease in self._waiting.values()
+        ]
+        self._waiting.clear()
+        return refused
+
+    def check(self, running: Sequence[LeaseOwner]) -> None:
+        """Assert every invariant; for tests.
+
+        Args:
+            running: All processes.
+        """
+        owners = {lease.owner for lease in self._all()}
+        assert owners <= set(running), "a lease of a process that is gone"
+        assert not self._waiting.keys() & self._granted.keys(), "granted, and still waiting"
+        assert self._granted.keys() == {
+            holder for holder in self._trial_table.lent if holder.startswith("lease/")
+        }, "granted leases are not those that hold resources"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all leases as JSON values; empty where there are none."""
+        if not (self._waiting or self._granted):
+            return {}
+        return {
+            "waiting": [_fields(lease) for lease in self._waiting.values()],
+            "granted": [
+                {**_fields(lease), "gpu_ids": list(self._trial_table.lent[holder][1])}
+                for holder, lease in self._granted.items()
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        for fields in state.get("waiting", ()):
+            lease = _lease(fields)
+            self._waiting[lease.holder] = lease
+        for fields in state.get("granted", ()):
+            lease = _lease(fields)
+            self._granted[lease.holder] = lease
+            self._trial_table.hold_lent(lease.holder, lease.group, tuple(fields["gpu_ids"]))
+
+    def _all(self) -> list[_Lease]:
+        return [*self._waiting.values(), *self._granted.values()]
+
+    def _end(self, leases: Sequence[_Lease]) -> None:
+        for lease in leases:
+            self._waiting.pop(lease.holder, None)
+            if self._granted.pop(lease.holder, None):
+                self._trial_table.take_back(lease.holder)
+
+    def _grant(self, lease: _Lease) -> GrantLease | None:
+        sized = self._trial_table.pool.largest_fitting(lease.group)
+        gpu_ids = self._trial_table.lend(lease.holder, sized) if sized else None
+        if sized is None or gpu_ids is None:
+            return None
+        del self._waiting[lease.holder]
+        self._granted[lease.holder] = _Lease(lease.owner, lease.token, sized)
+        return GrantLease(lease.owner, lease.token, sized.num_workers, gpu_ids)
+
+    def _misfit(self, group: WorkerGroup, own: Request | None) -> str:
+        """Return why it could never be granted, even if its owner alone were left."""
+        pool = ResourcePool(self._trial_table.pool.capacity)
+        if own is not None:
+            pool.acquire(own)
+        num_fitting = pool.num_fitting(group.resources_per_worker, group.fewest)
+        if num_fitting >= group.fewest:
+            return ""
+        held = f", of which the trial itself holds {_amounts(amounts_of(own))}" if own else ""
+        return (
+            f"{_shown(group)} never fit: the experiment has {_amounts(pool.capacity)} in "
+            f"all{held}, enough for {num_fitting or 'none'}; use fewer workers, ask for less for "
+            "each, or let the trial itself ask for less with with_resources"
+        )
+
+    def _short_of(self, group: WorkerGroup) -> frozenset[str]:
+        """Return the resources that new trials must not take while these workers wait."""
+        pool, share = self._trial_table.pool, group.resources_per_worker
+        short = {
+            name
+            for name, amount in share.items()
+            if amount and pool.num_fitting({name: amount}, group.fewest) < group.fewest
+        }
+        return frozenset(short)
+
+
+def _shown(group: WorkerGroup) -> str:
+    workers = "1 worker" if group.fewest == 1 else f"{group.fewest} workers"
+    return f"{workers} with {_amounts(group.resources_per_worker)} each"
+
+
+def _amounts(amounts: Mapping[str, float]) -> str:
+    listed = (f"{amount:g} {name}" for name, amount in amounts.items() if amount or name == "cpu")
+    return ", ".join(listed) or "nothing"
+
+
+def _fields(lease: _Lease) -> dict[str, Any]:
+    owner = lease.owner
+    return {
+        "owner": [owner.trial_id, owner.attempt, owner.index],
+        "token": lease.token,
+        "group": group_fields(lease.group),
+    }
+
+
+def _lease(fields: Mapping[str, Any]) -> _Lease:
+    return _Lease(LeaseOwner(*fields["owner"]), fields["token"], WorkerGroup(**fields["group"]))
