@@ -8,6 +8,8 @@ import pytest
 
 import tuner as tune
 from schedulers import PopulationBasedTraining
+from tests.analysis.validated import FAILED, rewrite, validate
+from tuner.journal.reader import read
 from tuner.storage.lock import ExperimentLock
 
 
@@ -229,3 +231,77 @@ def test_a_trial_with_anothers_checkpoint_is_refused_before_the_script_starts(ca
     assert len(told.splitlines()) == 1
     assert f"trial {cloned} cannot be trained again alone" in told
     assert "PopulationBasedTrainingReplay" in told
+
+
+@pytest.fixture
+def validated(plain):
+    """Return an experiment of which one trial's checkpoints were validated, the last one not."""
+    validate(plain, {"t00000": {0: {"acc": 0.5}, 1: FAILED, 3: None}})
+    return plain
+
+
+def test_an_experiment_with_validations_is_sound(call, validated):
+    found = findings(call, "plain", "--deep", code=0)
+    assert "1 have not ended; a restore runs them again" in [one["what"] for one in found]
+
+
+def test_a_checkpoint_that_need_not_exist_is_not_damaged(call, plain):
+    bodies = []
+    for body in read(plain):
+        if body["k"] == "result" and body["id"] == "t00001" and body["c"]["index"] == 3:
+            record = {**body["c"], "name": "mine", "is_placeholder": True}
+            bodies.append({**body, "c": record})
+        else:
+            bodies.append(body)
+    rewrite(plain, bodies)
+    shutil.rmtree(plain / "t00001" / "checkpoint_000003")
+    findings(call, "plain", "--deep", code=0)
+    assert "mine" not in call("prune", "plain", "--yes").stdout
+
+
+def test_records_that_contradict_each_other_are_named(call, validated):
+    bodies = [body for body in read(validated) if "v" not in body or body["c"]["index"]]
+    rewrite(validated, bodies)
+    found = findings(call, "plain", code=1)["records"]
+    assert "validates checkpoint 0 of trial t00000, which was never reported" in found["what"]
+    assert found["level"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("no json\n", "is damaged and left out"),
+        (
+            (
+                '{"checkpoint": "checkpoint_000002", "status": "VALIDATED", "metrics": {}, '
+                '"error": "", "training_iteration": 3, "time": 1}\n'
+            ),
+            "has 1 validations that the journal does not know, e.g. VALIDATED of checkpoint_000002",
+        ),
+    ],
+)
+def test_a_file_of_validations_that_contradicts_the_journal_is_named(
+    call, validated, line, expected
+):
+    (validated / "t00000" / "validations.json").write_text(line)
+    found = findings(call, "plain", code=1)["validations"]
+    assert expected in found["what"]
+    assert found["remedy"] == "delete it; a restore writes it anew from the journal"
+
+
+def test_what_a_killed_driver_has_left_of_validations_is_a_leftover(call, validated):
+    (validated / "t00000" / ".validation-3.pkl").write_bytes(b"x")
+    assert ".validation-3.pkl" in findings(call, "plain", code=1)["leftovers"]["what"]
+    call("prune", "plain", "--yes")
+    assert not (validated / "t00000" / ".validation-3.pkl").exists()
+    assert (validated / "t00000" / "checkpoint_000003").is_dir()  # it is to be validated
+
+
+def test_everything_about_a_trial_has_the_statuses_of_its_checkpoints(call, validated):
+    facts = json.loads(call("show", "plain", "0", "-f", "json").stdout)
+    assert facts["validations"] == {
+        "checkpoint_000000": "VALIDATED",
+        "checkpoint_000001": "VALIDATION_FAILED",
+        "checkpoint_000003": "PENDING_VALIDATION",
+    }
+    assert "checkpoint_000001 VALIDATION_FAILED" in call("show", "plain", "0").stdout

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeGuard, get_args
 from tuner.core.metric_watch import meant_by
 from tuner.core.pareto import Objectives
 from tuner.core.result import DELIMITER, TRAINING_ITERATION
-from tuner.core.trial import Trial
+from tuner.core.trial import Trial, ValidationState
 from tuner.core.trial_metrics import Evaluation, MetricSummary, TrackedMetric
 from tuner.journal.rows import Rows
 
@@ -167,9 +167,8 @@ def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:
         return TrackedMetric(metric, mode)
     known = trial.objective
     # The row is 0 if it is unknown, as in records of earlier releases; the results are read then.
-    if _is_tracked(trial, metric, mode) and all(
-        one is None or one.row for one in (known.last, known.best)
-    ):
+    is_exact = _is_tracked(trial, metric, mode) and not _may_be_corrected(trial)
+    if is_exact and all(one is None or one.row for one in (known.last, known.best)):
         return known
     return TrackedMetric.of_results(map(flat_metrics, rows.of(trial.trial_id)), metric, mode)
 
@@ -189,9 +188,11 @@ def value_of(
     """
     if metric not in trial.summary:
         return math.nan
-    if scope in ("last", "all") and _is_tracked(trial, metric, mode):
-        found = trial.objective.last if scope == "last" else trial.objective.best
-        return found.value if found else math.nan
+    if scope == "last" and _is_tracked(trial, metric, mode):
+        return trial.objective.last.value if trial.objective.last else math.nan
+    if scope == "all" and _is_tracked(trial, metric, mode):
+        best = tracked(trial, rows, metric, mode or check_mode(trial.objective.mode)).best
+        return best.value if best else math.nan
     return float(_summary(trial, rows, metric, scope).by_scope(scope, mode or "min"))
 
 
@@ -295,6 +296,14 @@ def _is_tracked(trial: Trial, metric: str, mode: Mode | None) -> bool:
     return trial.objective.metric == metric and mode in (trial.objective.mode, None)
 
 
+def _may_be_corrected(trial: Trial) -> bool:
+    """Return whether a validation may have replaced one of the trial's values.
+
+    What the engine keeps of all values cannot forget a best one that has got worse.
+    """
+    return any(one.state is ValidationState.VALIDATED for one in trial.validations.values())
+
+
 def _summary(trial: Trial, rows: Rows, metric: str, scope: Scope) -> MetricSummary:
     """Summarise a metric over the current results.
 
@@ -302,7 +311,8 @@ def _summary(trial: Trial, rows: Rows, metric: str, scope: Scope) -> MetricSumma
     """
     all_results = trial.summary.get(TRAINING_ITERATION)
     has_superseded = all_results is not None and all_results.count != trial.num_rows
-    if not has_superseded or (scope == "last" and is_number(value_at(trial.last_result, metric))):
+    is_exact = not (has_superseded or _may_be_corrected(trial))
+    if is_exact or (scope == "last" and is_number(value_at(trial.last_result, metric))):
         return trial.summary[metric]
     summary = MetricSummary()
     for row in rows.of(trial.trial_id):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from tuner.core.checkpoints import RetentionPolicy, ranked
 from tuner.core.result import (
@@ -22,6 +22,7 @@ from tuner.core.result import (
     merged,
 )
 from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.validations import COMMITTED
 from tuner.errors import TrialFailed
 from tuner.journal.rows import MemoryRows, Row, Rows
 from tuner.storage import layout, remote
@@ -44,9 +45,6 @@ from .trial_files import error_of, index_of, read_trial_files
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_COMMITTED: Final = "COMMITTED"
-"""Status of a checkpoint that is not to be validated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +254,7 @@ class Result:
         order of `kept_checkpoints`, followed by those that were validated and are deleted.
         `validations` has what was returned, and what went wrong.
         """
-        kept = dict.fromkeys(self.kept_checkpoints, _COMMITTED)
+        kept = dict.fromkeys(self.kept_checkpoints, COMMITTED)
         return kept | {
             Checkpoint(Path(self.path, name)): validation.status
             for name, validation in self.validations.items()
@@ -439,8 +437,9 @@ def result_of(
             DONE: is_over(trial),
             EXPERIMENT_TAG: trial.experiment_tag,
         },
-        checkpoint=Checkpoint(Path(directory, trial.latest_checkpoint.directory))
-        if trial.latest_checkpoint
+        # Also one from which nothing could continue, since its directory need not exist.
+        checkpoint=Checkpoint(Path(directory, trial.checkpoints[-1].directory))
+        if trial.checkpoints
         else None,
         error=_error_of(trial),
         status=trial.status,
@@ -452,9 +451,21 @@ def result_of(
             for record in ranked(trial.checkpoints, retention)
         ],
         num_to_keep=retention.num_to_keep,
+        validations=_validations_of(trial),
         rows=rows,
         frames=frames,
     )
+
+
+def _validations_of(trial: Trial) -> dict[str, CheckpointValidation]:
+    """Return how the checkpoints in a trial's directory were validated, by their names."""
+    # Another one may have taken the directory of a checkpoint with a name.
+    indices = {record.directory: record.index for record in trial.checkpoints}
+    return {
+        name: CheckpointValidation(one.status, one.metrics or {}, str(one.failure or ""))
+        for index, one in trial.validations.items()
+        if indices.get(name := one.checkpoint.directory, index) == index
+    }
 
 
 def is_over(trial: Trial) -> bool:

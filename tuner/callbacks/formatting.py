@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.core.trial import WorkerGroup
+
 _ELLIPSIS = "…"
 _MAX_ITEMS = 20
 
@@ -40,6 +42,26 @@ def show(value: Any, limit: int = 20) -> str:
             return f"{type(value).__name__} of {len(value)}"
         case _:
             return shorten(printable(str(value)), limit)
+
+
+def group_text(group: WorkerGroup) -> str:
+    """Return the number of workers, and what each of them occupies.
+
+    Example:
+        >>> group_text(WorkerGroup(2, {"cpu": 4.0, "gpu": 0.5}, 2, 2))
+        '2 x CPU 4, GPU 0.5'
+    """
+    shares = ", ".join(
+        f"{resource_name(name)} {amount:g}"
+        for name, amount in group.resources_per_worker.items()
+        if amount
+    )
+    return f"{group.num_workers} x {shares}" if shares else str(group.num_workers)
+
+
+def resource_name(name: str) -> str:
+    """Return a resource's name as it is shown."""
+    return name.upper() if name in ("cpu", "gpu") else printable(name)
 
 
 def shorten(text: str, limit: int) -> str:

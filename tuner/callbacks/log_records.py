@@ -234,11 +234,45 @@ def validated(
     )
 
 
+def ended_validations(trial: Trial, known: Iterable[Validated] = ()) -> list[Validated]:
+    """Return the log records of a trial's validations that have ended, for a file written anew.
+
+    Args:
+        trial: The trial.
+        known: Those that have been logged before, which have the metrics of checkpoints that
+            retention has deleted since.
+    """
+    before = {(one.checkpoint, one.iteration): one for one in known}
+    ended = []
+    for validation in trial.validations.values():
+        if validation.is_open:
+            continue
+        checkpoint, failure = validation.checkpoint, validation.failure
+        logged = before.get((checkpoint.directory, checkpoint.iteration))
+        same = logged if logged and logged.status == validation.status else None
+        ended.append(
+            Validated(
+                checkpoint.directory,
+                checkpoint.iteration,
+                checkpoint.counters.get(TIMESTEPS_TOTAL),
+                validation.status,
+                validation.metrics or (same.metrics if same else {}),
+                str(failure or ""),
+                same.at if same else time.time(),
+            )
+        )
+    return ended
+
+
 def fingerprint_of(trial: Trial) -> Fingerprint:
     """Return the fingerprint of a trial's results."""
     return Fingerprint(trial.num_rows, *identity(trial.last_result))
 
 
 def is_over(trial: Trial) -> bool:
-    """Return whether the trial is over and will not be continued, as an interrupted one may be."""
-    return trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED
+    """Return whether nothing more can be logged of the trial.
+
+    One that was interrupted may be continued, and open validations end later.
+    """
+    is_interrupted = trial.ending is TerminationReason.INTERRUPTED
+    return trial.is_finished and not is_interrupted and not trial.has_open_validation

@@ -12,7 +12,7 @@ from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
 from tuner.analysis.ranking import SCOPES, Scope, config_at, is_number
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.callbacks.formatting import printable
+from tuner.callbacks.formatting import group_text, printable
 from tuner.callbacks.formatting import show as shown
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.errors import CheckpointError
@@ -130,7 +130,12 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         **metrics,
         **(metric_fields(trial, grid[index].rows, metric, mode) if metric else {}),
         "resources": dict(trial.resources) or None,
+        "workers": group_text(trial.group) if trial.group else None,
         "checkpoints": [checkpoint.directory for checkpoint in trial.checkpoints] or None,
+        "validations": {
+            name: validation.status for name, validation in grid[index].validations.items()
+        }
+        or None,
         "went on from": [
             f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts
         ]

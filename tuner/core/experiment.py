@@ -201,6 +201,21 @@ class Experiment:
         """Why the experiment stops before all its trials have run; None if it does not."""
         return self._stopping.reason if self._stopping else None
 
+    @property
+    def num_validating(self) -> int:
+        """How many checkpoints are being validated."""
+        return self._validations.num_running
+
+    @property
+    def num_to_validate(self) -> int:
+        """How many checkpoints wait for their validation."""
+        return self._validations.num_waiting
+
+    @property
+    def held_trials(self) -> list[Trial]:
+        """Trials that have reported, and get an answer only once a validation has ended."""
+        return [report.trial for report in self._unanswered.values() if self._is_held(report.trial)]
+
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due without any event; None for never."""
         # A trial that was admitted last and failed at once leaves its slot to the next in line.

@@ -46,6 +46,10 @@ class Progress:
         leaders: The best trials by their newest values, best first, whatever their status.
         waiting_for: Why trials wait whose turn has come, as half a sentence, e.g. ``"a free GPU"``;
             empty where none waits.
+        num_validating: How many checkpoints are being validated.
+        num_to_validate: How many checkpoints wait for their validation.
+        held: Running trials whose report is not answered yet, since too many of their checkpoints
+            are yet to be validated.
         num_errors: How many attempts have failed, those that were tried again included.
         several_objectives: Metric and mode of each objective where there are several; else empty.
         front: Then the trials on the Pareto front, best in the first objective first.
@@ -75,6 +79,9 @@ class Progress:
     running: Sequence[Trial] = ()
     leaders: Sequence[Trial] = ()
     waiting_for: str = ""
+    num_validating: int = 0
+    num_to_validate: int = 0
+    held: Sequence[Trial] = ()
     num_errors: int = 0
     several_objectives: Objectives = ()
     front: Sequence[Trial] = ()
@@ -99,6 +106,8 @@ class Progress:
             facts[f"best trial by {self.metric} ({self.mode})"] = (
                 f"{self.best.trial_id}, last value {self.best_last.value:.6g}"
             )
+        if self.num_validating or self.num_to_validate:
+            facts["validations"] = f"{self.num_validating} running, {self.num_to_validate} waiting"
         if self.several_objectives:
             facts["Pareto front"] = ", ".join(trial.trial_id for trial in self.front)
         rows = "".join(
@@ -225,6 +234,9 @@ def look_at(
         running=tuple(trial_table.live.values()),
         leaders=leaders,
         waiting_for=_waiting_for(experiment),
+        num_validating=experiment.num_validating,
+        num_to_validate=experiment.num_to_validate,
+        held=tuple(experiment.held_trials),
         num_errors=trial_table.num_failed_attempts,
         several_objectives=settings.several_objectives,
         front=best_trials(trial_table.trials, settings.several_objectives)
@@ -256,10 +268,13 @@ def _waiting_for(experiment: Experiment) -> str:
         return ""
     if limit is not None and len(trial_table.live) >= limit:
         return f"one of {limit} concurrent trials to end"
-    wanted = next(iter(trial_table.ready)).resources
+    first = next(iter(trial_table.ready))
+    group = first.group
+    wanted = group.resized(group.fewest).total if group else first.resources
     free = {
         resource: amount - trial_table.pool.used.get(resource, 0.0)
         for resource, amount in trial_table.pool.capacity.items()
     }
     short = [resource for resource, amount in wanted.items() if amount > free.get(resource, 0.0)]
-    return f"free {' and '.join(short)}" if short else ""
+    workers = f" for {group.fewest} workers" if group and group.fewest > 1 else ""
+    return f"free {' and '.join(short)}{workers}" if short else ""

@@ -81,6 +81,11 @@ class ValidationQueue:
         return len(self._running)
 
     @property
+    def num_waiting(self) -> int:
+        """How many wait for their turn, for resources, or for another session."""
+        return len(self._unfinished) - len(self._running)
+
+    @property
     def is_over(self) -> bool:
         """Whether no outcome will come in this session."""
         return not self._running and (self.is_interrupted or not self._num_open)

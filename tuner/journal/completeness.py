@@ -313,11 +313,13 @@ def progress_in(records: Iterable[Mapping[str, Any]]) -> dict[str, RecordedProgr
         # By `==`, since the kind in a forged record may not be hashable.
         if kind == "suggested" or kind == "forked":  # noqa: PLR1714
             known.setdefault(str(record.get("id")), RecordedProgress())
-        elif kind == "result" or kind == "saved":  # noqa: PLR1714
+        elif kind == "result" or kind == "saved" or kind == "checkpoint_committed":  # noqa: PLR1714
             before = known.get(str(record.get("id")), RecordedProgress())
             metrics, checkpoint = record.get("m"), record.get("c")
             metrics = metrics if isinstance(metrics, Mapping) else {}
             index = _as_int(checkpoint.get("index")) if isinstance(checkpoint, Mapping) else -1
+            if "upload" in record:  # it may be stored long before that is recorded
+                index = max(index, _as_int(record["upload"]))
             known[str(record.get("id"))] = RecordedProgress(
                 max(before.iteration, _as_int(metrics.get(TRAINING_ITERATION))),
                 max(before.next_checkpoint, index + 1),

@@ -274,7 +274,7 @@ def _amended_results(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, 
     by_checkpoint: dict[int, dict[str, Any]] = {}
     for record in records:
         if record["k"] == RESULT:
-            result = dict(record)
+            result = {**record, "m": _metrics_of(record)}
             results.append(result)
             index = _checkpoint_index(record)
             if index is not None:
@@ -289,6 +289,14 @@ def _checkpoint_index(record: Mapping[str, Any]) -> int | None:
     if checkpoint := record["c"]:
         return int(checkpoint["index"])
     return record.get("upload")
+
+
+def _metrics_of(record: Mapping[str, Any]) -> Row:
+    """Return the metrics of a result, which name its checkpoint only once that is stored."""
+    metrics: Row = record["m"]
+    if "upload" in record:
+        metrics = {name: value for name, value in metrics.items() if name != CHECKPOINT_DIR_NAME}
+    return metrics
 
 
 def _index_in(record: Mapping[str, Any]) -> int:
@@ -374,7 +382,7 @@ def _reported(
                     record["c"]["index"]
                 )
             continue
-        metrics = record["m"]
+        metrics = _metrics_of(record)
         if mine is None:
             mine = held[trial_id] = _HeldResults(attempt - 1)
         yield from mine.release()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import enum
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.analysis.result import is_over
+from tuner.callbacks.files.validations_file import read_validations
+from tuner.callbacks.log_records import Validated
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal import completeness, snapshot_files
-from tuner.journal.reader import Walk, verified
+from tuner.journal.reader import Walk, read, verified
 from tuner.journal.repair import ASIDE_PREFIX
 from tuner.spec.experiment_directory import read_record
 from tuner.storage import layout
@@ -27,9 +30,13 @@ from tuner.storage.lock import driver_of, read_owner
 from tuner.storage.manifest import verify
 
 from .pruning import KeepRules, needed_checkpoints, usage_of
+from .record_checks import contradictions
 from .status import State, state_of
 
 _LITTLE_BYTES: Final = 256 << 20
+_MAX_NAMED: Final = 5
+"""How many contradictory records are named."""
+_ANEW: Final = "delete it; a restore writes it anew from the journal"
 
 
 class Level(enum.StrEnum):
@@ -73,6 +80,7 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
         *_declaration(experiment),
         *_driver(experiment),
         *_journal(experiment),
+        *_records(experiment),
         *_snapshots(experiment),
     ]
     if is_deep:
@@ -87,6 +95,7 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
     return [
         *findings,
         *_checkpoints(stored, is_deep=is_deep),
+        *_validations(stored),
         *leftovers,
         *_disk_space(stored),
         *_experiment_state(stored),
@@ -163,6 +172,21 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         )
 
 
+def _records(experiment: Path) -> Iterator[Finding]:
+    with suppress(StorageError):  # already reported
+        found = list(contradictions(read(experiment)))
+        for what in found[:_MAX_NAMED]:
+            yield Finding(
+                "records",
+                Level.WARNING,
+                what,
+                "put the journal back from a backup if it was changed; a restore and readers of "
+                "the results pass over this record",
+            )
+        if more := found[_MAX_NAMED:]:
+            yield Finding("records", Level.WARNING, f"{len(more)} more records contradict others")
+
+
 def _incomplete_journal(experiment: Path) -> Iterator[Finding]:
     if driver_of(experiment) is not None:
         return  # its files are ahead of what was just read of its journal
@@ -218,6 +242,8 @@ def _checkpoints(stored: StoredExperiment, *, is_deep: bool) -> Iterator[Finding
     num_whole = 0
     for trial in stored.experiment.trials:
         for record in list(trial.checkpoints):
+            if record.is_placeholder:
+                continue  # it was reported for the sake of its metrics, and need not exist
             path = trial_directory(stored.path, trial.trial_id) / record.directory
             try:
                 verify(path, with_hashes=is_deep)
@@ -257,6 +283,39 @@ def _damaged(trial: Trial, record: CheckpointRecord, damage: str) -> Finding:
     )
 
 
+def _validations(stored: StoredExperiment) -> Iterator[Finding]:
+    for trial in stored.experiment.trials:
+        path = trial_directory(stored.path, trial.trial_id) / layout.VALIDATIONS
+        try:
+            with warnings.catch_warnings(record=True) as shown:
+                warnings.simplefilter("always")
+                logged = read_validations(path)
+        except OSError as refusal:
+            yield Finding("validations", Level.WARNING, f"{path} cannot be read: {refusal}", _ANEW)
+            continue
+        for warning in shown:
+            yield Finding("validations", Level.WARNING, str(warning.message), _ANEW)
+        # A driver writes the file after the journal that has just been read.
+        if logged and driver_of(stored.path) is None:
+            yield from _unknown_validations(trial, path, logged)
+
+
+def _unknown_validations(
+    trial: Trial, path: Path, logged: Sequence[Validated]
+) -> Iterator[Finding]:
+    known = {(one.checkpoint.directory, one.status) for one in trial.validations.values()}
+    unknown = [one for one in logged if (one.checkpoint, one.status) not in known]
+    if unknown and not trial.superseded_attempt:
+        one = unknown[0]
+        yield Finding(
+            "validations",
+            Level.WARNING,
+            f"{path} has {len(unknown)} validations that the journal does not know, e.g. "
+            f"{one.status} of {one.checkpoint}",
+            _ANEW,
+        )
+
+
 def _leftovers(stored: StoredExperiment) -> Iterator[Finding]:
     usage = usage_of(stored, KeepRules(), is_driven=driver_of(stored.path) is not None)
     if usage.leftovers:
@@ -286,6 +345,13 @@ def _disk_space(stored: StoredExperiment) -> Iterator[Finding]:
 def _experiment_state(stored: StoredExperiment) -> Iterator[Finding]:
     state = state_of(stored.path, stored.experiment)
     num_left = sum(not is_over(trial) for trial in stored.experiment.trials)
+    num_open = sum(len(trial.open_validations) for trial in stored.experiment.trials)
+    if num_open and driver_of(stored.path) is None:
+        yield Finding(
+            "validations",
+            Level.OK,
+            f"{num_open} have not ended; a restore runs them again",
+        )
     if state is State.INTERRUPTED:
         command = f"tuner resume {stored.path}"
         yield Finding(

@@ -20,7 +20,7 @@ from tuner.analysis.ranking import Mode, is_number, rank, step_rank
 from tuner.analysis.result import is_over
 from tuner.core.checkpoints import ranked
 from tuner.core.events import CheckpointLost
-from tuner.core.result import flatten
+from tuner.core.result import flatten, merged
 from tuner.core.trial import CheckpointRecord, Status, Trial
 from tuner.errors import CheckpointError
 from tuner.journal import completeness, records, takeover_cleanup
@@ -120,7 +120,7 @@ def usage_of(stored: StoredExperiment, keep: KeepRules, *, is_driven: bool) -> U
     kept: list[StoredCheckpoint] = []
     superseded: list[StoredCheckpoint] = []
     for trial in stored.experiment.trials:
-        for record in trial.checkpoints:
+        for record in _deletable(trial):
             path = trial_directory(stored.path, trial.trial_id) / record.directory
             one = StoredCheckpoint(trial.trial_id, record, path, size_of(path))
             (kept if (trial.trial_id, record.index) in wanted else superseded).append(one)
@@ -165,22 +165,27 @@ def _wanted(stored: StoredExperiment, keep: KeepRules) -> set[tuple[str, int]]:
     wanted = {(trial.trial_id, index) for trial in trials for index in needed_checkpoints(trial)}
     if keep.last or keep.best is None:
         wanted |= {
-            (trial.trial_id, trial.checkpoints[-1].index) for trial in trials if trial.checkpoints
+            (trial.trial_id, trial.latest_checkpoint.index)
+            for trial in trials
+            if trial.latest_checkpoint
         }
     leaders = trials if keep.best is None else _best_trials(stored, keep.best)
     if keep.best is not None or not keep.last:
         wanted |= {
             (trial.trial_id, record.index)
             for trial in leaders
-            if trial.checkpoints
+            if trial.latest_checkpoint
             for record in _best(trial, stored)
         }
     return wanted
 
 
 def needed_checkpoints(trial: Trial) -> set[int]:
-    """Return the indices of a trial's checkpoints that it or another trial may still start from."""
-    indices = set(trial.leased)
+    """Return the indices of a trial's checkpoints that are still to be read.
+
+    The trial or another one may start from them, or they are to be validated.
+    """
+    indices = set(trial.leased) | set(trial.open_validations)
     if trial.latest_checkpoint and (not is_over(trial) or trial.status is Status.ERROR):
         indices.add(trial.latest_checkpoint.index)
         if trial.source and trial.source_id == trial.trial_id:
@@ -199,7 +204,7 @@ def _best_trials(stored: StoredExperiment, number: int) -> list[Trial]:
     scored = [
         (one.value, trial)
         for trial in stored.experiment.trials
-        if trial.checkpoints and (one := trial.objective.last)
+        if trial.latest_checkpoint and (one := trial.objective.last)
     ]
     direction: Mode = "min" if mode == "min" else "max"
     return [
@@ -210,29 +215,41 @@ def _best_trials(stored: StoredExperiment, number: int) -> list[Trial]:
     ]
 
 
+def _deletable(trial: Trial) -> list[CheckpointRecord]:
+    """Return a trial's checkpoints that may be deleted if they are not wanted.
+
+    A directory that need not exist, or that the training code has placed itself, is not ours.
+    """
+    return [record for record in trial.checkpoints if not record.is_placeholder]
+
+
 def _best(trial: Trial, stored: StoredExperiment) -> list[CheckpointRecord]:
     """Return a trial's best checkpoints: by the metric, and by score if checkpoints have one."""
     settings = stored.experiment.settings
     retention = settings.checkpoints.retention
+    kept = _deletable(trial)
     by_score = (
-        ranked(trial.checkpoints, retention)[-1:]
+        ranked(kept, retention)[-1:]
         if retention.score_attribute is not None or settings.metric is None
         else []
     )
-    if settings.metric is None or len(trial.checkpoints) == 1:
-        return by_score or trial.checkpoints[-1:]
+    if settings.metric is None or len(kept) == 1:
+        return by_score or kept[-1:]
     mode: Mode = "max" if settings.mode == "max" else "min"
     scored = []
-    for record in trial.checkpoints:
+    for record in kept:
         with suppress(CheckpointError):
-            value = flatten(
-                read_manifest(
-                    trial_directory(stored.path, trial.trial_id) / record.directory
-                ).metrics
-            ).get(settings.metric)
+            directory = trial_directory(stored.path, trial.trial_id) / record.directory
+            metrics, validation = (
+                read_manifest(directory).metrics,
+                trial.validations.get(record.index),
+            )
+            if validation and validation.metrics:
+                metrics = merged(metrics, validation.metrics)
+            value = flatten(metrics).get(settings.metric)
             if is_number(value):
                 scored.append((step_rank(value, mode), record.index, record))
-    return [*by_score, max(scored)[2] if scored else trial.checkpoints[-1]]
+    return [*by_score, max(scored)[2] if scored else kept[-1]]
 
 
 def size_of(path: Path) -> int:

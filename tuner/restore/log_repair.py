@@ -49,6 +49,7 @@ def repair_logs(
 def _may_go_on(trial: Trial) -> bool:
     return (
         not trial.is_finished
+        or trial.has_open_validation
         or trial.status is Status.ERROR
         or trial.ending is TerminationReason.INTERRUPTED
     )

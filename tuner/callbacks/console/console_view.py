@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tuner.callbacks.formatting import duration, printable, shorten, show
+from tuner.callbacks.formatting import duration, printable, resource_name, shorten, show
 from tuner.callbacks.tables import GAP
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.progress import Progress
@@ -142,7 +142,18 @@ def best_line(progress: Progress) -> Line:
 def counts_line(progress: Progress) -> Line:
     """Return the number of trials in each state, and the resources in use."""
     waiting = f"waiting for {printable(progress.waiting_for)}" if progress.waiting_for else ""
-    return line(*_state_counts(progress), resources_line(progress), waiting)
+    return line(*_state_counts(progress), resources_line(progress), _validations(progress), waiting)
+
+
+def _validations(progress: Progress) -> str:
+    """Return how many validations are under way, and which trials wait for them."""
+    if not (progress.num_validating or progress.num_to_validate):
+        return ""
+    waiting = f" (and {progress.num_to_validate} waiting)" if progress.num_to_validate else ""
+    held = ", ".join(trial.trial_id for trial in progress.held[:_NUM_LEADERS])
+    more = ", …" if len(progress.held) > _NUM_LEADERS else ""
+    holds = f", which {held}{more} must wait for" if held else ""
+    return f"validating {progress.num_validating}{waiting}{holds}"
 
 
 def resources_line(progress: Progress) -> str:
@@ -320,5 +331,4 @@ def _state_counts(progress: Progress) -> list[Part]:
 def _resources(progress: Progress) -> Iterator[str]:
     for name, amount in progress.capacity.items():
         if amount:
-            shown = name.upper() if name in ("cpu", "gpu") else printable(name)
-            yield f"{shown} {progress.used.get(name, 0):g}/{amount:g}"
+            yield f"{resource_name(name)} {progress.used.get(name, 0):g}/{amount:g}"

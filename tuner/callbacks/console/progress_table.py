@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.callbacks.formatting import duration, printable, show
+from tuner.callbacks.formatting import duration, group_text, printable, show
 from tuner.callbacks.tables import GAP, Column, Table
 from tuner.core.progress import Progress
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION, flatten
@@ -115,6 +115,7 @@ def trial_table(
         Column("trial", [trial.trial_id for trial in trials]),
         Column("status", [str(trial.status) for trial in trials], min_width=_MIN_STATUS),
         *_endings(trials),
+        *_workers(trials),
         *_metric_columns(trials, results, progress, options, curves, width),
         *_parameter_columns(trials, options),
     ]
@@ -197,6 +198,14 @@ def _endings(trials: Sequence[Trial]) -> list[Column]:
         if any(trial.ending for trial in trials)
         else []
     )
+
+
+def _workers(trials: Sequence[Trial]) -> list[Column]:
+    """Return a column with the workers of each trial, none if no trial has several."""
+    if not any(trial.group and trial.group.max_workers > 1 for trial in trials):
+        return []
+    cells = [group_text(trial.group) if trial.group else "1" for trial in trials]
+    return [Column("workers", cells, 3)]
 
 
 def training_time(trial: Trial) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
-from tuner.callbacks.log_records import Segment
+from tuner.callbacks.log_records import Segment, Validated, ended_validations
 from tuner.core.result import CHECKPOINT_DIR_NAME, TRAINING_ITERATION, is_same_report, merged
 from tuner.core.trial import Trial
 from tuner.storage import fast_json
@@ -55,6 +55,14 @@ class JsonLoggerCallback(TrialFileLogger):
         """Return the files of one trial."""
         return _JsonFile(directory, self)
 
+    def validations_of(self, trial: Trial) -> Sequence[Validated]:
+        """Return all validations of the trial that have ended."""
+        known: list[Validated] = []
+        if trial.validations:
+            with suppress(OSError):
+                known = read_validations(f"{trial.local_path}{os.sep}{VALIDATIONS}")
+        return ended_validations(trial, known)
+
 
 @final
 class _JsonFile(TrialFile):
@@ -81,7 +89,18 @@ class _JsonFile(TrialFile):
             last = json.loads(data[data.rfind(b"\n", 0, -1) + 1 :])
         except ValueError:
             return False
-        return isinstance(last, dict) and is_same_report(last, trial.last_result)
+        return (
+            isinstance(last, dict)
+            and is_same_report(last, trial.last_result)
+            and self._has_all_validations(trial)
+        )
+
+    def _has_all_validations(self, trial: Trial) -> bool:
+        expected = {(one.checkpoint, one.status) for one in ended_validations(trial)}
+        if not expected:
+            return True
+        logged = read_validations(self.path_of(VALIDATIONS))
+        return expected <= {(one.checkpoint, one.status) for one in logged}
 
     def paths(self) -> Sequence[str]:
         return self.path_of(PARAMS), self._path

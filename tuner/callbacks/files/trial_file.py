@@ -20,6 +20,7 @@ from tuner.callbacks.log_records import (
     Fingerprint,
     Row,
     Segment,
+    Validated,
     begin_of,
     fingerprint_of,
     is_over,
@@ -354,7 +355,9 @@ class TrialFileLogger(LoggerCallback):
 
     def _fingerprint_of(self, trial: Trial) -> Fingerprint | None:
         """Return the fingerprint of a trial's results, None for files that are quick to read."""
-        return fingerprint_of(trial) if trial.num_rows >= self.min_verified_results else None
+        # Nor for those of trials with validations, which may end after the last result.
+        is_long = trial.num_rows >= self.min_verified_results
+        return fingerprint_of(trial) if is_long and not trial.validations else None
 
     def forget_verified_sizes(self) -> None:
         """Free what earlier drivers recorded, when all files have been checked."""
@@ -378,8 +381,13 @@ class TrialFileLogger(LoggerCallback):
             yield Row(result, float(result.get(TIMESTAMP) or time.time()))
         while branches:
             yield self._at_graft(trial, branches)
+        yield from self.validations_of(trial)
         if is_over(trial):
             yield End(trial.status is Status.ERROR, time.time(), self._fingerprint_of(trial))
+
+    def validations_of(self, trial: Trial) -> Sequence[Validated]:
+        """Return the validations for which the trial's file has entries beside those of results."""
+        return ()
 
     @staticmethod
     def _at_graft(trial: Trial, branches: deque[AppliedExploit]) -> Begin:
