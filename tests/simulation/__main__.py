@@ -19,7 +19,7 @@ from .campaign import OPTIONS, report_of, run_campaign
 from .fault_injection import Fault
 from .invariants import Violation
 from .run import run_scenario
-from .scenario import Scenario, scenario
+from .scenario import Scenario, scenario, training_scenario
 
 _LARGE = 6_000
 """Number of experiments from which on everything in `coverage.expected` has to occur."""
@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
-        return _replay(_changed(scenario(options.seed), options))
+        draw = training_scenario if options.training else scenario
+        return _replay(_changed(draw(options.seed), options))
     return _run_many(options)
 
 
@@ -49,6 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--seed", type=int, help="simulate this one alone")
+    parser.add_argument(
+        "--training", action="store_true", help="let its trials train over several processes"
+    )
     for name, option in OPTIONS.items():
         parser.add_argument(option, dest=name, type=int, help=f"with another {name}")
     parser.add_argument(

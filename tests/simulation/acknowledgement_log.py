@@ -18,6 +18,7 @@ from tuner.core.trial import checkpoint_directory_name
 STALE = "is_ghost"
 """Metric that marks a message of an attempt which has ended."""
 
+_WITH_CHECKPOINT = frozenset({"result", "saved", "checkpoint_committed"})
 _SEGMENT = re.compile(r"(\d{20})\.log")
 
 
@@ -154,13 +155,13 @@ class AcknowledgementLog:
         """Log the reports and checkpoints in bytes that the disk has accepted."""
         for line in data.splitlines():
             record = self.reader.record(line)
-            if record and record["k"] in {"result", "saved"}:
+            if record and record["k"] in _WITH_CHECKPOINT:
                 if record["k"] == "result":
                     self.written.add(report_of(record))
                 self._note_checkpoint(record)
 
     def _note_checkpoint(self, record: Mapping[str, Any]) -> None:
-        if record["c"]:
+        if record["c"] and not record["c"].get("is_placeholder"):
             self.saved.add((record["id"], checkpoint_directory_name(record["c"]["index"])))
 
     def forget_all_but(self, left: Transcript) -> None:
@@ -168,7 +169,7 @@ class AcknowledgementLog:
         surviving = left.reports()
         self.saved = set()
         for record in left.records:
-            if record["k"] in {"result", "saved"}:
+            if record["k"] in _WITH_CHECKPOINT:
                 self._note_checkpoint(record)
         self.acknowledged = [report for report in self.acknowledged if report in surviving]
         self.num_safe = len(self.acknowledged)

@@ -16,7 +16,7 @@ from .coverage import COMPARED, counted_transitions, expected
 from .fault_injection import Fault
 from .invariants import Violation
 from .run import run_scenario
-from .scenario import Scenario, scenario
+from .scenario import Scenario, scenario, training_scenario
 
 _SMALLEST: Final = {"num_trials": 1, "num_iterations": 1, "num_slots": 1, "num_faults": 0}
 """Numbers of a scenario that are made smaller, with the smallest that makes sense."""
@@ -103,11 +103,16 @@ def run_campaign(
     )
     with counted_transitions(campaign.seen), rare_garbage_collection():
         for seed in seeds:
-            _add(campaign, scenario(seed), shrinks=shrinks)
+            _add(campaign, drawn_by(seed), shrinks=shrinks)
             if campaign.failing or (seconds is not None and time.monotonic() - began > seconds):
                 break
     campaign.cpu_s = time.process_time() - began_cpu
     return campaign
+
+
+def drawn_by(seed: int) -> Scenario:
+    """Return the scenario of a campaign: every third is one of training in groups."""
+    return training_scenario(seed) if seed % 3 == 2 else scenario(seed)
 
 
 def _add(campaign: Campaign, drawn: Scenario, *, shrinks: bool) -> None:
@@ -177,8 +182,10 @@ def _smaller(failing: Scenario) -> Iterator[Scenario]:
 
 def command(shrunk: Scenario) -> str:
     """Return the command that replays a scenario which was drawn by its number and then changed."""
-    drawn = shrunk if shrunk.scheduler == "given" else scenario(shrunk.seed)
+    draw = training_scenario if shrunk.training else scenario
+    drawn = shrunk if shrunk.scheduler == "given" else draw(shrunk.seed)
     parts = [f"python -m tests.simulation --seed {shrunk.seed}"]
+    parts += ["--training"] if shrunk.training else []
     parts += [
         f"{option} {getattr(shrunk, name)}"
         for name, option in OPTIONS.items()

@@ -80,7 +80,13 @@ class DriverProcess:
             METRIC, MODE, _SPACE, seed=scenario.seed, num_samples=scenario.num_trials
         )
         self.experiment = Experiment(scenario.settings(), self.scheduler, NoopStopper())
-        search_adapter = SearchAdapter(searcher, _SPACE, lambda _: _REQUEST)
+        training = scenario.training
+        search_adapter = SearchAdapter(
+            searcher,
+            _SPACE,
+            lambda config: training.group_for(config).total if training else _REQUEST,
+            training.group_for if training else None,
+        )
         self._state = ExperimentState(
             self.experiment, search_adapter, ConfigCodec(_SPACE, ArrayStore(env.directory))
         )

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, assert_never, final
 
 from tuner.core.commands import (
@@ -22,16 +23,20 @@ from tuner.core.commands import (
 )
 from tuner.core.events import (
     USER_STOP,
+    CheckpointCommitted,
     CheckpointFailed,
     CheckpointSaved,
     CheckpointStarted,
     Event,
+    LeaseOwner,
+    LeaseReleased,
+    LeaseRequested,
     Outcome,
     ResultReported,
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Trial
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Trial, WorkerGroup
 from tuner.execution.worker_protocol import to_event
 from tuner.storage import strict_json
 
@@ -39,6 +44,8 @@ from . import cross_trial_invariants, invariants
 from .acknowledgement_log import STALE, ReportKey
 from .environment import TICK_S, Environment
 from .fault_injection import Fault, FaultPoint
+from .invariants import Occupied
+from .scenario import Training
 from .virtual_checkpoints import STEP_S, SavedCheckpoint
 
 _CRASH = Failure("ValueError", "injected")
@@ -47,6 +54,8 @@ _PACES = (1, 2, 2, 3, 4, 12)
 """Ticks that an iteration takes."""
 _SEARCH_TICKS = (0, 0, 1, 5, 20)
 """Ticks until the searcher is called."""
+_UPLOAD_TICKS = (1, 2, 5, 12, 40)
+_LEASE_TICKS = (1, 5, 20)
 _EXIT_TICKS = (0, 3, 12)
 """Ticks from the answer to the last report to the end of the training."""
 
@@ -63,6 +72,10 @@ class _Worker:
         is_over: Whether it is gone, or about to be.
         shown_config: What it trains with, as text.
         ticks: How long an iteration takes.
+        uploads: Checkpoints that it has reported and is still storing, oldest first, with the
+            number of training steps in each.
+        wanted: The lease that it has asked for and waits for, None for none.
+        leased: The lease that it has, None for none.
     """
 
     __slots__ = (
@@ -70,10 +83,13 @@ class _Worker:
         "is_over",
         "is_waiting",
         "iteration",
+        "leased",
         "next_checkpoint",
         "num_steps",
         "shown_config",
         "ticks",
+        "uploads",
+        "wanted",
     )
 
     def __init__(self, command: StartWorker, ticks: int) -> None:
@@ -84,6 +100,22 @@ class _Worker:
         self.next_checkpoint = command.next_checkpoint
         self.is_waiting = self.is_over = False
         self.ticks = ticks
+        self.uploads: deque[tuple[CheckpointRecord, int]] = deque()
+        self.wanted: LeaseRequested | None = None
+        self.leased: Occupied | None = None
+
+    @property
+    def owner(self) -> LeaseOwner:
+        return LeaseOwner(self.command.trial_id, self.command.attempt)
+
+    @property
+    def occupied(self) -> list[Occupied]:
+        """What it holds, with what it has leased."""
+        command = self.command
+        share = command.group.resources_per_worker if command.group else command.resources
+        count = command.group.num_workers if command.group else 1
+        own = Occupied(share, count, command.gpu_ids)
+        return [own, self.leased] if self.leased else [own]
 
     @property
     def trial_id(self) -> str:
@@ -117,7 +149,7 @@ class FaultyExecutor:
 
     def capacity(self) -> Mapping[str, float]:
         """See `Executor.capacity`."""
-        return {"cpu": float(self._env.scenario.num_slots)}
+        return self._env.scenario.capacity
 
     def clock(self) -> float:
         """See `Executor.clock`."""
@@ -142,13 +174,9 @@ class FaultyExecutor:
                     self._start(command)
                 case KillWorker():
                     self._kill(command)
-                case (
-                    StartValidation()
-                    | KillValidation()
-                    | GrantLease()
-                    | RefuseLease()
-                    | ListCheckpoints()
-                ):
+                case GrantLease() | RefuseLease():
+                    self._answer_lease(command)
+                case StartValidation() | KillValidation() | ListCheckpoints():
                     raise NotImplementedError(command)
                 case _:
                     assert_never(command)
@@ -238,12 +266,13 @@ class FaultyExecutor:
         env = self._env
         attempts = self._attempts()
         invariants.written_before_acted(env, command)
-        invariants.one_worker_per_trial(env, command, attempts)
+        invariants.one_worker_per_trial(command, attempts)
         invariants.starts_from_a_good_checkpoint(env, command)
         cross_trial_invariants.exploits_start_as_decided(env, command)
         invariants.budget_is_kept(env, command)
         invariants.finished_trials_stay_finished(env, command)
         worker = self._run_driver[command.trial_id] = _Worker(command, env.rng.choice(_PACES))
+        self._check_occupied()
         match env.faults.draw(FaultPoint.START):
             case Fault.START_FAILS:
                 self._later(2, worker, self._crash)
@@ -313,6 +342,15 @@ class FaultyExecutor:
         if worker.num_steps >= env.scenario.num_iterations:
             self._later(env.rng.choice(_EXIT_TICKS), worker, self._complete)
             return
+        if worker.leased is None and self._happens(lambda training: training.lease_rate):
+            self._later(1, worker, self._ask_for_lease)
+        else:
+            self._take_step(worker)
+
+    def _take_step(self, worker: _Worker) -> None:
+        env = self._env
+        if worker.is_over:
+            return
         ticks = worker.ticks + (env.rng.random() < 0.2)
         match env.faults.draw(FaultPoint.REPORT):
             case None:
@@ -332,12 +370,14 @@ class FaultyExecutor:
         is_due = (
             every and not self._env.scenario.can_save_on_demand and worker.iteration % every == 0
         )
-        checkpoint = self._commit(worker) if is_due else None
-        if checkpoint:
-            self._events.append(CheckpointStarted(worker.trial_id, worker.command.attempt))
-        self._events.append(
-            ResultReported(worker.trial_id, worker.command.attempt, metrics, checkpoint)
-        )
+        who = (worker.trial_id, worker.command.attempt)
+        if is_due and self._happens(lambda training: training.upload_rate):
+            self._events.append(ResultReported(*who, metrics, upload=self._begin_upload(worker)))
+        else:
+            checkpoint = self._checkpoint(worker) if is_due else None
+            if checkpoint:
+                self._events.append(CheckpointStarted(*who))
+            self._events.append(ResultReported(*who, metrics, checkpoint))
         worker.is_waiting = True
 
     def _step(self, worker: _Worker) -> dict[str, Any]:
@@ -360,12 +400,95 @@ class FaultyExecutor:
         }
 
     def _commit(self, worker: _Worker) -> CheckpointRecord:
+        record = self._next_record(worker)
+        saved = SavedCheckpoint(worker.command.attempt, worker.num_steps)
+        self._env.checkpoints.commit(worker.trial_id, record.index, saved)
+        return record
+
+    def _checkpoint(self, worker: _Worker) -> CheckpointRecord:
+        """Store a checkpoint, or report one that is nowhere."""
+        if not self._happens(lambda training: training.placeholder_rate):
+            return self._commit(worker)
+        self._env.seen["placeholder reported"] += 1
+        return replace(self._next_record(worker), is_placeholder=True)
+
+    def _next_record(self, worker: _Worker) -> CheckpointRecord:
         index = worker.next_checkpoint
         worker.next_checkpoint += 1
-        self._env.checkpoints.commit(
-            worker.trial_id, index, SavedCheckpoint(worker.command.attempt, worker.num_steps)
-        )
         return CheckpointRecord(index, worker.iteration, 0.1 * worker.iteration, {})
+
+    def _begin_upload(self, worker: _Worker) -> int:
+        record = self._next_record(worker)
+        if self._happens(lambda training: training.loss_rate):
+            self._env.ack_log.failed_saves.add(worker.trial_id)
+            self._env.seen["upload never finished"] += 1
+        else:
+            worker.uploads.append((record, worker.num_steps))
+            self._later(self._env.rng.choice(_UPLOAD_TICKS), worker, self._finish_upload)
+        return record.index
+
+    def _finish_upload(self, worker: _Worker) -> None:
+        """Finish the oldest upload; workers that leave have finished all."""
+        if worker.is_over or not worker.uploads:
+            return
+        record, num_steps = worker.uploads.popleft()
+        saved = SavedCheckpoint(worker.command.attempt, num_steps)
+        self._env.checkpoints.commit(worker.trial_id, record.index, saved)
+        self._env.seen["upload finished"] += 1
+        self._events.append(CheckpointCommitted(worker.trial_id, worker.command.attempt, record))
+
+    def _happens(self, rate_of: Callable[[Training], float]) -> bool:
+        """Draw whether something happens that does only where trials train in groups."""
+        training = self._env.scenario.training
+        return training is not None and self._env.rng.random() < rate_of(training)
+
+    # leases
+
+    def _ask_for_lease(self, worker: _Worker) -> None:
+        rng, training = self._env.rng, self._env.scenario.training
+        if worker.is_over or training is None:
+            return
+        fewest = rng.randint(1, training.max_workers)
+        share = {"cpu": 1.0} | ({"gpu": training.gpu_share} if rng.random() < 0.3 else {})
+        group = WorkerGroup(fewest, share, fewest, fewest + rng.randint(0, 1))
+        worker.wanted = LeaseRequested(worker.owner, f"{next(self._sequence)}", group)
+        self._env.seen["lease requested"] += 1
+        self._events.append(worker.wanted)
+
+    def _answer_lease(self, command: GrantLease | RefuseLease) -> None:
+        invariants.written_before_acted(self._env, command)
+        worker = self._run_driver.get(command.owner.trial_id)
+        wanted = worker.wanted if worker else None
+        if worker is None or wanted is None:
+            return
+        if (wanted.owner, wanted.token) != (command.owner, command.token):
+            return
+        worker.wanted = None
+        if isinstance(command, RefuseLease):
+            self._env.seen[f"lease refused, deadlock: {command.is_deadlock}"] += 1
+            self._later(1, worker, self._take_step)
+            return
+        self._env.seen["lease granted"] += 1
+        share = wanted.group.resources_per_worker
+        worker.leased = Occupied(share, command.num_workers, command.gpu_ids)
+        self._check_occupied()
+        self._later(
+            self._env.rng.choice(_LEASE_TICKS),
+            worker,
+            lambda holder: self._release(holder, command.token),
+        )
+
+    def _release(self, worker: _Worker, token: str) -> None:
+        if worker.is_over:
+            return
+        if self._env.rng.random() < 0.8:  # else it ends with the process
+            worker.leased = None
+            self._events.append(LeaseReleased(worker.owner, token))
+        self._take_step(worker)
+
+    def _check_occupied(self) -> None:
+        occupied = [part for worker in self._run_driver.values() for part in worker.occupied]
+        invariants.nothing_is_granted_twice(self._env.scenario.capacity, occupied)
 
     def _save(self, worker: _Worker, go_on: _Action) -> None:
         match self._env.faults.draw(FaultPoint.SAVE):
@@ -422,8 +545,11 @@ class FaultyExecutor:
     def _exit_if_running(
         self, worker: _Worker, outcome: Outcome, failure: Failure | None = None
     ) -> None:
-        if not worker.is_over:
-            self._exit(worker, outcome, failure)
+        if worker.is_over:
+            return
+        while outcome is not Outcome.FAILED and outcome is not Outcome.LOST and worker.uploads:
+            self._finish_upload(worker)
+        self._exit(worker, outcome, failure)
 
     def _exit(self, worker: _Worker, outcome: Outcome, failure: Failure | None = None) -> None:
         worker.is_over = True
@@ -494,6 +620,12 @@ class FaultyExecutor:
             WorkerStarted(*who, 1),
             WorkerExited(*who, Outcome.FAILED, _CRASH),
         ]
+        if self._env.scenario.training:
+            messages += [
+                CheckpointCommitted(*who, ghost),
+                LeaseRequested(worker.owner, "ghost", WorkerGroup(1, {"cpu": 1.0}, 1, 1)),
+                LeaseReleased(worker.owner, "ghost"),
+            ]
         self._events.append(rng.choice(messages))
 
     def kill_all(self) -> None:

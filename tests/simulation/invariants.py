@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Final, cast, final
+from typing import Any, Final, NamedTuple, cast, final
 
 from schedulers import ASHAScheduler, Scheduler
 from tuner.core.commands import StartWorker
@@ -154,8 +154,8 @@ def transitions_are_legal(experiment: Experiment) -> None:
         raise Violation("I3", str(broken) or "the experiment's own check failed") from broken
 
 
-def one_worker_per_trial(env: Environment, start: StartWorker, live: Mapping[str, int]) -> None:
-    """I4: there is at most one worker per trial, and no more than there are slots."""
+def one_worker_per_trial(start: StartWorker, live: Mapping[str, int]) -> None:
+    """I4: there is at most one worker per trial."""
     require(
         "I4",
         start.trial_id not in live,
@@ -163,13 +163,35 @@ def one_worker_per_trial(env: Environment, start: StartWorker, live: Mapping[str
         start.trial_id,
         live.get(start.trial_id),
     )
-    require(
-        "I4",
-        len(live) < env.scenario.num_slots,
-        "%s workers are running when %s is started",
-        len(live),
-        start.trial_id,
-    )
+
+
+class Occupied(NamedTuple):
+    """What a trial or a lease occupies.
+
+    Attributes:
+        share: What each of its processes does, by name.
+        num: How many processes it has.
+        gpu_ids: Devices of all of them.
+    """
+
+    share: Mapping[str, float]
+    num: int
+    gpu_ids: tuple[int, ...]
+
+
+def nothing_is_granted_twice(capacity: Mapping[str, float], occupied: Sequence[Occupied]) -> None:
+    """I4: trials and leases occupy no more than there is, and no device is given away twice."""
+    for name, amount in capacity.items():
+        used = sum(part.share.get(name, 0.0) * part.num for part in occupied)
+        require("I4", used <= amount + 1e-6, "%s of %s %s are occupied", used, amount, name)
+    load = Counter[int]()
+    for share, num, gpu_ids in occupied:
+        gpus = share.get("gpu", 0.0)
+        num_devices = num * max(int(gpus), 1) if gpus else 0
+        require("I4", len(gpu_ids) == num_devices, "%s has the devices %s", share, gpu_ids)
+        for device in gpu_ids:
+            load[device] += round(min(gpus, 1.0) * 1000)
+    require("I4", max(load.values(), default=0) <= 1000, "devices are given away twice: %s", load)
 
 
 def starts_from_a_good_checkpoint(env: Environment, start: StartWorker) -> None:
@@ -177,7 +199,8 @@ def starts_from_a_good_checkpoint(env: Environment, start: StartWorker) -> None:
     trial = _experiment(env).trial_table[start.trial_id]
     recorded = trial.checkpoints
     if start.source_id == start.trial_id and trial.graft is None:
-        latest = trial.source if trial.grafts else recorded[-1] if recorded else None
+        real = [kept for kept in recorded if not kept.is_placeholder]
+        latest = trial.source if trial.grafts else real[-1] if real else None
         require(
             "I5", start.checkpoint == latest, "%s does not use the latest of %s", start, recorded
         )
@@ -388,6 +411,8 @@ def needed_checkpoints_exist(env: Environment, experiment: Experiment) -> None:
     """I11: every recorded checkpoint is on the disk, unless it was deleted from outside."""
     for trial in experiment.trials:
         for checkpoint in trial.checkpoints:
+            if checkpoint.is_placeholder:
+                continue
             is_there = env.checkpoints.find(
                 trial.trial_id, checkpoint
             ) or env.checkpoints.is_tampered(trial.trial_id, checkpoint)
@@ -518,7 +543,7 @@ def retention_is_kept(env: Environment, experiment: Experiment) -> None:
         if limit:
             num, allowed = (
                 len(trial.checkpoints),
-                limit + env.scenario.is_scored + len(trial.leased),
+                limit + (env.scenario.is_scored or bool(env.scenario.training)) + len(trial.leased),
             )
             require(
                 "I16",
@@ -535,7 +560,11 @@ def superseded_checkpoints_are_deleted(env: Environment, experiment: Experiment)
     if env.driver_number > 1 or env.faults.injected.keys() & _LEAVING_CHECKPOINTS:
         return
     for trial in experiment.trials:
-        kept = [checkpoint.directory for checkpoint in trial.checkpoints]
+        kept = [
+            checkpoint.directory
+            for checkpoint in trial.checkpoints
+            if not checkpoint.is_placeholder
+        ]
         there = env.checkpoints.intact(trial.trial_id)
         require("I16", there == kept, "of %s there is %s, it counts on %s", trial, there, kept)
 

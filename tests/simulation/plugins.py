@@ -124,6 +124,13 @@ class RandomScheduler(Scheduler):
             for decision in self._random_decisions(chosen, rng)
         ]
 
+    def _sizes(self, trial_id: str) -> Sequence[Mapping[str, float]]:
+        """Return the smallest and the largest amounts that a trial may be resized to."""
+        group = getattr(self.experiment.trials[trial_id], "group", None)
+        if group is None:
+            return {"cpu": 1.0}, {"cpu": self.experiment.resources["cpu"]}
+        return group.resized(group.min_workers).total, group.resized(group.max_workers).total
+
     def _random_decisions(self, trial_id: str, rng: Random) -> Sequence[Decision]:
         reason = Reason("whim", {"told": self._num_told, "number": rng.random()})
         resume, save = Resume(trial_id, reason), Save(rng.choice(self._known), reason)
@@ -146,13 +153,7 @@ class RandomScheduler(Scheduler):
             case "resume":
                 return [resume]
             case "resize":
-                return [
-                    Resize(
-                        trial_id,
-                        {"cpu": rng.choice((1.0, self.experiment.resources["cpu"]))},
-                        reason,
-                    )
-                ]
+                return [Resize(trial_id, rng.choice(self._sizes(trial_id)), reason)]
             case "save":
                 return [save]
             case _:

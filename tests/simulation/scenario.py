@@ -6,13 +6,14 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from searchers.space import uniform
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import WorkerGroup
 
 from .fault_injection import MEAN_GAPS, Fault, FaultPoint
 from .plugins import LapScheduler, RandomScheduler
@@ -33,6 +34,36 @@ _HANGS: Final = frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HAN
 """Left out where no timeout ends a trial that hangs."""
 _POWER_CUTS: Final = frozenset({Fault.POWER_CUT, Fault.POWER_CUT_IN_SYNC})
 """Left out where nothing is synced, so that a power cut may lose anything."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Training:
+    """What trials do that train over several processes.
+
+    Attributes:
+        max_workers: The largest number of processes of a trial; each trial has a smallest and a
+            largest number of its own, which follow from its configuration.
+        gpu_share: How many GPUs each process occupies; 0 for none.
+        upload_rate: Share of the reported checkpoints that are stored after their report.
+        loss_rate: Share of these that are never stored.
+        placeholder_rate: Share of the reported checkpoints that nothing can continue from.
+        lease_rate: Share of the training steps before which a trial asks for a lease.
+    """
+
+    max_workers: int
+    gpu_share: float
+    upload_rate: float
+    loss_rate: float
+    placeholder_rate: float
+    lease_rate: float
+
+    def group_for(self, config: Mapping[str, Any]) -> WorkerGroup:
+        """Return the processes of a trial."""
+        number = int(float(config["x"]) * 1e6)
+        fewest = 1 + number % self.max_workers
+        most = min(fewest + number // 7 % 3, self.max_workers)
+        share = {"cpu": 1.0} | ({"gpu": self.gpu_share} if self.gpu_share else {})
+        return WorkerGroup(most, share, fewest, most)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +96,7 @@ class Scenario:
         without: Faults that are switched off.
         is_search_slow: Whether the searcher is called asynchronously and takes time.
         max_pending: How many trials are suggested before there is a slot for them.
+        training: How trials train over several processes; None for single processes.
     """
 
     seed: int
@@ -91,6 +123,17 @@ class Scenario:
     without: frozenset[Fault] = frozenset()
     is_search_slow: bool = False
     max_pending: int = 0
+    training: Training | None = None
+
+    @property
+    def capacity(self) -> dict[str, float]:
+        """All that trials and leases can occupy together."""
+        capacity = {"cpu": float(self.num_slots)}
+        if self.training and (share := self.training.gpu_share):
+            per_device = int(1 / share) if share < 1 else 1
+            devices_each = max(int(share), 1)
+            capacity["gpu"] = float(-(-self.num_slots // per_device) * devices_each)
+        return capacity
 
     @property
     def stride(self) -> int:
@@ -128,7 +171,7 @@ class Scenario:
         retention = RetentionPolicy(self.num_to_keep, METRIC if self.is_scored else None, MODE)
         frequency = self.checkpoint_every if self.can_save_on_demand else 0
         return ExperimentSettings(
-            capacity={"cpu": float(self.num_slots)},
+            capacity=self.capacity,
             metric=METRIC,
             mode=MODE,
             max_trials=self.num_trials,
@@ -140,6 +183,7 @@ class Scenario:
                 self.can_save_on_demand, frequency, self.saves_at_end, retention
             ),
             max_pending=self.max_pending,
+            max_overtaken_s=1.0 if self.training else None,
         )
 
     def rng(self, purpose: str) -> Random:
@@ -239,6 +283,34 @@ def scenario(seed: int, scheduler: str | SchedulerFactory | None = None) -> Scen
         | (_POWER_CUTS if durability == "process" else frozenset()),
         is_search_slow=rng.random() < 0.5,
         max_pending=rng.choice((0, 0, 1, 4, 16)),
+    )
+
+
+def training_scenario(seed: int) -> Scenario:
+    """Return the random scenario with this number, in which trials train over several processes.
+
+    Functions report their checkpoints themselves. They are paused and continued by the user alone,
+    since a scheduler that pauses trials which have yet to save ends the experiment.
+    """
+    drawn = scenario(seed)
+    rng = drawn.rng("training")
+    is_function = drawn.scheduler in {"fifo", "asha"}
+    num_slots = 1 if drawn.num_slots == 1 else rng.choice((2, 3, 4, 6))
+    return dataclasses.replace(
+        drawn,
+        num_slots=num_slots,
+        can_save_on_demand=not is_function,
+        saves_at_end=drawn.saves_at_end and not is_function,
+        checkpoint_every=rng.choice((1, 1, 2, 3)) if is_function else drawn.checkpoint_every,
+        requests_every=rng.choice((0, 8, 30)) if num_slots > 1 else 0,
+        training=Training(
+            max_workers=rng.randint(1, num_slots),
+            gpu_share=rng.choice((0.0, 0.0, 0.5, 0.3, 1.0, 2.0)),
+            upload_rate=rng.choice((0.3, 0.8)) if is_function else 0.0,
+            loss_rate=rng.choice((0.0, 0.1)),
+            placeholder_rate=rng.choice((0.0, 0.2)) if is_function else 0.0,
+            lease_rate=rng.choice((0.0, 0.1, 0.3)),
+        ),
     )
 
 
