@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tuner.spec.config import CheckpointConfig, FailureConfig, RunConfig
 from tuner.spec.training_config import (
@@ -66,7 +66,13 @@ class BackendConfig:
     """How the workers of a trainer find each other; the base does nothing.
 
     Derived classes are `TorchConfig` and `TensorflowConfig`.
+
+    Attributes:
+        preloaded_modules: Modules that all workers need and that start no threads when they are
+            imported; they are imported once, before the workers are forked.
     """
+
+    preloaded_modules: ClassVar[tuple[str, ...]] = ()
 
     def on_start(self) -> None:
         """Connect this worker with the others; called in each worker before the training code."""

@@ -9,7 +9,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class TorchConfig(BackendConfig):
     Raises:
         ValueError: If a value is out of range.
     """
+
+    preloaded_modules: ClassVar[tuple[str, ...]] = ("torch", "torch.distributed")
 
     backend: str | None = None
     init_method: Literal["env", "tcp"] = "env"

@@ -250,6 +250,11 @@ class TrainLoop:
             )
 
     @property
+    def preloaded_modules(self) -> tuple[str, ...]:
+        """Modules that are imported once, before the workers are forked."""
+        return self._backend.preloaded_modules
+
+    @property
     def validator(self) -> Callable[..., Mapping[str, Any]] | None:
         """The declared validation function with its default arguments, None for none."""
         return self.validation_config.validator if self.validation_config else None

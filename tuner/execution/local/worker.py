@@ -7,6 +7,7 @@ driver's, unless the experiment asks for the trial's directory.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import io
 import logging
@@ -54,6 +55,9 @@ def warm_up(trainable: Any) -> None:
     host()  # cached, like the trainable's signature and the JSON encoder in the next lines
     with_config(trainable, {}, {})
     strict_json.dumps({})
+    for name in getattr(trainable, "preloaded_modules", ()):
+        with contextlib.suppress(ImportError):  # training code that needs it will raise it
+            importlib.import_module(name)
     for name in _USED_IN_TRIALS:
         getattr(sys.modules["tuner"], name)
     if "numpy" in sys.modules:
