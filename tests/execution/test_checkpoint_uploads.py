@@ -1,0 +1,270 @@
+"""How a single process stores what it reports: now, in a thread, or not at all."""
+
+import errno
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.execution.conversation import STOP, Script, assignment, converse
+from tuner.errors import CheckpointError
+from tuner.execution import checkpoint_uploads
+from tuner.execution.attempt import current_attempt
+from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
+from tuner.execution.session import checkpoint_dir, get_checkpoint, run_attempt
+from tuner.storage.checkpoints import Checkpoint, verify
+
+ASYNC = ReportOptions(upload_mode=CheckpointUploadMode.ASYNC)
+NO_UPLOAD = ReportOptions(upload_mode=CheckpointUploadMode.NO_UPLOAD)
+
+
+def report(metrics, checkpoint=None, options=ASYNC):
+    current_attempt().report(metrics, checkpoint, options)
+
+
+def written(directory, text="x"):
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    Path(directory, "weights").write_text(text)
+    return Checkpoint.from_directory(directory)
+
+
+def committed(script):
+    return [said["checkpoint"] for said in script.said if said["kind"] == "committed"]
+
+
+@pytest.fixture
+def slow_store(monkeypatch):
+    """Make storing wait for an event; return the event."""
+    may_store, real = threading.Event(), checkpoint_uploads.commit
+
+    def wait(*arguments, **options):
+        assert may_store.wait(30)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(checkpoint_uploads, "commit", wait)
+    return may_store
+
+
+def test_report_returns_before_a_checkpoint_is_stored_that_is_stored_in_a_thread(
+    tmp_path, slow_store
+):
+    latest = []
+
+    def train(config):
+        report({}, written(tmp_path / "source"))
+        latest.append(get_checkpoint())
+        slow_store.set()
+
+    script = converse(train, tmp_path)
+    assert script.kinds == ["started", "result", "saving", "committed", "exited"]
+    (result,) = script.said[1:2]
+    assert (result["checkpoint"], result["upload"]) == (None, 0)
+    assert result["metrics"]["checkpoint_dir_name"] == "checkpoint_000000"
+    assert [record["index"] for record in committed(script)] == [0]
+    assert latest == [None]
+    verify(tmp_path / "checkpoint_000000")
+
+
+def test_the_local_directory_is_moved_and_so_gone_afterwards(tmp_path):
+    inodes = []
+
+    def train(config):
+        checkpoint = written(tmp_path / "source")
+        inodes.append((tmp_path / "source" / "weights").stat().st_ino)
+        report({}, checkpoint)
+
+    converse(train, tmp_path)
+    assert not (tmp_path / "source").exists()
+    assert (tmp_path / "checkpoint_000000" / "weights").stat().st_ino == inodes[0]
+
+
+def test_a_directory_that_its_owner_deletes_at_once_is_stored_all_the_same(tmp_path, slow_store):
+    def train(config):
+        with TemporaryDirectory(dir=tmp_path) as directory:
+            report({}, written(directory))
+        with checkpoint_dir() as directory:
+            report({}, written(directory))
+        slow_store.set()
+
+    script = converse(train, tmp_path)
+    assert [record["index"] for record in committed(script)] == [0, 1]
+    for index in (0, 1):
+        verify(tmp_path / f"checkpoint_00000{index}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint_000000",
+        "checkpoint_000001",
+    ]
+
+
+def test_at_most_two_checkpoints_are_outstanding(tmp_path, slow_store):
+    reported = []
+
+    def train(config):
+        for number in range(3):
+            if number == 2:
+                threading.Timer(0.05, lambda: reported.append("stored") or slow_store.set()).start()
+            report({}, written(tmp_path / f"source{number}"))
+            reported.append(number)
+
+    script = converse(train, tmp_path)
+    assert reported == [0, 1, "stored", 2]
+    assert [record["index"] for record in committed(script)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("end", ["return", "raise", "stop"])
+def test_every_way_to_end_waits_for_what_is_being_stored(tmp_path, slow_store, end):
+    def train(config):
+        threading.Timer(0.05, slow_store.set).start()
+        report({}, written(tmp_path / "source"))
+        if end == "raise":
+            raise KeyError("lost")
+
+    script = converse(train, tmp_path, *([STOP] if end == "stop" else []))
+    assert script.kinds[-3:] == ["saving", "committed", "exited"]
+    assert script.outcome == {"return": "completed", "raise": "failed", "stop": "stopped"}[end]
+    verify(tmp_path / "checkpoint_000000")
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    def fail(*arguments, **options):
+        raise CheckpointError("could not be written") from OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(checkpoint_uploads, "commit", fail)
+    monkeypatch.setattr(checkpoint_uploads, "commit_from", fail)
+
+
+def test_a_checkpoint_that_a_thread_cannot_store_fails_the_next_report(tmp_path, full_disk):
+    def train(config):
+        report({}, written(tmp_path / "source"))
+        current_attempt()._uploads.drain()
+        report({})
+
+    script = converse(train, tmp_path)
+    assert len(script.results) == 1
+    assert (script.outcome, script.exit["failure"]["kind"]) == ("failed", "CheckpointError")
+
+
+@pytest.mark.parametrize("answers", [[], [STOP]])
+def test_a_checkpoint_that_a_thread_cannot_store_fails_an_attempt_that_ends(
+    tmp_path, full_disk, answers
+):
+    script = converse(lambda config: report({}, written(tmp_path / "source")), tmp_path, *answers)
+    assert (script.outcome, script.exit["failure"]["kind"]) == ("failed", "CheckpointError")
+    assert committed(script) == []
+
+
+def test_a_checkpoint_that_is_stored_at_once_comes_after_those_of_the_thread(tmp_path, slow_store):
+    def train(config):
+        threading.Timer(0.05, slow_store.set).start()
+        report({}, written(tmp_path / "first"))
+        report({}, written(tmp_path / "second"), ReportOptions())
+
+    script = converse(train, tmp_path)
+    assert script.kinds == ["started", "result", "saving", "committed", "result", "exited"]
+    assert [said["checkpoint"] for said in script.said if said["kind"] == "result"][1]["index"] == 1
+
+
+def test_a_chosen_name_is_that_of_the_directory(tmp_path):
+    def train(config):
+        report({}, written(tmp_path / "s1"), ReportOptions(directory_name="epoch_0"))
+        report({}, written(tmp_path / "s2"), ReportOptions("epoch_1", CheckpointUploadMode.ASYNC))
+
+    script = converse(train, tmp_path)
+    assert [said["metrics"]["checkpoint_dir_name"] for said in script.said[2:3]] == ["epoch_0"]
+    assert script.said[2]["checkpoint"]["name"] == "epoch_0"
+    assert committed(script)[0]["name"] == "epoch_1"
+    for name in ("epoch_0", "epoch_1"):
+        verify(tmp_path / name)
+
+
+def test_what_is_not_uploaded_is_recorded_where_it_lies(tmp_path):
+    def train(config):
+        report({}, written(tmp_path / "mine" / "first"), NO_UPLOAD)
+        report({}, Checkpoint(tmp_path / "placeholder"), NO_UPLOAD)
+
+    script = converse(train, tmp_path)
+    first, second = [said["checkpoint"] for said in script.said if said["kind"] == "result"]
+    assert (first["index"], first["name"], "is_placeholder" in first) == (0, "mine/first", False)
+    assert (second["index"], second["name"], second["is_placeholder"]) == (1, "placeholder", True)
+    verify(tmp_path / "mine" / "first")
+    assert not (tmp_path / "placeholder").exists()
+
+
+@pytest.mark.parametrize("place", ["../elsewhere", ".", "/elsewhere", "s3://bucket/x"])
+def test_what_is_not_uploaded_must_lie_in_the_trials_directory(tmp_path, place):
+    trial_dir = tmp_path / "t00000"
+    trial_dir.mkdir()
+
+    def train(config):
+        path = place if "//" in place else trial_dir / place
+        report({}, Checkpoint(path), NO_UPLOAD)
+
+    script = converse(train, trial_dir)
+    assert script.kinds == ["started", "exited"]
+    assert script.exit["failure"]["kind"] == "ValueError"
+    assert "inside the trial's directory" in script.exit["failure"]["message"]
+
+
+@pytest.mark.parametrize("mode", [CheckpointUploadMode.SYNC, CheckpointUploadMode.ASYNC])
+def test_a_function_of_the_users_may_store_the_checkpoint(tmp_path, mode):
+    calls = []
+
+    def upload(checkpoint, name):
+        calls.append(name)
+        with checkpoint.as_directory() as source:
+            Path(source).rename(tmp_path / name)
+        return Checkpoint(tmp_path / name)
+
+    options = ReportOptions(upload_mode=mode, upload=upload)
+    script = converse(lambda config: report({}, written(tmp_path / "source"), options), tmp_path)
+    assert calls == ["checkpoint_000000"]
+    assert script.outcome == "completed"
+    verify(tmp_path / "checkpoint_000000")
+
+
+def test_a_function_that_stores_it_elsewhere_fails_the_report(tmp_path):
+    options = ReportOptions(upload=lambda checkpoint, name: Checkpoint("/elsewhere"))
+    script = converse(lambda config: report({}, written(tmp_path / "source"), options), tmp_path)
+    assert script.kinds == ["started", "saving", "save_failed", "exited"]
+    assert script.exit["failure"]["kind"] == "ValueError"
+
+
+@pytest.mark.parametrize(("deletes", "is_left"), [(None, True), (False, True), (True, False)])
+def test_the_local_directory_is_deleted_only_if_that_is_asked_for(tmp_path, deletes, is_left):
+    options = ReportOptions(deletes_local=deletes)
+    converse(lambda config: report({}, written(tmp_path / "source"), options), tmp_path)
+    assert (tmp_path / "source").exists() == is_left
+    verify(tmp_path / "checkpoint_000000")
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_metrics(tmp_path, full_disk):
+    def train(config):
+        report({"number": 0}, written(tmp_path / "first"), ReportOptions())
+        report({"number": 1})
+
+    script = converse(train, tmp_path)
+    assert [result["number"] for result in script.results] == [0, 1]
+    assert [result["checkpoint_dir_name"] for result in script.results] == [None, None]
+    assert script.outcome == "completed"
+
+
+def test_messages_of_the_thread_and_of_the_report_do_not_mix(tmp_path):
+    class Careful(Script):
+        def __init__(self):
+            super().__init__()
+            self.lock = threading.Lock()
+
+        def send(self, message):
+            assert self.lock.acquire(blocking=False)
+            super().send(message)
+            self.lock.release()
+
+    def train(config):
+        for number in range(20):
+            report({}, written(tmp_path / f"source{number}"))
+
+    script = Careful()
+    run_attempt(train, assignment(tmp_path), script)
+    assert [record["index"] for record in committed(script)] == list(range(20))
