@@ -110,6 +110,19 @@ def test_an_impossible_group_is_refused(group, part):
         spec_of(loop).group_for({})
 
 
+def test_several_workers_are_refused_in_one_process():
+    with pytest.raises(ValueError, match="got 2 workers; use executor='process'"):
+        spec_of(Trainer(curve), executor="inline")
+    with pytest.raises(ValueError, match="got 4 workers"):
+        spec_of(Trainer(curve, most=4), executor="inline")
+    loop = Loop(curve)
+    loop.group_for = lambda config: WorkerGroup(config["n"], {"cpu": 1.0}, 1, config["n"])
+    spec = spec_of(loop, executor="inline")
+    assert spec.group_for({"n": 1}).num_workers == 1
+    with pytest.raises(ValueError, match="got 2 workers"):
+        spec.group_for({"n": 2})
+
+
 def test_a_trial_whose_workers_cannot_be_told_fails_alone():
     spec = spec_of(Trainer(curve))
     space = {"num_workers": tuner.grid_search([0, 2])}

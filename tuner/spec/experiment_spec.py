@@ -144,7 +144,13 @@ class ExperimentSpec:
         """
         if not isinstance(self.trainable, GroupTrainable):
             return None
-        return checked_group(self.trainable.group_for(dict(config)))
+        group = checked_group(self.trainable.group_for(dict(config)))
+        if self.run.executor == "inline" and group.max_workers > 1:
+            raise ValueError(
+                "executor must not be 'inline' for trials that train over several workers, got "
+                f"{group.max_workers} workers; use executor='process', or one worker to debug"
+            )
+        return group
 
     def seed_of(self, trial_id: str) -> int:
         """Return the seed of a trial, the same in each attempt."""
@@ -315,6 +321,7 @@ def make_spec(
     knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher]))
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(spec)
+    _check_inline_group(spec)
     for part in (spec.scheduler, spec.searcher):
         if _has_other_objective(part, tune.metric, tune.mode):
             raise _conflict(part, tune.metric, tune.mode)
@@ -346,6 +353,16 @@ def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
             "share one process; write to get_context().get_trial_dir() instead"
         )
     return wanted
+
+
+def _check_inline_group(spec: ExperimentSpec) -> None:
+    """Check that trials in this process need no other one, where that is known by now."""
+    if spec.run.executor == "inline" and isinstance(spec.trainable, GroupTrainable):
+        try:
+            spec.trainable.group_for({})
+        except Exception:  # noqa: BLE001  (it needs a configuration; then the trial fails)
+            return
+        spec.group_for({})
 
 
 def _check_population(spec: ExperimentSpec) -> None:
