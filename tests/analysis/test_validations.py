@@ -1,6 +1,7 @@
 """Results of experiments whose checkpoints were validated, read from the journal."""
 
 import json
+import re
 import shutil
 
 import pandas as pd
@@ -194,3 +195,14 @@ def test_a_checkpoint_that_need_not_exist_has_its_metrics(path):
     assert result.best_checkpoint == result.checkpoint
     assert [metrics["loss"] for _, metrics in result.best_checkpoints] == [1.0, 0.5, 1 / 3, 0.25]
     assert result.checkpoint_statuses[result.checkpoint] == "COMMITTED"
+
+
+def test_the_page_counts_validations_by_outcome(path, tmp_path):
+    pytest.importorskip("plotly")
+    page = validated(path).report(tmp_path / "report.html").read_text()
+    section = page.partition('<section id="validations"')[2].partition("</section>")[0]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    assert cells[:6] == ["t00000", "3", "1", "0", "0", "ValueError: no data"]
+    assert cells[6:11] == ["t00001", "1", "0", "0", "1"]
+    plain = tune.ResultGrid.from_directory(path)[:0].report(tmp_path / "plain.html").read_text()
+    assert 'id="validations"' not in plain

@@ -16,6 +16,7 @@ from tuner.callbacks.console.console import Console
 from tuner.callbacks.console.console_view import (
     Scene,
     best_line,
+    counts_line,
     headline,
     live_view,
     status_line,
@@ -24,7 +25,7 @@ from tuner.callbacks.console.console_view import (
 from tuner.callbacks.console.displays import plain_lines
 from tuner.callbacks.console.progress_table import trial_table
 from tuner.core.progress import Progress
-from tuner.core.trial import AppliedExploit, CheckpointRecord, Failure, Trial
+from tuner.core.trial import AppliedExploit, CheckpointRecord, Failure, Trial, WorkerGroup
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -504,3 +505,22 @@ def test_values_stand_beside_the_parameters_they_were_reached_with(progress):
     trial.config = {**trial.config, "lr": 77.0}
     heading, line, _ = (text.split() for text in table([trial, other], progress, 200))
     assert line[heading.index("lr")] == "0.009"
+
+
+def test_validations_are_counted_beside_the_trials(progress):
+    busy = replace(progress, num_validating=1, num_to_validate=2, held=progress.running[:2])
+    assert (
+        "validating 1 (and 2 waiting), which t00000, t00001 must wait for" in counts_line(busy).text
+    )
+    assert "validating 1  " in counts_line(replace(progress, num_validating=1)).text
+    assert "validating" not in counts_line(progress).text
+
+
+def test_workers_are_a_column_only_where_a_trial_has_several(progress, trials):
+    plain = trial_table(trials[:3], progress)
+    assert "workers" not in [column.title for column in plain.columns]
+    trials[0].group = WorkerGroup(2, {"cpu": 1.0, "gpu": 0.5}, 2, 2)
+    (column,) = [
+        column for column in trial_table(trials[:3], progress).columns if column.title == "workers"
+    ]
+    assert column.cells == ["2 x CPU 1, GPU 0.5", "1", "1"]

@@ -22,10 +22,12 @@ from .sections import (
     best_section,
     failures_section,
     front_section,
+    has_validations,
     head,
     setup_section,
     tables,
     trial_table,
+    validations_section,
 )
 
 _LOOKS: Final = {
@@ -79,6 +81,7 @@ def page(source: Source) -> str:
             f'<main>\n<div class="grid">\n{best_section(source)}{front_section(source)}',
             *map(_section, found),
             tables(source),
+            validations_section(source),
             failures_section(source),
             setup,
             "</div>\n</main>",
@@ -118,6 +121,7 @@ def _navigation(source: Source, found: list[Chart], *, has_setup: bool) -> str:
         *((chart.name, chart.title) for chart in found),
         ("all-trials", "Trials"),
         ("slowest", "Slowest and failed"),
+        *([("validations", "Validations")] if has_validations(source) else []),
         *([("setup", "How it was searched")] if has_setup else []),
     ]
     return (

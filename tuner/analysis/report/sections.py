@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pprint
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -25,7 +26,7 @@ from tuner.analysis.charts.summary import (
 from tuner.analysis.ranking import config_at, is_finite
 from tuner.core.pareto import best_trials, values_of
 from tuner.core.result import AUTO_FILLED
-from tuner.core.trial import Trial
+from tuner.core.trial import Trial, ValidationState
 from tuner.errors import StorageError
 from tuner.storage.declaration import RELEASE_KEY, read_declaration, read_environments
 
@@ -44,6 +45,13 @@ _ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All tria
 <p><button id="more" class="more" type="button" hidden>Show more</button></p>
 <noscript><p class="note">The charts and this table are drawn by the page's own script, which is
 switched off.</p></noscript></section>"""
+_VALIDATION_STATES: Final = (
+    ValidationState.VALIDATED,
+    ValidationState.FAILED,
+    ValidationState.TIMEOUT,
+    ValidationState.QUEUED,
+)
+"""One for each public name."""
 _MAX_GROUPS: Final = 20
 _MAX_TRIALS: Final = 20
 _MAX_ERROR: Final = 400
@@ -267,6 +275,34 @@ def short_text(value: Any, max_length: int = _MAX_TEXT) -> str:
     """Return a value for a table cell: numbers with six digits, text cut to `max_length`."""
     text = f"{value:.6g}" if isinstance(value, float) else as_text(value)
     return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+
+
+def has_validations(source: Source) -> bool:
+    """Return whether any checkpoint was to be validated."""
+    return any(trial.validations for trial in source.trials)
+
+
+def validations_section(source: Source) -> str:
+    """Return how many checkpoints of each trial were validated; empty if none were to be."""
+    found = [trial for trial in source.trials if trial.validations]
+    rows = []
+    for trial in found[:_MAX_GROUPS]:
+        counts = Counter(one.status for one in trial.validations.values())
+        failures = [str(one.failure) for one in trial.validations.values() if one.failure]
+        rows.append(
+            [
+                trial.trial_id,
+                *(f"{counts[state.public_name]:,}" for state in _VALIDATION_STATES),
+                short_text(failures[-1], _MAX_ERROR) if failures else _NONE,
+            ]
+        )
+    if not rows:
+        return ""
+    note = "Checkpoints by the outcome of their validation, whose metrics are among the results."
+    if len(found) > len(rows):
+        note += f" The first {len(rows)} of {len(found):,} trials."
+    names = ("trial", "validated", "failed", "timed out", "pending", "latest error")
+    return _table("validations", "Validations", names, rows, note)
 
 
 def failures_section(source: Source) -> str:
