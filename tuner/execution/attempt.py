@@ -37,10 +37,7 @@ from .metric_conversion import Converter, note_replaced_iteration
 from .preload import imported_since, missing, packages_since
 from .report_options import (
     NO_OPTIONS,
-    CheckpointConsistencyMode,
     CheckpointUploadMode,
-    ReportedCheckpoint,
-    ReportedCheckpointStatus,
     ReportOptions,
     ValidationTask,
 )
@@ -300,27 +297,23 @@ class Attempt:
         self._lent.append(directory)
         return directory
 
-    def reported_checkpoints(
-        self, consistency: CheckpointConsistencyMode, timeout_s: float | None = None
-    ) -> list[ReportedCheckpoint]:
-        """Return the trial's checkpoints; see `tuner.train.get_all_reported_checkpoints`.
+    def list_checkpoints(
+        self, waits_for_validation: bool = True, timeout_s: float | None = None
+    ) -> list[tuple[CheckpointRecord, dict[str, Any], str]]:
+        """Return the trial's checkpoints: record, metrics, and public status of the validation.
 
         It may be called while a report of another thread, or of another rank, waits.
+
+        Args:
+            waits_for_validation: Whether to wait until no validation is open.
+            timeout_s: How many seconds to wait at most, None for no limit; then they are returned
+                as they are.
         """
-        waits = consistency is CheckpointConsistencyMode.VALIDATED
         try:
-            listed = self._ask_for_checkpoints(timeout_s, waits=waits)
+            listed = self._ask_for_checkpoints(timeout_s, waits=waits_for_validation)
         except TimeoutError:
             listed = self._ask_for_checkpoints(None, waits=False)
-        trial_dir = Path(self.assignment.trial_dir)
-        return [
-            ReportedCheckpoint(
-                Checkpoint(trial_dir / CheckpointRecord(**record).directory),
-                metrics,
-                ReportedCheckpointStatus[status],
-            )
-            for record, metrics, status in listed
-        ]
+        return [(CheckpointRecord(**record), metrics, status) for record, metrics, status in listed]
 
     def _ask_for_checkpoints(self, timeout_s: float | None, *, waits: bool) -> list[Any]:
         token = f"{self._pid}-list-{next(self._tokens)}"

@@ -165,8 +165,7 @@ def get_all_reported_checkpoints(
             "get_all_reported_checkpoints was called outside a trial; after the training, use "
             "Result.best_checkpoints"
         )
-    ask: Any = attempt
-    listed = ask.list_checkpoints(
+    listed = attempt.list_checkpoints(
         consistency_mode is CheckpointConsistencyMode.VALIDATED, timeout_s
     )
     trial_dir = Path(attempt.assignment.trial_dir)

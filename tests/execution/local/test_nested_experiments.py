@@ -21,7 +21,7 @@ def nothing(config):
 
 def pids_in(directory):
     """Return the process ids that processes have written into files."""
-    return {path.name: int(path.read_text() or 0) for path in Path(directory).glob("*.pid")}
+    return {path.name: int(path.read_text()) for path in Path(directory).glob("*.pid")}
 
 
 def await_pids(directory, *names, within_s=60, poll=lambda: time.sleep(0.02)):
@@ -32,8 +32,10 @@ def await_pids(directory, *names, within_s=60, poll=lambda: time.sleep(0.02)):
     return pids_in(directory)
 
 
-def note_pid(directory, name):
-    Path(directory, f"{name}.pid").write_text(str(os.getpid()))
+def note(directory, name, pid):
+    """Write a file that is whole as soon as it is there."""
+    Path(directory, f"{name}.new").write_text(str(pid))
+    Path(directory, f"{name}.new").rename(Path(directory, f"{name}.pid"))
 
 
 @pytest.fixture
@@ -57,9 +59,8 @@ def hang_inside(tmp_path):
         import tuner as tune
 
         def inner(config):
-            note_pid(tmp_path, "rank")
-            note = Path(tmp_path, "zygote.pid")
-            note.write_text(str(os.getppid()))
+            note(tmp_path, "rank", os.getpid())
+            note(tmp_path, "zygote", os.getppid())
             time.sleep(1000)
 
         tune.Tuner(inner, run_config=tune.RunConfig(name="inner")).fit()
@@ -133,7 +134,7 @@ def test_a_dead_validation_leaves_no_process_of_its_experiment(
     start, tmp_path, hang_inside, still_alive, how
 ):
     def validate(checkpoint):
-        note_pid(tmp_path, "validator")
+        note(tmp_path, "validator", os.getpid())
         hang_inside()
 
     harness = start(validate)

@@ -22,6 +22,12 @@ def nothing(config):
     pass
 
 
+def write(path, text):
+    """Write a file that is whole as soon as it is there."""
+    path.with_suffix(".new").write_text(str(text))
+    path.with_suffix(".new").rename(path)
+
+
 @pytest.fixture
 def start(start_executor):
     """Return a function that starts an executor with a declared validation function."""
@@ -122,21 +128,21 @@ def test_a_crash_quotes_the_end_of_the_log(start):
 def test_a_killed_validation_takes_its_children_along(start, tmp_path, still_alive):
     def validate(checkpoint):
         if os.fork():
-            (tmp_path / "pids").write_text(f"{os.getpid()} {os.getppid()}")
+            write(tmp_path / "parent", os.getpid())
         else:
-            (tmp_path / "child").write_text(str(os.getpid()))
+            write(tmp_path / "child", os.getpid())
         time.sleep(1000)
 
     harness = start(validate)
     harness.start_validation()
-    while not (tmp_path / "pids").exists() or not (tmp_path / "child").exists():
+    while not (tmp_path / "parent").exists() or not (tmp_path / "child").exists():
         harness.executor.wait(0.01)
     harness.executor.carry_out([KillValidation("t00001", 0, 1, "it took longer than 1 s")])
     ended = harness.end_of_validation()
     assert ended.outcome is Outcome.KILLED
     assert ended.failure.message == "it took longer than 1 s"
-    pids = [(tmp_path / "child").read_text(), (tmp_path / "pids").read_text().split()[0]]
-    assert still_alive([int(pid) for pid in pids]) == []
+    pids = [int((tmp_path / name).read_text()) for name in ("child", "parent")]
+    assert still_alive(pids) == []
 
 
 def test_a_kill_of_a_validation_that_has_ended_has_no_effect(start):
@@ -148,14 +154,14 @@ def test_a_kill_of_a_validation_that_has_ended_has_no_effect(start):
 
 def test_a_validation_is_lost_with_the_process_that_started_it(start, tmp_path):
     def validate(checkpoint):
-        (tmp_path / "pid").write_text(str(os.getppid()))
+        write(tmp_path / "pid", os.getppid())
         while not (tmp_path / "again").exists():
             time.sleep(0.01)
         return {"a": 1}
 
     harness = start(validate)
     harness.start_validation()
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+    while not (tmp_path / "pid").exists():
         harness.executor.wait(0.01)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert harness.end_of_validation().outcome is Outcome.LOST
@@ -165,7 +171,7 @@ def test_a_validation_is_lost_with_the_process_that_started_it(start, tmp_path):
 
 def test_no_validation_outlives_the_driver(tmp_path, still_alive):
     def validate(checkpoint):
-        (tmp_path / "pid").write_text(str(os.getpid()))
+        write(tmp_path / "pid", os.getpid())
         time.sleep(1000)
 
     driver = os.fork()
@@ -176,7 +182,7 @@ def test_no_validation_outlives_the_driver(tmp_path, still_alive):
         harness.start_validation()
         harness.end_of_validation()
         os._exit(0)
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+    while not (tmp_path / "pid").exists():
         time.sleep(0.01)
     pid = int((tmp_path / "pid").read_text())
     assert psutil.pid_exists(pid)
