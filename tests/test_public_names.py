@@ -88,8 +88,9 @@ NAMES = {
         FailureConfig LoggingConfig PreemptionError PreemptionInfo ReportedCheckpoint
         ReportedCheckpointStatus Result RunConfig ScalingConfig TrainContext
         TrainRunContext TrainingFailedError TuneReportCallback UserCallback
-        ValidationConfig ValidationTaskConfig WorkerGroupError get_all_reported_checkpoints
-        get_checkpoint get_context get_dataset_shard get_preemption_info report
+        ValidationConfig ValidationTaskConfig WorkerGroupError checkpoint_dir
+        get_all_reported_checkpoints get_checkpoint get_context get_dataset_shard
+        get_preemption_info report
     """,
     "tuner.train.collective": """
         barrier broadcast_from_rank_zero

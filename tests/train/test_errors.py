@@ -8,15 +8,10 @@ from tuner import train
 from tuner.core.trial import Failure
 from tuner.train.errors import group_error
 
-TRACE = """rank 1: ValueError: no data
-Traceback (most recent call last):
-ValueError: no data
-rank 0: killed by SIGKILL
-"""
-
 
 def test_the_failures_of_workers_are_told_by_rank_the_first_one_first():
-    error = group_error(Failure("ValueError", "no data", TRACE, ("Exception",)))
+    ranks = ((1, Failure("ValueError", "no data")), (0, Failure("killed by SIGKILL", "")))
+    error = group_error(Failure("ValueError", "rank 1: no data", ranks=ranks))
     assert list(error.worker_failures) == [1, 0]
     assert isinstance(error.worker_failures[1], ValueError)
     assert "SIGKILL" in str(error.worker_failures[0])

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.core.failure_causes import failures_by_rank
+from tuner.core.failure_causes import errors_by_rank
 from tuner.core.result import CHECKPOINT_DIR_NAME
 from tuner.core.trial import Trial
-from tuner.errors import trial_failed
 from tuner.storage.checkpoints import Checkpoint
 
 from .callback import Callback
@@ -135,14 +134,7 @@ class UserCallback(Callback):
     def _on_failure(self, trial: Trial) -> None:
         self._waiting_for(trial).clear()  # what has not been stored by now never will be
         if trial.failures:
-            failures = failures_by_rank(trial.failures[-1])
-            self.after_exception(
-                self._context(trial),
-                {
-                    rank: trial_failed(str(failure), (failure.kind, *failure.bases))
-                    for rank, failure in failures.items()
-                },
-            )
+            self.after_exception(self._context(trial), errors_by_rank(trial.failures[-1]))
 
     def _waiting_for(self, trial: Trial) -> deque[_Report]:
         # Not in a constructor, which a user's class may replace.

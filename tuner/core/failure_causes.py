@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Any, Final, final
 
 from schedulers.decisions import Reason
+from tuner.errors import trial_failed
 
 from .trial import Failure, Status, Trial
 
@@ -19,10 +20,6 @@ _FRAME: Final = re.compile(
     r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE
 )
 _TRACEBACK: Final = "Traceback (most recent call last):"
-_RANK: Final = re.compile(
-    r"^rank (?P<rank>\d+): (?P<kind>[^\n:]+)(?:: (?P<message>.*))?$", re.MULTILINE
-)
-"""First line about a worker of a group in the traceback of the group's failure."""
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _ANY_NUMBER: Final = "#"
@@ -312,31 +309,22 @@ def _without_placeholders(cause: str) -> str:
     return f"{kind}: {'; '.join(known)}" if any(known) else cause.replace(_ANY_NUMBER, "...")
 
 
-def failures_by_rank(failure: Failure) -> dict[int, Failure]:
-    r"""Return the failure of each worker, by its rank; the whole as rank 0's without a group.
+def errors_by_rank(failure: Failure) -> dict[int, Exception]:
+    """Return the error of each worker that failed, by its rank, the one to blame first.
 
     Args:
-        failure: Of an attempt. That of a group has a section for each worker that failed in its
-            traceback, which begins with ``rank <number>: <kind>: <message>``.
+        failure: Of an attempt; that of a single process counts as rank 0's.
 
     Example:
-        >>> trace = "rank 1: ValueError: no data\nTraceback ...\nrank 0: killed by SIGKILL\n"
-        >>> both = failures_by_rank(Failure("ValueError", "no data", trace))
-        >>> {rank: str(failure) for rank, failure in both.items()}
-        {1: 'ValueError: no data', 0: 'killed by SIGKILL'}
+        >>> group = Failure("ValueError", "rank 1: no data", ranks=(
+        ...     (1, Failure("ValueError", "no data")), (0, Failure("killed by SIGKILL", ""))
+        ... ))
+        >>> errors_by_rank(group)
+        {1: TrialFailed('ValueError: no data'), 0: TrialFailed('killed by SIGKILL')}
+        >>> isinstance(errors_by_rank(group)[1], ValueError)
+        True
     """
-    sections = list(_RANK.finditer(failure.traceback))
-    if not sections:
-        return {0: failure}
-    ends = [*(section.start() for section in sections[1:]), len(failure.traceback)]
-    first = int(sections[0]["rank"])
     return {
-        int(section["rank"]): replace(
-            failure,
-            kind=section["kind"],
-            message=section["message"] or "",
-            traceback=failure.traceback[section.end() + 1 : end],
-            bases=failure.bases if int(section["rank"]) == first else (),
-        )
-        for section, end in zip(sections, ends, strict=True)
+        rank: trial_failed(str(own), (own.kind, *own.bases))
+        for rank, own in failure.ranks or ((0, failure),)
     }

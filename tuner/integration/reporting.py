@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -155,6 +156,14 @@ def must_report(is_global_zero: bool) -> bool:
     attempt = current_attempt()
     rank = attempt.assignment.rank if attempt else None
     return is_global_zero or (rank is not None and rank.world_size > 1)
+
+
+def wait_for_workers() -> None:
+    """Wait until all processes of PyTorch's process group are here; at once without one."""
+    torch: Any = sys.modules.get("torch")
+    distributed = torch.distributed if torch is not None else None
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
 
 
 def latest_directory() -> Path | None:

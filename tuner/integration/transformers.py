@@ -22,6 +22,7 @@ from .reporting import (
     must_report,
     report_saved,
     saved_file,
+    wait_for_workers,
 )
 
 try:
@@ -120,6 +121,7 @@ class TuneReportCheckpointCallback(TrainerCallback):
         """Report with the checkpoint that the trainer has saved."""
         if not self._save_checkpoints:
             return
+        wait_for_workers()  # each writes a file with the state of its random generators
         if not state.is_world_process_zero:
             self._report(state, control, report)
             return

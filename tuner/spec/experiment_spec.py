@@ -287,6 +287,8 @@ def make_spec(
     parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
     run = replace(run, **{name: replace(part) for name, part in parts.items() if part is not None})
     space = checked_space(param_space)
+    if isinstance(trainable, GroupTrainable) and hasattr(trainable, "check_space"):
+        trainable.check_space(space)
     if run.executor == "process":
         check_portable(space)
     choice = chosen(tune, run, space, trainable)

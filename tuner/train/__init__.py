@@ -15,6 +15,7 @@ from tuner.execution.report_options import (
     ReportedCheckpoint,
     ReportedCheckpointStatus,
 )
+from tuner.execution.session import checkpoint_dir
 from tuner.storage.checkpoints import Checkpoint
 
 from . import collective as collective
@@ -78,6 +79,7 @@ __all__ = [
     "ValidationConfig",
     "ValidationTaskConfig",
     "WorkerGroupError",
+    "checkpoint_dir",
     "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",

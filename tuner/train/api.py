@@ -112,8 +112,7 @@ def report(  # noqa: PLR0917  (Ray Train's signature)
     if attempt is None:
         session.report(dict(metrics), checkpoint)  # warns that there is no trial
         return
-    send: Any = attempt.report
-    send(metrics, checkpoint, *([] if options == NO_OPTIONS else [options]))
+    attempt.report(metrics, checkpoint, options)
     if checkpoint is not None:
         note_report(time.monotonic())
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.core.failure_causes import failures_by_rank
+from tuner.core.failure_causes import errors_by_rank
 from tuner.core.trial import Failure
-from tuner.errors import TunerError, trial_failed
+from tuner.errors import TunerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,7 @@ class PreemptionError(TrainingFailedError):
 
 def group_error(failure: Failure) -> WorkerGroupError:
     """Return the error for the failure of a trial's last attempt."""
-    failures = {
-        rank: trial_failed(str(own), (own.kind, *own.bases))
-        for rank, own in failures_by_rank(failure).items()
-    }
-    error = WorkerGroupError(str(failure), failures)
+    error = WorkerGroupError(str(failure), errors_by_rank(failure))
     if failure.traceback:
         error.add_note(failure.traceback)
     return error

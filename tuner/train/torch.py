@@ -360,14 +360,13 @@ def _distributed(loader: DataLoader[Any]) -> DataLoader[Any]:
     generator = loader.generator
     if generator is None:
         generator = torch.Generator()
-        mixed = np.random.SeedSequence([context.get_seed(), context.get_world_rank()])
+        mixed = np.random.SeedSequence([torch.initial_seed(), context.get_world_rank()])
         generator.manual_seed(int(mixed.generate_state(1)[0]))
     sampler: Any = DistributedSampler(
         loader.dataset,
         num_replicas=context.get_world_size(),
         rank=context.get_world_rank(),
         shuffle=not isinstance(loader.sampler, SequentialSampler),
-        seed=context.get_seed(),
         drop_last=loader.drop_last,
     )
     return DataLoader(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from tuner.execution.attempt import StopTraining
 from tuner.execution.session import checkpoint_dir
-from tuner.integration.reporting import explain_missing, must_report
+from tuner.integration.reporting import explain_missing, must_report, wait_for_workers
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.directories import copy_tree
 from tuner.train.api import report
@@ -58,6 +58,7 @@ class RayTrainReportCallback(TrainerCallback):
         """Report the checkpoint that the trainer has saved."""
         if self._stop or not must_report(state.is_world_process_zero):
             return
+        wait_for_workers()  # each writes a file with the state of its random generators
         metrics = {name: value for log in state.log_history for name, value in log.items()}
         saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
         try:

@@ -1,0 +1,179 @@
+"""PyTorch in two workers: process group, models, data loaders, checkpoints."""
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tuner import train
+
+torch = pytest.importorskip("torch")
+
+from tuner.train import torch as train_torch  # noqa: E402  (needs torch)
+from tuner.train.torch import TorchConfig, TorchTrainer  # noqa: E402
+
+
+class Keep(train.UserCallback):
+    """Keep what all workers report."""
+
+    def __init__(self):
+        self.reports = []
+
+    def after_report(self, run_context, metrics, checkpoint):
+        self.reports.append(metrics)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"backend": 3}, TypeError),
+        ({"init_method": "file"}, ValueError),
+        ({"timeout_s": 0}, ValueError),
+        ({"timeout_s": "1"}, TypeError),
+    ],
+)
+def test_an_impossible_process_group_is_refused(arguments, error):
+    with pytest.raises(error):
+        TorchConfig(**arguments)
+
+
+def test_the_trainer_takes_a_torch_config_only():
+    with pytest.raises(TypeError, match="torch_config"):
+        TorchTrainer(lambda: None, torch_config={"backend": "gloo"})
+
+
+def test_outside_a_group_a_model_is_not_wrapped():
+    model = torch.nn.Linear(2, 1)
+    assert train_torch.prepare_model(model) is model
+    assert train_torch.unwrap_model(torch.nn.DataParallel(model)) is model
+    assert train_torch.get_devices() == [train_torch.get_device()]
+    with pytest.raises(ValueError, match="parallel_strategy"):
+        train_torch.prepare_model(model, parallel_strategy="pipeline")
+
+
+def test_outside_a_group_a_loader_keeps_its_sampler():
+    loader = torch.utils.data.DataLoader(list(range(8)), shuffle=True)
+    assert train_torch.prepare_data_loader(loader, move_to_device=False) is loader
+
+
+def loop(config):
+    """Train a linear model on known data, and report what shows that workers work together."""
+    context = train.get_context()
+    rank = context.get_world_rank()
+    train_torch.enable_reproducibility(3)
+    model = train_torch.prepare_model(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+    inputs = torch.arange(24.0).reshape(12, 2) / 24
+    data = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
+    loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
+    loader = train_torch.prepare_data_loader(loader)
+    first, checkpoint = 0, train.get_checkpoint()
+    if checkpoint:
+        with checkpoint.as_directory() as directory:
+            state = torch.load(Path(directory, "state.pt"))
+        train_torch.unwrap_model(model).load_state_dict(state["model"])
+        first = state["epoch"] + 1
+    for epoch in range(first, config["epochs"]):
+        loader.sampler.set_epoch(epoch)
+        for batch, wanted in loader:
+            loss = torch.nn.functional.mse_loss(model(batch), wanted)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        own = train_torch.unwrap_model(model)
+        metrics = {
+            "weight": own.weight.sum().item(),
+            "rows": len(loader.sampler),
+            "backend": torch.distributed.get_backend(),
+            "epoch": epoch,
+        }
+        with train.checkpoint_dir() as directory:
+            saved = None
+            if rank == 0:
+                state = {"model": own.state_dict(), "epoch": epoch}
+                torch.save(state, Path(directory, "state.pt"))
+                saved = train.Checkpoint.from_directory(directory)
+            train.report(metrics, saved)
+        if config.get("fails_after") == epoch and not first:
+            raise RuntimeError("on purpose")
+
+
+def test_workers_share_gradients_and_data(trainer):
+    keep = Keep()
+    config = {"lr": 0.1, "epochs": 2}
+    result = trainer(loop, config, kind=TorchTrainer, run={"callbacks": [keep]}).fit()
+    for first, second in keep.reports:
+        assert first["weight"] == second["weight"]
+        assert first["rows"] == second["rows"] == 6
+    assert result.metrics["backend"] == "gloo"
+
+
+def test_a_retried_training_ends_like_an_undisturbed_one(trainer):
+    def train_once(name, **config):
+        run = {"name": name, "failure_config": train.FailureConfig(max_failures=1)}
+        given = {"lr": 0.1, "epochs": 4, **config}
+        return trainer(loop, given, kind=TorchTrainer, run=run).fit()
+
+    undisturbed, retried = train_once("undisturbed"), train_once("retried", fails_after=1)
+    assert retried.metrics["weight"] == undisturbed.metrics["weight"]
+    assert retried.metrics_dataframe["epoch"].tolist() == [0, 1, 2, 3]
+
+
+def test_population_based_training_exchanges_checkpoints_of_groups(trainer):
+    scheduler = tune.create_scheduler(
+        "pbt",
+        perturbation_interval=1,
+        hyperparam_mutations={"train_loop_config": {"lr": [0.01, 0.1]}},
+    )
+    grid = tune.Tuner(
+        trainer(loop, {"lr": 1, "epochs": 3}, kind=TorchTrainer),
+        param_space={"train_loop_config": {"lr": tune.grid_search([0.01, 0.1])}},
+        tune_config=tune.TuneConfig(metric="weight", mode="max", scheduler=scheduler, seed=1),
+    ).fit()
+    assert not grid.errors
+    assert [result.metrics["epoch"] for result in grid] == [2, 2]
+
+
+def shard_model(config):
+    """Train a model in shards, and report whether all parameters arrived."""
+    model = train_torch.prepare_model(torch.nn.Linear(4, 2), parallel_strategy="fsdp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = model(torch.ones(3, 4)).sum()
+    loss.backward()
+    optimizer.step()
+    train.report({"loss": loss.item(), "kind": type(model).__name__})
+
+
+def test_a_model_can_be_sharded(trainer):
+    metrics = trainer(shard_model, kind=TorchTrainer).fit().metrics
+    assert metrics["kind"] == "FullyShardedDataParallel"
+
+
+def test_a_collective_operation_that_never_ends_raises_after_the_timeout(trainer):
+    def wait_alone(config):
+        if train.get_context().get_world_rank() == 0:
+            torch.distributed.barrier()
+        else:
+            import time  # noqa: PLC0415
+
+            time.sleep(60)
+
+    given = {"torch_config": TorchConfig(timeout_s=1)}
+    began = dt.datetime.now(dt.UTC)
+    with pytest.raises(train.WorkerGroupError, match="rank 0"):
+        trainer(wait_alone, kind=TorchTrainer, **given).fit()
+    assert (dt.datetime.now(dt.UTC) - began).total_seconds() < 60
+
+
+def test_enable_reproducibility_seeds_all_generators():
+    def draw():
+        train_torch.enable_reproducibility(3)
+        return torch.rand(1).item()
+
+    try:
+        assert draw() == draw()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    with pytest.raises(TypeError, match="seed"):
+        train_torch.enable_reproducibility("3")

@@ -1,0 +1,315 @@
+"""Trainers: arguments, merging of configurations, and runs of two workers."""
+
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tuner import train
+from tuner.train.trainer import DataParallelTrainer, TrainLoop, takes_config
+
+
+def loop(config):
+    """Report the epoch and rank, save from both workers, continue from checkpoints."""
+    context = train.get_context()
+    rank, first = context.get_world_rank(), 0
+    checkpoint = train.get_checkpoint()
+    if checkpoint:
+        with checkpoint.as_directory() as directory:
+            first = int(Path(directory, "epoch-0").read_text()) + 1
+    for epoch in range(first, config["epochs"]):
+        with train.checkpoint_dir() as directory:
+            Path(directory, f"epoch-{rank}").write_text(str(epoch))
+            saved = train.Checkpoint.from_directory(directory)
+            train.report({"epoch": epoch, "rank": rank, "lr": config.get("lr", 0)}, saved)
+        if config.get("fails") == (rank, epoch) and not first:
+            raise ValueError("no data")
+    return {"first": first, "size": context.get_world_size()}
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda: None, False),
+        (lambda config: None, True),
+        (lambda settings: None, True),
+        (lambda config=None: None, True),
+        (lambda verbose=False: None, False),
+    ],
+)
+def test_the_signature_says_whether_a_function_takes_its_configuration(function, wanted):
+    assert takes_config(function) is wanted
+
+
+async def asynchronous(config):
+    pass
+
+
+@pytest.mark.parametrize("function", [3, asynchronous, lambda config, data: None, dict])
+def test_what_cannot_be_called_in_a_worker_is_refused(function):
+    with pytest.raises(TypeError, match="train_loop_per_worker"):
+        DataParallelTrainer(function)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"scaling_config": {"num_workers": 2}},
+        {"run_config": {}},
+        {"train_loop_config": 3},
+        {"datasets": [1]},
+        {"dataset_config": "all"},
+        {"resume_from_checkpoint": "path"},
+        {"validation_config": len},
+        {"backend_config": "gloo"},
+    ],
+)
+def test_arguments_of_the_wrong_type_are_refused(arguments):
+    with pytest.raises(TypeError, match=next(iter(arguments))):
+        DataParallelTrainer(loop, **arguments)
+
+
+def test_metadata_belongs_to_checkpoints():
+    with pytest.raises(ValueError, match="set_metadata"):
+        DataParallelTrainer(loop, metadata={"a": 1})
+
+
+def test_a_trial_has_the_values_of_the_space_over_those_of_the_trainer():
+    config = {"lr": 0.1, "model": {"layers": 2, "width": 8}}
+    run = TrainLoop(DataParallelTrainer(loop, train_loop_config=config))
+    searched = {"train_loop_config": {"lr": 0.5, "model": {"width": 16}}}
+    assert run.loop_config(searched) == {"lr": 0.5, "model": {"layers": 2, "width": 16}}
+    assert run.loop_config({}) == config
+
+
+def test_the_number_of_workers_can_be_searched():
+    given = train.ScalingConfig(2, resources_per_worker={"CPU": 2})
+    run = TrainLoop(DataParallelTrainer(loop, scaling_config=given))
+    assert run.group_for({}).total == {"cpu": 4.0}
+    assert run.group_for({"scaling_config": {"num_workers": 3}}).total == {"cpu": 6.0}
+    assert run.group_for({"scaling_config": train.ScalingConfig(5)}).total == {"cpu": 5.0}
+    with pytest.raises(TypeError, match="scaling_config"):
+        run.group_for({"scaling_config": 3})
+
+
+def test_a_space_of_the_training_function_alone_is_refused(trainer):
+    with pytest.raises(ValueError, match="train_loop_config"):
+        tune.Tuner(trainer(loop), param_space={"lr": tune.uniform(0, 1)})
+
+
+def test_two_workers_train_one_trial(trainer):
+    result = trainer(loop, {"epochs": 2}).fit()
+    assert result.error is None
+    assert result.metrics["epoch"] == 1
+    assert result.metrics["rank"] == 0
+    assert result.return_value == {"first": 0, "size": 2}
+    files = {path.name for path in Path(result.checkpoint.path).iterdir()}
+    assert {"epoch-0", "epoch-1"} <= files
+    assert len(result.metrics_dataframe) == 2
+
+
+def test_metrics_without_checkpoints_are_kept(trainer):
+    def report_only(config):
+        for epoch in range(3):
+            train.report({"epoch": epoch})
+
+    result = trainer(report_only).fit()
+    assert result.metrics_dataframe["epoch"].tolist() == [0, 1, 2]
+    assert result.checkpoint is None
+
+
+def test_a_function_without_arguments_is_called_without_any(trainer):
+    assert trainer(lambda: train.report({"done_by": 1}), num_workers=1).fit().error is None
+
+
+def test_no_workers_train_in_this_process(trainer):
+    def where():
+        train.report({"process": os.getpid(), "size": train.get_context().get_world_size()})
+
+    metrics = trainer(where, num_workers=0).fit().metrics
+    assert (metrics["process"], metrics["size"]) == (os.getpid(), 1)
+
+
+def test_a_retry_continues_from_the_latest_checkpoint(trainer):
+    failure = train.FailureConfig(max_failures=1)
+    config = {"epochs": 4, "fails": (1, 1)}
+    result = trainer(loop, config, run={"failure_config": failure}).fit()
+    assert result.return_value == {"first": 2, "size": 2}
+    assert result.metrics_dataframe["epoch"].tolist() == [0, 1, 2, 3]
+
+
+def test_the_error_names_the_worker_that_failed(trainer):
+    with pytest.raises(train.WorkerGroupError, match="no data") as raised:
+        trainer(loop, {"epochs": 4, "fails": (1, 1)}).fit()
+    assert list(raised.value.worker_failures) == [1]
+    assert isinstance(raised.value.worker_failures[1], ValueError)
+
+
+def test_the_death_of_a_worker_is_a_failure_of_the_group(trainer):
+    def die(config):
+        train.report({"epoch": 0})
+        if train.get_context().get_world_rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        train.report({"epoch": 1})
+
+    with pytest.raises(train.TrainingFailedError, match="SIGKILL"):
+        trainer(die).fit()
+
+
+def test_the_same_name_continues_a_run_and_says_so(trainer, capsys):
+    with pytest.raises(train.WorkerGroupError):
+        trainer(loop, {"epochs": 4, "fails": (0, 1)}).fit()
+    result = trainer(loop, {"epochs": 4}, run={"verbose": 1}).fit()
+    assert result.return_value["first"] == 2
+    assert "is continued from its latest checkpoint" in capsys.readouterr().out
+    assert trainer(loop, {"epochs": 6}).fit().return_value["first"] == 4
+
+
+def test_a_run_begins_with_the_checkpoint_that_it_is_given(trainer):
+    first = trainer(loop, {"epochs": 2}, run={"name": "first"}).fit()
+    second = trainer(loop, {"epochs": 4}, resume_from_checkpoint=first.checkpoint).fit()
+    assert second.return_value["first"] == 2
+    assert second.metrics_dataframe["epoch"].tolist() == [2, 3]
+
+
+def test_each_worker_reads_its_shard(trainer):
+    def read(config):
+        shard = train.get_dataset_shard("train")
+        whole = train.get_dataset_shard("validation")
+        total = sum(row for row in shard)
+        train.report({"rows": len(shard), "total": total, "whole": len(whole)})
+
+    seen = []
+
+    class Keep(train.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            seen.extend(metrics)
+
+    trainer(
+        read,
+        datasets={"train": list(range(10)), "validation": list(range(3))},
+        dataset_config=train.DataConfig(["train"]),
+        run={"callbacks": [Keep()]},
+    ).fit()
+    assert [own["rows"] for own in seen] == [5, 5]
+    assert sorted(own["total"] for own in seen) == [20, 25]
+    assert [own["whole"] for own in seen] == [3, 3]
+
+
+def test_a_missing_dataset_is_named(trainer):
+    def read(config):
+        train.get_dataset_shard("test")
+
+    with pytest.raises(train.WorkerGroupError, match="there is no dataset 'test', only 'train'"):
+        trainer(read, datasets={"train": [1]}, num_workers=1).fit()
+
+
+def test_callbacks_hear_all_workers_and_the_stored_checkpoint(trainer):
+    reports, failures = [], []
+
+    class Keep(train.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            assert Path(checkpoint.path, "epoch-1").exists()
+            reports.append(([own["rank"] for own in metrics], run_context.train_loop_config))
+
+        def after_exception(self, run_context, worker_exceptions):
+            failures.append(list(worker_exceptions))
+
+    config = {"epochs": 2, "fails": (1, 1)}
+    with pytest.raises(train.WorkerGroupError):
+        trainer(loop, config, run={"callbacks": [Keep()]}).fit()
+    assert reports == [([0, 1], config)] * 2
+    assert failures == [[1]]
+
+
+def test_values_go_from_rank_zero_to_all_workers(trainer):
+    def share(config):
+        rank = train.get_context().get_world_rank()
+        data = train.collective.broadcast_from_rank_zero({"rank": rank, "epoch": 3})
+        train.collective.barrier()
+        train.report({"got": data["rank"], "epoch": data["epoch"]})
+
+    seen = []
+
+    class Keep(train.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            seen.extend(metrics)
+
+    trainer(share, run={"callbacks": [Keep()]}).fit()
+    assert [(own["got"], own["epoch"]) for own in seen] == [(0, 3), (0, 3)]
+
+
+def test_a_search_trains_each_trial_in_two_workers(trainer, run_config):
+    space = {"train_loop_config": {"lr": tune.grid_search([0.1, 0.2])}}
+    grid = tune.Tuner(trainer(loop, {"epochs": 1, "lr": 9}), param_space=space).fit()
+    assert sorted(result.metrics["lr"] for result in grid) == [0.1, 0.2]
+    assert [result.return_value["size"] for result in grid] == [2, 2]
+
+
+def test_the_size_of_the_group_can_be_searched(trainer):
+    space = {"scaling_config": {"num_workers": tune.grid_search([1, 2, 3])}}
+    grid = tune.Tuner(trainer(loop, {"epochs": 1}), param_space=space).fit()
+    assert sorted(result.return_value["size"] for result in grid) == [1, 2, 3]
+
+
+def test_a_group_larger_than_the_machine_is_refused_before_the_start(trainer):
+    with pytest.raises(ValueError, match="never fit"):
+        trainer(loop, {"epochs": 1}, num_workers=9).fit()
+
+
+def test_what_cannot_be_returned_is_left_out_with_a_warning(trainer):
+    def give(config):
+        train.report({"epoch": 0})
+        return object()
+
+    result = trainer(give, num_workers=1).fit()
+    assert result.return_value is None
+    assert "Result.return_value will be None" in Path(result.path, "stderr").read_text()
+
+
+def test_all_workers_begin_with_the_seed_of_the_trial(trainer):
+    def draw(config):
+        import random  # noqa: PLC0415
+
+        train.report({"drawn": random.random()})  # noqa: S311, TID251  (tested)
+
+    drawn = []
+
+    class Keep(train.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            drawn.extend(own["drawn"] for own in metrics)
+
+    trainer(draw, run={"callbacks": [Keep()]}).fit()
+    assert drawn[0] == drawn[1]
+
+
+def test_a_checkpoint_is_due_on_all_workers_alike(trainer):
+    def save_sometimes(config):
+        every = train.CheckpointEvery(max_overhead=1.0)
+        for epoch in range(3):
+            is_due = every.is_due()
+            with train.checkpoint_dir() as directory:
+                Path(directory, str(train.get_context().get_world_rank())).touch()
+                saved = train.Checkpoint.from_directory(directory) if is_due else None
+                train.report({"epoch": epoch, "due": is_due}, saved)
+
+    seen = []
+
+    class Keep(train.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            seen.append([own["due"] for own in metrics])
+
+    trainer(save_sometimes, run={"callbacks": [Keep()]}).fit()
+    assert seen[0] == [True, True]
+    assert all(first == second for first, second in seen)
+
+
+def test_a_trainer_keeps_its_settings_apart_from_later_changes():
+    config = {"lr": 1}
+    made = DataParallelTrainer(loop, train_loop_config=config)
+    config["lr"] = 2
+    assert made.train_loop_config == {"lr": 1}
+    assert dataclasses.replace(made.scaling_config, num_workers=3).num_workers == 3
