@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schedulers.decisions import Pause, Reason, Stop
+from schedulers.decisions import Pause, Reason, Resume, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, starts
 from tuner.core import commands as cmd
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
@@ -437,6 +437,65 @@ def test_a_late_decision_takes_effect_at_the_next_report():
     talk.validate("t00000", 1)
     assert answers(talk.end("t00000", 0, {"acc": 0.3})) == []
     assert answers(talk.report("t00000", 2)) == [("t00000", "stop", False)]
+
+
+def pausing_at(score):
+    scheduler = ListeningScheduler()
+    scheduler.decide = lambda trial, result: (
+        [Pause(trial.trial_id, WHY)] if result.get("acc") == score else []
+    )
+    return scheduler
+
+
+def test_results_after_the_one_that_paused_a_trial_are_judged_when_it_continues():
+    scheduler = pausing_at(0.3)
+    talk = Validating(scheduler)
+    for iteration in (1, 2):
+        talk.validate("t00000", iteration)
+    talk.end("t00000", 0, {"acc": 0.3})
+    talk.end("t00000", 1, {"acc": 0.4})
+    assert scheduler.results == [(1, None), (2, None), (1, 0.3)]
+    assert answers(talk.validate("t00000", 3)) == [("t00000", "pause", False)]
+    talk.exit("t00000", Outcome.STOPPED)
+    talk.restore_from_snapshot()
+    scheduler.idle = [[Resume("t00000", WHY)]]
+    assert starts(talk.end("t00000", 2, {"acc": 0.5})) == [("t00000", 2)]
+    # It would not have reported these, had the first one been judged at once.
+    assert scheduler.results == [(1, None), (2, None), (1, 0.3)]
+    assert talk.trial("t00000").checkpoint_index == 0
+    talk.say(WorkerStarted("t00000", 2, 1))
+    talk.report("t00000", 4)
+    assert scheduler.results[3:] == [(2, 0.4), (3, 0.5), (4, None)]
+    assert talk.trial("t00000").checkpoint_index == 2
+
+
+def test_results_after_the_one_that_stopped_a_trial_are_not_judged():
+    scheduler = ListeningScheduler()
+    scheduler.decide = lambda trial, result: (
+        [Stop(trial.trial_id, WHY)] if result.get("acc") == 0.3 else []
+    )
+    talk = Validating(scheduler)
+    for iteration in (1, 2):
+        talk.validate("t00000", iteration)
+    talk.end("t00000", 0, {"acc": 0.3})
+    talk.report("t00000", 3)
+    talk.exit("t00000", Outcome.STOPPED)
+    talk.end("t00000", 1, {"acc": 0.4})
+    assert scheduler.results == [(1, None), (2, None), (1, 0.3)]
+    assert talk.trial("t00000").checkpoint_results[1]["acc"] == 0.4
+    assert scheduler.completed == [("t00000", 0.4)]
+
+
+def test_all_results_of_a_trial_that_is_done_are_judged():
+    scheduler = pausing_at(0.3)
+    talk = Validating(scheduler)
+    for iteration in (1, 2):
+        talk.validate("t00000", iteration)
+    talk.end("t00000", 0, {"acc": 0.3})
+    talk.exit("t00000", Outcome.COMPLETED)
+    talk.end("t00000", 1, {"acc": 0.4})
+    assert scheduler.results == [(1, None), (2, None), (1, 0.3), (2, 0.4)]
+    assert scheduler.completed == [("t00000", 0.4)]
 
 
 def test_a_late_pause_of_a_trial_that_has_lost_its_worker_pauses_it_at_its_next_report():

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, assert_never, final
+from typing import Any, Final, assert_never, final
 
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
@@ -83,6 +83,9 @@ from .trial_metrics import TrackedMetric
 from .trial_table import TrialTable
 from .validation_queue import ValidationQueue
 from .validations import COMMITTED
+
+_TRAINABLE_DONE: Final = "trainable.done"
+"""Rule for which a trial ends whose result says that it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,12 +422,20 @@ class Experiment:
         elif event.upload is not None:
             self._checkpoints.announce(trial, event.upload, flat)
         if flat.get(DONE) is True:
-            reason = Reason("trainable.done", {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
+            reason = Reason(_TRAINABLE_DONE, {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
             self._intend(trial, Intention(ReportReply.STOP, TerminationReason.COMPLETED, reason))
         if trial.late_pause:
             late_pause, trial.late_pause = trial.late_pause, None
             self._intend_pause(trial, late_pause)
-        self._apply(self.policies.on_trial_result(trial, report.result, flat))
+        elif trial.dismissed_row is not None and trial.intention is None:
+            self._judge_held_back(trial)
+        # A trial that the scheduler has leave on a late result would not have reported this one.
+        is_superfluous = trial.dismissed_row is not None and self._lacks_metric(flat)
+        self._apply(
+            self.policies.on_trial_result(
+                trial, report.result, flat, asks_scheduler=not is_superfluous
+            )
+        )
         # Only now: until here, schedulers and stoppers see the result before this one.
         trial.last_result = report.result
 
@@ -559,7 +570,7 @@ class Experiment:
             if is_same_report(trial.last_result, result):
                 trial.last_result = merged(trial.last_result, metrics)
         if is_decisive and is_judged and trial.judged_index is not None:
-            trial.judged_index, trial.judged_result = checkpoint.index, result
+            trial.judged_result = result
         full = {**result, CONFIG: trial.config_at(row)}
         self._notify(
             cmd.CheckpointValidated(
@@ -576,13 +587,45 @@ class Experiment:
         if names := tuple(sorted(AUTO_FILLED & metrics.keys())):
             self._notify(cmd.KeysReplaced(trial, names))
         validation.result = {}
-        self._out.delete(trial, self._checkpoints.drop_superseded(trial))
         self.suggestion_budget.on_progress()
         if added and is_judged:
-            decisions = self.policies.on_trial_validated(
-                trial, full, flat, added, asks_scheduler=is_decisive
-            )
-            self._apply(decisions, is_late=True)
+            self._apply(self.policies.on_trial_validated(trial, full, added), is_late=True)
+        if is_decisive and is_judged:
+            if trial.dismissed_row is not None and row > trial.dismissed_row:
+                trial.unjudged[checkpoint.index] = result
+            else:
+                self._judge_late(trial, checkpoint.index, row, flat)
+        self._out.delete(trial, self._checkpoints.drop_superseded(trial))
+
+    def _judge_late(self, trial: Trial, index: int, row: int, flat: Mapping[str, Any]) -> None:
+        """Let the scheduler judge a result by the metric that the validation has supplied.
+
+        Had it known that when the trial reported, a trial that it has leave would not have reported
+        again. So later results are held back until the trial continues.
+        """
+        if trial.judged_index is not None:
+            trial.judged_index = index
+        decisions = self.policies.on_late_result(trial, flat)
+        self._apply(decisions, is_late=True)
+        if any(
+            isinstance(decision, (Stop, Pause, Exploit, Resize))
+            and decision.trial_id == trial.trial_id
+            for decision in decisions
+        ):
+            trial.dismissed_row = row
+
+    def _judge_held_back(self, trial: Trial) -> None:
+        """Let the scheduler judge what was held back, since the trial continues or was done."""
+        trial.dismissed_row = None
+        held_back, trial.unjudged = trial.unjudged, {}
+        for index, result in held_back.items():
+            record = trial.validations[index].checkpoint
+            if _is_given_up(trial, record):
+                continue
+            if trial.dismissed_row is None:
+                self._judge_late(trial, index, record.num_rows or 0, flatten(result))
+            else:
+                trial.unjudged[index] = result
 
     def _interrupt_validations(self) -> None:
         why = "the experiment was interrupted; the checkpoint is validated when it is restored"
@@ -866,6 +909,10 @@ class Experiment:
 
         Those of one that is interrupted may be, since it is not over.
         """
+        if trial.reason is None or trial.reason.rule == _TRAINABLE_DONE:
+            self._judge_held_back(trial)
+        elif trial.ending is not TerminationReason.INTERRUPTED:
+            trial.unjudged.clear()
         if self._completes_without_metric(trial):
             self._notify(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
         self.suggestion_budget.on_progress()

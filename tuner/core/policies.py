@@ -126,7 +126,12 @@ class Policies:
         return self._about_trials(checked(self.scheduler.on_trial_add(trial), self.scheduler))
 
     def on_trial_result(
-        self, trial: Trial, result: Mapping[str, Any], flat: Mapping[str, Any]
+        self,
+        trial: Trial,
+        result: Mapping[str, Any],
+        flat: Mapping[str, Any],
+        *,
+        asks_scheduler: bool = True,
     ) -> Sequence[Decision]:
         """Ask both: the stopper sees the nested result with ``config``, the scheduler `flat`."""
         decisions: list[Decision] = []
@@ -135,35 +140,30 @@ class Policies:
             reason = Reason(STOP, {**iteration, **self.stopper.numbers(result)})
             decisions.append(Stop(trial.trial_id, reason, is_complete=True))
         # The scheduler is asked even so, since its state depends on every result.
-        decisions += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
+        if asks_scheduler:
+            decisions += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._about_trials(decisions)
 
     def on_trial_validated(
-        self,
-        trial: Trial,
-        result: Mapping[str, Any],
-        flat: Mapping[str, Any],
-        added: Collection[str],
-        *,
-        asks_scheduler: bool,
+        self, trial: Trial, result: Mapping[str, Any], added: Collection[str]
     ) -> Sequence[Decision]:
-        """Ask about a result to which a validation has added metrics.
+        """Ask the stopper about a result to which a validation has added metrics.
 
         Args:
             trial: The trial.
             result: The result with them, nested, with ``config``.
-            flat: The same flattened, without ``config``.
             added: The flattened names that were not in the result when it was reported.
-            asks_scheduler: Whether the scheduler is asked, too: it lacked the metric that it
-                decides by.
         """
         decisions: list[Decision] = []
         if self.stopper.on_validated(trial.trial_id, result, added):
-            iteration = {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)}
+            iteration = {TRAINING_ITERATION: result.get(TRAINING_ITERATION, 0)}
             reason = Reason(STOP, {**iteration, **self.stopper.numbers(result)})
             decisions.append(Stop(trial.trial_id, reason, is_complete=True))
-        if asks_scheduler:
-            decisions += checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
+        return self._about_trials(decisions)
+
+    def on_late_result(self, trial: Trial, flat: Mapping[str, Any]) -> Sequence[Decision]:
+        """Ask the scheduler about a flattened result that has its metric from a validation."""
+        decisions = checked(self.scheduler.on_trial_result(trial, flat), self.scheduler)
         return self._about_trials(decisions)
 
     def on_trial_complete(self, trial: Trial, flat: Mapping[str, Any] | None) -> Sequence[Decision]:

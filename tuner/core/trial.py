@@ -453,6 +453,11 @@ class Trial:
             metric that they decide by; -1 for none, None where that is always the latest.
         judged_result: Its result, once a validation has supplied the metric and no later report
             has; None otherwise.
+        dismissed_row: The position of the result on which the scheduler has decided that the trial
+            leaves, while it has yet to report again, and learnt that from a validation; None for
+            none.
+        unjudged: Results after that one, merged with what their validations have returned, nested:
+            the scheduler gets them if the trial continues. By the index of the checkpoint.
         late_pause: Why its next report will be answered with a pause: the scheduler decided so on a
             validation while it had no worker; None for no such pause.
         farthest_iteration: The largest ``training_iteration`` of all attempts.
@@ -466,6 +471,7 @@ class Trial:
         "checkpoint_results",
         "checkpoints",
         "config",
+        "dismissed_row",
         "ending",
         "experiment_tag",
         "exploit",
@@ -501,6 +507,7 @@ class Trial:
         "superseded_attempt",
         "trainable_name",
         "trial_id",
+        "unjudged",
         "uploads",
         "validation_requests",
         "validations",
@@ -559,6 +566,8 @@ class Trial:
         self.checkpoint_results: dict[int, Mapping[str, Any]] = {}
         self.judged_index: int | None = None
         self.judged_result: Mapping[str, Any] | None = None
+        self.dismissed_row: int | None = None
+        self.unjudged: dict[int, Mapping[str, Any]] = {}
         self.late_pause: Reason | None = None
         self.farthest_iteration = 0
         self.num_vain_attempts = 0
@@ -615,7 +624,8 @@ class Trial:
         self.reason = None
         self.validation_requests.clear()
         self.checkpoint_results.clear()
-        self.judged_index = self.judged_result = self.late_pause = None
+        self.judged_index = self.judged_result = self.late_pause = self.dismissed_row = None
+        self.unjudged.clear()
         return dropped
 
     @property

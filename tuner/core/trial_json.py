@@ -105,6 +105,10 @@ def _validation_state(trial: Trial) -> Fields:
         fields["judged_index"] = trial.judged_index
     if trial.judged_result is not None:
         fields["judged_result"] = dict(trial.judged_result)
+    if trial.dismissed_row is not None:
+        fields["dismissed_row"] = trial.dismissed_row
+    if trial.unjudged:
+        fields["unjudged"] = {str(index): dict(each) for index, each in trial.unjudged.items()}
     if trial.late_pause is not None:
         fields["late_pause"] = reason_fields(trial.late_pause)
     return fields
@@ -122,6 +126,8 @@ def _load_validation_state(trial: Trial, fields: Mapping[str, Any]) -> None:
         trial.checkpoint_results[int(index)] = result
     trial.judged_index = fields.get("judged_index")
     trial.judged_result = fields.get("judged_result")
+    trial.dismissed_row = fields.get("dismissed_row")
+    trial.unjudged = {int(index): each for index, each in fields.get("unjudged", {}).items()}
     trial.late_pause = reason_from(fields.get("late_pause"))
 
 

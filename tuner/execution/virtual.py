@@ -36,10 +36,11 @@ from tuner.core.events import (
     Event,
     Outcome,
     ResultReported,
+    ValidationEnded,
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
 
 from .failures import describe
 from .metric_conversion import Converter, as_metrics
@@ -98,6 +99,11 @@ class VirtualWorker(ABC):
     def report(self) -> tuple[dict[str, Any], CheckpointRecord | None]:
         """Return the latest result, and the checkpoint reported with it, if any."""
 
+    @property
+    def validation(self) -> ValidationRequest | None:
+        """How the checkpoint of the latest result is to be validated; None for not at all."""
+        return None
+
     @abstractmethod
     def save(self) -> CheckpointRecord:
         """Return the record of a checkpoint at the latest result."""
@@ -105,6 +111,33 @@ class VirtualWorker(ABC):
     def end(self) -> None:
         """Release all resources."""
         self.is_over = True
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualValidation:
+    """The validation of a checkpoint that is computed instead of run.
+
+    Attributes:
+        took_s: How many seconds it takes.
+        metrics: What the function returns; None if it fails.
+        failure: How it fails.
+    """
+
+    took_s: float
+    metrics: Mapping[str, Any] | None = None
+    failure: Failure | None = None
+
+
+@final
+class _Validator:
+    """The process of a validation.
+
+    Attributes:
+        is_over: Whether it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
 
 
 class VirtualExecutor(ABC):
@@ -119,13 +152,18 @@ class VirtualExecutor(ABC):
         self._now_s = 0.0
         self._is_awake = False
         self._workers: dict[tuple[str, int], VirtualWorker] = {}
-        self._due: list[tuple[float, int, VirtualWorker, Callable[[VirtualWorker], None]]] = []
+        self._validators: dict[tuple[str, int, int], _Validator] = {}
+        self._due: list[tuple[float, int, VirtualWorker | _Validator, Callable[[], None]]] = []
         self._sequence = itertools.count()
         self._events: list[Event] = []
 
     @abstractmethod
     def _new_worker(self, command: StartWorker) -> VirtualWorker:
         """Return the worker for a started attempt."""
+
+    def _validation_of(self, command: StartValidation) -> VirtualValidation:
+        """Return how a started validation goes."""
+        return VirtualValidation(0.0, failure=Failure("LookupError", "no validation is simulated"))
 
     def capacity(self) -> Mapping[str, float]:
         """See `Executor.capacity`."""
@@ -145,14 +183,12 @@ class VirtualExecutor(ABC):
                     self._start(command)
                 case KillWorker():
                     self._kill(command)
-                case (
-                    StartValidation()
-                    | KillValidation()
-                    | GrantLease()
-                    | RefuseLease()
-                    | ListCheckpoints()
-                ):
-                    raise NotImplementedError(command)
+                case StartValidation():
+                    self._validate(command)
+                case KillValidation():
+                    self._kill_validation(command)
+                case GrantLease() | RefuseLease() | ListCheckpoints():
+                    raise NotImplementedError(command)  # no simulated worker has asked for it
                 case _:
                     assert_never(command)
 
@@ -177,15 +213,16 @@ class VirtualExecutor(ABC):
         for worker in self._workers.values():
             worker.end()
         self._workers.clear()
+        self._validators.clear()
         self._due.clear()
         self._events.clear()
 
     def _advance(self, until_s: float) -> None:
         while self._due and self._due[0][0] <= until_s:
-            self._now_s, _, worker, action = heapq.heappop(self._due)
-            if worker.is_over:
+            self._now_s, _, process, action = heapq.heappop(self._due)
+            if process.is_over:
                 continue  # killed since; removing it from the heap would take longer
-            action(worker)
+            action()
             # Events of the same time belong to the same step of the driver.
             until_s = self._now_s
         if self._events:
@@ -200,8 +237,41 @@ class VirtualExecutor(ABC):
     def _after(
         self, delay_s: float, worker: VirtualWorker, action: Callable[[VirtualWorker], None]
     ) -> None:
-        # The sequence number keeps the order of equal times, and keeps workers from being compared.
-        heapq.heappush(self._due, (self._now_s + delay_s, next(self._sequence), worker, action))
+        self._call_after(delay_s, worker, functools.partial(action, worker))
+
+    def _call_after(
+        self, delay_s: float, process: VirtualWorker | _Validator, action: Callable[[], None]
+    ) -> None:
+        # The sequence number keeps the order of equal times, and keeps processes from being
+        # compared.
+        heapq.heappush(self._due, (self._now_s + delay_s, next(self._sequence), process, action))
+
+    def _validate(self, command: StartValidation) -> None:
+        key_of_try = command.trial_id, command.checkpoint.index, command.num_try
+        validator = self._validators[key_of_try] = _Validator()
+        try:
+            course = self._validation_of(command)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (curves are the user's code)
+            course = VirtualValidation(0.0, failure=describe(error))
+        outcome = Outcome.FAILED if course.metrics is None else Outcome.COMPLETED
+        ended = ValidationEnded(*key_of_try, outcome, course.metrics, course.failure)
+        self._call_after(course.took_s, validator, functools.partial(self._end_validation, ended))
+
+    def _kill_validation(self, command: KillValidation) -> None:
+        if (command.trial_id, command.index, command.num_try) in self._validators:
+            self._end_validation(
+                ValidationEnded(
+                    command.trial_id,
+                    command.index,
+                    command.num_try,
+                    Outcome.KILLED,
+                    failure=Failure("killed", command.reason),
+                )
+            )
+
+    def _end_validation(self, ended: ValidationEnded) -> None:
+        self._validators.pop((ended.trial_id, ended.index, ended.num_try)).is_over = True
+        self._events.append(ended)
 
     def _start(self, command: StartWorker) -> None:
         worker = self._new_worker(command)
@@ -238,8 +308,15 @@ class VirtualExecutor(ABC):
             self._exit(worker, Outcome.FAILED, worker.failure)
             return
         worker.is_waiting = True
+        metrics, checkpoint = worker.report()
         self._events.append(
-            ResultReported(worker.command.trial_id, worker.command.attempt, *worker.report())
+            ResultReported(
+                worker.command.trial_id,
+                worker.command.attempt,
+                metrics,
+                checkpoint,
+                validation=worker.validation,
+            )
         )
 
     def _answer(self, command: AnswerReport) -> None:
@@ -279,6 +356,9 @@ class VirtualExecutor(ABC):
 
 Curves = Callable[[dict[str, Any]], Iterable[Any]]
 """Returns, for a configuration, the metrics of each iteration: dictionaries or numbers."""
+Validate = Callable[[dict[str, Any], int], Mapping[str, Any]]
+"""Returns, for a configuration and ``training_iteration``, what the validation of the checkpoint
+returns."""
 Duration = float | Callable[[dict[str, Any], int], float]
 """Seconds per iteration, or a function of configuration and ``training_iteration``."""
 
@@ -296,6 +376,9 @@ class SimulatedExecutor(VirtualExecutor):
         curves: See `Curves`; called once per attempt.
         capacity: Total resources, e.g. ``{"cpu": 4.0}``.
         duration_s: See `Duration`; at least 0.
+        validate: See `Validate`. With it, every result comes with a checkpoint that is validated;
+            what it raises is the failure of that validation. None for no validations.
+        validation_s: How long a validation takes, see `Duration`; at least 0.
 
     Example:
         >>> def halving(config):
@@ -313,17 +396,53 @@ class SimulatedExecutor(VirtualExecutor):
     """
 
     def __init__(
-        self, curves: Curves, *, capacity: Mapping[str, float], duration_s: Duration = 1.0
+        self,
+        curves: Curves,
+        *,
+        capacity: Mapping[str, float],
+        duration_s: Duration = 1.0,
+        validate: Validate | None = None,
+        validation_s: Duration = 0.0,
     ) -> None:
         super().__init__(capacity)
         self._curves = curves
         self._duration_s = duration_s
+        self._validate_with = validate
+        self._validation_s = validation_s
 
     def _new_worker(self, command: StartWorker) -> VirtualWorker:
         autofill = AutoFill(
             command.trial_id, _NOWHERE, clock=self.clock, wall_clock=self.clock, date=_utc_date
         )
-        return _SimulatedWorker(command, autofill, self._curves, self._duration_s)
+        return _SimulatedWorker(
+            command,
+            autofill,
+            self._curves,
+            self._duration_s,
+            is_validated=self._validate_with is not None,
+        )
+
+    def _validation_of(self, command: StartValidation) -> VirtualValidation:
+        if self._validate_with is None:
+            return super()._validation_of(command)
+        config, iteration = copy.deepcopy(dict(command.config)), command.checkpoint.iteration
+        took_s = _seconds("validation_s", self._validation_s, config, iteration)
+        try:
+            return VirtualValidation(took_s, self._validate_with(config, iteration))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (it is the user's code)
+            return VirtualValidation(took_s, failure=describe(error))
+
+
+def _seconds(name: str, duration_s: Duration, config: Mapping[str, Any], iteration: int) -> float:
+    """Return a duration, computed if it is a function.
+
+    Raises:
+        ValueError: If it is negative or not finite.
+    """
+    found_s = duration_s(dict(config), iteration) if callable(duration_s) else duration_s
+    if not 0 <= found_s < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least 0, got {found_s!r}")
+    return found_s
 
 
 @final
@@ -331,9 +450,16 @@ class _SimulatedWorker(VirtualWorker):
     """One attempt: its curve and the position on it."""
 
     def __init__(
-        self, command: StartWorker, autofill: AutoFill, curves: Curves, duration_s: Duration
+        self,
+        command: StartWorker,
+        autofill: AutoFill,
+        curves: Curves,
+        duration_s: Duration,
+        *,
+        is_validated: bool,
     ) -> None:
         super().__init__(command)
+        self._is_validated = is_validated
         self._autofill = autofill
         self._curves = curves
         self._duration_s = duration_s
@@ -356,14 +482,8 @@ class _SimulatedWorker(VirtualWorker):
 
     def duration_s(self) -> float:
         """Return the given duration."""
-        duration_s = self._duration_s
-        if callable(duration_s):
-            duration_s = duration_s(dict(self.command.config), self._autofill.iteration + 1)
-        if not 0 <= duration_s < math.inf:
-            raise ValueError(
-                f"duration_s must be a finite number of at least 0, got {duration_s!r}"
-            )
-        return duration_s
+        iteration = self._autofill.iteration + 1
+        return _seconds("duration_s", self._duration_s, self.command.config, iteration)
 
     def advance(self, elapsed_s: float) -> bool:
         """See `VirtualWorker`."""
@@ -377,7 +497,12 @@ class _SimulatedWorker(VirtualWorker):
         """See `VirtualWorker`."""
         self._result = self._autofill.fill(self._metrics, self._elapsed_s)
         self._autofill.count(self._result)
-        return self._result, None
+        return self._result, self.save() if self._is_validated else None
+
+    @property
+    def validation(self) -> ValidationRequest | None:
+        """See `VirtualWorker`."""
+        return ValidationRequest() if self._is_validated else None
 
     def save(self) -> CheckpointRecord:
         """Return the record of a checkpoint at the latest result."""
@@ -412,11 +537,20 @@ class CurvePoint:
         took_s: Training time in seconds since the answer to the previous result, or since the start
             of the training code.
         has_checkpoint: Whether the training code reported a checkpoint with it.
+        validation: How the validation of that checkpoint went; None without one.
     """
 
     metrics: Mapping[str, Any]
     took_s: float
     has_checkpoint: bool = False
+    validation: VirtualValidation | None = None
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The result with the metrics of its checkpoint's validation."""
+        if self.validation is None or self.validation.metrics is None:
+            return self.metrics
+        return key.merged(self.metrics, self.validation.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,6 +624,11 @@ class ReplayExecutor(VirtualExecutor):
             self._save_s,
         )
 
+    def _validation_of(self, command: StartValidation) -> VirtualValidation:
+        points = self._curves[command.trial_id].points
+        position = bisect_right(points, command.checkpoint.iteration, key=_iteration_of) - 1
+        return points[position].validation or super()._validation_of(command)
+
 
 @final
 class _ReplayWorker(VirtualWorker):
@@ -553,7 +692,13 @@ class _ReplayWorker(VirtualWorker):
         result[key.ITERATIONS_SINCE_RESTORE] = (
             _iteration_of_metrics(result) - self._resumed_iteration
         )
-        return result, self.save() if point.has_checkpoint else None
+        return result, self.save() if point.has_checkpoint or point.validation else None
+
+    @property
+    def validation(self) -> ValidationRequest | None:
+        """See `VirtualWorker`."""
+        is_validated = self._curve.points[self._position - 1].validation is not None
+        return ValidationRequest() if is_validated else None
 
     def save(self) -> CheckpointRecord:
         """Return the record of a checkpoint at the latest result."""

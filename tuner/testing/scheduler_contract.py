@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 from schedulers import Scheduler
 
 from .crash_check import simulate_with_faults
+from .late_validations import Judged, comparable, decided_again, run_one_after_the_other
 from .rehearsal import Rehearsal, ResultOf, rising
 
 
@@ -136,6 +138,43 @@ class SchedulerContract(ABC):
                 "on_idle must decide about the trials it was given"
             )
 
+    def test_late_validations_lead_to_the_same_decisions(self) -> None:
+        """Decide the same where a validation supplies the metric one or several results later."""
+        at_once = self._judged(None)
+        for late_by in (1.0, 2.5):
+            late = self._judged(late_by)
+            wanted = comparable(at_once.decisions)
+            found = comparable(late.decisions)
+            assert found == wanted, (
+                f"decisions must not depend on when a result is judged, but with validations that "
+                f"are {late_by} iterations late it decided {_first_difference(found, wanted)}"
+            )
+
+    def test_late_validations_survive_a_restore(self) -> None:
+        """Decide the same after a restore from a snapshot while validations are open."""
+        late = self._judged(2.5, snapshots_at=(10, 50, 200))
+        decided = late.decisions
+        assert late.snapshots, "there must be snapshots"
+        for num_before in late.snapshots:
+            again = decided_again(late, self._ready(), num_before)
+            rest = decided[-len(again) :] if again else []
+            num_rest = sum(len(entry.decisions) for entry in late.history[num_before:])
+            assert len(again) == num_rest, "a restored scheduler must decide as often"
+            assert [*map(repr, again)] == [*map(repr, rest)], (
+                f"a restored scheduler must decide as the original, but did not after "
+                f"{num_before} events"
+            )
+
+    def _judged(self, late_by: float | None, snapshots_at: Collection[int] = ()) -> Judged:
+        return run_one_after_the_other(
+            self._ready(),
+            lambda number, iteration: float(rising(number, iteration)["score"]),
+            config=self.config,
+            num_trials=self.num_trials,
+            late_by=late_by,
+            snapshots_at=snapshots_at,
+        )
+
     def test_it_survives_faults(self) -> None:
         """Decide the same after crashes of the driver; see `simulate_with_faults`."""
         simulate_with_faults(self.make_scheduler, num_experiments=8, max_trials=self.num_trials)
@@ -146,6 +185,11 @@ class SchedulerContract(ABC):
             text = scheduler.debug_string()
             assert text, "debug_string must not be empty"
             assert "\n" not in text, f"debug_string must be one line, got {text!r}"
+
+
+def _first_difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
+    pairs = enumerate(zip_longest(found, wanted))
+    return next((f"{one} and not {other}" for _, (one, other) in pairs if one != other), "")
 
 
 def _spoilt(name: str, value: Any) -> ResultOf:

@@ -11,16 +11,17 @@ from typing import Any, final
 from schedulers.decisions import Decision
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback_list import CallbackList
-from tuner.core.events import Event, ResultReported
+from tuner.core.events import Event, ResultReported, ValidationEnded
 from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision, StopExperiment
+from tuner.core.result import merged
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.driver.assembly import assemble
 from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.trainable import is_class_trainable
-from tuner.execution.virtual import Curves, Duration, SimulatedExecutor
+from tuner.execution.virtual import Curves, Duration, SimulatedExecutor, Validate
 from tuner.journal.rows import History, MemoryRows, histories_of
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.config import RunConfig, TuneConfig
@@ -77,8 +78,16 @@ class MemoryLog:
         histories = histories_of(trials)
         reported: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
         branches: defaultdict[str, list[int]] = defaultdict(list)
+        places: dict[tuple[str, int], int] = {}
         for entry in self.history:
-            if isinstance(event := entry.event, ResultReported):
+            event = entry.event
+            if isinstance(event, ValidationEnded) and event.metrics is not None:
+                place = places[event.trial_id, event.index]
+                row = reported[event.trial_id][place]
+                reported[event.trial_id][place] = merged(row, event.metrics)
+            elif isinstance(event, ResultReported):
+                if event.checkpoint:
+                    places[event.trial_id, event.checkpoint.index] = len(reported[event.trial_id])
                 reported[event.trial_id].append(event.metrics)
                 branches[event.trial_id].append(
                     histories.get(event.trial_id, History()).branch_of(event.attempt)
@@ -116,6 +125,8 @@ def simulate(
     run_config: RunConfig | None = None,
     num_slots: int = 4,
     duration_s: Duration = 1.0,
+    validate: Validate | None = None,
+    validation_s: Duration = 0.0,
 ) -> Simulation:
     """Run an experiment in virtual time, without processes and files.
 
@@ -134,6 +145,10 @@ def simulate(
         num_slots: How many CPUs there are, unless ``RunConfig(resources=...)`` sets them.
         duration_s: How many virtual seconds an iteration takes, at least 0, or a function of
             configuration and ``training_iteration``.
+        validate: Returns, for a configuration and ``training_iteration``, what the validation of a
+            checkpoint returns. With it, every result comes with a checkpoint that is validated.
+        validation_s: How many virtual seconds a validation takes, at least 0, or a function like
+            `duration_s`.
 
     Raises:
         TypeError: If `curves` is no function of a configuration, or a setting has the wrong type.
@@ -169,6 +184,8 @@ def simulate(
         spec.trainable,
         capacity={"cpu": num_slots, **(spec.run.resources or {})},
         duration_s=duration_s,
+        validate=validate,
+        validation_s=validation_s,
     )
     experiment = Experiment(
         simulated_settings(spec, executor.capacity()), spec.scheduler, spec.stopper
