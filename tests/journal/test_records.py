@@ -69,6 +69,11 @@ def instances(cls):
 
 
 BY_TYPE[Mapping[str, typing.Any] | None] = st.none() | mappings(JSON)
+BY_TYPE[tuple[Mapping[str, typing.Any], ...]] = st.just(())
+OF_RANK = st.builds(Failure, BY_TYPE[str], BY_TYPE[str])
+BY_TYPE[tuple[tuple[int, Failure], ...]] = st.lists(
+    st.tuples(st.integers(0, 9), OF_RANK), max_size=2
+).map(tuple)
 for record in (
     Failure,
     CheckpointRecord,

@@ -13,10 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 import tuner as tune
+from tests.analysis.validated import FAILED, rewrite, validate
 from tuner.cli import main
-from tuner.errors import StorageError, TunerError
+from tuner.errors import CheckpointError, StorageError, TunerError
 from tuner.journal import segments
+from tuner.journal.reader import read
 from tuner.maintenance.doctor import check
+from tuner.storage import strict_json
+from tuner.storage.manifest import FileEntry, Manifest, read_manifest
 
 SPACE = {"steps": tune.grid_search([2, 3]), "data": np.arange(3.0)}
 ABSURD = [
@@ -110,6 +114,7 @@ FILES = [
     "result.json",
     "progress.csv",
     "error.txt",
+    "validations.json",
     "stdout",
     "stderr",
 ]
@@ -138,7 +143,9 @@ def test_reading_neither_blocks_on_nor_follows_what_stands_in_place_of_a_file(
 
 
 @pytest.mark.parametrize("place", [as_fifo, as_endless_file, as_directory, as_sparse_file])
-@pytest.mark.parametrize("name", ["params.json", "result.json", "progress.csv", "error.txt"])
+@pytest.mark.parametrize(
+    "name", ["params.json", "result.json", "progress.csv", "error.txt", "validations.json"]
+)
 def test_trials_of_which_only_their_files_are_left_are_read_as_safely(name, place, experiment):
     shutil.rmtree(experiment / "journal")
     (experiment / "experiment.json").unlink()
@@ -206,6 +213,47 @@ def test_absurd_values_in_records_whose_checksums_are_right_are_errors_of_ours(k
             path.write_bytes(text)
             rewritten(experiment, number, with_value(key, absurd))
             read_in_every_way(experiment)
+
+
+@pytest.mark.parametrize("kind", ["result", "validation_ended", "checkpoint_committed"])
+def test_absurd_values_in_records_of_validations_are_errors_of_ours(kind, experiment):
+    validate(experiment, {"t00001": {0: {"acc": 0.5}, 1: FAILED, 2: None}})
+    bodies = list(read(experiment))
+    stored = next(body for body in bodies if body["k"] == "result" and "v" in body)
+    place = bodies.index(stored)
+    committed = {name: stored[name] for name in ("t", "id", "a", "c")}
+    bodies[place] = {**stored, "c": None, "upload": 0}
+    bodies.insert(place + 1, {"t": stored["t"], "k": "checkpoint_committed", **committed})
+    rewrite(experiment, bodies)
+    (path,) = (experiment / "journal").glob("*.log")
+    text = path.read_bytes()
+    lines = [json.loads(line[9:]) for line in text.splitlines()]
+    number = next(
+        number
+        for number, body in enumerate(lines)
+        if body["k"] == kind and (kind != "result" or "v" in body)
+    )
+    assert not read_in_every_way(experiment)[1:]
+    for key in lines[number]:
+        for absurd in ABSURD:
+            path.write_bytes(text)
+            rewritten(experiment, number, with_value(key, absurd))
+            read_in_every_way(experiment)
+
+
+@pytest.mark.parametrize("key", [*Manifest.__slots__, "format", "other"])
+def test_absurd_values_in_the_manifest_of_a_group_are_errors_of_ours(key, experiment):
+    path = experiment / "t00001" / "checkpoint_000000" / ".manifest.json"
+    body = strict_json.unseal(path.read_bytes())
+    files = {name: {**entry, "rank": 0} for name, entry in body["files"].items()}
+    body |= {"format": 2, "world_size": 2, "files": files}
+    for absurd in (None, [], {}, -1, "x", [[]], {"x": None}, {"x": {"size_bytes": [], "rank": {}}}):
+        path.write_text(strict_json.seal({**body, key: absurd}))
+        read_in_every_way(experiment)
+        with suppress(CheckpointError):
+            manifest = read_manifest(path.parent)
+            assert isinstance(manifest.metrics, dict)
+            assert all(isinstance(entry, FileEntry) for entry in manifest.files.values())
 
 
 @pytest.mark.parametrize("absurd", ABSURD)

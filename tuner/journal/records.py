@@ -77,17 +77,32 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "d": list,
     "donor": str,
     "failure": _OPTIONAL_DICT,
+    "group": _OPTIONAL_DICT,
     "id": str,
     "index": int,
     "m": dict,
     "metrics": _OPTIONAL_DICT,
+    "of": (int, type(None)),
     "pid": int,
     "resources": dict,
     "rule": str,
     "settings": dict,
     "tag": str,
+    "token": str,
+    "try": int,
+    "upload": (int, type(None)),
+    "v": _OPTIONAL_DICT,
+    "waits": bool,
 }
 """The types of a record's fields."""
+_REQUEST_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "fn": str,
+    "kwargs": dict,
+    "timeout": (int, float),
+    "payload": str,
+    "takes_config": bool,
+}
+"""The types of the fields of a request for a validation."""
 RESULT: Final = "result"
 SAVED: Final = "saved"
 COMMITTED: Final = "checkpoint_committed"
@@ -375,17 +390,20 @@ def stamp_of(body: Mapping[str, Any], name: str = "t") -> float:
     raise StorageError(f"{what}: {name!r} is {stamp!r:.80}; a newer version wrote it")
 
 
-def _check_types(body: Mapping[str, Any]) -> None:
+def _check_types(
+    body: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]] = _TYPES
+) -> None:
     """Raise TypeError where a field has another type than it is written with.
 
     What follows from it would fail far from here.
     """
     for name, value in body.items():
-        if name in _TYPES and not isinstance(value, _TYPES[name]):
+        if name in types and not isinstance(value, types[name]):
             raise TypeError(f"{name} is {value!r:.80}")
 
 
 def _result(body: Mapping[str, Any]) -> Event:
+    _check_types(body.get("v") or {}, _REQUEST_TYPES)
     return ResultReported(
         body["id"],
         body["a"],

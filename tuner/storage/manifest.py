@@ -215,11 +215,24 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
                 f"the checkpoint {directory} was written by a newer version; read it with that one"
             )
         files = {name: FileEntry(**entry) for name, entry in body.pop("files").items()}
-        return Manifest(**body, files=files)
+        manifest = Manifest(**body, files=files)
+        _check_types(manifest)
     except (KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError(
             f"the manifest {directory / MANIFEST} is not as this version writes it: {cause!r}"
         ) from cause
+    return manifest
+
+
+def _check_types(manifest: Manifest) -> None:
+    """Raise a TypeError for a field that could not be used, since its type is another one."""
+    links, directories = manifest.links, manifest.directories
+    if not isinstance(manifest.metrics, dict):
+        raise TypeError("metrics is no object")
+    if not isinstance(links, dict) or not all(isinstance(text, str) for text in links.values()):
+        raise TypeError("links is no object of texts")
+    if not isinstance(directories, list) or not all(isinstance(name, str) for name in directories):
+        raise TypeError("directories is no list of texts")
 
 
 def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
