@@ -509,9 +509,8 @@ def test_values_stand_beside_the_parameters_they_were_reached_with(progress):
 
 def test_validations_are_counted_beside_the_trials(progress):
     busy = replace(progress, num_validating=1, num_to_validate=2, held=progress.running[:2])
-    assert (
-        "validating 1 (and 2 waiting), which t00000, t00001 must wait for" in counts_line(busy).text
-    )
+    told = counts_line(busy).text
+    assert "validating 1, 2 waiting  t00000, t00001 held in report by max_pending  " in told
     assert "validating 1  " in counts_line(replace(progress, num_validating=1)).text
     assert "validating" not in counts_line(progress).text
 

@@ -1,12 +1,15 @@
 """Progress of an experiment, as displays show it."""
 
+from dataclasses import replace
+
 import pytest
 
 from schedulers.decisions import Reason, Stop
-from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, suggest
-from tuner.core.events import Outcome
-from tuner.core.progress import Progress, look_at
-from tuner.core.trial import Status
+from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, result, suggest
+from tuner.core.events import Outcome, TrialSuggested, ValidationEnded, WorkerStarted
+from tuner.core.progress import Progress, look_at, why_waiting
+from tuner.core.settings import ValidationPolicy
+from tuner.core.trial import CheckpointRecord, Status, ValidationRequest, WorkerGroup
 from tuner.core.trial_metrics import Evaluation
 
 
@@ -194,3 +197,34 @@ def test_a_notebook_shows_a_table_in_which_nothing_is_markup():
     assert "&lt;b&gt;x&lt;/b&gt;" in shown
     assert "<td>1 of 4 trials</td>" in shown
     assert "<td>2 RUNNING</td>" in shown
+
+
+def test_a_trial_that_waits_has_a_reason():
+    talk = Conversation(capacity={"cpu": 3.0}, max_trials=2)
+    group = WorkerGroup(2, {"cpu": 1.0}, 2, 2)
+    talk.say()
+    for number in range(2):
+        talk.say(TrialSuggested(f"t{number:05d}", {}, group.total, group=group))
+    talk.say(WorkerStarted("t00000", 1, 7))
+    assert look(talk).waiting_for == "free cpu for 2 workers"
+    assert why_waiting(talk.experiment, talk.trial("t00001")) == "waits for free cpu for 2 workers"
+    assert why_waiting(talk.experiment, talk.trial("t00000")) == ""
+
+
+def test_a_trial_is_held_while_too_many_of_its_checkpoints_are_to_be_validated():
+    policy = ValidationPolicy(max_pending=2)
+    talk = Conversation(max_trials=1, validation=policy)
+    talk.begin(1)
+    trial = talk.trial("t00000")
+    for index in range(2):
+        assert why_waiting(talk.experiment, trial) == ""
+        event = result("t00000", index + 1, 1, CheckpointRecord(index, index + 1))
+        talk.say(replace(event, validation=ValidationRequest()))
+        seen = look(talk)
+        assert (seen.num_validating, seen.num_to_validate) == (1, index)
+    assert seen.held == (trial,)
+    assert "one of the 2 validations" in why_waiting(talk.experiment, trial)
+    talk.say(ValidationEnded("t00000", 0, 1, Outcome.COMPLETED, {"acc": 0.5}))
+    assert look(talk).held == ()
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert "when 1 more of its checkpoints" in why_waiting(talk.experiment, trial)

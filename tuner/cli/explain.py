@@ -14,6 +14,7 @@ import click
 from tuner.analysis.explain import explain_trial, why_trial_never_compared
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
+from tuner.core.progress import why_waiting
 from tuner.journal.reader import read
 from tuner.storage import layout
 from tuner.storage.lock import driver_of
@@ -54,6 +55,8 @@ def explain(experiment: Path, trial: str) -> int:
     why = stored.experiment.settings.retries.why_given_up(chosen)
     for line in explain_trial(chosen, read(experiment), stored.experiment.settings.metric, why):
         click.echo(printable(line))
+    if stored.driver and (why := why_waiting(stored.experiment, chosen)):
+        click.echo(f"it {printable(why)}")
     if why := why_trial_never_compared(chosen, experiment):
         click.echo(printable(why))
     return OK

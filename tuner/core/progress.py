@@ -260,6 +260,21 @@ def _left_of(trial: Trial, full_iteration: int) -> float:
     )
 
 
+def why_waiting(experiment: Experiment, trial: Trial) -> str:
+    """Return what a trial waits for at present, as half a sentence; empty if for nothing."""
+    num_open = len(trial.open_validations)
+    if trial in experiment.held_trials:
+        return (
+            f"waits in report until one of the {num_open} validations of its checkpoints that have "
+            "not ended does, as max_pending says"
+        )
+    if trial is next(iter(experiment.trial_table.ready), None) and _waiting_for(experiment):
+        return f"waits for {_waiting_for(experiment)}"
+    if trial.is_finished and num_open:
+        return f"is over when {num_open} more of its checkpoints have been validated"
+    return ""
+
+
 def _waiting_for(experiment: Experiment) -> str:
     trial_table, limit = experiment.trial_table, experiment.settings.max_concurrent
     if trial_table.held and not (trial_table.live or trial_table.ready or trial_table.backlog):

@@ -142,18 +142,20 @@ def best_line(progress: Progress) -> Line:
 def counts_line(progress: Progress) -> Line:
     """Return the number of trials in each state, and the resources in use."""
     waiting = f"waiting for {printable(progress.waiting_for)}" if progress.waiting_for else ""
-    return line(*_state_counts(progress), resources_line(progress), _validations(progress), waiting)
+    return line(
+        *_state_counts(progress), resources_line(progress), *_validations(progress), waiting
+    )
 
 
-def _validations(progress: Progress) -> str:
-    """Return how many validations are under way, and which trials wait for them."""
-    if not (progress.num_validating or progress.num_to_validate):
-        return ""
-    waiting = f" (and {progress.num_to_validate} waiting)" if progress.num_to_validate else ""
-    held = ", ".join(trial.trial_id for trial in progress.held[:_NUM_LEADERS])
-    more = ", …" if len(progress.held) > _NUM_LEADERS else ""
-    holds = f", which {held}{more} must wait for" if held else ""
-    return f"validating {progress.num_validating}{waiting}{holds}"
+def _validations(progress: Progress) -> Iterator[str]:
+    """Yield how many validations are under way, and which trials wait for them."""
+    if progress.num_validating or progress.num_to_validate:
+        waiting = f", {progress.num_to_validate} waiting" if progress.num_to_validate else ""
+        yield f"validating {progress.num_validating}{waiting}"
+    if progress.held:
+        held = ", ".join(trial.trial_id for trial in progress.held[:_NUM_LEADERS])
+        more = ", …" if len(progress.held) > _NUM_LEADERS else ""
+        yield f"{held}{more} held in report by max_pending"
 
 
 def resources_line(progress: Progress) -> str:
