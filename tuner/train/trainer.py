@@ -155,6 +155,9 @@ class DataParallelTrainer:
                 f"{printable(str(directory))} exists and is continued from its latest checkpoint; "
                 "give another name to start anew\n"
             )
+        # Also for a validation that is repeated after a crash and finds the run that it had begun:
+        # replacing it could delete a run of the user's that happens to have this name, and one that
+        # has reported no checkpoint begins anew anyway.
         return Tuner.restore(
             directory,
             loop,
