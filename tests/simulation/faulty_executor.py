@@ -273,6 +273,7 @@ class FaultyExecutor:
         invariants.finished_trials_stay_finished(env, command)
         worker = self._run_driver[command.trial_id] = _Worker(command, env.rng.choice(_PACES))
         self._check_occupied()
+        invariants.size_is_allowed(command)
         match env.faults.draw(FaultPoint.START):
             case Fault.START_FAILS:
                 self._later(2, worker, self._crash)

@@ -165,6 +165,18 @@ def one_worker_per_trial(start: StartWorker, live: Mapping[str, int]) -> None:
     )
 
 
+def size_is_allowed(start: StartWorker) -> None:
+    """I4: a trial is started with one of the numbers of processes that are possible for it."""
+    group = start.group
+    require(
+        "I4",
+        group is None or group.min_workers <= group.num_workers <= group.max_workers,
+        "%s is started with %s",
+        start.trial_id,
+        group,
+    )
+
+
 class Occupied(NamedTuple):
     """What a trial or a lease occupies.
 

@@ -338,6 +338,43 @@ LOGGERS = _of(
     ("            if not (logger.has_verified_size(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):", "            if False:", "I19"),
 )  # fmt: skip
 
+TRAINING = _of(
+    "tuner/core/resources.py",
+    ("            free[device] -= units\n", "", "I4 I3"),
+    ("sign * num_shares * _units(amount)", "sign * _units(amount)", "I3 I4"),
+    ("wanted = units // _UNIT * num_shares", "wanted = units // _UNIT", "I4"),
+    ("self.num_fitting(group.resources_per_worker, group.most)", "self.num_fitting(group.resources_per_worker, group.most + 1)", "I4"),
+    ("if num_workers >= group.fewest else None", "if num_workers else None", "I4"),
+) + _of(
+    "tuner/core/trial_table.py",
+    ("            trial.group, trial.resources = sized, sized.total\n", "            trial.group = sized\n", "I3"),
+    ("            self.pool.hold(trial.request, trial.gpu_ids)\n", "            pass\n", "I3 I4"),
+    ("        self.pool.release(*self.lent.pop(holder))\n", "        self.lent.pop(holder)\n", "I3 I9"),
+) + _of(
+    "tuner/core/trial.py",
+    ("return next((kept for kept in reversed(self.checkpoints) if not kept.is_placeholder), None)", "return self.checkpoints[-1] if self.checkpoints else None", "I5 I11"),
+) + _of(
+    "tuner/core/trial_json.py",
+    ('return fields | ({"is_decided": True} if group.is_decided else {})', "return fields", "I7"),
+) + _of(
+    "tuner/core/checkpoints.py",
+    ("        bisect.insort(trial.checkpoints, scored, key=lambda kept: kept.index)\n", "        trial.checkpoints.append(scored)\n", "I5 I3 I16"),
+    ("score=upload.score, num_rows=upload.num_rows", "score=upload.score, num_rows=trial.num_rows", "I2"),
+) + _of(
+    "tuner/core/experiment.py",
+    ("        elif event.upload is not None:\n            self._checkpoints.announce(trial, event.upload, flat)\n", "", "I5"),
+    ("        if trial is None or trial.attempt != event.attempt or index not in trial.uploads:\n", "        if trial is None or trial.attempt != event.attempt or trial.worker is WorkerState.STOPPING or index not in trial.uploads:\n", "I5"),
+    ("        self._leases.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))\n", "", "I3"),
+    ("        self._resolve_deadlock()\n", "", "I9"),
+    ("self._leases.release(owner, token)", "pass", "I9 I3"),
+) + _of(
+    "tuner/core/leases.py",
+    ("                self._trial_table.take_back(lease.holder)\n", "                pass\n", "I3"),
+    ('            self._trial_table.hold_lent(lease.holder, lease.group, tuple(fields["gpu_ids"]))\n', "", "defect I3"),
+    ("        self._granted[lease.holder] = _Lease(lease.owner, lease.token, sized)\n", "", "I3"),
+    ("        del self._waiting[lease.holder]\n        self._granted", "        self._granted", "I3"),
+)  # fmt: skip
+
 MUTANTS = [
     *LOGGERS,
     *DRIVER,
@@ -351,6 +388,7 @@ MUTANTS = [
     *SNAPSHOTS,
     *SCHEDULERS,
     *SEARCHERS,
+    *TRAINING,
 ]
 
 ESCAPING = _of(

@@ -81,6 +81,9 @@ class DeletionProbe:
 
     def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
         """Return what is wrong with a checkpoint."""
+        invariants.require(
+            "I5", not checkpoint.is_placeholder, "%s is verified as if it were there", checkpoint
+        )
         return self._env.checkpoints.find_damage(trial_id, checkpoint)
 
     def discard_unfinished(self, trial_id: str, attempt: int) -> None:
