@@ -17,7 +17,7 @@ from tuner.errors import CheckpointError
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
-from tuner.storage.manifest import verify
+from tuner.storage.manifest import read_manifest, verify
 
 _log = logging.getLogger("tuner")
 
@@ -45,8 +45,12 @@ class CheckpointStore:
         return trial_directory(self._experiment, trial_id) / checkpoint.directory
 
     def delete(self, trial_id: str, checkpoint: CheckpointRecord) -> None:
-        """Delete a checkpoint as soon as that is safe."""
-        self._deleter.delete(self.path(trial_id, checkpoint))
+        """Delete a checkpoint as soon as that is safe.
+
+        One with a name of its own is deleted only if no later one has taken its directory by then.
+        """
+        index = checkpoint.index if checkpoint.name else None
+        self._deleter.delete(self.path(trial_id, checkpoint), index)
 
     def discard_unfinished(self, trial_id: str, attempt: int) -> None:
         """Delete what an attempt that has ended left unfinished in its staging directories."""
@@ -61,15 +65,20 @@ class CheckpointStore:
         """
         path = self.path(trial_id, checkpoint)
         try:
-            verify(path, with_hashes=(trial_id, checkpoint.index) in self._earlier)
+            manifest = verify(path, with_hashes=(trial_id, checkpoint.index) in self._earlier)
         except (CheckpointError, OSError) as error:
+            damage = str(error)
+        else:
+            # A later one with the same name was stored, and the driver died before it was told.
+            is_replaced = bool(checkpoint.name) and manifest.index != checkpoint.index
+            damage = f"{path} holds a later checkpoint, {manifest.index}" if is_replaced else ""
+        if damage:
             _log.warning(
                 "trial %s cannot go on from its latest checkpoint and takes the one before it: %s",
                 trial_id,
-                error,
+                damage,
             )
-            return str(error)
-        return ""
+        return damage
 
 
 @final
@@ -89,10 +98,10 @@ class CheckpointDeleter:
 
     def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
         self._journal = journal
-        self._held: deque[tuple[int, Path]] = deque()
-        self._released: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._held: deque[tuple[int, Path, int | None]] = deque()
+        self._released: queue.SimpleQueue[tuple[Path, int | None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._discard = discard or self._hand_to_thread
+        self._discard = discard
         self.thread_cpu_s = 0.0
 
     def __enter__(self) -> Self:
@@ -114,10 +123,15 @@ class CheckpointDeleter:
             self._released.put(None)
             self._thread.join()
 
-    def delete(self, path: Path) -> None:
-        """Delete a checkpoint's directory once that is safe."""
+    def delete(self, path: Path, index: int | None = None) -> None:
+        """Delete a checkpoint's directory once that is safe.
+
+        Args:
+            path: The directory.
+            index: Index of the checkpoint that has to be in it then; None for any.
+        """
         # The record that superseded it has been appended, so it is at most the last one.
-        self._held.append((self._journal.last_sequence, path))
+        self._held.append((self._journal.last_sequence, path, index))
 
     def release(self) -> None:
         """Have the thread delete what has become safe to delete; called after each flush."""
@@ -127,18 +141,32 @@ class CheckpointDeleter:
         is_synced = self._journal.policy is not SyncPolicy.PROCESS
         safe = self._journal.synced_sequence if is_synced else self._journal.written_sequence
         while self._held and self._held[0][0] <= safe:
-            self._discard(self._held.popleft()[1])
+            _, path, index = self._held.popleft()
+            if self._discard:
+                self._discard(path)
+            else:
+                self._hand_to_thread(path, index)
 
-    def _hand_to_thread(self, path: Path) -> None:
-        self._released.put(path)
+    def _hand_to_thread(self, path: Path, index: int | None) -> None:
+        self._released.put((path, index))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tuner-deleter", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while (path := self._released.get()) is not None:
+        while (released := self._released.get()) is not None:
+            path, index = released
             try:
-                checkpoints.delete(path)
+                if index is None or _index_in(path) == index:
+                    checkpoints.delete(path)
             except OSError as error:
                 _log.warning("checkpoint %s could not be deleted: %s", path, error)
             self.thread_cpu_s = time.thread_time()
+
+
+def _index_in(path: Path) -> int | None:
+    """Return the index of the checkpoint in a directory, None if there is none."""
+    try:
+        return read_manifest(path).index
+    except CheckpointError:
+        return None

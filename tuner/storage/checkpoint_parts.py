@@ -23,7 +23,16 @@ from tuner.errors import CheckpointError
 
 from .checkpoints import is_staged, publish, settle, stage
 from .directories import contents_of, copy_tree, replace_link, sync_file, sync_files
-from .layout import CHECKPOINT_PREFIX, MANIFEST, PART_MANIFEST, STAGING_PREFIX
+from .layout import (
+    CHECKPOINT_PREFIX,
+    MANIFEST,
+    PART_MANIFEST,
+    STAGING_PREFIX,
+    STDERR,
+    STDOUT,
+    TRIAL_FILES,
+    VALIDATION_PREFIX,
+)
 from .manifest import (
     FileEntry,
     Provenance,
@@ -36,9 +45,6 @@ from .manifest import (
 _STAGING: Final = re.compile(re.escape(STAGING_PREFIX) + r"(\d{6,18})-(\d+)-[\w-]{1,60}")
 _NUMBERED: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}")
 _MAX_NAME_BYTES: Final = 200
-_OWN_NAMES: Final = frozenset(
-    {"params.json", "result.json", "progress.csv", "error.txt", "stdout", "stderr"}
-)
 
 
 def check_directory_name(name: str) -> str:
@@ -53,8 +59,9 @@ def check_directory_name(name: str) -> str:
         not is_plain
         or not {"..", "/"}.isdisjoint(parts)
         or len(os.fsencode(name)) > _MAX_NAME_BYTES
-        or parts[0].startswith(STAGING_PREFIX)
-        or name in _OWN_NAMES
+        or parts[0].startswith((STAGING_PREFIX, VALIDATION_PREFIX))
+        or parts[0].startswith((f"{STDOUT}.rank", f"{STDERR}.rank"))
+        or name in TRIAL_FILES
         or MANIFEST in parts
     ):
         raise ValueError(
@@ -179,8 +186,9 @@ def commit_parts(
         if sync:
             unsynced = [each for each in contents.files if each not in measured]
             sync_files(f"{base}/{each}" for each in (*unsynced, *contents.directories))
+        named = replace(provenance, name=name)
         write_group_manifest(
-            base, contents, provenance, world_size=world_size, parts=measured, sync=sync
+            base, contents, named, world_size=world_size, parts=measured, sync=sync
         )
         publish(base, final_path, sync=sync)
     except OSError as cause:

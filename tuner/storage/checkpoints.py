@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, final
 
@@ -27,7 +28,14 @@ from tuner.errors import CheckpointError
 from . import atomic, remote, strict_json
 from .directories import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
 from .disk import DIRECTORY_MODE
-from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX, VALIDATION_PREFIX
+from .layout import (
+    CHECKPOINT_PREFIX,
+    MANIFEST,
+    METADATA,
+    STAGING_PREFIX,
+    TRIAL_FILES,
+    VALIDATION_PREFIX,
+)
 from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest
 from .reading import SMALL_BYTES, read_file
 
@@ -294,7 +302,7 @@ def commit(
     try:
         contents = settle(directory, sync=sync)
         # After the files: where the manifest is on disk, all that it lists is, too.
-        write_manifest(directory, contents, provenance, sync=sync)
+        write_manifest(directory, contents, replace(provenance, name=name), sync=sync)
         publish(directory, final_path, sync=sync)
     except OSError as cause:
         raise CheckpointError(f"checkpoint {final_path} could not be written: {cause}") from cause
@@ -458,7 +466,11 @@ def remove_unfinished(
 def leftovers(
     trial_dir: str | os.PathLike[str], recorded: Collection[str] | None = None
 ) -> list[str]:
-    """Return what `remove_unfinished` would remove, in order, the unfinished first."""
+    """Return what `remove_unfinished` would remove, in order, the unfinished first.
+
+    Unrecorded checkpoints in folders, which training code can name like ``"runs/best"``, are left:
+    to find them, all that the training code has written would have to be searched.
+    """
     try:
         names = sorted(os.listdir(trial_dir))  # noqa: PTH208  (10,000 Paths are slow)
     except FileNotFoundError:
@@ -467,10 +479,24 @@ def leftovers(
     unrecorded = (
         []
         if recorded is None
-        else [name for name in names if name not in recorded and _NAME.fullmatch(name)]
+        else [name for name in names if name not in recorded and name not in TRIAL_FILES]
     )
     # A directory of the user's may have a similar name, but has no manifest.
-    return unfinished + [name for name in unrecorded if Path(trial_dir, name, MANIFEST).is_file()]
+    return unfinished + [name for name in unrecorded if _is_made_here(Path(trial_dir, name))]
+
+
+def _is_made_here(directory: Path) -> bool:
+    """Return whether the engine has made a checkpoint's directory, and no copy was renamed to it.
+
+    One with a name that the training code has chosen says so in its manifest.
+    """
+    if not (directory / MANIFEST).is_file():
+        return False
+    if _NAME.fullmatch(directory.name):
+        return True
+    with suppress(CheckpointError):
+        return read_manifest(directory).name == directory.name
+    return False
 
 
 def numbered(trial_dir: str | os.PathLike[str]) -> list[tuple[str, int]]:

@@ -65,6 +65,10 @@ RETURN_VALUE = "return_value.json"
 """What the training function of a trainer returned in the process of rank 0, as JSON."""
 STDOUT = "stdout"
 STDERR = "stderr"
+TRIAL_FILES = frozenset(
+    {PARAMS, RESULTS, PROGRESS, VALIDATIONS, ERROR, RETURN_VALUE, STDOUT, STDERR}
+)
+"""Names of files in a trial's directory, which no checkpoint can have."""
 STAGING_PREFIX = ".tmp-"
 """Directories under this prefix are unfinished and may be swept whenever no worker of the trial is
 alive."""

@@ -38,6 +38,8 @@ class Provenance:
         index: Zero-based count of the trial's checkpoints, of which the directory's name is made.
         iteration: ``training_iteration`` of the result it belongs to.
         metrics: That result, nested as reported.
+        name: Name that the training code has chosen for the directory, if the engine has made it;
+            empty for the numbered one, and for a directory that the training code has made.
     """
 
     trial_id: str
@@ -45,6 +47,14 @@ class Provenance:
     index: int
     iteration: int
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the fields of the manifest; without a name, as releases before it did."""
+        fields = asdict(self)
+        if not self.name:
+            del fields["name"]
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,7 @@ class Manifest:
         links: Its symbolic links and where they lead.
         directories: Its folders.
         world_size: How many workers the group had that has written it, 1 for a single process.
+        name: See `Provenance`.
     """
 
     trial_id: str
@@ -83,6 +94,7 @@ class Manifest:
     links: dict[str, str]
     directories: list[str]
     world_size: int = 1
+    name: str = ""
 
 
 def write_manifest(
@@ -95,7 +107,7 @@ def write_manifest(
     """
     body = {
         "format": FORMAT,
-        **asdict(provenance),
+        **provenance.as_fields(),
         "files": _measured(directory, contents),
         "links": contents.links,
         "directories": contents.directories,
@@ -131,7 +143,7 @@ def write_group_manifest(
     files |= {name: {**fields, "rank": None} for name, fields in unmeasured.items()}
     body = {
         "format": GROUP_FORMAT,
-        **asdict(provenance),
+        **provenance.as_fields(),
         "world_size": world_size,
         "files": dict(sorted(files.items())),
         "links": contents.links,
@@ -235,8 +247,10 @@ def _check_types(manifest: Manifest) -> None:
         raise TypeError("directories is no list of texts")
 
 
-def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
-    """Check that a checkpoint is as it was committed; files that were added later are ignored.
+def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> Manifest:
+    """Check that a checkpoint is as it was committed, and return its manifest.
+
+    Files that were added later are ignored.
 
     Args:
         path: Its directory.
@@ -260,6 +274,7 @@ def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> None:
                 _damaged(directory, f"{name} is no directory")
     except OSError as cause:
         raise CheckpointError(f"checkpoint {directory} is damaged: {cause}") from cause
+    return manifest
 
 
 def _verify_file(directory: Path, name: str, entry: FileEntry, *, with_hashes: bool) -> None:
