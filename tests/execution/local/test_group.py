@@ -11,6 +11,7 @@ from tests.execution.local.conftest import Harness
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
+from tuner.execution.local.group import Patience
 from tuner.execution.session import StopTraining, get_context, report, take_master_socket
 
 
@@ -321,3 +322,82 @@ def test_a_shortage_at_the_start_keeps_the_group_waiting(start_executor, monkeyp
     monkeypatch.setattr(module.socket, "socketpair", scarce)
     assert harness.run_group().outcome is Outcome.COMPLETED
     assert len(calls) == 4
+
+
+def sleep_on_rank_1(config):
+    if rank() == 1:
+        time.sleep(config["seconds"])
+    report({})
+
+
+@pytest.fixture
+def late(start_executor, monkeypatch):
+    """Return a function that runs a group of which rank 1 is late."""
+
+    def run(seconds, **variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(f"RAY_TRAIN_COLLECTIVE_{name}", value)
+        harness = start_executor(sleep_on_rank_1)
+        return harness, harness.run_group(seconds=seconds)
+
+    return run
+
+
+def test_a_late_rank_is_named_with_its_innermost_frame_and_not_stopped(late, caplog):
+    harness, ended = late(2.0, WARN_INTERVAL_S="0.3")
+    assert ended.outcome is Outcome.COMPLETED
+    first, *_ = [text for text in caplog.messages if "is late" in text]
+    assert first.startswith("rank 1 of trial t00001 is late: rank 0 waits in report 1 for ")
+    assert "test_group.py:" in first
+    assert first.endswith(" sleep_on_rank_1")
+    assert "sleep_on_rank_1" in harness.printed(stream="stderr.rank1")
+    assert harness.printed(stream="stderr") == ""
+
+
+def test_ranks_wait_for_ever_unless_a_timeout_is_set(late):
+    _, ended = late(10_000, TIMEOUT_S="0.3")
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "CollectiveTimeout"
+    assert ended.failure.message.startswith(
+        "rank 1 did not call report within 0.3 s after rank 0 in report 1; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "patience"),
+    [
+        ({}, Patience(30.0, 60.0, None)),
+        ({"WARN_INTERVAL_S": "5"}, Patience(5.0, 5.0, None)),
+        ({"TIMEOUT_S": "7.5"}, Patience(30.0, 60.0, 7.5)),
+        ({"TIMEOUT_S": "-1", "WARN_INTERVAL_S": "soon"}, Patience(30.0, 60.0, None)),
+    ],
+)
+def test_variables_of_ray_train_say_how_long_ranks_wait(variables, patience):
+    assert Patience.of({f"RAY_TRAIN_COLLECTIVE_{k}": v for k, v in variables.items()}) == patience
+
+
+def test_the_next_report_of_a_rank_may_not_overtake_the_others(start_executor):
+    def train(config):
+        for _ in range(50):
+            report({"rank": rank()})
+
+    harness = start_executor(train)
+    assert harness.run_group(num_workers=4).outcome is Outcome.COMPLETED
+    assert [result.metrics["training_iteration"] for result in harness.results()] == [*range(1, 51)]
+
+
+def test_several_groups_and_single_trials_run_side_by_side(start_executor):
+    harness = start_executor(count)
+    for number in range(3):
+        harness.start_group(f"t0000{number}", num_workers=2)
+    harness.start("t00009")
+    for trial_id in ("t00000", "t00001", "t00002", "t00009"):
+        assert harness.exit_of(trial_id).outcome is Outcome.COMPLETED
+        assert [result.metrics["number"] for result in harness.results(trial_id)] == [0, 1, 2]
+
+
+def test_an_error_of_loading_fails_the_attempt_once(start_executor, trainable_importing):
+    harness = start_executor(trainable_importing("raise ImportError('no such driver')"))
+    ended = harness.run_group()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "ImportError"
