@@ -19,6 +19,8 @@ class TestSimulated(ExecutorContract):
 
 
 class TestInline(ExecutorContract):
+    runs_groups = False
+
     def make_executor(self, trainable, assign):
         return InlineExecutor(trainable, assign, capacity=CPUS)
 
@@ -108,6 +110,10 @@ class RunsBackwards(Spoilt):
         (CallsEveryExitCompleted, "test_a_trial_obeys_a_pause"),
         (CallsEveryExitCompleted, "test_a_killed_trial_exits_as_killed_for_the_reason_given"),
         (IgnoresStops, "test_a_trial_obeys_a_stop"),
+        (ExitsTwice, "test_a_group_of_workers_that_raises_fails_once"),
+        (ExitsTwice, "test_a_killed_group_of_workers_exits_once"),
+        (ForgetsTheStart, "test_a_group_of_workers_starts_reports_and_exits_as_one"),
+        (IgnoresStops, "test_a_group_of_workers_obeys_a_stop"),
         (TrustsItsMemory, "test_commands_for_attempts_that_are_not_there_are_ignored"),
         (ShutsDownOnce, "test_it_can_be_shut_down_more_than_once_and_while_trials_run"),
         (RunsBackwards, "test_time_never_runs_backwards"),

@@ -9,8 +9,9 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import (
@@ -23,7 +24,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import CheckpointRecord, ReportReply
+from tuner.core.trial import CheckpointRecord, ReportReply, WorkerGroup
 from tuner.execution.executor import Executor
 from tuner.execution.trainable import Trainable
 from tuner.execution.worker_protocol import Assignment
@@ -78,7 +79,13 @@ class ExecutorContract(ABC):
         ...     def make_executor(self, trainable, assign):
         ...         return SimulatedExecutor(counting, capacity={"cpu": 2.0})
         >>> TestSimulated().test_a_trial_starts_reports_and_exits()
+
+    Attributes:
+        runs_groups: Whether it starts worker groups; set it to False for an executor whose
+            experiments refuse them.
     """
+
+    runs_groups: ClassVar[bool] = True
 
     @abstractmethod
     def make_executor(self, trainable: Any, assign: Assign) -> Executor:
@@ -284,6 +291,63 @@ class ExecutorContract(ABC):
             run.finish("t00000")
             assert command.config == {"num_results": 2, "nested": {"unchanged": True}}
 
+    def test_a_group_of_workers_starts_reports_and_exits_as_one(self) -> None:
+        """Emit one start, one result for each report of all workers, and one exit."""
+        if not self.runs_groups:
+            return
+        with self._executor_run() as run:
+            run.start("t00000", num_workers=3, num_results=3)
+            run.finish("t00000")
+            kinds = [type(event) for event in run.events]
+            assert kinds == [WorkerStarted, *[ResultReported] * 3, WorkerExited], (
+                f"got {run.events}"
+            )
+            assert run.values("t00000") == [1, 2, 3]
+            assert run.iterations("t00000") == [1, 2, 3]
+            assert run.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.COMPLETED)
+
+    def test_a_group_of_workers_that_raises_fails_once(self) -> None:
+        """Turn exceptions of the workers into one failed exit."""
+        if not self.runs_groups:
+            return
+        with self._executor_run() as run:
+            run.start("t00000", num_workers=2, fails_at=2)
+            run.finish("t00000")
+            run.collect()
+            exits = [event for event in run.of("t00000") if isinstance(event, WorkerExited)]
+            assert len(exits) == 1, f"the group must exit once, got {exits}"
+            assert exits[0].outcome is Outcome.FAILED
+            assert exits[0].failure is not None
+            assert "failed at 2" in exits[0].failure.message
+            assert run.values("t00000") == [1]
+
+    def test_a_group_of_workers_obeys_a_stop(self) -> None:
+        """Give all workers the same answer, so that all of them leave."""
+        if not self.runs_groups:
+            return
+        with self._executor_run() as run:
+            run.start("t00000", num_workers=2)
+            run.next("t00000", ResultReported)
+            run.answer("t00000", ReportReply.STOP)
+            run.finish("t00000")
+            assert run.values("t00000") == [1]
+            assert run.exit_of("t00000") == WorkerExited("t00000", 1, Outcome.STOPPED)
+
+    def test_a_killed_group_of_workers_exits_once(self) -> None:
+        """Kill all workers; report one exit, for the reason given."""
+        if not self.runs_groups:
+            return
+        with self._executor_run() as run:
+            run.start("t00000", num_workers=2)
+            run.next("t00000", ResultReported)
+            run.kill("t00000", "no longer needed")
+            run.finish("t00000", answers=False)
+            run.collect()
+            exits = [event for event in run.of("t00000") if isinstance(event, WorkerExited)]
+            assert [each.outcome for each in exits] == [Outcome.KILLED], f"got {exits}"
+            assert exits[0].failure is not None
+            assert "no longer needed" in exits[0].failure.message
+
     def test_waiting_ends_when_the_time_is_up(self) -> None:
         """Return nothing from `wait` when nothing happens in time."""
         with self._executor_run() as run:
@@ -347,10 +411,15 @@ class _ExecutorRun:
         *,
         checkpoint: CheckpointRecord | None = None,
         next_checkpoint: int = 0,
+        num_workers: int | None = None,
         **config: Any,
     ) -> None:
-        """Start an attempt."""
-        self.executor.carry_out([_start(trial_id, attempt, checkpoint, next_checkpoint, **config)])
+        """Start an attempt, in one process or as a group of workers."""
+        command = _start(trial_id, attempt, checkpoint, next_checkpoint, **config)
+        if num_workers is not None:
+            group = WorkerGroup(num_workers, {"cpu": 1.0}, num_workers, num_workers)
+            command = replace(command, resources=group.total, group=group)
+        self.executor.carry_out([command])
 
     def answer(
         self, trial_id: str, reply: ReportReply, attempt: int = 1, *, save: bool = False

@@ -376,7 +376,7 @@ def test_variables_of_ray_train_say_how_long_ranks_wait(variables, patience):
     assert Patience.of({f"RAY_TRAIN_COLLECTIVE_{k}": v for k, v in variables.items()}) == patience
 
 
-def test_the_next_report_of_a_rank_may_not_overtake_the_others(start_executor):
+def test_many_reports_of_many_ranks_stay_in_step(start_executor):
     def train(config):
         for _ in range(50):
             report({"rank": rank()})
