@@ -11,10 +11,11 @@ from tests.core.conversation import (
     starts,
 )
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
-from tuner.core.commands import CheckpointRecorded, DeleteCheckpoint, StartWorker
+from tuner.core.commands import CheckpointRecorded, DeleteCheckpoint, ListCheckpoints, StartWorker
 from tuner.core.events import (
     CheckpointCommitted,
     CheckpointLost,
+    CheckpointsRequested,
     DriverRestarted,
     Outcome,
     ResultReported,
@@ -54,8 +55,27 @@ def indices(trial):
     return [kept.index for kept in trial.checkpoints]
 
 
+def listed(commands):
+    return {
+        c.token: [record.index for record, _, _ in c.checkpoints]
+        for c in commands
+        if isinstance(c, ListCheckpoints)
+    }
+
+
 def deleted(commands):
     return [c.checkpoint.index for c in commands if isinstance(c, DeleteCheckpoint)]
+
+
+def test_a_worker_gets_its_checkpoints_once_they_are_stored():
+    conversation = talk()
+    upload(conversation, "t00000", 1, 0)
+    at_once = CheckpointsRequested("t00000", 1, "a", waits_for_uploads=False)
+    stored = CheckpointsRequested("t00000", 1, "b", waits_for_validation=False)
+    assert listed(conversation.say(at_once)) == {"a": []}
+    assert listed(conversation.say(stored)) == {}
+    conversation.restore_from_snapshot()
+    assert listed(commit(conversation, "t00000", 0, 1)) == {"b": [0]}
 
 
 def test_a_checkpoint_counts_once_it_is_stored_with_the_score_of_its_own_result():

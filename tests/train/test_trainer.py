@@ -313,3 +313,46 @@ def test_a_trainer_keeps_its_settings_apart_from_later_changes():
     config["lr"] = 2
     assert made.train_loop_config == {"lr": 1}
     assert dataclasses.replace(made.scaling_config, num_workers=3).num_workers == 3
+
+
+def test_checkpoints_are_listed_once_they_are_stored(trainer):
+    def list_them(config):
+        for epoch in range(3):
+            with train.checkpoint_dir() as directory:
+                Path(directory, str(train.get_context().get_world_rank())).touch()
+                train.report(
+                    {"epoch": epoch},
+                    train.Checkpoint.from_directory(directory),
+                    checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC,
+                )
+        stored = train.CheckpointConsistencyMode.COMMITTED
+        listed = train.get_all_reported_checkpoints(stored)
+        assert all(Path(each.checkpoint.path, "1").exists() for each in listed)
+        return [[each.metrics["epoch"], each.status.name] for each in listed]
+
+    wanted = [[0, "COMMITTED"], [1, "COMMITTED"], [2, "COMMITTED"]]
+    assert trainer(list_them).fit().return_value == wanted
+
+
+def test_a_trial_that_runs_a_trainer_reports_its_results(trainer, run_config):
+    def run_trainer(config):
+        trainer(
+            loop,
+            {"epochs": 2, "lr": config["lr"]},
+            run={"name": f"inner-{config['lr']}", "callbacks": [train.TuneReportCallback()]},
+        ).fit()
+
+    grid = tune.Tuner(
+        run_trainer,
+        param_space={"lr": tune.grid_search([1, 2])},
+        run_config=run_config(name="outer"),
+    ).fit()
+    assert not grid.errors
+    for result in grid:
+        assert result.metrics_dataframe["epoch"].tolist() == [0, 1]
+        assert Path(result.metrics["checkpoint_path"], "epoch-1").exists()
+
+
+def test_the_callback_of_such_a_trial_needs_one():
+    with pytest.raises(RuntimeError, match="outside a trial"):
+        train.TuneReportCallback()

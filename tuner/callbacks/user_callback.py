@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tuner.core.failure_causes import errors_by_rank
-from tuner.core.result import CHECKPOINT_DIR_NAME
+from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG
 from tuner.core.trial import Trial
 from tuner.storage.checkpoints import Checkpoint
 
 from .callback import Callback
+
+_NOT_REPORTED: Final = AUTO_FILLED | {CONFIG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,11 @@ class UserCallback(Callback):
         **info: Any,
     ) -> None:
         """Call `after_report` once the checkpoints of this report and earlier ones are stored."""
-        metrics = [dict(own) for own in info.get("rank_metrics", ())] or [result]
+        several = info.get("rank_metrics", ()) or [result]
+        metrics = [
+            {name: value for name, value in own.items() if name not in _NOT_REPORTED}
+            for own in several
+        ]
         waiting = self._waiting_for(trial)
         waiting.append(_Report(metrics, result.get(CHECKPOINT_DIR_NAME)))
         self._pass_on(trial, None)

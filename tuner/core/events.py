@@ -244,12 +244,14 @@ class CheckpointsRequested:
         attempt: Its attempt.
         token: Chosen by the worker; the answer carries it.
         waits_for_validation: Whether the answer waits until no validation is open.
+        waits_for_uploads: Whether it waits until all reported checkpoints are stored.
     """
 
     trial_id: str
     attempt: int
     token: str
     waits_for_validation: bool = True
+    waits_for_uploads: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -638,7 +638,9 @@ class Experiment:
             trial = self.trial_table.live.get(request.trial_id)
             if trial is None or trial.attempt != request.attempt:
                 continue  # it has left since
-            is_open = request.waits_for_validation and trial.has_open_validation
+            is_open = (request.waits_for_uploads and bool(trial.uploads)) or (
+                request.waits_for_validation and trial.has_open_validation
+            )
             if is_open and not self._validations.is_interrupted:
                 waiting.append(request)
                 continue
@@ -1317,7 +1319,13 @@ class Experiment:
                 "unannounced": list(self._unannounced),
                 "held": list(self._unanswered),
                 "checkpoint_requests": [
-                    [each.trial_id, each.attempt, each.token, each.waits_for_validation]
+                    [
+                        each.trial_id,
+                        each.attempt,
+                        each.token,
+                        each.waits_for_validation,
+                        each.waits_for_uploads,
+                    ]
                     for each in self._checkpoint_requests
                 ],
             }

@@ -302,7 +302,8 @@ class Attempt:
     ) -> list[tuple[CheckpointRecord, dict[str, Any], str]]:
         """Return the trial's checkpoints: record, metrics, and public status of the validation.
 
-        It may be called while a report of another thread, or of another rank, waits.
+        It may be called while a report of another thread, or of another rank, waits. It waits for
+        reported checkpoints that are still being stored.
 
         Args:
             waits_for_validation: Whether to wait until no validation is open.
@@ -312,12 +313,14 @@ class Attempt:
         try:
             listed = self._ask_for_checkpoints(timeout_s, waits=waits_for_validation)
         except TimeoutError:
-            listed = self._ask_for_checkpoints(None, waits=False)
+            listed = self._ask_for_checkpoints(None, waits=False, stored=False)
         return [(CheckpointRecord(**record), metrics, status) for record, metrics, status in listed]
 
-    def _ask_for_checkpoints(self, timeout_s: float | None, *, waits: bool) -> list[Any]:
+    def _ask_for_checkpoints(
+        self, timeout_s: float | None, *, waits: bool, stored: bool = True
+    ) -> list[Any]:
         token = f"{self._pid}-list-{next(self._tokens)}"
-        self._send({"kind": "checkpoints", "token": token, "waits": waits})
+        self._send({"kind": "checkpoints", "token": token, "waits": waits, "stored": stored})
         listed: list[Any] = self._answers.wait("checkpoints", token=token, timeout_s=timeout_s)[
             "list"
         ]

@@ -16,7 +16,7 @@ A worker sends JSON objects with the key ``kind``::
      "failure": null | {...}, "stays": bool, "late_imports": [...],
      "packages": {"torch": "2.9.0"}}
     {"kind": "unfit"}
-    {"kind": "checkpoints", "token": "1", "waits": bool}
+    {"kind": "checkpoints", "token": "1", "waits": bool, "stored": bool}
     {"kind": "lease", "token": "2", "group": {"num_workers", ...}}
     {"kind": "release", "token": "2"}
 
@@ -215,8 +215,8 @@ def _request(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
     """Return the event for a message in which a worker asks for something beside its reports."""
     match message.get("kind"):
         case "checkpoints":
-            waits = message.get("waits") is not False
-            return CheckpointsRequested(trial_id, attempt, _token(message), waits)
+            waits, stored = (message.get(name) is not False for name in ("waits", "stored"))
+            return CheckpointsRequested(trial_id, attempt, _token(message), waits, stored)
         case "lease" | "release":
             return lease_event(LeaseOwner(trial_id, attempt), message)
         case kind:

@@ -87,6 +87,7 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "resources": dict,
     "rule": str,
     "settings": dict,
+    "stored": bool,
     "tag": str,
     "token": str,
     "try": int,
@@ -208,13 +209,14 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
                 "metrics": event.metrics,
                 "failure": failure_fields(event.failure) if event.failure else None,
             }
-        case CheckpointsRequested(trial_id, attempt, token, waits_for_validation):
+        case CheckpointsRequested():
             return {
                 "k": "checkpoints_requested",
-                "id": trial_id,
-                "a": attempt,
-                "token": token,
-                "waits": waits_for_validation,
+                "id": event.trial_id,
+                "a": event.attempt,
+                "token": event.token,
+                "waits": event.waits_for_validation,
+                "stored": event.waits_for_uploads,
             }
         case LeaseRequested(owner, token, group):
             return {
@@ -494,7 +496,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     ),
     VALIDATED: _validation_ended,
     "checkpoints_requested": lambda body: CheckpointsRequested(
-        body["id"], body["a"], body["token"], body["waits"]
+        body["id"], body["a"], body["token"], body["waits"], body["stored"]
     ),
     "lease_requested": _lease_requested,
     "lease_released": lambda body: LeaseReleased(_owner(body), body["token"]),
