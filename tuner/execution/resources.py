@@ -230,6 +230,8 @@ def worker_environment(
     resources: Mapping[str, float],
     gpu_ids: tuple[int, ...],
     environ: Mapping[str, str] = os.environ,
+    *,
+    has_gpus: bool = False,
 ) -> dict[str, str]:
     """Return the environment variables that limit a worker to its share.
 
@@ -241,11 +243,13 @@ def worker_environment(
         resources: What the trial may use; ``"cpu"`` is rounded down to whole threads, at least one.
         gpu_ids: Positions among `visible_gpus`.
         environ: The driver's environment.
+        has_gpus: Whether the experiment was given GPUs, even if none is found here.
     """
     num_threads = str(max(1, int(resources.get("cpu", 1))))
     variables = {name: environ.get(name) or num_threads for name in THREAD_VARIABLES}
     # Set even for a trial without GPUs, to nothing: unset, CUDA would show it all of them.
-    if gpu_ids or visible_gpus(environ) or CUDA_VISIBLE_DEVICES in environ:
+    has_gpus = has_gpus or bool(gpu_ids or visible_gpus(environ))
+    if has_gpus or CUDA_VISIBLE_DEVICES in environ:
         variables[CUDA_VISIBLE_DEVICES] = ",".join(gpu_names(gpu_ids, environ))
     return variables
 

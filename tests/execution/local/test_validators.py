@@ -296,3 +296,12 @@ def test_declared_arguments_are_bound_to_the_function(start):
     harness = start(functools.partial(validate, a=1, b=1))
     request = ValidationRequest(kwargs={"b": 2})
     assert harness.validate(0, request).metrics == {"a": 1, "b": 2}
+
+
+def test_without_a_device_it_sees_none_of_those_that_the_experiment_was_given(start, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    harness = start(
+        lambda checkpoint: {"devices": os.environ["CUDA_VISIBLE_DEVICES"]}, capacity={"gpu": 2}
+    )
+    assert harness.validate().metrics == {"devices": ""}
+    assert harness.validate(1, gpu_ids=(1,)).metrics == {"devices": "1"}

@@ -154,6 +154,7 @@ class ProcessExecutor:
         self._payloads = Payloads()
         self._directory = str(Path.cwd())
         self._capacity = capacity
+        self._has_gpus = bool(machine_capacity(capacity).get("gpu"))
         self._grace_s = kill_grace_s
         # On macOS, system libraries may start threads, with which a process cannot be forked.
         self._method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
@@ -268,12 +269,15 @@ class ProcessExecutor:
 
     # Commands.
 
+    def _bootstrap(self, assignment: Assignment | ValidationAssignment) -> Bootstrap:
+        return bootstrap_for(assignment, self._directory, has_gpus=self._has_gpus)
+
     def _start(self, command: StartWorker) -> None:
         if command.group:
             self._start_group(command, command.group.num_workers)
             return
         try:
-            bootstrap = bootstrap_for(self._assign(command), self._directory)
+            bootstrap = self._bootstrap(self._assign(command))
             worker = self._reusable.take(command, bootstrap) or self._start_process(
                 command, bootstrap
             )
@@ -306,7 +310,7 @@ class ProcessExecutor:
             assignment = self._assign_validation(command)
             if self._payloads.has(assignment):
                 assignment = replace(assignment, has_payload=True)
-            bootstrap = bootstrap_for(assignment, self._directory)
+            bootstrap = self._bootstrap(assignment)
             ours, theirs = socket.socketpair()
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             if is_shortage(error):
@@ -336,7 +340,7 @@ class ProcessExecutor:
                 assignment = self._assign(command)
                 listener = opened.enter_context(socket.create_server((LOOPBACK, 0)))
                 bootstraps = [
-                    bootstrap_for(replace(assignment, rank=rank), self._directory)
+                    self._bootstrap(replace(assignment, rank=rank))
                     for rank in ranks_of(command, num_workers, listener.getsockname()[1])
                 ]
                 ends = [_opened_pair(opened) for _ in bootstraps]

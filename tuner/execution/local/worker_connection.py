@@ -266,13 +266,17 @@ class WorkerEnd:
 
 
 def bootstrap_for(
-    assignment: Assignment | ValidationAssignment, working_directory: str
+    assignment: Assignment | ValidationAssignment,
+    working_directory: str,
+    *,
+    has_gpus: bool = False,
 ) -> Bootstrap:
     """Return the first message to a worker or a validator.
 
     Args:
         assignment: What it is started for.
         working_directory: The driver's; training code finds it in ``TUNE_ORIG_WORKING_DIR``.
+        has_gpus: Whether the experiment has GPUs, which a process without any must not see.
 
     Raises:
         Exception: If a value of the configuration cannot be pickled.
@@ -280,9 +284,11 @@ def bootstrap_for(
     directory = os.fspath(assignment.trial_dir)
     rank = None if isinstance(assignment, ValidationAssignment) else assignment.rank
     if rank:
-        environ = _rank_environment(rank, assignment.resources, assignment.gpu_ids)
+        environ = _rank_environment(
+            rank, assignment.resources, assignment.gpu_ids, has_gpus=has_gpus
+        )
     else:
-        environ = worker_environment(assignment.resources, assignment.gpu_ids)
+        environ = worker_environment(assignment.resources, assignment.gpu_ids, has_gpus=has_gpus)
     environ |= {
         "TUNER_TRIAL_ID": assignment.trial_id,
         "TUNER_TRIAL_DIR": directory,
@@ -301,6 +307,8 @@ def _rank_environment(
     rank: Rank,
     resources: Mapping[str, float],
     gpu_ids: tuple[int, ...],
+    *,
+    has_gpus: bool,
 ) -> dict[str, str]:
     """Return the environment variables of one worker of a group.
 
@@ -311,11 +319,12 @@ def _rank_environment(
         rank: The worker's place in the group.
         resources: What the whole group may use.
         gpu_ids: Positions among `visible_gpus` of the devices of the whole group.
+        has_gpus: Whether the experiment has GPUs.
     """
     share = {name: amount / rank.world_size for name, amount in resources.items()}
     gpus_per_worker = share.get("gpu", 0.0)
     device = f"cuda:{int(rank.local_rank * gpus_per_worker)}" if gpus_per_worker else "cpu"
-    return worker_environment(share, gpu_ids) | {
+    return worker_environment(share, gpu_ids, has_gpus=has_gpus) | {
         "RANK": str(rank.world_rank),
         "LOCAL_RANK": str(rank.local_rank),
         "WORLD_SIZE": str(rank.world_size),
