@@ -13,6 +13,7 @@ class Executor(Protocol):
     """Carries out commands and returns events.
 
     Exactly one `WorkerExited` follows each `StartWorker`, and it is the last event of that attempt.
+    Exactly one `ValidationEnded` follows each `StartValidation`, once its processes are gone.
     Events of one worker keep their order. A problem of one trial raises no exception here: it is an
     event. An executor must not assume that driver and worker share memory.
     """
