@@ -39,11 +39,11 @@ from .session import run_attempt
 from .validation import (
     DeclaredValidator,
     ValidationAssignment,
-    Validator,
     no_validation,
     own_validator,
     run_validation,
 )
+from .validation_arguments import Validator
 from .validation_payloads import Payloads
 from .worker_protocol import Assignment, checkpoints_answer, to_event, to_validation_end
 

@@ -238,17 +238,18 @@ def lease_event(owner: LeaseOwner, message: Mapping[str, Any]) -> LeaseRequested
         return LeaseReleased(owner, _token(message))
     fields = _mapping(message, "group")
     per_worker = _mapping(fields, "resources_per_worker")
-    return LeaseRequested(
-        owner,
-        _token(message),
-        WorkerGroup(
-            num_workers=_count(fields, "num_workers"),
-            resources_per_worker={name: _amount(per_worker, name) for name in per_worker},
-            min_workers=_count(fields, "min_workers"),
-            max_workers=_count(fields, "max_workers"),
-            strategy=_text(fields, "strategy"),
-        ),
+    names = ("min_workers", "num_workers", "max_workers")
+    fewest, num, most = (_count(fields, name) for name in names)
+    if not 1 <= fewest <= num <= most:
+        raise _malformed(", ".join(names), "at least 1 and in this order", (fewest, num, most))
+    group = WorkerGroup(
+        num_workers=num,
+        resources_per_worker={name: _amount(per_worker, name) for name in per_worker},
+        min_workers=fewest,
+        max_workers=most,
+        strategy=_text(fields, "strategy"),
     )
+    return LeaseRequested(owner, _token(message), group)
 
 
 def lease_answer(command: GrantLease | RefuseLease) -> dict[str, Any]:

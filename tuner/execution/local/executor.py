@@ -56,10 +56,10 @@ from tuner.execution.pickling import pickle_trainable
 from tuner.execution.resources import machine_capacity
 from tuner.execution.validation import (
     ValidationAssignment,
-    Validator,
     no_validation,
     own_validator,
 )
+from tuner.execution.validation_arguments import Validator
 from tuner.execution.validation_payloads import Payloads
 from tuner.execution.worker_protocol import Assignment, checkpoints_answer, lease_answer
 from tuner.storage import strict_json
