@@ -92,6 +92,19 @@ NAMES = {
         get_all_reported_checkpoints get_checkpoint get_context get_dataset_shard
         get_preemption_info report
     """,
+    "tuner.integration.ray_train": """
+        TuneReportCallback
+    """,
+    "tuner.train.lightning": """
+        RayDDPStrategy RayDeepSpeedStrategy RayFSDPStrategy RayLightningEnvironment
+        RayTrainReportCallback prepare_trainer
+    """,
+    "tuner.train.huggingface.transformers": """
+        RayTrainReportCallback prepare_trainer
+    """,
+    "tuner.train.tensorflow": """
+        TensorflowConfig TensorflowTrainer prepare_dataset_shard
+    """,
     "tuner.train.collective": """
         barrier broadcast_from_rank_zero
     """,

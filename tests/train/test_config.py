@@ -1,5 +1,6 @@
 """Settings of trainers: what they accept, and what they stand for."""
 
+import logging
 import pickle
 
 import pytest
@@ -158,6 +159,28 @@ def test_a_level_of_logging_has_to_exist():
     assert train.LoggingConfig("debug").log_level == "DEBUG"
     with pytest.raises(ValueError, match="log_level"):
         train.LoggingConfig("LOUD")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_level_of_logging_holds_in_driver_and_workers(tmp_path, num_workers):
+    def tell():
+        train.report({"level": logging.getLogger("tuner").level})
+
+    settings = train.RunConfig(
+        name="run",
+        storage_path=tmp_path,
+        verbose=0,
+        logging_config=train.LoggingConfig("ERROR"),
+    )
+    scaling = train.ScalingConfig(num_workers)
+    logger = logging.getLogger("tuner")
+    before = logger.level
+    try:
+        trainer = train.DataParallelTrainer(tell, scaling_config=scaling, run_config=settings)
+        assert trainer.fit().metrics["level"] == logging.ERROR
+        assert logger.level == logging.ERROR
+    finally:
+        logger.setLevel(before)
 
 
 def test_datasets_are_split_by_name():

@@ -171,6 +171,8 @@ class Run:
             requests: Control requests from other threads of this process; None for none.
         """
         self._request_queue = requests or self._request_queue
+        if self._spec.run.logging_config:
+            _log.setLevel(self._spec.run.logging_config.log_level)
         inspect_folder(self._directory)
         check_secrets(self._spec.space)
         # Given back last: while a worker of this experiment is alive, it occupies them.

@@ -155,7 +155,7 @@ class ScalingConfig(Settings):
 
 @dataclass(slots=True)
 class LoggingConfig(Settings):
-    """How much tuner logs, on its logger ``tuner``.
+    """How much tuner logs, on its logger ``tuner``, in the driver's process and the workers.
 
     Attributes:
         log_level: Name of a level of the module `logging`; messages below it are dropped. The

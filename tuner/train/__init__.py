@@ -16,6 +16,7 @@ from tuner.execution.report_options import (
     ReportedCheckpointStatus,
 )
 from tuner.execution.session import checkpoint_dir
+from tuner.integration.ray_train import TuneReportCallback
 from tuner.storage.checkpoints import Checkpoint
 
 from . import collective as collective
@@ -49,7 +50,6 @@ from .errors import (
     WorkerGroupError,
 )
 from .trainer import DataParallelTrainer
-from .tune_report import TuneReportCallback
 
 __all__ = [
     "BackendConfig",

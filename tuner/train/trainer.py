@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import logging
 import os
 import sys
 import warnings
@@ -16,6 +17,7 @@ from tuner.analysis.result import Result
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
 from tuner.core.trial import Status, TerminationReason, WorkerGroup
+from tuner.errors import StorageError, TrialFailed
 from tuner.execution.attempt import StopTraining
 from tuner.execution.session import get_context
 from tuner.execution.trainable import trainable_name
@@ -131,10 +133,12 @@ class DataParallelTrainer:
         tuner = self._tuner()
         try:
             grid = tuner.fit()
-        except (OSError, RuntimeError) as cause:
+        except (OSError, StorageError) as cause:
             raise ControllerError(cause) from cause
+        except TrialFailed:  # with fail_fast="raise"
+            grid = tuner.get_results()
         trial, result = grid.trials[0], grid[0]
-        if trial.status is Status.ERROR and trial.failures:
+        if trial.status is Status.ERROR:
             raise group_error(trial.failures[-1])
         if trial.ending is TerminationReason.INTERRUPTED:
             raise PreemptionError(PreemptionInfo())
@@ -196,6 +200,8 @@ class TrainLoop:
     def __call__(self, config: Mapping[str, Any]) -> None:
         """Train in this process, together with the others of the group."""
         loop_config = self.loop_config(config)
+        if self._run_config.logging_config:
+            logging.getLogger("tuner").setLevel(self._run_config.logging_config.log_level)
         with running(self._run):
             self._backend.on_start()
             try:

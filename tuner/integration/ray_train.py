@@ -9,6 +9,8 @@ from tuner.execution import session
 from tuner.execution.attempt import current_attempt
 from tuner.storage.checkpoints import Checkpoint
 
+__all__ = ["TuneReportCallback"]
+
 CHECKPOINT_PATH_KEY: Final = "checkpoint_path"
 """The metric with the path of the trainer's checkpoint."""
 
