@@ -112,6 +112,19 @@ def test_at_most_two_checkpoints_are_outstanding(tmp_path, slow_store):
     assert [record["index"] for record in committed(script)] == [0, 1, 2]
 
 
+def test_a_report_that_waits_long_for_a_checkpoint_to_be_stored_says_so(
+    tmp_path, slow_store, monkeypatch, caplog
+):
+    monkeypatch.setenv("RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S", "0.02")
+
+    def train(config):
+        threading.Timer(0.1, slow_store.set).start()
+        report({}, written(tmp_path / "source"))
+
+    converse(train, tmp_path)
+    assert "training waits since" in caplog.text
+
+
 @pytest.mark.parametrize("end", ["return", "raise", "stop"])
 def test_every_way_to_end_waits_for_what_is_being_stored(tmp_path, slow_store, end):
     def train(config):

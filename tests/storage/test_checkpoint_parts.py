@@ -218,6 +218,8 @@ def test_a_chosen_name_may_be_the_numbered_one_of_this_checkpoint_only():
     assert check_chosen_name("checkpoint_3", 4) == "checkpoint_3"
     with pytest.raises(ValueError, match="numbered name of another"):
         check_chosen_name("checkpoint_000003", 4)
+    with pytest.raises(ValueError, match="leave out slashes"):
+        check_chosen_name("epochs/3", 3)
 
 
 def test_only_directories_inside_the_trials_have_a_name(trial_dir, tmp_path):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import logging
+import os
 import secrets
 import shutil
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,8 +39,11 @@ from .report_options import CheckpointUploadMode, ReportOptions
 
 MAX_OUTSTANDING: Final = 2
 """How many checkpoints a worker may be storing in its thread; a further report waits."""
+_WARNING_INTERVAL_S: Final = 60.0
+_WARNING_VARIABLE: Final = "RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S"
 _STORAGE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
 """Errors of the storage, not of the training code; the next checkpoint may succeed."""
+_log = logging.getLogger("tuner")
 
 
 def is_storage_error(error: BaseException) -> bool:
@@ -244,6 +250,15 @@ def keep_from_deletion(plan: CheckpointPlan) -> CheckpointPlan:
     return plan
 
 
+def _warning_interval_s() -> float:
+    """Return after how many seconds of waiting to warn, as Ray Train's variable says."""
+    with suppress(ValueError):
+        interval_s = float(os.environ.get(_WARNING_VARIABLE, ""))
+        if interval_s > 0:
+            return interval_s
+    return _WARNING_INTERVAL_S
+
+
 @final
 class UploadQueue:
     """Runs the jobs that store checkpoints, one after the other, in a thread of its own.
@@ -281,13 +296,21 @@ class UploadQueue:
 
     def wait_for_room(self) -> None:
         """Wait until a further job may be added."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self.is_full)
+        self._wait(lambda: not self.is_full)
 
     def drain(self) -> None:
         """Wait until all jobs are done."""
+        self._wait(lambda: self.is_idle)
+
+    def _wait(self, is_met: Callable[[], bool]) -> None:
+        began_s = time.monotonic()
         with self._changed:
-            self._changed.wait_for(lambda: self.is_idle)
+            while not self._changed.wait_for(is_met, _warning_interval_s()):
+                _log.warning(
+                    "training waits since %.0f s for a checkpoint that is being stored; "
+                    "report fewer or smaller ones, or use a faster disk",
+                    time.monotonic() - began_s,
+                )
 
     def _run(self) -> None:
         while True:

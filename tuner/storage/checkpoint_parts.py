@@ -80,10 +80,15 @@ def check_chosen_name(name: str, index: int) -> str:
         index: Index of the checkpoint.
 
     Raises:
-        ValueError: If it is none, see `check_directory_name`, or the numbered name of another
-            checkpoint.
+        ValueError: If it is none, see `check_directory_name`, if it has several parts, or if it is
+            the numbered name of another checkpoint.
     """
     own = checkpoint_directory_name(index)
+    if "/" in name:
+        raise ValueError(
+            "the name of a checkpoint's directory must be that of a directory directly inside the "
+            f"trial's, got {name!r}; leave out slashes"
+        )
     if _NUMBERED.fullmatch(check_directory_name(name)) and name != own:
         raise ValueError(
             f"the name of this checkpoint's directory must not be the numbered name of another "

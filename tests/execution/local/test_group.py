@@ -104,6 +104,7 @@ def test_a_rank_that_returns_while_another_reports_is_an_error_at_once(start_exe
         "rank 1 returned after 3 reports; rank 0 waits in report 4; "
         "all ranks must call report equally often"
     )
+    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
 
 
 def raise_on_rank_1(config):
@@ -347,7 +348,7 @@ def test_a_late_rank_is_named_with_its_innermost_frame_and_not_stopped(late, cap
     harness, ended = late(2.0, WARN_INTERVAL_S="0.3")
     assert ended.outcome is Outcome.COMPLETED
     first, *_ = [text for text in caplog.messages if "is late" in text]
-    assert first.startswith("rank 1 of trial t00001 is late: rank 0 waits in report 1 for ")
+    assert first.startswith("rank 1 of trial t00001 is late: rank 0 called report 1 ")
     assert "test_group.py:" in first
     assert first.endswith(" sleep_on_rank_1")
     assert "sleep_on_rank_1" in harness.printed(stream="stderr.rank1")
@@ -358,6 +359,7 @@ def test_ranks_wait_for_ever_unless_a_timeout_is_set(late):
     _, ended = late(10_000, TIMEOUT_S="0.3")
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "CollectiveTimeout"
+    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
     assert ended.failure.message.startswith(
         "rank 1 did not call report within 0.3 s after rank 0 in report 1; "
     )

@@ -318,12 +318,12 @@ class RemoteGroup:
         if not self._is_waiting:
             return
         if timeout_s is not None and now_s >= barrier.since_s + timeout_s:
-            late = " and ".join(f"rank {rank}" for rank in self._late)
-            waiting = " and ".join(f"rank {rank}" for rank in sorted(barrier.arrived))
             self._disagree(
                 "CollectiveTimeout",
-                f"{late} did not call report within {timeout_s:g} s after {waiting} in report "
-                f"{self._num_reports + 1}; {_TIMEOUT_VARIABLE} sets the limit",
+                f"{_ranks(self._late)} did not call report within {timeout_s:g} s after "
+                f"{_ranks(sorted(barrier.arrived))} in report {self._num_reports + 1}; "
+                f"{_TIMEOUT_VARIABLE} sets the limit",
+                self._late,
             )
         elif barrier.stacks_at_s is not None and now_s >= barrier.stacks_at_s:
             self._name_late(now_s)
@@ -544,21 +544,21 @@ class RemoteGroup:
         is_whole = len(waiting) == len(self.members)
         if is_whole:  # it waits for the answer, and cannot have returned
             return
-        returned = self._returned[0]
-        ranks = ", ".join(map(str, waiting))
+        returned, num = self._returned[0], self._num_reports
         self._disagree(
             "UnequalReports",
-            f"rank {returned} returned after {self._num_reports} reports; "
-            f"{'rank' if len(waiting) == 1 else 'ranks'} {ranks} "
-            f"{'waits' if len(waiting) == 1 else 'wait'} in report {self._num_reports + 1}; "
+            f"rank {returned} returned after {num} {'report' if num == 1 else 'reports'}; "
+            f"{_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in report {num + 1}; "
             "all ranks must call report equally often",
+            [returned],
         )
 
-    def _disagree(self, kind: str, message: str) -> None:
-        """Fail the attempt for something that is not the failure of one rank."""
+    def _disagree(self, kind: str, message: str, to_blame: Sequence[int] = ()) -> None:
+        """Fail the attempt for something that no rank has raised."""
         if self._disagreement or self._failures or self._kill_reason:
             return
-        self._disagreement = Failure(kind, message)
+        failure = Failure(kind, message)
+        self._disagreement = replace(failure, ranks=tuple((rank, failure) for rank in to_blame))
         self._kill_all()
 
     def _leave_if_all_returned(self) -> None:
@@ -651,7 +651,6 @@ class RemoteGroup:
         barrier = self._barrier
         barrier.stacks_at_s = None
         barrier.warn_at_s = now_s + self._patience.interval_s
-        waiting = ", ".join(str(rank) for rank in sorted(barrier.arrived))
         for rank in self._late:
             written = last_lines(self.members[rank].stderr, barrier.stderr_sizes.get(rank, 0), 200)
             frame = _FRAME.search(written)
@@ -661,10 +660,10 @@ class RemoteGroup:
                 else "at a place that it could not tell"
             )
             _log.warning(
-                "rank %d of trial %s is late: rank %s waits in report %d for %.0f s; it is in %s",
+                "rank %d of trial %s is late: %s called report %d %.0f s ago; it is in %s",
                 rank,
                 self._trial_id,
-                waiting,
+                _ranks(sorted(barrier.arrived)),
                 self._num_reports + 1,
                 now_s - barrier.since_s,
                 where,
@@ -695,6 +694,11 @@ def ranks_of(command: StartWorker, num_workers: int, port: int) -> list[Rank]:
 
 
 _LEAVE: Final = strict_json.to_bytes({"leave": True}) + b"\n"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return numbers of ranks as words: ``rank 1``, or ``ranks 0, 2``."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 
 
 def _with_directory(result: ResultReported, directory: str | None) -> ResultReported:
