@@ -353,7 +353,9 @@ class ResourceChangingScheduler(Scheduler):
 
     The function's answer is applied only if the trial keeps at least its original request and all
     trials together need no more than there is; otherwise it is ignored, and the user is warned
-    once.
+    once. A trial that trains over several workers gets as many whole ones as the answer is enough
+    for, within ``ScalingConfig(num_workers=(smallest, largest))``; its original request is that of
+    the smallest number.
 
     Args:
         base_scheduler: The scheduler that decides about trials; None for `FIFOScheduler`.
@@ -506,6 +508,8 @@ class ResourceChangingScheduler(Scheduler):
             return decisions
         self._is_reserved = self._must_reserve(trial, result)
         wanted = self._allocate(self.experiment, trial, result, self)
+        if wanted is not None and not malformed(wanted):
+            wanted = _in_whole_workers(trial, wanted)
         if wanted is None or not self._is_valid_change(trial, wanted):
             return decisions
         return [
@@ -675,7 +679,7 @@ class ResourceChangingScheduler(Scheduler):
 
     def _record_resources(self, trial: TrialView) -> None:
         self._live[trial.trial_id] = None
-        self._requests.setdefault(trial.trial_id, dict(trial.resources))
+        self._requests.setdefault(trial.trial_id, _smallest(trial))
 
     def _forget(self, trial_id: str) -> None:
         self._live.pop(trial_id, None)
@@ -725,6 +729,27 @@ class ResourceChangingScheduler(Scheduler):
     def debug_string(self) -> str:
         """Return the number of resizes and the base scheduler's line."""
         return f"{type(self).__name__}: {self._num_resized} resized; {self._base.debug_string()}"
+
+
+def _smallest(trial: TrialView) -> dict[str, float]:
+    """Return the least with which a trial can train."""
+    group = getattr(trial, "group", None)
+    return dict(group.resized(group.min_workers).total if group else trial.resources)
+
+
+def _in_whole_workers(trial: TrialView, wanted: Resources) -> Resources:
+    """Return what the trial's workers occupy if there are as many as the amounts are enough for."""
+    group = getattr(trial, "group", None)
+    if group is None:
+        return wanted
+    enough_for = [
+        math.floor(wanted.get(name, 0.0) / amount + ROUNDING)
+        for name, amount in group.resources_per_worker.items()
+        if amount
+    ]
+    num_workers = min(enough_for, default=group.max_workers)
+    within = max(group.min_workers, min(num_workers, group.max_workers))
+    return dict(group.resized(within).total)
 
 
 def _is_interrupted(trial_id: str, decisions: Sequence[Decision]) -> bool:

@@ -5,12 +5,18 @@ import dataclasses
 import pytest
 
 import tuner
+from schedulers import DistributeResources, Resize, ResourceChangingScheduler
 from searchers import BasicVariantGenerator
-from tuner.core.events import TrialSuggested
-from tuner.core.trial import WorkerGroup
+from tests.core.conversation import Conversation
+from tuner.core.commands import StartWorker
+from tuner.core.events import TrialSuggested, WorkerStarted
+from tuner.core.trial import CheckpointRecord, WorkerGroup
+from tuner.driver.control import RequestHandler
+from tuner.journal.records import decode, encode
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec
 from tuner.spec.fingerprint import fingerprint
+from tuner.storage.control_requests import ControlRequest, Verb
 from tuner.testing import simulate
 
 
@@ -168,3 +174,53 @@ def test_settings_about_lost_machines_are_checked_and_have_their_defaults():
     ]:
         with pytest.raises(ValueError, match=part):
             dataclasses.replace(config, **wrong)
+
+
+def test_a_scheduler_that_distributes_resources_resizes_groups_by_whole_workers():
+    class Elastic(Loop):
+        def group_for(self, config):
+            return WorkerGroup(1, {"cpu": 2.0}, 1, 3)
+
+    def train(config):
+        for step in range(1, 5 * config["x"]):
+            yield {"loss": 1.0 / step}
+
+    simulation = simulate(
+        Elastic(train),
+        param_space={"x": tuner.grid_search([1, 2])},
+        tune_config=tuner.TuneConfig(
+            metric="loss",
+            mode="min",
+            scheduler=ResourceChangingScheduler(None, DistributeResources()),
+        ),
+        run_config=tuner.RunConfig(resources={"cpu": 8}),
+        duration_s=1.0,
+    )
+    resizes = [
+        (each.trial_id, dict(each.resources))
+        for each in simulation.decisions
+        if isinstance(each, Resize)
+    ]
+    # First two workers of two CPUs each; all three for the one that is left.
+    assert resizes == [("t00000", {"cpu": 4.0}), ("t00001", {"cpu": 4.0}), ("t00001", {"cpu": 6.0})]
+    assert [trial.group.num_workers for trial in simulation.grid.trials] == [2, 3]
+
+
+def test_a_fork_gets_the_workers_of_its_own_configuration():
+    spec = spec_of(Trainer(curve))
+    space = {"num_workers": tuner.grid_search([1])}
+    searcher = BasicVariantGenerator()
+    searcher.set_search_properties(None, None, space, num_samples=1)
+    search = SearchAdapter(searcher, space, spec.request_for, spec.group_for)
+    conversation = Conversation(capacity={"cpu": 4.0}, max_trials=1)
+    conversation.say()
+    conversation.say(search.ask("t00000"))
+    conversation.say(WorkerStarted("t00000", 1, pid=1))
+    conversation.report("t00000", 1, CheckpointRecord(0, 1))
+    fork = RequestHandler(conversation.experiment, search, [])._fork(
+        ControlRequest(Verb.FORK, "t00000", {"num_workers": 3})
+    )
+    assert (fork.group, fork.resources) == (WorkerGroup(3, {"cpu": 1.0}, 3, 3), {"cpu": 3.0})
+    assert decode(encode(fork, 1.0))[0] == fork
+    (start,) = [each for each in conversation.say(fork) if isinstance(each, StartWorker)]
+    assert (start.trial_id, start.group.num_workers) == (fork.trial_id, 3)
