@@ -3,7 +3,7 @@
 import pytest
 
 from tests.core.conversation import Conversation, kills, starts
-from tuner.core.commands import GrantLease, RefuseLease, StartValidation
+from tuner.core.commands import GrantLease, KillValidation, RefuseLease, StartValidation
 from tuner.core.events import (
     DriverRestarted,
     LeaseOwner,
@@ -183,9 +183,9 @@ def test_a_trial_that_waits_for_a_lease_does_not_count_as_hung():
     assert kills(conversation.say(after_s=1.0)) == ["t00001"]
 
 
-def validating(**settings):
+def validating(timeout_s=None, **settings):
     """Return a conversation in which a checkpoint of the only trial is being validated."""
-    conversation = talk(1, validation=ValidationPolicy(), **settings)
+    conversation = talk(1, validation=ValidationPolicy(timeout_s=timeout_s), **settings)
     commands = conversation.say(
         ResultReported(
             "t00000",
@@ -238,3 +238,29 @@ def test_trials_that_wait_for_a_lease_can_be_told_to_stop_one_by_one():
     assert conversation.trial("t00000").status is Status.TERMINATED
     conversation.exit("t00001", Outcome.COMPLETED)
     assert used(conversation) == 0.0
+
+
+def killed(commands):
+    return [command for command in commands if isinstance(command, KillValidation)]
+
+
+def test_the_time_limit_of_a_validation_does_not_run_while_it_waits_for_a_lease():
+    conversation, validator = validating(timeout_s=10.0, cpu=3.0)
+    conversation.say(after_s=4.0)
+    assert granted(ask(conversation, validator, group(2))) == []
+    conversation.restore_from_snapshot()
+    assert killed(conversation.say(after_s=100.0)) == []
+    commands = conversation.exit("t00000", Outcome.COMPLETED)
+    assert granted(commands) == [("t00000", 2, ())]
+    conversation.restore_from_snapshot()
+    assert killed(conversation.say(after_s=5.9)) == []
+    assert len(killed(conversation.say(after_s=0.1))) == 1
+
+
+def test_the_time_limit_runs_again_when_the_request_is_withdrawn():
+    conversation, validator = validating(timeout_s=10.0, cpu=3.0)
+    ask(conversation, validator, group(2))
+    conversation.say(after_s=100.0)
+    release(conversation, validator)
+    assert killed(conversation.say(after_s=9.9)) == []
+    assert len(killed(conversation.say(after_s=0.1))) == 1

@@ -326,6 +326,7 @@ class Experiment:
                 self._on_lease_requested(event)
             case ev.LeaseReleased(owner, token):
                 self._leases.release(owner, token)
+                self._resume_time_limit(owner)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
@@ -1058,6 +1059,7 @@ class Experiment:
         else:
             validation = trial.validations[owner.index]
             own = None if validation.is_apart else validation.resources
+            self._validations.suspend_time_limit(owner.trial_id, owner.index, self._now_s)
         if refusal := self._leases.request(event, own):
             self._answer_lease(refusal)
 
@@ -1103,6 +1105,12 @@ class Experiment:
         trial = self.trial_table[answer.owner.trial_id]
         if answer.owner.index is None and trial.worker is WorkerState.TRAINING:
             self._timeouts.expect_report(trial.trial_id, self._now_s)
+        self._resume_time_limit(answer.owner)
+
+    def _resume_time_limit(self, owner: ev.LeaseOwner) -> None:
+        """Let the time limit of a validation run on unless it still waits for a lease."""
+        if owner.index is not None and not self._leases.is_waiting_for(owner):
+            self._validations.resume_time_limit(owner.trial_id, owner.index, self._now_s)
 
     # ---------------------------------------------------------------- time and answers
 

@@ -60,6 +60,10 @@ class LeaseQueue:
         """Whether any request waits."""
         return bool(self._waiting)
 
+    def is_waiting_for(self, owner: LeaseOwner) -> bool:
+        """Return whether a request of this process waits."""
+        return any(lease.owner == owner for lease in self._waiting.values())
+
     def request(self, event: LeaseRequested, own: Request | None) -> RefuseLease | None:
         """Queue a request; return the refusal if it could never be granted.
 

@@ -44,6 +44,8 @@ class ValidationQueue:
         self._running: set[tuple[str, int]] = set()
         self._num_open = 0
         self._deadlines = Deadlines()
+        self._left_s: dict[str, float] = {}
+        """What is left of the time limits of those that wait for a lease."""
         self.is_interrupted = False
 
     @property
@@ -200,6 +202,21 @@ class ValidationQueue:
             kills += self._kill(trial, validation, ValidationMove.TIME_OUT, why)
         return kills
 
+    def suspend_time_limit(self, trial_id: str, index: int, now_s: float) -> None:
+        """Stop the time limit of a validation that waits for a lease, for which it is not slow."""
+        holder = _holder(trial_id, index)
+        due_s = self._deadlines.due.get(holder)
+        if due_s is not None:
+            self._deadlines.cancel(holder)
+            self._left_s[holder] = due_s - now_s
+
+    def resume_time_limit(self, trial_id: str, index: int, now_s: float) -> None:
+        """Let a time limit run on that was suspended; no effect on others."""
+        holder = _holder(trial_id, index)
+        left_s = self._left_s.pop(holder, None)
+        if left_s is not None:
+            self._deadlines.set(holder, now_s + left_s)
+
     def interrupt(self, reason: str) -> list[KillValidation]:
         """Start none any more, and return the commands that end those that run.
 
@@ -271,11 +288,12 @@ class ValidationQueue:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that the trials do not contain, as JSON values."""
-        return {
+        state = {
             "order": [list(key) for key in self._unfinished],
             "due": self._deadlines.due,
             "is_interrupted": self.is_interrupted,
         }
+        return state | ({"left": dict(self._left_s)} if self._left_s else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; the trials are there."""
@@ -291,6 +309,7 @@ class ValidationQueue:
         self._num_open = sum(len(trial.open_validations) for trial in self._trial_table.trials)
         for holder, due_s in state.get("due", {}).items():
             self._deadlines.set(holder, due_s)
+        self._left_s = dict(state.get("left", {}))
         self.is_interrupted = state.get("is_interrupted", False)
 
     def _move(self, trial: Trial, validation: Validation, move: ValidationMove) -> None:
@@ -303,6 +322,7 @@ class ValidationQueue:
         validation, holder = trial.validations[index], _holder(trial.trial_id, index)
         self._running.discard((trial.trial_id, index))
         self._deadlines.cancel(holder)
+        self._left_s.pop(holder, None)
         if not validation.is_apart:
             self._trial_table.take_back(holder)
         validation.resources, validation.gpu_ids, validation.is_apart = {}, (), False
@@ -332,6 +352,7 @@ class ValidationQueue:
         if not is_first:
             return []
         self._deadlines.cancel(_holder(trial.trial_id, validation.index))
+        self._left_s.pop(_holder(trial.trial_id, validation.index), None)
         return [KillValidation(trial.trial_id, validation.index, validation.num_try, reason)]
 
     def _has_enough(self, trial: Trial) -> bool:
