@@ -19,6 +19,7 @@ from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.core.trial_json import request_fields
 from tuner.errors import CheckpointError
+from tuner.storage.checkpoint_parts import common_token
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
 
 from .answers import Answers
@@ -290,7 +291,7 @@ class Attempt:
         Its name follows from what all of them have done alike. It stays until the end of the
         attempt, since others may be using it when this worker no longer does.
         """
-        token = f"common{self._num_reports}x{self._num_lent}"
+        token = common_token(self._num_reports, self._num_lent)
         self._num_lent += 1
         assignment = self.assignment
         directory = stage(assignment.trial_dir, self._next_checkpoint, assignment.attempt, token)

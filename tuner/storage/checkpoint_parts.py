@@ -43,6 +43,7 @@ from .manifest import (
 )
 
 _STAGING: Final = re.compile(re.escape(STAGING_PREFIX) + r"(\d{6,18})-(\d+)-[\w-]{1,60}")
+_COMMON: Final = "common"
 _NUMBERED: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}")
 _MAX_NAME_BYTES: Final = 200
 
@@ -143,6 +144,21 @@ def is_staging_name(name: str, attempt: int) -> bool:
     """Return whether a worker of this attempt may have staged a part under this name."""
     found = _STAGING.fullmatch(name)
     return found is not None and int(found[2]) == attempt
+
+
+def common_token(report: int, number: int) -> str:
+    """Return the token of a staging directory that the workers of a group have in common.
+
+    Args:
+        report: How many reports all of them have made.
+        number: How many such directories each has asked for since.
+    """
+    return f"{_COMMON}{report}x{number}"
+
+
+def is_in_common(name: str) -> bool:
+    """Return whether a staging directory of this name is one that workers have in common."""
+    return name.rpartition("-")[2].startswith(_COMMON)
 
 
 def commit_parts(

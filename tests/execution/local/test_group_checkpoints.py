@@ -196,6 +196,7 @@ def test_ranks_may_name_the_directory_alike(start_executor):
     verify(harness.directory / "t00001" / "best")
     assert all("'of-rank-0', 'of-rank-1'" in told["error"] for told in second.rank_metrics)
     assert second.metrics["training_iteration"] == 2  # the refused report does not count
+    assert staging_in(harness) == []
     assert kinds(harness).count(CheckpointFailed) == 1
 
 
@@ -262,7 +263,7 @@ def test_a_full_disk_on_one_rank_costs_the_checkpoint_and_not_the_metrics(start_
 def test_a_full_disk_at_the_commit_costs_the_checkpoint_and_not_the_metrics(
     start_executor, monkeypatch
 ):
-    from tuner.execution.local import group
+    from tuner.execution.local import group_checkpoint
 
     def fail(*arguments, **options):
         raise OSError(28, "no space left on device")
@@ -270,7 +271,7 @@ def test_a_full_disk_at_the_commit_costs_the_checkpoint_and_not_the_metrics(
     def train(config):
         report({"number": 0}, written("0"))
 
-    monkeypatch.setattr(group, "commit_parts", fail)
+    monkeypatch.setattr(group_checkpoint, "commit_parts", fail)
     harness = start_executor(train)
     assert harness.run_group().outcome is Outcome.COMPLETED
     (result,) = harness.results()

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,15 +32,8 @@ from tuner.core.events import (
     CheckpointStarted,
     Event,
     Outcome,
-    ResultReported,
     WorkerExited,
     WorkerStarted,
-)
-from tuner.core.result import (
-    CHECKPOINT_DIR_NAME,
-    SHOULD_CHECKPOINT,
-    TIME_TOTAL_S,
-    TRAINING_ITERATION,
 )
 from tuner.core.trial import (
     CheckpointRecord,
@@ -53,13 +45,11 @@ from tuner.errors import CheckpointError
 from tuner.execution.attempt import CANNOT_SAVE
 from tuner.execution.checkpoint_uploads import is_storage_error
 from tuner.execution.group_protocol import Part, PartKind, PartStored, RankReported
-from tuner.execution.result_fields import counters_of
 from tuner.execution.worker_protocol import Rank
 from tuner.storage import strict_json
-from tuner.storage.checkpoint_parts import commit_in_place, commit_parts
-from tuner.storage.checkpoints import Provenance
 
 from .exit_diagnosis import ExitInfo, last_lines, size
+from .group_checkpoint import GroupCheckpoint, discard, with_directory
 from .remote_worker import RemoteWorker
 
 LOOPBACK: Final = "127.0.0.1"
@@ -138,27 +128,6 @@ def _seconds(text: str | None) -> float | None:
 
 
 @dataclass(slots=True)
-class _Checkpoint:
-    """A checkpoint that the ranks have reported and that is not committed yet.
-
-    Attributes:
-        index: Its index.
-        result: The result that it belongs to.
-        parts: What each rank has prepared.
-        name: Name that the ranks have given to its directory, empty for the numbered one.
-    """
-
-    index: int
-    result: ResultReported
-    parts: dict[int, Part]
-    name: str
-
-    @property
-    def is_complete(self) -> bool:
-        return all(part.kind is not PartKind.PENDING for part in self.parts.values())
-
-
-@dataclass(slots=True)
 class _Barrier:
     """One report, from the first rank's to the answer.
 
@@ -214,7 +183,7 @@ class RemoteGroup:
         self._started: dict[int, int] = {}
         self._barrier = _Barrier()
         self._num_reports = 0
-        self._uploads: list[_Checkpoint] = []
+        self._uploads: list[GroupCheckpoint] = []
         self._is_committing = False
         self._upload_error: CheckpointError | None = None
         self._returned: list[int] = []
@@ -360,32 +329,13 @@ class RemoteGroup:
         arrived = self._barrier.arrived
         reports = [arrived[rank] for rank in range(len(self.members))]
         parts = {rank: report.part for rank, report in enumerate(reports) if report.part}
-        names = {report.name for report in reports if report.part}
         if self._upload_error:
-            self._refuse("CheckpointError", str(self._upload_error))
+            self._refuse("CheckpointError", str(self._upload_error), parts)
             return
-        if len(names) > 1:
-            self._refuse(
-                "ValueError",
-                "all ranks must give the directory of a checkpoint the same name, got "
-                f"{', '.join(map(repr, sorted(names)))}",
-            )
+        if objection := _objection(reports):
+            self._refuse("ValueError", objection, parts)
             return
         requests = [report.result.validation for report in reports if report.result.validation]
-        if any(_asked(request) != _asked(requests[0]) for request in requests):
-            self._refuse(
-                "ValueError",
-                "all ranks that ask for a validation must ask for the same, got "
-                f"{', '.join(map(str, map(_asked, requests)))}",
-            )
-            return
-        if requests and not parts:
-            self._refuse(
-                "ValueError",
-                "validation needs a checkpoint, and no rank has reported one; report one with "
-                "report(metrics, checkpoint=...), or leave the validation out",
-            )
-            return
         result = replace(
             reports[0].result,
             rank_metrics=tuple(report.result.metrics for report in reports),
@@ -395,16 +345,17 @@ class RemoteGroup:
         if dropped:
             self._drop(parts, dropped.why)
         if dropped or not parts:
-            self._host.emit(replace(_with_directory(result, None), validation=None))
+            self._host.emit(replace(with_directory(result, None), validation=None))
             return
-        checkpoint = _Checkpoint(self._next_checkpoint, result, parts, names.pop())
+        name = next(report.name for report in reports if report.part)
+        checkpoint = GroupCheckpoint(self._next_checkpoint, result, parts, name)
         if checkpoint.is_complete:
             self._commit(checkpoint, self._on_committed)
             return
         directory = checkpoint.name or checkpoint_directory_name(checkpoint.index)
         self._next_checkpoint += 1
         self._uploads.append(checkpoint)
-        self._host.emit(replace(_with_directory(result, directory), upload=checkpoint.index))
+        self._host.emit(replace(with_directory(result, directory), upload=checkpoint.index))
 
     def _drop(self, parts: Mapping[int, Part], why: str) -> None:
         """Continue without a checkpoint for which a rank has found the storage at fault."""
@@ -413,11 +364,14 @@ class RemoteGroup:
             self._trial_id,
             why,
         )
-        staged = {part.name for part in parts.values() if part.kind is PartKind.STAGED}
-        self._host.submit(partial(_remove, [self._trial_dir / name for name in staged]), _ignore)
+        self._discard(parts)
 
-    def _refuse(self, kind: str, message: str) -> None:
+    def _discard(self, parts: Mapping[int, Part]) -> None:
+        self._host.submit(partial(discard, self._trial_dir, tuple(parts.values())), _ignore)
+
+    def _refuse(self, kind: str, message: str, parts: Mapping[int, Part]) -> None:
         """Have `report` raise in all ranks; nothing has been reported."""
+        self._discard(parts)
         if self._barrier.is_saving:
             self._host.emit(CheckpointFailed(self._trial_id, self._attempt, Failure(kind, message)))
         self._answer_all({"error": {"kind": kind, "message": message}})
@@ -432,55 +386,17 @@ class RemoteGroup:
 
     # Checkpoints.
 
-    def _commit(self, checkpoint: _Checkpoint, then: Callable[[_Checkpoint, Any], None]) -> None:
+    def _commit(
+        self, checkpoint: GroupCheckpoint, then: Callable[[GroupCheckpoint, Any], None]
+    ) -> None:
         self._is_committing = True
-        job = partial(self._stored, checkpoint)
+        job = partial(
+            checkpoint.commit, self._trial_dir, world_size=len(self.members), sync=self._sync
+        )
         self._host.submit(job, partial(then, checkpoint))
 
-    def _stored(self, checkpoint: _Checkpoint) -> CheckpointRecord:
-        """Commit a checkpoint from its parts and return its record; runs in a thread."""
-        metrics, parts = checkpoint.result.metrics, checkpoint.parts
-        kinds = {part.kind for part in parts.values()}
-        name = checkpoint.name
-        provenance = Provenance(
-            self._trial_id,
-            self._attempt,
-            checkpoint.index,
-            metrics[TRAINING_ITERATION],
-            _with_directory(
-                checkpoint.result, name or checkpoint_directory_name(checkpoint.index)
-            ).metrics,
-        )
-        is_placeholder = False
-        num = len(self.members)
-        if kinds == {PartKind.STAGED}:
-            staged = [(rank, parts[rank].name) for rank in sorted(parts)]
-            _, conflicts = commit_parts(
-                staged, self._trial_dir, provenance, world_size=num, sync=self._sync, name=name
-            )
-            for conflict in conflicts:
-                _log.warning("trial %s: %s", self._trial_id, conflict)
-        elif PartKind.STAGED in kinds or len({part.name for part in parts.values()}) > 1:
-            raise CheckpointError(
-                "all ranks must store their parts of a checkpoint in the same directory, got "
-                + ", ".join(f"rank {rank}: {parts[rank].name}" for rank in sorted(parts))
-            )
-        else:
-            name = next(iter(parts.values())).name
-            is_placeholder = not (self._trial_dir / name).is_dir()
-            if not is_placeholder:
-                commit_in_place(name, self._trial_dir, provenance, world_size=num, sync=self._sync)
-        return CheckpointRecord(
-            index=checkpoint.index,
-            iteration=metrics[TRAINING_ITERATION],
-            time_total_s=metrics[TIME_TOTAL_S],
-            counters=counters_of(metrics),
-            name="" if name == checkpoint_directory_name(checkpoint.index) else name,
-            is_placeholder=is_placeholder,
-        )
-
     def _on_committed(
-        self, checkpoint: _Checkpoint, stored: CheckpointRecord | BaseException
+        self, checkpoint: GroupCheckpoint, stored: CheckpointRecord | BaseException
     ) -> None:
         """Take the outcome of a commit for which the ranks wait in `report`."""
         self._is_committing = False
@@ -488,13 +404,13 @@ class RemoteGroup:
             self._next_checkpoint += 1
             self._note_latest(stored)
             self._host.emit(
-                replace(_with_directory(checkpoint.result, stored.directory), checkpoint=stored)
+                replace(with_directory(checkpoint.result, stored.directory), checkpoint=stored)
             )
         elif is_storage_error(stored):
             self._drop(checkpoint.parts, str(stored))
-            self._host.emit(replace(_with_directory(checkpoint.result, None), validation=None))
+            self._host.emit(replace(with_directory(checkpoint.result, None), validation=None))
         elif not self._is_killing:
-            self._refuse("CheckpointError", str(stored))
+            self._refuse("CheckpointError", str(stored), checkpoint.parts)
         self._end_if_over()
 
     def _note_latest(self, record: CheckpointRecord) -> None:
@@ -512,7 +428,9 @@ class RemoteGroup:
         if self._uploads and self._uploads[0].is_complete and not self._is_committing:
             self._commit(self._uploads[0], self._on_uploaded)
 
-    def _on_uploaded(self, upload: _Checkpoint, stored: CheckpointRecord | BaseException) -> None:
+    def _on_uploaded(
+        self, upload: GroupCheckpoint, stored: CheckpointRecord | BaseException
+    ) -> None:
         """Take the outcome of a commit during which the ranks have gone on."""
         self._is_committing = False
         self._uploads.remove(upload)
@@ -701,22 +619,31 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 
 
-def _with_directory(result: ResultReported, directory: str | None) -> ResultReported:
-    """Return rank 0's result with the directory of the checkpoint that all have reported."""
-    if result.metrics.get(CHECKPOINT_DIR_NAME) == directory:
-        return result
-    fields = {CHECKPOINT_DIR_NAME: directory, SHOULD_CHECKPOINT: directory is not None}
-    return replace(result, metrics={**result.metrics, **fields})
+def _objection(reports: Sequence[RankReported]) -> str:
+    """Return why the reports of the ranks do not fit together, empty if they do."""
+    names = {report.name for report in reports if report.part}
+    if len(names) > 1:
+        return (
+            "all ranks must give the directory of a checkpoint the same name, got "
+            f"{', '.join(map(repr, sorted(names)))}"
+        )
+    requests = [report.result.validation for report in reports if report.result.validation]
+    if any(_asked(request) != _asked(requests[0]) for request in requests):
+        return (
+            "all ranks that ask for a validation must ask for the same, got "
+            f"{', '.join(map(str, map(_asked, requests)))}"
+        )
+    if requests and not names:
+        return (
+            "validation needs a checkpoint, and no rank has reported one; report one with "
+            "report(metrics, checkpoint=...), or leave the validation out"
+        )
+    return ""
 
 
 def _asked(request: ValidationRequest) -> tuple[Any, ...]:
     """Return what must be the same in the requests of all ranks; their pickles may differ."""
     return request.function, request.kwargs, request.timeout_s, request.takes_config
-
-
-def _remove(directories: Sequence[Path]) -> None:
-    for directory in directories:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _ignore(_result: object) -> None:
