@@ -603,6 +603,16 @@ def test_a_checkpoint_whose_validation_failed_ranks_last():
     assert [kept.index for kept in talk.trial("t00000").checkpoints] == [0, 2]
 
 
+def test_what_was_judged_late_is_deleted_once_the_metric_comes_on_time_again():
+    talk = Validating(checkpoints=CheckpointPolicy(retention=RetentionPolicy(1)))
+    for iteration in (1, 2):
+        talk.validate("t00000", iteration)
+    talk.end("t00000", 0, {"acc": 0.1})
+    talk.end("t00000", 1, outcome=Outcome.FAILED, failure=BOOM)
+    assert [kept.index for kept in talk.trial("t00000").checkpoints] == [0, 1]
+    assert deleted(talk.report("t00000", 3, acc=0.5)) == [0]
+
+
 # ------------------------------------------------------------------ interruptions and restores
 
 

@@ -19,7 +19,7 @@ from .campaign import OPTIONS, report_of, run_campaign
 from .fault_injection import Fault
 from .invariants import Violation
 from .run import run_scenario
-from .scenario import Scenario, scenario, training_scenario
+from .scenario import Scenario, scenario, training_scenario, validating_scenario
 
 _LARGE = 6_000
 """Number of experiments from which on everything in `coverage.expected` has to occur."""
@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.seed is not None:
         draw = training_scenario if options.training else scenario
+        draw = validating_scenario if options.validating else draw
         return _replay(_changed(draw(options.seed), options))
     return _run_many(options)
 
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--training", action="store_true", help="let its trials train over several processes"
     )
+    parser.add_argument("--validating", action="store_true", help="validate its checkpoints")
     for name, option in OPTIONS.items():
         parser.add_argument(option, dest=name, type=int, help=f"with another {name}")
     parser.add_argument(

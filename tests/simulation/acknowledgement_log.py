@@ -126,6 +126,9 @@ class AcknowledgementLog:
         given_up_by_user: Trials that could not save themselves when the user ended them, and are
             not tried again for that.
         has_forks: Whether the user has forked a trial.
+        requested: Checkpoints for which a validation was requested, as written.
+        validated: Those of them that were validated, as written.
+        losses: What was to be reported with each of them.
         reader: Parser of the journal.
     """
 
@@ -145,6 +148,9 @@ class AcknowledgementLog:
     failed_saves: set[str] = field(default_factory=set)
     given_up_by_user: set[str] = field(default_factory=set)
     has_forks: bool = False
+    requested: set[tuple[str, int]] = field(default_factory=set)
+    validated: set[tuple[str, int]] = field(default_factory=set)
+    losses: dict[tuple[str, int], float] = field(default_factory=dict)
     reader: JournalParser = field(default_factory=JournalParser)
 
     def note_exploit(self, exploit: Exploit) -> None:
@@ -155,20 +161,30 @@ class AcknowledgementLog:
         """Log the reports and checkpoints in bytes that the disk has accepted."""
         for line in data.splitlines():
             record = self.reader.record(line)
+            if record and record["k"] == "validation_ended":
+                self._note_validation(record)
             if record and record["k"] in _WITH_CHECKPOINT:
                 if record["k"] == "result":
                     self.written.add(report_of(record))
                 self._note_checkpoint(record)
 
+    def _note_validation(self, record: Mapping[str, Any]) -> None:
+        if record["metrics"] is not None and STALE not in record["metrics"]:
+            self.validated.add((record["id"], record["index"]))
+
     def _note_checkpoint(self, record: Mapping[str, Any]) -> None:
+        if record["c"] and record.get("v") is not None:
+            self.requested.add((record["id"], record["c"]["index"]))
         if record["c"] and not record["c"].get("is_placeholder"):
             self.saved.add((record["id"], checkpoint_directory_name(record["c"]["index"])))
 
     def forget_all_but(self, left: Transcript) -> None:
         """Remove what was lost in a power cut."""
         surviving = left.reports()
-        self.saved = set()
+        self.saved, self.requested, self.validated = set(), set(), set()
         for record in left.records:
+            if record["k"] == "validation_ended":
+                self._note_validation(record)
             if record["k"] in _WITH_CHECKPOINT:
                 self._note_checkpoint(record)
         self.acknowledged = [report for report in self.acknowledged if report in surviving]

@@ -65,6 +65,7 @@ class Environment:
         request_stop: The present driver's.
         user_rng: Generator of the simulated user's requests.
         num_requests_left: Number of requests that the user will still make.
+        violations: What a callback has found, which cannot raise it itself.
     """
 
     def __init__(self, scenario: Scenario, check_every: int = 8) -> None:
@@ -92,6 +93,7 @@ class Environment:
         self.is_dirty = False
         self.user_rng = scenario.rng("whims")
         self.num_requests_left = _NUM_REQUESTS
+        self.violations: list[AssertionError] = []
         self.declared = Mark()
         self.noted = (0, 0)
         self.num_power_cuts = 0

@@ -36,7 +36,14 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Trial, WorkerGroup
+from tuner.core.trial import (
+    CheckpointRecord,
+    Failure,
+    ReportReply,
+    Trial,
+    ValidationRequest,
+    WorkerGroup,
+)
 from tuner.execution.worker_protocol import to_event
 from tuner.storage import strict_json
 
@@ -44,6 +51,7 @@ from . import cross_trial_invariants, invariants
 from .acknowledgement_log import STALE, ReportKey
 from .environment import TICK_S, Environment
 from .fault_injection import Fault, FaultPoint
+from .faulty_validators import FaultyValidators
 from .invariants import Occupied
 from .scenario import Training
 from .virtual_checkpoints import STEP_S, SavedCheckpoint
@@ -144,6 +152,10 @@ class FaultyExecutor:
         self._events: list[Event] = []
         self._unsaved: list[tuple[Trial, int]] = []
         self._is_awake = False
+        self._validators = FaultyValidators(env, self._emit, self.call_later)
+
+    def _emit(self, event: Event) -> None:
+        self._events.append(event)
 
     # the executor's methods
 
@@ -176,8 +188,12 @@ class FaultyExecutor:
                     self._kill(command)
                 case GrantLease() | RefuseLease():
                     self._answer_lease(command)
-                case StartValidation() | KillValidation() | ListCheckpoints():
-                    raise NotImplementedError(command)
+                case StartValidation():
+                    self._validators.start(command)
+                case KillValidation():
+                    self._validators.kill(command)
+                case ListCheckpoints():
+                    raise NotImplementedError(command)  # no simulated worker asks for it
                 case _:
                     assert_never(command)
 
@@ -186,6 +202,8 @@ class FaultyExecutor:
         env = self._env
         env.num_turns += 1
         invariants.turns_are_bounded(env)
+        if env.violations:
+            raise env.violations[0]
         env.step()
         # Else the core is no longer notified when trials exit.
         if env.experiment and not env.disk.has_moved:
@@ -372,7 +390,16 @@ class FaultyExecutor:
             every and not self._env.scenario.can_save_on_demand and worker.iteration % every == 0
         )
         who = (worker.trial_id, worker.command.attempt)
-        if is_due and self._happens(lambda training: training.upload_rate):
+        validating = self._env.scenario.validating
+        if validating and self._env.rng.random() < validating.rate:
+            stored = self._commit(worker)
+            key = worker.trial_id, stored.index
+            self._env.ack_log.losses[key] = metrics["loss"]
+            if validating.is_late:
+                del metrics["loss"]
+            self._emit(CheckpointStarted(*who))
+            self._emit(ResultReported(*who, metrics, stored, validation=ValidationRequest()))
+        elif is_due and self._happens(lambda training: training.upload_rate):
             self._events.append(ResultReported(*who, metrics, upload=self._begin_upload(worker)))
         else:
             checkpoint = self._checkpoint(worker) if is_due else None
@@ -639,6 +666,7 @@ class FaultyExecutor:
                 self._commit(worker)
             worker.is_over = True
         self._run_driver.clear()
+        self._validators.kill_all()
         self._agenda.clear()
         self._events.clear()
         self._unsaved.clear()

@@ -201,6 +201,24 @@ BUDGETS = _of(
     ("        self._num_questions += 1\n", "", "I7"),
 )  # fmt: skip
 
+VALIDATIONS = _of(
+    "tuner/core/validation_queue.py",
+    ("            or validation.num_try != event.num_try\n", "", "I21 I2 I3 defect"),
+    ("        self._running.discard((trial.trial_id, index))\n", "", "I3 defect"),
+    ("            self._trial_table.take_back(holder)\n", "            pass\n", "I3 I9 defect"),
+    ("            self._unfinished[trial_id, index] = trial\n            validation =", "            validation =", "I3 I9 I21 defect"),
+) + _of(
+    "tuner/core/trial.py",
+    ("set(self.leases.values()) | self.open_validations.keys()", "set(self.leases.values())", "I21 I3 I16"),
+) + _of(
+    "tuner/core/experiment.py",
+    ("                trial.checkpoint_results[checkpoint.index] = result\n", "                pass\n", "I21 I16"),
+    ("        if not self._validations.is_over:\n            return False\n", "", "I21 I9 I20"),
+) + _of(
+    "tuner/core/trial_json.py",
+    ('        fields["is_open"] = True\n', "        pass\n", "I7 I21 I3 defect"),
+)  # fmt: skip
+
 JOURNAL = _of(
     "tuner/journal/writer.py",
     ("self.epoch = tail.epoch + 1", "self.epoch = max(tail.epoch, 1)", "I14"),
@@ -382,6 +400,7 @@ MUTANTS = [
     *CHECKPOINTS,
     *EXPLOITS,
     *BUDGETS,
+    *VALIDATIONS,
     *JOURNAL,
     *RECORDS,
     *RESTORE,

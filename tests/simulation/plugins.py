@@ -47,6 +47,8 @@ class LapScheduler(Scheduler):
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Pause at the end of a lap."""
         time = result["training_iteration"]
+        if self.metric not in result:  # which a validation has yet to supply
+            return ()
         self._losses[trial.trial_id] = result[str(self.metric)]
         numbers = {"time": time, "lap": self._lap}
         if time % self._lap == 0:

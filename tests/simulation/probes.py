@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -16,7 +16,7 @@ from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
 from tuner.journal.writer import Journal
 
-from . import cross_trial_invariants, invariants
+from . import cross_trial_invariants, invariants, validation_invariants
 from .environment import Environment
 
 
@@ -75,6 +75,7 @@ class DeletionProbe:
         """Have a checkpoint deleted as soon as that is safe."""
         self._env.step()
         invariants.written_before_acted(self._env, checkpoint)
+        validation_invariants.pending_checkpoints_are_kept(self._env, trial_id, checkpoint.index)
         path = self._env.directory.joinpath(trial_id, checkpoint.directory)
         self._dispensable_by[path] = self._journal.last_sequence
         self.cleaner.delete(path)
@@ -113,6 +114,29 @@ class NoticeProbe(Callback):
         ack_log.told[trial.trial_id] = max(
             result["training_iteration"], ack_log.told.get(trial.trial_id, 0)
         )
+
+    def on_checkpoint_validated(
+        self,
+        iteration: int,
+        trials: Any,
+        trial: Trial,
+        *,
+        checkpoint: Any,
+        status: str,
+        metrics: Mapping[str, Any],
+        result: Mapping[str, Any],
+        **info: Any,
+    ) -> None:
+        """Check the outcome of a validation."""
+        index = int(checkpoint.path.rpartition("_")[2])
+        record = trial.validations[index].checkpoint
+        try:
+            validation_invariants.metrics_belong_to_their_checkpoint(
+                self._env, trial, record, metrics, result
+            )
+        except invariants.Violation as violation:
+            # A callback that raises is switched off, and the experiment goes on.
+            self._env.violations.append(violation)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Check and log a trial's end."""

@@ -15,7 +15,7 @@ from tuner.errors import DamagedJournal, StorageError, StorageLost
 from tuner.spec.config import ResumeConfig
 from tuner.storage.layout import STAGING_PREFIX
 
-from . import cross_trial_invariants, invariants, log_file_invariants
+from . import cross_trial_invariants, invariants, log_file_invariants, validation_invariants
 from .acknowledgement_log import Transcript
 from .coverage import COMPARED
 from .driver_process import DriverProcess, is_interrupted
@@ -171,6 +171,8 @@ def _has_comparable_outcome(env: Environment) -> bool:
 
 def _finish(env: Environment, driver: DriverProcess, left: Transcript) -> SimulatedRun:
     experiment = driver.experiment
+    if env.violations:
+        raise env.violations[0]
     invariants.transitions_are_legal(experiment)
     invariants.all_samples_are_used(env, experiment)
     invariants.rows_are_whole(experiment, left, env.scenario.stride)
@@ -181,6 +183,7 @@ def _finish(env: Environment, driver: DriverProcess, left: Transcript) -> Simula
             env.directory, experiment.trials, table, has_tensorboard=env.logs.has_tensorboard
         )
     invariants.rungs_are_complete(env, driver.scheduler)
+    validation_invariants.no_validation_is_lost(env, experiment, left)
     invariants.superseded_checkpoints_are_deleted(env, experiment)
     cross_trial_invariants.leases_have_readers(experiment)
     cross_trial_invariants.paused_trials_are_resumed(env, experiment)

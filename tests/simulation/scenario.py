@@ -12,7 +12,7 @@ from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, Sc
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from searchers.space import uniform
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
-from tuner.core.settings import ExperimentSettings
+from tuner.core.settings import ExperimentSettings, ValidationPolicy
 from tuner.core.trial import WorkerGroup
 
 from .fault_injection import MEAN_GAPS, Fault, FaultPoint
@@ -67,6 +67,21 @@ class Training:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Validating:
+    """How checkpoints are validated.
+
+    Attributes:
+        rate: Share of the results that come with a checkpoint which is to be validated.
+        is_late: Whether these results lack the metric, which the validation supplies.
+        policy: See `ValidationPolicy`.
+    """
+
+    rate: float
+    is_late: bool
+    policy: ValidationPolicy
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
     """An experiment with its faults; the same scenario always gives the same journal.
 
@@ -97,6 +112,7 @@ class Scenario:
         is_search_slow: Whether the searcher is called asynchronously and takes time.
         max_pending: How many trials are suggested before there is a slot for them.
         training: How trials train over several processes; None for single processes.
+        validating: How checkpoints are validated; None for not at all.
     """
 
     seed: int
@@ -124,6 +140,7 @@ class Scenario:
     is_search_slow: bool = False
     max_pending: int = 0
     training: Training | None = None
+    validating: Validating | None = None
 
     @property
     def capacity(self) -> dict[str, float]:
@@ -151,7 +168,12 @@ class Scenario:
             and not self.requests_every
             and set(self.mean_gaps) <= _DRIVER_ONLY
         )
-        return self.scheduler != "random" and self.num_slots == 1 and has_driver_faults_only
+        return (
+            self.scheduler != "random"
+            and self.num_slots == 1
+            and has_driver_faults_only
+            and self.validating is None
+        )
 
     def without_faults(self) -> Scenario:
         """Return the same experiment without faults."""
@@ -184,6 +206,7 @@ class Scenario:
             ),
             max_pending=self.max_pending,
             max_overtaken_s=1.0 if self.training else None,
+            validation=self.validating.policy if self.validating else None,
         )
 
     def rng(self, purpose: str) -> Random:
@@ -310,6 +333,27 @@ def training_scenario(seed: int) -> Scenario:
             loss_rate=rng.choice((0.0, 0.1)),
             placeholder_rate=rng.choice((0.0, 0.2)) if is_function else 0.0,
             lease_rate=rng.choice((0.0, 0.1, 0.3)),
+        ),
+    )
+
+
+def validating_scenario(seed: int) -> Scenario:
+    """Return the random scenario with this number, in which checkpoints are validated."""
+    drawn = scenario(seed)
+    rng = drawn.rng("validating")
+    return dataclasses.replace(
+        drawn,
+        has_logs=False,
+        validating=Validating(
+            rate=rng.choice((0.3, 1.0)),
+            is_late=rng.random() < 0.5,
+            policy=ValidationPolicy(
+                {"cpu": rng.choice((0.0, 1.0, 1.0, 2.0))},
+                max_in_flight=rng.choice((1, 1, 2)),
+                max_pending=rng.choice((None, 1, 2)),
+                max_retries=rng.choice((0, 1, 3)),
+                timeout_s=rng.choice((None, 0.5)),
+            ),
         ),
     )
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.simulation import invariants, log_file_invariants
+from tests.simulation import invariants, log_file_invariants, validation_invariants
 from tests.simulation.campaign import run_campaign
 from tests.simulation.coverage import RECOVERIES
 from tests.simulation.fault_injection import Fault
@@ -65,12 +65,12 @@ def test_without_faults_one_driver_is_enough():
 def test_each_invariant_is_checked_or_documented_as_unchecked():
     checks = [
         function
-        for module in (invariants, log_file_invariants)
+        for module in (invariants, log_file_invariants, validation_invariants)
         for _, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__
     ]
     checked = {
         found[1] for check in checks if (found := re.match(r"(I\d+): ", check.__doc__ or ""))
     }
-    assert checked == {f"I{number}" for number in range(1, 21)} - {"I18"}
+    assert checked == {f"I{number}" for number in range(1, 22)} - {"I18"}
     assert "I18" in invariants.__doc__

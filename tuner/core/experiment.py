@@ -523,6 +523,7 @@ class Experiment:
         """Note what is needed of a result once its checkpoint is stored and validated."""
         if trial.judged_index is not None and not self._lacks_metric(flat):
             trial.judged_index = trial.judged_result = None
+            self._out.delete(trial, self._checkpoints.drop_superseded(trial))
         index = event.checkpoint.index if event.checkpoint else event.upload
         if index is None:
             return
@@ -1166,6 +1167,8 @@ class Experiment:
         can_leave = save or trial.source or trial.uploads or self._stopping
         if reply is ReportReply.PAUSE and not can_leave:
             reply = ReportReply.CONTINUE  # until the training code itself reports a checkpoint
+        if trial.owes_save and not save:
+            self.exploits.supply(trial)  # it has just reported one, or never saves on demand
         trial.owes_save = False
         if reply is ReportReply.CONTINUE:
             move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)

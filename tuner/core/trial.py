@@ -705,14 +705,10 @@ class Trial:
     @property
     def leased(self) -> set[int]:
         """Indices of checkpoints that are about to be read, which retention therefore keeps."""
-        leased = set(self.leases.values())
-        if self.judged_index is not None:  # and there have been validations
-            leased |= self.open_validations.keys()
-            if judged := self.judged_checkpoint:
-                leased.add(judged.index)
-        elif self.open_validations:
-            leased |= self.open_validations.keys()
-        return leased
+        leased = set(self.leases.values()) | self.open_validations.keys()
+        # Where schedulers see the latest, retention keeps it anyway.
+        judged = None if self.judged_index is None else self.judged_checkpoint
+        return leased | {judged.index} if judged else leased
 
     @property
     def has_open_validation(self) -> bool:

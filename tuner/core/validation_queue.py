@@ -314,6 +314,7 @@ class ValidationQueue:
 
     def _move(self, trial: Trial, validation: Validation, move: ValidationMove) -> None:
         move_validation(validation, move)
+        validation.kill_move = None
         if not validation.is_unfinished:
             del self._unfinished[trial.trial_id, validation.index]
 
