@@ -1,6 +1,8 @@
 """Leases: resources that a trial's code is granted for an experiment of its own."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.core.conversation import Conversation, kills, starts
 from tuner.core.commands import GrantLease, KillValidation, RefuseLease, StartValidation
@@ -13,6 +15,7 @@ from tuner.core.events import (
     ResultReported,
     StopRequested,
     ValidationEnded,
+    WorkerStarted,
 )
 from tuner.core.settings import ExperimentSettings, ValidationPolicy
 from tuner.core.trial import CheckpointRecord, Status, ValidationRequest, WorkerGroup
@@ -128,9 +131,9 @@ def test_a_lease_that_can_never_fit_is_refused_at_once_with_the_numbers():
     commands = ask(conversation, FIRST, group(4))
     assert refused(commands) == [(FIRST, False)]
     assert commands[0].reason == (
-        "4 workers with 1 cpu each never fit: the experiment has 4 cpu in all, of which the trial "
-        "itself holds 1 cpu, enough for 3; use fewer workers, ask for less for each, or let the "
-        "trial itself ask for less with with_resources"
+        "4 workers with 1 cpu each beside the process that asks for them never fit: the experiment "
+        "has 4 cpu in all, of which that process holds 1 cpu, enough for 3 more; use fewer "
+        "workers, ask for less for each, or let the trial itself ask for less with with_resources"
     )
     assert granted(ask(conversation, FIRST, group(3))) == []  # it has to wait for the other trial
 
@@ -264,3 +267,48 @@ def test_the_time_limit_runs_again_when_the_request_is_withdrawn():
     release(conversation, validator)
     assert killed(conversation.say(after_s=9.9)) == []
     assert len(killed(conversation.say(after_s=0.1))) == 1
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("ask"), st.integers(0, 2), st.integers(1, 4), st.integers(0, 2)),
+    st.tuples(st.sampled_from(["release", "report", "exit", "restore"]), st.integers(0, 2)),
+)
+
+
+@given(st.lists(STEPS, min_size=5, max_size=25))
+def test_whatever_is_asked_for_not_all_processes_wait_for_each_other(steps):
+    conversation = talk(3, cpu=6.0, max_failures=-1)
+    answered = {}
+    for name, (action, number, *sizes) in enumerate(steps):
+        trial = conversation.trial(f"t0000{number}")
+        owner = LeaseOwner(trial.trial_id, trial.attempt)
+        held = [token for holder, token in answered if holder == owner]
+        match action:
+            case "ask" if not held:  # a process asks for one after the other
+                answered[owner, str(name)] = None
+                fewest, more = sizes
+                commands = ask(conversation, owner, group(fewest, fewest + more), str(name))
+            case "release" if held and answered[owner, held[0]]:
+                del answered[owner, held[0]]
+                commands = release(conversation, owner, held[0])
+            case "exit":
+                answered = {key: value for key, value in answered.items() if key[0] != owner}
+                commands = conversation.exit(trial.trial_id, Outcome.LOST)
+                commands += conversation.say(WorkerStarted(trial.trial_id, trial.attempt, pid=1))
+            case "restore":
+                conversation.restore_from_snapshot()
+                continue
+            case "report" if not held:
+                commands = conversation.report(trial.trial_id, trial.iteration + 1)
+            case _:
+                continue
+        for command in commands:
+            if isinstance(command, GrantLease):
+                answered[command.owner, command.token] = command.num_workers
+            elif isinstance(command, RefuseLease):
+                del answered[command.owner, command.token]
+        running = conversation.experiment.trial_table.live.values()
+        waiting = {owner for (owner, _), count in answered.items() if count is None}
+        assert not running or any(
+            LeaseOwner(trial.trial_id, trial.attempt) not in waiting for trial in running
+        )

@@ -107,6 +107,7 @@ def record(tmp_path, monkeypatch):
         failure=None,
         search_alg=None,
         space=None,
+        trainable=None,
         **more,
     ):
         def make_executor(spec, directory, *_):
@@ -120,7 +121,7 @@ def record(tmp_path, monkeypatch):
         # What is saved in virtual time lies nowhere.
         monkeypatch.setattr(running.CheckpointStore, "find_damage", lambda *_: "")
         grid = tune.Tuner(
-            Saves if can_save else never_saves,
+            trainable or (Saves if can_save else never_saves),
             param_space=space or {"number": tune.grid_search(list(range(len(world.losses))))},
             tune_config=tune.TuneConfig(
                 metric="loss",

@@ -206,11 +206,12 @@ class LeaseQueue:
         num_fitting = pool.num_fitting(group.resources_per_worker, group.fewest)
         if num_fitting >= group.fewest:
             return ""
-        held = f", of which the trial itself holds {_amounts(amounts_of(own))}" if own else ""
+        held = f", of which that process holds {_amounts(amounts_of(own))}" if own else ""
         return (
-            f"{_shown(group)} never fit: the experiment has {_amounts(pool.capacity)} in "
-            f"all{held}, enough for {num_fitting or 'none'}; use fewer workers, ask for less for "
-            "each, or let the trial itself ask for less with with_resources"
+            f"{_shown(group)} beside the process that asks for them never fit: the experiment has "
+            f"{_amounts(pool.capacity)} in all{held}, enough for {num_fitting or 'none'} more; use "
+            "fewer workers, ask for less for each, or let the trial itself ask for less with "
+            "with_resources"
         )
 
     def _short_of(self, group: WorkerGroup) -> frozenset[str]:

@@ -255,6 +255,11 @@ class ExperimentSpec:
             max_overtaken_s=_MAX_OVERTAKEN_S if requests_vary(self.trainable) else None,
         )
 
+    @property
+    def usual_group(self) -> WorkerGroup | None:
+        """The workers of a trial if they do not depend on its configuration, None for none."""
+        return self._default_request()[1]
+
     def _default_request(self) -> tuple[Mapping[str, float], WorkerGroup | None]:
         """Return resources and workers of a trial if they do not depend on its configuration."""
         try:
