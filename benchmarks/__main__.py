@@ -17,6 +17,7 @@ BENCHMARKS = (
     "pause_resume",
     "checkpoint_files",
     "restore_time",
+    "training",
 )
 
 
@@ -37,7 +38,7 @@ def main() -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"which to run: {', '.join(BENCHMARKS)} (default: all), ray_tune",
+        help=f"which to run: {', '.join(BENCHMARKS)} (default: all), ray_tune, ray_train",
     )
     names = parser.parse_args().names or BENCHMARKS
     print(f"{'what':<58} {'measured':>12} {'':<9} goal")

@@ -50,7 +50,39 @@ EXAMPLES = {
         ["--members", "3", "--epochs", "10"],
         ["Best configuration:", "Schedule of its weights:", "schedule.svg"],
     ),
+    "ddp_digits.py": (["--epochs", "4"], ["Accuracy by epoch:", "Best model: epoch"]),
+    "sharded_dcp.py": (
+        [],
+        [
+            "Parts written by 2 workers: __0_0.distcp, __1_0.distcp",
+            "Steps of the second run, over one worker: 10-19",
+        ],
+    ),
+    "async_validation.py": (["--epochs", "3"], ["Accuracy by epoch:", "Best model: epoch"]),
+    "asha_async_validation.py": (
+        ["--trials", "3"],
+        ["Trials by epochs trained:", "Best configuration:"],
+    ),
+    "pbt_ddp.py": (
+        ["--members", "2", "--epochs", "6"],
+        ["Learning rates that it reported:", "members were restarted"],
+    ),
+    "nested_validation.py": (["--epochs", "2"], ["checkpoint_000001: loss", "of 597 images"]),
+    "lightning_ddp.py": ([], ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"]),
+    "transformers_ddp.py": (["--epochs", "4"], ["Loss by epoch:", "Best model: epoch"]),
+    "accelerate_ddp.py": (["--epochs", "4"], ["Accuracy by epoch:", "Files:"]),
+    "tensorflow_checkpoints.py": (
+        ["--epochs", "4"],
+        [
+            "Kept by the manager: ckpt-2, ckpt-3, ckpt-4",
+            "Checkpoints kept: 3",
+            "Epochs of the model restored: 4",
+            "Keras: loss, val_accuracy",
+        ],
+    ),
 }
+NEEDS = {"tensorflow_checkpoints.py": "tensorflow"}
+"""Modules without which an example is skipped; the extra `test` has those of all others."""
 
 
 def run_python(*arguments, cwd):
@@ -119,6 +151,8 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_run(name, tmp_path):
+    if not importlib.util.find_spec(NEEDS.get(name, "tuner")):
+        pytest.skip(f"{NEEDS[name]} is not installed")
     arguments, expected = EXAMPLES[name]
     # A fixed seed, so that the best trial and what is printed about it stay: few trials of a wide
     # space may all be bad ones.

@@ -119,12 +119,23 @@ class RayDDPStrategy(_WorkerStrategy):
     """Lightning's ``DDPStrategy``, with rank and device of the worker.
 
     The process group is that of the `TorchTrainer`; see `TorchConfig` for its backend and timeout.
+    ``trainer.save_checkpoint`` may be called by rank 0 alone, which has all of the state: the
+    workers wait for each other when they report.
 
     Raises:
         ImportError: If Lightning is not installed.
+
+    Departures:
+        In Ray Train a callback that saves on rank 0 alone waits forever for the others.
     """
 
     _base = "strategies.DDPStrategy"
+
+    def barrier(self, name: str | None = None) -> None:
+        """Wait for all workers, except at the end of ``trainer.save_checkpoint``."""
+        if name != "Trainer.save_checkpoint":
+            base: Any = super()  # Lightning's class, from which the derived one inherits too
+            base.barrier(name)
 
 
 class RayFSDPStrategy(_WorkerStrategy):

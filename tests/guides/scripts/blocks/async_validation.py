@@ -84,7 +84,7 @@ def run_trainer() -> tuner.train.Result:
             num_workers=2,
             use_gpu=HAS_GPU,
             # Use powerful GPUs for training
-            accelerator_type="A100" if HAS_GPU else None,
+            accelerator_type="A100",
         ),
     )
     return trainer.fit()

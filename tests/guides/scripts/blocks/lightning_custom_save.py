@@ -1,10 +1,14 @@
-"""Lightning: a callback of one's own, which saves every third epoch."""
+"""Lightning: a callback of one's own, which saves every third epoch.
+
+In the guide `global_rank` is ``rank == 0``, so that the condition below it holds on rank 1 alone,
+where Lightning writes nothing; here it is the rank.
+"""
 
 import os
 from tempfile import TemporaryDirectory
 
 import pytorch_lightning as pl
-from lightning_stand_ins import QUIET, Data, Model
+from lightning_stand_ins import Data, Model, settings
 from pytorch_lightning.callbacks import Callback
 
 import tuner
@@ -27,7 +31,7 @@ class CustomRayTrainReportCallback(Callback):
             metrics["custom_metric"] = 123
 
             checkpoint = None
-            global_rank = tuner.train.get_context().get_world_rank() == 0
+            global_rank = tuner.train.get_context().get_world_rank()
             if global_rank == 0 and should_checkpoint:
                 # Save model checkpoint file to tmpdir
                 ckpt_path = os.path.join(tmpdir, "ckpt.pt")
@@ -40,7 +44,7 @@ class CustomRayTrainReportCallback(Callback):
 
 
 def train_func():
-    trainer = pl.Trainer(max_epochs=5, **QUIET, callbacks=[CustomRayTrainReportCallback()])
+    trainer = pl.Trainer(max_epochs=5, **settings(), callbacks=[CustomRayTrainReportCallback()])
     trainer.fit(Model(), datamodule=Data())
 
 

@@ -3,7 +3,7 @@
 import os
 
 import pytorch_lightning as pl
-from lightning_stand_ins import QUIET, Data, Model
+from lightning_stand_ins import Data, Model, settings
 
 from tuner import train
 from tuner.train.lightning import RayTrainReportCallback
@@ -28,7 +28,7 @@ MyLightningDataModule = Data
 def train_func():
     model = MyLightningModule()
     datamodule = MyLightningDataModule()
-    trainer = pl.Trainer(max_epochs=4, **QUIET, callbacks=[RayTrainReportCallback()])
+    trainer = pl.Trainer(max_epochs=4, **settings(), callbacks=[RayTrainReportCallback()])
 
     checkpoint = train.get_checkpoint()
     if checkpoint:

@@ -2,7 +2,7 @@
 
 import pytorch_lightning as pl
 import torch
-from lightning_stand_ins import QUIET, Data, Model
+from lightning_stand_ins import Data, Model, settings
 
 from tuner import train
 from tuner.train.lightning import RayTrainReportCallback
@@ -25,7 +25,7 @@ def train_func():
     datamodule = MyLightningDataModule()
     trainer = pl.Trainer(
         max_epochs=4,
-        **QUIET,
+        **settings(),
         callbacks=[RayTrainReportCallback()],
     )
     trainer.fit(model, datamodule=datamodule)

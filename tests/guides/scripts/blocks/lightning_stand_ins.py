@@ -5,13 +5,20 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
+from tuner.train.lightning import RayDDPStrategy, RayLightningEnvironment
+
+
+def settings():
+    """Return the arguments of a trainer that works with several workers, quietly on the CPU."""
+    return {
+        "accelerator": "cpu",
+        "strategy": RayDDPStrategy(),
+        "plugins": [RayLightningEnvironment()],
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
 
 
 class Model(pl.LightningModule):

@@ -50,7 +50,7 @@ def validate_fn(checkpoint: tuner.train.Checkpoint, config: dict) -> dict:
         eval_only_train_fn,
         train_loop_config={"checkpoint": checkpoint},
         scaling_config=tuner.train.ScalingConfig(
-            num_workers=2, use_gpu=HAS_GPU, accelerator_type="A10G" if HAS_GPU else None
+            num_workers=2, use_gpu=HAS_GPU, accelerator_type="A10G"
         ),
         # Name validation run to easily associate it with training run
         run_config=tuner.train.RunConfig(

@@ -52,7 +52,7 @@ ray_trainer = TorchTrainer(
 result = ray_trainer.fit()
 print("rows:", len(result.metrics_dataframe), "epoch:", result.metrics["epoch"])
 scores = [metrics["eval_loss"] for _, metrics in result.best_checkpoints]
-print("kept:", len(scores) in {3, 4}, "descending:", scores == sorted(scores, reverse=True))
+print("kept:", len(scores) == 3, "descending:", scores == sorted(scores, reverse=True))
 
 # After training finished
 checkpoint = result.checkpoint
