@@ -53,7 +53,8 @@ NAMES = {
     """,
     "tuner.errors": """
         CannotPause CheckpointError DamagedJournal ExperimentExists ExperimentLocked
-        InvalidDecision InvalidTransition MetricNotReported NotGranted NotRunning
+        InvalidDecision InvalidTransition LeaseRefused MetricNotReported NotGranted
+        NotRunning ResourceDeadlock
         StorageError StorageLost TrainableNotPicklable TrialFailed TunerError
     """,
     "tuner.experiment": """

@@ -309,7 +309,8 @@ class RunConfig(Settings):
             ``"group/exp"`` for a directory in a folder; None, the default, for
             ``<trainable>_<date>``.
         storage_path: Directory in which the experiment's directory is created; None, the default,
-            for ``~/tuner_results``.
+            for ``~/tuner_results``, or inside a trial or a validation function for the directory in
+            which their experiment's lies.
         stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal
             or larger value, regardless of `TuneConfig.mode`; for other comparisons give a string
             such as ``"<= 0.1"``), a function ``(trial_id, result) -> bool``, a `Stopper`, or a list
@@ -318,7 +319,7 @@ class RunConfig(Settings):
         failure_config: See `FailureConfig`.
         callbacks: Called in this order, before the loggers that are added by default.
         verbose: 0 prints nothing; 1, the default, shows progress and a summary; 2 adds a line for
-            each trial.
+            each trial. Inside a trial or a validation function nothing is printed.
         resources: Total resources of the experiment by name, e.g. ``{"cpu": 4, "licence": 2}``.
             CPUs and GPUs that are not named are those of the machine; other names are custom
             resources, which trials may request as well.

@@ -124,7 +124,13 @@ class DataParallelTrainer:
         The run is an experiment of one trial in ``<storage_path>/<name>``. If there is one of this
         name already, it is continued from its latest checkpoint, which is printed.
 
+        Inside a trial or a validation function, it lies beside the experiment of these, and waits
+        until that experiment has the resources to spare. What the process that waits here occupies
+        itself is given to one of the workers.
+
         Raises:
+            LeaseRefused: If the experiment of the trial or validation can never spare so much.
+            ResourceDeadlock: If all its trials and validations wait for each other's resources.
             WorkerGroupError: If a process raised an exception or died, and no retry was left.
             PreemptionError: If the run was interrupted, e.g. by Ctrl-C.
             ControllerError: If the run could not be supervised, e.g. since the storage failed.
