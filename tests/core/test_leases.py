@@ -186,6 +186,18 @@ def test_a_trial_that_waits_for_a_lease_does_not_count_as_hung():
     assert kills(conversation.say(after_s=1.0)) == ["t00001"]
 
 
+def test_a_request_that_is_withdrawn_lets_the_time_to_report_run_again():
+    conversation = talk(2, report_timeout_s=10.0)
+    ask(conversation, FIRST, group(2))
+    ask(conversation, SECOND, group(2))
+    conversation.report("t00000", 1)
+    conversation.say(after_s=9.0)
+    conversation.report("t00000", 2)
+    release(conversation, SECOND)
+    assert kills(conversation.say(after_s=9.9)) == []
+    assert kills(conversation.say(after_s=0.1)) == ["t00000", "t00001"]
+
+
 def validating(timeout_s=None, **settings):
     """Return a conversation in which a checkpoint of the only trial is being validated."""
     conversation = talk(1, validation=ValidationPolicy(timeout_s=timeout_s), **settings)

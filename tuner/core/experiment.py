@@ -325,8 +325,7 @@ class Experiment:
             case ev.LeaseRequested():
                 self._on_lease_requested(event)
             case ev.LeaseReleased(owner, token):
-                self._leases.release(owner, token)
-                self._resume_time_limit(owner)
+                self._on_lease_released(owner, token)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
@@ -1064,6 +1063,18 @@ class Experiment:
         if refusal := self._leases.request(event, own):
             self._answer_lease(refusal)
 
+    def _on_lease_released(self, owner: ev.LeaseOwner, token: str) -> None:
+        is_withdrawn = self._leases.release(owner, token)
+        self._resume_time_limit(owner)
+        trial = self.trial_table.live.get(owner.trial_id)
+        if is_withdrawn and owner.index is None and trial and trial.attempt == owner.attempt:
+            self._expect_report_again(trial)
+
+    def _expect_report_again(self, trial: Trial) -> None:
+        """Start the report timeout of a trial that has waited for a lease."""
+        if trial.worker is WorkerState.TRAINING:
+            self._timeouts.expect_report(trial.trial_id, self._now_s)
+
     def _running_owners(self) -> list[ev.LeaseOwner]:
         """Return all processes that may hold a lease."""
         workers = [
@@ -1103,9 +1114,8 @@ class Experiment:
 
     def _answer_lease(self, answer: cmd.GrantLease | cmd.RefuseLease) -> None:
         self._out.commands.append(answer)
-        trial = self.trial_table[answer.owner.trial_id]
-        if answer.owner.index is None and trial.worker is WorkerState.TRAINING:
-            self._timeouts.expect_report(trial.trial_id, self._now_s)
+        if answer.owner.index is None:
+            self._expect_report_again(self.trial_table[answer.owner.trial_id])
         self._resume_time_limit(answer.owner)
 
     def _resume_time_limit(self, owner: ev.LeaseOwner) -> None:

@@ -38,8 +38,7 @@ class _Lease:
     @property
     def holder(self) -> str:
         """Its name among all that hold resources."""
-        index = "" if self.owner.index is None else self.owner.index
-        return f"lease/{self.owner.trial_id}/{self.owner.attempt}/{index}/{self.token}"
+        return _holder(self.owner, self.token)
 
 
 @final
@@ -79,9 +78,15 @@ class LeaseQueue:
         self._waiting[lease.holder] = lease
         return None
 
-    def release(self, owner: LeaseOwner, token: str) -> None:
-        """End a lease, or withdraw the request; one that is unknown has ended already."""
-        self._end([lease for lease in self._all() if (lease.owner, lease.token) == (owner, token)])
+    def release(self, owner: LeaseOwner, token: str) -> bool:
+        """End a lease, or withdraw the request; return whether it was still waiting.
+
+        One that is unknown has ended already.
+        """
+        holder = _holder(owner, token)
+        is_waiting = holder in self._waiting
+        self._end([lease for lease in self._all() if lease.holder == holder])
+        return is_waiting
 
     def end_owner(self, owner: LeaseOwner) -> None:
         """End all leases of a process that is gone, and withdraw its requests."""
@@ -223,6 +228,11 @@ class LeaseQueue:
             if amount and pool.num_fitting({name: amount}, group.fewest) < group.fewest
         }
         return frozenset(short)
+
+
+def _holder(owner: LeaseOwner, token: str) -> str:
+    index = "" if owner.index is None else owner.index
+    return f"lease/{owner.trial_id}/{owner.attempt}/{index}/{token}"
 
 
 def _shown(group: WorkerGroup) -> str:
