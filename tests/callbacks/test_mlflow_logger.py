@@ -14,7 +14,14 @@ from tuner.callbacks.trackers.mlflow_logger import (
     make_sqlite_store,
 )
 from tuner.callbacks.trackers.tracker import need_library
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import (
+    CheckpointRecord,
+    Status,
+    TerminationReason,
+    Validation,
+    ValidationRequest,
+    ValidationState,
+)
 from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 
@@ -314,3 +321,33 @@ def test_metrics_of_a_validation_have_the_step_of_its_checkpoint(
     [run] = runs()
     assert curve(uri, run, "val/acc") == [(2, 0.5)]
     assert curve(uri, run, "training_iteration") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_metrics_of_validations_that_were_lost_are_filled_in_once(
+    start, runs, uri, make_trial, report
+):
+    trial = make_trial()
+    first = start()
+    first.log_trial_start(trial)
+    results = [report(trial, iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)]
+    for result in results[:2]:
+        first.log_trial_result(0, trial, result)
+    first.on_experiment_end(trials=[trial])
+    trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
+    for record in trial.checkpoints:
+        trial.validations[record.index] = Validation(
+            record,
+            ValidationRequest(),
+            {},
+            ValidationState.VALIDATED,
+            metrics={"acc": record.index / 4},
+            is_open=False,
+        )
+    merged = [{**result, "acc": index / 4} for index, result in enumerate(results)]
+    for _ in range(2):
+        logger = start()
+        logger.catch_up([trial], lambda _: merged)
+        logger.on_experiment_end(trials=[trial])
+    [run] = runs()
+    assert sorted(curve(uri, run, "acc")) == [(1, 0.0), (2, 0.25), (3, 0.5)]
+    assert curve(uri, run, "loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]

@@ -243,6 +243,8 @@ class _MLflowTracker(Tracker):
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         run = self._runs.get(trial.trial_id)
         rows = rows_after(recalled.rows, self._last_of(run) if run else None)
+        if run and (missing := self._missing(run, recalled.validations, rows)):
+            self._batch(run, metrics=missing)
         if run is None or rows:
             self.begin(trial, recalled.begun)
             self.log(trial, rows)
@@ -324,6 +326,32 @@ class _MLflowTracker(Tracker):
         history = self._client.get_metric_history(run.run_id, TRAINING_ITERATION)
         last = max(history, key=lambda metric: (metric.timestamp, metric.step), default=None)
         return (last.timestamp // 1000, int(last.value)) if last else None
+
+    def _missing(
+        self, run: _Run, validations: Sequence[Validated], rows: Sequence[Row]
+    ) -> list[Any]:
+        """Return the metrics of validations that MLflow lacks and that these results do not have.
+
+        Args:
+            run: The run.
+            validations: The validations.
+            rows: Results that are yet to be logged.
+        """
+        later = {row.result.get(TRAINING_ITERATION) for row in rows}
+        wanted = [
+            metric
+            for one in validations
+            if run.run_id and one.iteration not in later
+            for metric in self._metrics_of(
+                measured(flatten(one.metrics)), int(one.at * 1000), one.iteration
+            )
+        ]
+        known = {
+            (name, metric.step, repr(metric.value))
+            for name in {metric.key for metric in wanted}
+            for metric in self._client.get_metric_history(run.run_id, name)
+        }
+        return [one for one in wanted if (one.key, one.step, repr(one.value)) not in known]
 
     def _metrics(self, row: Row) -> Iterator[Any]:
         at_ms, step = int(row.at * 1000), int(row.result.get(TRAINING_ITERATION, 0))

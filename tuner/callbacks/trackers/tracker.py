@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.callbacks.callback import LoggerCallback
-from tuner.callbacks.log_records import Row, validated
+from tuner.callbacks.log_records import Row, ended_validations, validated
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
 from tuner.core.trial import Failure, Status, TerminationReason, Trial
@@ -179,7 +179,12 @@ def _ended(trial: Trial) -> Ended | None:
 def _recalled(trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> Recalled:
     rows = [_row(result) for result in results_of(trial.trial_id)]
     ended = _ended(trial)
-    return Recalled(_begun(trial), rows if ended else rows[: num_lasting(trial, rows)], ended)
+    lasting = rows if ended else rows[: num_lasting(trial, rows)]
+    iterations = {row.result.get(keys.TRAINING_ITERATION) for row in lasting}
+    validations = [
+        one for one in ended_validations(trial) if one.metrics and one.iteration in iterations
+    ]
+    return Recalled(_begun(trial), lasting, ended, validations)
 
 
 def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:

@@ -99,11 +99,14 @@ class Recalled:
         begun: Its hyperparameters.
         rows: All its valid results that it does not report again, oldest first.
         ended: How it ended, None where it goes on.
+        validations: The validations of checkpoints of these results that have ended; the results
+            have their metrics, too.
     """
 
     begun: Begun
     rows: Sequence[Row]
     ended: Ended | None
+    validations: Sequence[Validated] = ()
 
 
 Entry = Begun | Row | Saved | Validated | Ended | Recalled
