@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.conversation import Conversation, kills, starts
+from tests.core.conversation import Conversation, answers, kills, starts
 from tuner.core.commands import GrantLease, KillValidation, RefuseLease, StartValidation
 from tuner.core.events import (
     DriverRestarted,
@@ -198,9 +198,10 @@ def test_a_request_that_is_withdrawn_lets_the_time_to_report_run_again():
     assert kills(conversation.say(after_s=0.1)) == ["t00000", "t00001"]
 
 
-def validating(timeout_s=None, **settings):
+def validating(timeout_s=None, max_pending=None, **settings):
     """Return a conversation in which a checkpoint of the only trial is being validated."""
-    conversation = talk(1, validation=ValidationPolicy(timeout_s=timeout_s), **settings)
+    policy = ValidationPolicy(timeout_s=timeout_s, max_pending=max_pending)
+    conversation = talk(1, validation=policy, **settings)
     commands = conversation.say(
         ResultReported(
             "t00000",
@@ -230,19 +231,6 @@ def test_a_validator_waits_for_its_trial_to_end():
     conversation, validator = validating(cpu=3.0)
     assert granted(ask(conversation, validator, group(2))) == []
     assert granted(conversation.exit("t00000", Outcome.COMPLETED)) == [("t00000", 2, ())]
-
-
-def test_a_trial_that_waits_for_its_validator_makes_a_deadlock():
-    policy = ValidationPolicy(max_pending=1)
-    conversation = talk(1, cpu=3.0, validation=policy)
-    request = ValidationRequest()
-    conversation.say(
-        ResultReported(
-            "t00000", 1, {"training_iteration": 1}, CheckpointRecord(0, 1), validation=request
-        )
-    )
-    validator = LeaseOwner("t00000", 1, 0)
-    assert refused(ask(conversation, validator, group(2))) == [(validator, True)]
 
 
 def test_trials_that_wait_for_a_lease_can_be_told_to_stop_one_by_one():
@@ -324,3 +312,20 @@ def test_whatever_is_asked_for_not_all_processes_wait_for_each_other(steps):
         assert not running or any(
             LeaseOwner(trial.trial_id, trial.attempt) not in waiting for trial in running
         )
+
+
+def test_a_trial_is_not_held_for_a_validation_that_waits_for_what_it_holds():
+    conversation, validator = validating(max_pending=1, cpu=2.0)
+    assert conversation.experiment.held_trials
+    commands = ask(conversation, validator, group(1))
+    assert answers(commands) == [("t00000", "continue", False)]
+    assert refused(commands) == []
+    conversation.restore_from_snapshot()
+    assert granted(conversation.exit("t00000", Outcome.COMPLETED)) == [("t00000", 1, ())]
+
+
+def test_a_trial_is_held_for_a_validation_that_has_what_it_asked_for():
+    conversation, validator = validating(max_pending=1, cpu=4.0)
+    commands = ask(conversation, validator, group(2))
+    assert granted(commands) == [("t00000", 2, ())]
+    assert answers(commands) == []

@@ -244,6 +244,15 @@ def test_a_function_that_stores_it_elsewhere_fails_the_report(tmp_path):
     assert script.exit["failure"]["kind"] == "ValueError"
 
 
+def test_a_function_that_exits_in_the_thread_fails_the_attempt(tmp_path):
+    def upload(checkpoint, name):
+        raise SystemExit(3)
+
+    options = ReportOptions(upload_mode=CheckpointUploadMode.ASYNC, upload=upload)
+    script = converse(lambda config: report({}, written(tmp_path / "source"), options), tmp_path)
+    assert (script.outcome, script.exit["failure"]["kind"]) == ("failed", "SystemExit")
+
+
 @pytest.mark.parametrize(("deletes", "is_left"), [(None, True), (False, True), (True, False)])
 def test_the_local_directory_is_deleted_only_if_that_is_asked_for(tmp_path, deletes, is_left):
     options = ReportOptions(deletes_local=deletes)

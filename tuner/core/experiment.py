@@ -1043,7 +1043,8 @@ class Experiment:
         is_leaving = trial.intention is not None and (
             trial.intention.reply is not ReportReply.PAUSE or bool(trial.source)
         )
-        return not is_leaving and self._validations.is_holding(trial)
+        num_stuck = self._leases.num_validations_waiting
+        return not is_leaving and self._validations.is_holding(trial, num_stuck)
 
     # ---------------------------------------------------------------- leases
 

@@ -59,6 +59,12 @@ class LeaseQueue:
         """Whether any request waits."""
         return bool(self._waiting)
 
+    @property
+    def num_validations_waiting(self) -> int:
+        """How many processes that validate wait for a lease."""
+        owners = {lease.owner for lease in self._waiting.values()}
+        return sum(owner.index is not None for owner in owners)
+
     def is_waiting_for(self, owner: LeaseOwner) -> bool:
         """Return whether a request of this process waits."""
         return any(lease.owner == owner for lease in self._waiting.values())

@@ -250,16 +250,21 @@ class ValidationQueue:
             ended.append(validation)
         return ended
 
-    def is_holding(self, trial: Trial) -> bool:
+    def is_holding(self, trial: Trial, num_stuck: int = 0) -> bool:
         """Return whether the trial's next report has to wait until a validation has ended.
 
-        It does not wait for one that cannot begin, perhaps for lack of what the trial holds.
+        It does not wait for one that cannot begin or go on, perhaps for lack of what the trial
+        holds.
+
+        Args:
+            trial: The trial.
+            num_stuck: How many of all running validations wait for resources themselves.
         """
         limit = self._policy.max_pending
         return (
             limit is not None
             and len(trial.open_validations) >= limit
-            and bool(self._running)
+            and len(self._running) > num_stuck
             and not self.is_interrupted
         )
 

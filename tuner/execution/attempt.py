@@ -450,12 +450,20 @@ class Attempt:
         trial_dir, sync = os.fspath(assignment.trial_dir), assignment.sync_checkpoints
         provenance = self._provenance(result, index)
         if self._rank is not None:
-            part = prepare_part(plan, trial_dir, provenance, rank=self._rank, sync=sync)
-            self._send({"kind": "part", "index": index, "part": part.as_message()})
+            try:
+                part = prepare_part(plan, trial_dir, provenance, rank=self._rank, sync=sync)
+            except BaseException as error:
+                # For ranks that wait for it; in this one, the next report raises the exception.
+                self._send_part(index, Part(PartKind.DROPPED, why=str(describe(error))))
+                raise
+            self._send_part(index, part)
             return
         plan = store(plan, trial_dir, provenance, sync=sync)
         self._note_latest(plan)
         self._send({"kind": "committed", "checkpoint": _record(index, result, plan)})
+
+    def _send_part(self, index: int, part: Part) -> None:
+        self._send({"kind": "part", "index": index, "part": part.as_message()})
 
     def _drain_uploads(self) -> Failure | None:
         """Wait until all checkpoints are stored; return why one could not be, None without one."""

@@ -268,7 +268,7 @@ class UploadQueue:
     """
 
     def __init__(self) -> None:
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._jobs: deque[Callable[[], None]] = deque()
         self._num_outstanding = 0
         self._changed = threading.Condition()
@@ -319,7 +319,7 @@ class UploadQueue:
                 job = self._jobs.popleft()
             try:
                 job()
-            except Exception as error:  # noqa: BLE001  (raised by the next report)
+            except BaseException as error:  # noqa: BLE001  (raised by the next report)
                 self.failure = self.failure or error
             finally:
                 with self._changed:

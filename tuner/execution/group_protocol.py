@@ -17,7 +17,7 @@ PART is one of::
     {"kind": "placed", "name": "epoch_3"}                  files that stay where they are
     {"kind": "placeholder", "name": "epoch_3"}             nothing need be there
     {"kind": "pending", "name": ""}                        a thread prepares it
-    {"kind": "dropped", "name": "", "why": "..."}          the storage was at fault
+    {"kind": "dropped", "name": "", "why": "..."}          it could not be prepared
 
 The executor answers all workers alike. Its answer has, besides ``verdict``, the index of the next
 checkpoint (``next_checkpoint``) and the directory of the latest one (``latest``, null for none). A
@@ -55,7 +55,8 @@ class Part:
     Attributes:
         kind: What the worker has done.
         name: Name of its directory inside the trial's, empty for PENDING and DROPPED.
-        why: What is wrong with the storage, for DROPPED.
+        why: Why it could not be prepared, for DROPPED. In a ``result`` the storage is at fault, and
+            training goes on; where the part was pending, the attempt fails.
     """
 
     kind: PartKind

@@ -225,7 +225,8 @@ class ValidationConfig(Settings):
             ``max_retries`` (0) for one that raises or dies.
         max_in_flight: How many checkpoints of one trial are validated at once; 1 by default.
         max_pending: How many validations of a trial may be open before its next report waits; None,
-            the default, for no limit.
+            the default, for no limit. It never waits for validations that themselves wait for
+            resources, such as those that the trial occupies.
 
     Raises:
         TypeError: If a value has the wrong type.

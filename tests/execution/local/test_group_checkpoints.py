@@ -181,6 +181,54 @@ def test_a_thread_that_cannot_store_fails_the_attempt_with_the_cause(start_execu
     assert ended.failure.ranks[0][0] == 1
 
 
+def slow_staging():
+    """Let this rank take a while to stage its part in a thread."""
+    from tuner.execution import checkpoint_uploads
+
+    real = checkpoint_uploads.stage_part
+
+    def stage_slowly(*arguments, **options):
+        time.sleep(0.3)
+        return real(*arguments, **options)
+
+    checkpoint_uploads.stage_part = stage_slowly
+
+
+def test_a_checkpoint_stored_at_once_waits_for_those_that_other_ranks_are_storing(start_executor):
+    def train(config):
+        if rank() == 0:
+            slow_staging()
+        report({}, written("early"), upload_mode=ASYNC)
+        report({}, written("late") if rank() == 1 else None)
+
+    harness = start_executor(train)
+    assert harness.run_group().outcome is Outcome.COMPLETED
+    events = [
+        event for event in harness.events["t00001"] if not isinstance(event, CheckpointStarted)
+    ]
+    stored = [getattr(event, "checkpoint", None) for event in events]
+    assert [record.index for record in stored if record] == [0, 1]
+    assert len(checkpoints_in(harness)) == 2
+
+
+def test_a_thread_that_cannot_store_fails_a_report_that_waits_for_it(start_executor):
+    def train(config):
+        if rank() == 0:
+            slow_staging()
+        checkpoint = written("early")
+        if rank() == 0:
+            (Path(checkpoint.path) / "link").symlink_to("/etc/hosts")
+        report({}, checkpoint, upload_mode=ASYNC)
+        report({}, written("late") if rank() == 1 else None)
+
+    harness = start_executor(train)
+    ended = harness.run_group()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "CheckpointError"
+    assert "leads out of the checkpoint" in ended.failure.message
+    assert len(harness.results()) == 1
+
+
 def test_ranks_may_name_the_directory_alike(start_executor):
     def train(config):
         report({}, written("x"), directory_name="best")

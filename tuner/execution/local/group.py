@@ -184,6 +184,8 @@ class RemoteGroup:
         self._barrier = _Barrier()
         self._num_reports = 0
         self._uploads: list[GroupCheckpoint] = []
+        self._held: GroupCheckpoint | None = None
+        """The checkpoint of the report that waits, until those before it are committed."""
         self._is_committing = False
         self._upload_error: CheckpointError | None = None
         self._returned: list[int] = []
@@ -350,7 +352,8 @@ class RemoteGroup:
         name = next(report.name for report in reports if report.part)
         checkpoint = GroupCheckpoint(self._next_checkpoint, result, parts, name)
         if checkpoint.is_complete:
-            self._commit(checkpoint, self._on_committed)
+            self._held = checkpoint
+            self._commit_next()
             return
         directory = checkpoint.name or checkpoint_directory_name(checkpoint.index)
         self._next_checkpoint += 1
@@ -411,6 +414,7 @@ class RemoteGroup:
             self._host.emit(replace(with_directory(checkpoint.result, None), validation=None))
         elif not self._is_killing:
             self._refuse("CheckpointError", str(stored), checkpoint.parts)
+        self._commit_next()
         self._end_if_over()
 
     def _note_latest(self, record: CheckpointRecord) -> None:
@@ -418,15 +422,29 @@ class RemoteGroup:
             self._latest = record.directory
 
     def _on_part(self, rank: int, stored: PartStored) -> None:
-        for upload in self._uploads:
-            if upload.index == stored.index and rank in upload.parts:
+        found = [upload for upload in self._uploads if upload.index == stored.index]
+        for upload in found:
+            if stored.part.kind is PartKind.DROPPED:
+                self._upload_error = CheckpointError(stored.part.why)
+                self._uploads.remove(upload)
+                self._discard(upload.parts)
+            elif rank in upload.parts:
                 upload.parts[rank] = stored.part
-        self._commit_next_upload()
+        self._commit_next()
 
-    def _commit_next_upload(self) -> None:
-        # One at a time, and in the order of the reports.
-        if self._uploads and self._uploads[0].is_complete and not self._is_committing:
-            self._commit(self._uploads[0], self._on_uploaded)
+    def _commit_next(self) -> None:
+        """Commit the next checkpoint: one at a time, and in the order of the reports."""
+        if self._is_committing:
+            return
+        if self._uploads:
+            if self._uploads[0].is_complete:
+                self._commit(self._uploads[0], self._on_uploaded)
+            return
+        held, self._held = self._held, None
+        if held and self._upload_error:
+            self._refuse("CheckpointError", str(self._upload_error), held.parts)
+        elif held:
+            self._commit(held, self._on_committed)
 
     def _on_uploaded(
         self, upload: GroupCheckpoint, stored: CheckpointRecord | BaseException
@@ -440,7 +458,7 @@ class RemoteGroup:
         else:
             # It fails the attempt at the next report, or at the end.
             self._upload_error = CheckpointError(str(stored))
-        self._commit_next_upload()
+        self._commit_next()
         self._leave_if_all_returned()
         self._end_if_over()
 
