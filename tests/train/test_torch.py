@@ -123,7 +123,9 @@ def test_a_retried_training_ends_like_an_undisturbed_one(trainer):
 def test_population_based_training_exchanges_checkpoints_of_groups(trainer):
     scheduler = tune.create_scheduler(
         "pbt",
+        time_attr="training_iteration",
         perturbation_interval=1,
+        synch=True,  # a member that exploits one that is done has nothing left to train
         hyperparam_mutations={"train_loop_config": {"lr": [0.01, 0.1]}},
     )
     grid = tune.Tuner(

@@ -356,3 +356,21 @@ def test_a_trial_that_runs_a_trainer_reports_its_results(trainer, run_config):
 def test_the_callback_of_such_a_trial_needs_one():
     with pytest.raises(RuntimeError, match="outside a trial"):
         train.TuneReportCallback()
+
+
+def test_a_search_over_a_trainer_is_restored_with_the_trainer(trainer, run_config):
+    space = {"train_loop_config": {"fails": tune.grid_search([(1, 1)])}}
+    made = trainer(loop, {"epochs": 3})
+    failed = tune.Tuner(made, param_space=space).fit()
+    assert failed.errors
+    again = tune.Tuner.restore(failed.experiment_path, made, resume_errored=True).fit()
+    assert again[0].metrics["epoch"] == 2
+    assert again[0].return_value == {"first": 2, "size": 2}
+
+
+def test_a_trainer_runs_with_the_number_of_workers_that_fits(trainer, run_config):
+    def tell():
+        train.report({"size": train.get_context().get_world_size()})
+
+    made = trainer(tell, num_workers=(1, 8))
+    assert made.fit().metrics["size"] == 4
