@@ -403,3 +403,41 @@ def test_an_error_of_loading_fails_the_attempt_once(start_executor, trainable_im
     ended = harness.run_group()
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "ImportError"
+
+
+def test_a_rank_that_sends_nonsense_fails_the_attempt_and_is_named(start_executor):
+    def train(config):
+        report({})
+        if rank() == 1:
+            from tuner.execution.attempt import current_attempt
+
+            current_attempt()._channel.send({"kind": "nonsense"})
+        signal.pause()
+
+    harness = start_executor(train)
+    ended = harness.run_group()
+    assert ended.outcome is Outcome.FAILED
+    assert ended.failure.kind == "malformed message"
+    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
+
+
+def test_a_dead_rank_whose_children_live_on_is_noticed_and_they_are_killed(
+    tmp_path, start_executor, still_alive
+):
+    def train(config):
+        if rank() == 1:
+            child = os.fork()
+            if child == 0:
+                while True:
+                    time.sleep(1)  # it holds a copy of the connection
+            report({"child": child})
+            os.kill(os.getpid(), signal.SIGKILL)
+        report({"child": None})
+        signal.pause()
+
+    harness = start_executor(train)
+    ended = harness.run_group()
+    assert ended.failure.kind == "killed by SIGKILL"
+    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
+    child = harness.results()[0].rank_metrics[1]["child"]
+    assert still_alive([child], within_s=1) == []
