@@ -14,7 +14,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest
 from tuner.journal import records
-from tuner.journal.rows import JournalRows
+from tuner.journal.rows import History, JournalRows
 from tuner.journal.writer import Journal
 
 TRIAL = "t00000"
@@ -149,6 +149,22 @@ def test_results_that_wait_for_their_validation_do_not_hold_up_other_trials(tmp_
     )
     trials = [trial_id for trial_id, *_ in rows.reported([TRIAL, other])]
     assert trials == [other, other, TRIAL, TRIAL, other]
+
+
+def test_results_do_not_wait_for_a_validation_that_has_failed_for_good(tmp_path):
+    other = "t00001"
+    events = [
+        result(1, checkpoint=0, validates=True),
+        validated(0, None, Outcome.FAILED),
+        result(2),
+        result(1, of=other),
+        result(3),
+        result(2, of=other),
+    ]
+    written(tmp_path, events)
+    rows = JournalRows(tmp_path, {TRIAL: History(failed_validations=frozenset({0}))})
+    trials = [trial_id for trial_id, *_ in rows.reported([TRIAL, other])]
+    assert trials == [TRIAL, TRIAL, other, TRIAL, other]
 
 
 def test_a_validation_of_an_unknown_checkpoint_is_passed_over(tmp_path):

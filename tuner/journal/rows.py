@@ -26,7 +26,7 @@ from tuner.core.result import (
     TRAINING_ITERATION,
     merged,
 )
-from tuner.core.trial import Trial, checkpoint_directory_name
+from tuner.core.trial import Trial, ValidationState, checkpoint_directory_name
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import strict_json
 from tuner.storage.disk import LOCAL_DISK
@@ -212,11 +212,14 @@ class History:
             it; 0 for none.
         grafted: The last attempt before each exploit, oldest first.
         configs: The configuration until each of them, and the last one behind them.
+        failed_validations: Indices of checkpoints whose validation has failed for good, so that
+            their results stay as they are.
     """
 
     superseded: int = 0
     grafted: tuple[int, ...] = ()
     configs: tuple[Mapping[str, Any], ...] = ()
+    failed_validations: frozenset[int] = frozenset()
 
     def branch_of(self, attempt: int) -> int:
         """Return behind how many exploits an attempt lies."""
@@ -227,15 +230,20 @@ _PLAIN = History()
 
 
 def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
-    """Return the history of each trial that began anew or applied an exploit."""
+    """Return the history of each trial that began anew, applied an exploit or had validations."""
     return {
         trial.trial_id: History(
             trial.superseded_attempt,
             tuple(graft.attempt for graft in trial.grafts),
             (*(graft.config for graft in trial.grafts), trial.config),
+            frozenset(
+                index
+                for index, one in trial.validations.items()
+                if not one.is_unfinished and one.state is not ValidationState.VALIDATED
+            ),
         )
         for trial in trials
-        if trial.superseded_attempt or trial.grafts
+        if trial.superseded_attempt or trial.grafts or trial.validations
     }
 
 
@@ -329,12 +337,14 @@ class _HeldResults:
     results: deque[tuple[int | None, Reported]] = field(default_factory=deque)
     num_open: dict[int, int] = field(default_factory=dict)
 
-    def add(self, record: Mapping[str, Any], reported: Reported) -> None:
+    def add(self, record: Mapping[str, Any], reported: Reported, history: History) -> None:
         """Add a result behind the others."""
         index = _checkpoint_index(record)
         self.results.append((index, reported))
-        if index is not None and (open_for := ("upload" in record) + ("v" in record)):
-            self.num_open[index] = open_for
+        if index is not None:
+            may_validate = "v" in record and index not in history.failed_validations
+            if num_open := ("upload" in record) + may_validate:
+                self.num_open[index] = num_open
 
     def amend(self, record: Mapping[str, Any]) -> None:
         """Take in what has been recorded of a checkpoint since its result."""
@@ -389,7 +399,7 @@ def _reported(
         resumed = _beginning(metrics) if mine.attempt != attempt else None
         mine.attempt = attempt
         branch = history.branch_of(attempt) if history.grafted else 0
-        mine.add(record, (trial_id, branch, resumed, metrics))
+        mine.add(record, (trial_id, branch, resumed, metrics), history)
     for mine in held.values():
         yield from (reported for _, reported in mine.results)
 
