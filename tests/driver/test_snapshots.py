@@ -36,7 +36,12 @@ class Experiment:
         self.experiment = SimpleNamespace(
             trials=[
                 SimpleNamespace(
-                    trial_id=f"t{n}", is_finished=True, checkpoints=[], leases={}, graft=None
+                    trial_id=f"t{n}",
+                    is_finished=True,
+                    checkpoints=[],
+                    leases={},
+                    has_open_validation=False,
+                    graft=None,
                 )
                 for n in range(6)
             ]

@@ -20,6 +20,8 @@ def add(trials, _):
             checkpoints=[],
             leases={},
             graft=None,
+            has_open_validation=False,
+            score=0,
             num_rows=0,
         )
     )
@@ -60,6 +62,17 @@ def graft(trials, at):
         trials[at % len(trials)].graft = SimpleNamespace(checkpoint=SimpleNamespace(index=at))
 
 
+def begin_validation(trials, at):
+    if trials and trials[at % len(trials)].checkpoints and not trials[at % len(trials)].is_finished:
+        trials[at % len(trials)].has_open_validation = True
+
+
+def end_validation(trials, at):
+    if trials and trials[at % len(trials)].has_open_validation:
+        trials[at % len(trials)].has_open_validation = False
+        trials[at % len(trials)].score = at
+
+
 def go_back(trials, at):
     if trials and trials[at % len(trials)].graft:
         trials[at % len(trials)].graft.checkpoint.index -= 1
@@ -72,6 +85,8 @@ def trial_json(trial):
             trial.trial_id,
             trial.is_finished,
             trial.num_rows,
+            trial.has_open_validation,
+            trial.score,
             trial.checkpoints,
             list(trial.leases),
             index,
@@ -94,6 +109,8 @@ def trial_json(trial):
                     give_back,
                     drop,
                     graft,
+                    begin_validation,
+                    end_validation,
                     go_back,
                     None,
                 ]
@@ -111,6 +128,20 @@ def test_encoded_trials_are_never_out_of_date(steps):
             change(trials, at)
         elif encoded.encode_finished(None):
             assert encoded.encode_all() == [trial_json(trial) for trial in trials]
+
+
+def test_the_text_of_a_finished_trial_follows_its_validations():
+    trials = []
+    state = SimpleNamespace(experiment=SimpleNamespace(trials=trials), trial_json=trial_json)
+    encoded = EncodedTrials(state)
+    for change in (add, report, save, begin_validation, finish):
+        change(trials, 0)
+    assert encoded.encode_finished(None)
+    assert encoded.encode_all() == [trial_json(trials[0])]
+    end_validation(trials, 7)
+    trials[0].score = 7
+    assert encoded.encode_finished(None)
+    assert encoded.encode_all() == [trial_json(trials[0])]
 
 
 def test_an_encoded_trial_takes_as_much_memory_as_it_has_characters():

@@ -97,6 +97,7 @@ class Experiment:
                     is_finished=n < num_over,
                     checkpoints=[],
                     leases={},
+                    has_open_validation=False,
                     graft=None,
                 )
                 for n in range(num_over + num_live)

@@ -256,7 +256,9 @@ class EncodedTrials:
         num_encoded = 0
         for number in self._changeable:
             trial = trials[number]
-            if trial.is_finished and self._known(number, trial) is None:
+            # Until its validations have ended, a finished trial changes like one that runs.
+            is_over = trial.is_finished and not trial.has_open_validation
+            if is_over and self._known(number, trial) is None:
                 if num_encoded == limit:
                     return False
                 num_encoded += 1
@@ -279,7 +281,8 @@ class EncodedTrials:
 
     def _known(self, number: int, trial: Trial) -> bytes | None:
         version, text = self._finished.get(number, (None, None))
-        return text if version == _version(trial) else None
+        is_known = version == _version(trial) and not trial.has_open_validation
+        return text if is_known else None
 
 
 _Version = tuple[int, tuple[tuple[str, int], ...], int | None]
@@ -296,7 +299,13 @@ def _version(trial: Trial) -> _Version:
 
 def _is_settled(trial: Trial) -> bool:
     """Return whether a trial can no longer change: it has ended, without checkpoint or lease."""
-    return trial.is_finished and not trial.checkpoints and not trial.leases and trial.graft is None
+    return (
+        trial.is_finished
+        and not trial.checkpoints
+        and not trial.leases
+        and not trial.has_open_validation
+        and trial.graft is None
+    )
 
 
 def fixed_period_s() -> float | None:
