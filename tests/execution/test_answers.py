@@ -1,6 +1,8 @@
 """Each waiting thread gets the answer that is meant for it, in whatever order answers come."""
 
+import functools
 import queue
+import random
 import threading
 
 import pytest
@@ -115,3 +117,19 @@ def test_the_end_of_the_connection_ends_all_waiting(connection):
     for thread in threads:
         thread.join(10)
     assert caught == ["the driver is gone"] * 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_several_threads_get_all_their_answers_in_any_order(connection, seed):
+    numbers = [str(number) for number in range(10)]
+    answers = Answers(connection)
+
+    def wait_for_all(key):
+        return [answers.wait(key, token=number)[key] for number in numbers]
+
+    waits = [in_thread(functools.partial(wait_for_all, key)) for key in "abcd"]
+    messages = [{key: number} for number in numbers for key in "abcd"]
+    random.Random(seed).shuffle(messages)  # noqa: S311  (an order)
+    for message in messages:
+        connection.messages.put(message)
+    assert [wait() for wait in waits] == [numbers] * 4

@@ -35,10 +35,11 @@ class Answers:
     def __init__(self, receiver: Receiver) -> None:
         """Read from a connection, from which nothing else reads."""
         self._receiver = receiver
+        self._reading = threading.Lock()  # held by the thread that reads
         self._changed = threading.Condition()
+        self._num_waiting = 0
         self._unclaimed: list[Mapping[str, Any]] = []
         self._expired: set[str] = set()
-        self._is_reading = False
 
     def wait(
         self, *keys: str, token: str | None = None, timeout_s: float | None = None
@@ -66,42 +67,59 @@ class Answers:
     ) -> Mapping[str, Any]:
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            with self._changed:
-                if found := self._take(keys, token):
-                    return found
-                if self._is_reading:
-                    if not self._changed.wait(_left_s(deadline_s)):
-                        raise TimeoutError
-                    continue
-                self._is_reading = True
-            # Outside the lock: other threads must be able to time out meanwhile. Also an exception
-            # that a signal handler of the user's raises must hand over the reading.
+            if self._unclaimed and (found := self._take(keys, token)):
+                return found
+            # Nearly always one thread is alone, and takes no other lock than this one.
+            if not self._reading.acquire(blocking=False):
+                self._await_change(keys, token, deadline_s)
+                continue
             try:
                 message = self._receiver.receive(_left_s(deadline_s))
-            except BaseException:
-                self._end_reading(None)
-                raise
-            if _fits(message, keys, token):
-                self._end_reading(None)
-                return message
-            self._end_reading(message)
+                if _fits(message, keys, token):
+                    return message
+                self._keep(message)
+            finally:
+                # Also after an exception that a signal handler of the user's raises.
+                self._reading.release()
+                if self._num_waiting:
+                    with self._changed:
+                        self._changed.notify_all()
+
+    def _await_change(
+        self, keys: tuple[str, ...], token: str | None, deadline_s: float | None
+    ) -> None:
+        """Wait until the reading thread has kept a message, or has stopped to read."""
+        with self._changed:
+            # Counted before it is looked again: the reading thread looks in the other order.
+            self._num_waiting += 1
+            try:
+                is_needed = self._reading.locked() and not any(
+                    _fits(message, keys, token) for message in self._unclaimed
+                )
+                if is_needed and not self._changed.wait(_left_s(deadline_s)):
+                    raise TimeoutError
+            finally:
+                self._num_waiting -= 1
 
     def _take(self, keys: tuple[str, ...], token: str | None) -> Mapping[str, Any] | None:
-        for number, message in enumerate(self._unclaimed):
-            if _fits(message, keys, token):
-                return self._unclaimed.pop(number)
+        with self._changed:
+            for number, message in enumerate(self._unclaimed):
+                if _fits(message, keys, token):
+                    return self._unclaimed.pop(number)
         return None
 
-    def _end_reading(self, message: Mapping[str, Any] | None) -> None:
+    def _keep(self, message: Mapping[str, Any]) -> None:
         with self._changed:
-            self._is_reading = False
-            if message is not None and self._expired.isdisjoint(_texts(message)):
+            if self._expired.isdisjoint(_texts(message)):
                 self._unclaimed.append(message)
-            self._changed.notify_all()
+                self._changed.notify_all()
 
 
 def _fits(message: Mapping[str, Any], keys: tuple[str, ...], token: str | None) -> bool:
-    return any(key in message and (token is None or message[key] == token) for key in keys)
+    for key in keys:  # noqa: SIM110  (a generator would take as long as all the rest)
+        if key in message and (token is None or message[key] == token):
+            return True
+    return False
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:
