@@ -350,7 +350,7 @@ def _experiment_state(stored: StoredExperiment) -> Iterator[Finding]:
         yield Finding(
             "validations",
             Level.OK,
-            f"{num_open} have not ended; a restore runs them again",
+            f"checkpoints that are still to be validated: {num_open}; a restore does so",
         )
     if state is State.INTERRUPTED:
         command = f"tuner resume {stored.path}"
