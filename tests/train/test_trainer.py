@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,25 @@ def test_the_size_of_the_group_can_be_searched(trainer):
 def test_a_group_larger_than_the_machine_is_refused_before_the_start(trainer):
     with pytest.raises(ValueError, match="never fit"):
         trainer(loop, {"epochs": 1}, num_workers=9).fit()
+
+
+def test_callbacks_need_not_be_picklable(trainer):
+    class Locked(train.UserCallback):
+        def __init__(self):
+            self.lock = threading.Lock()
+
+    assert trainer(loop, {"epochs": 1}, run={"callbacks": [Locked()]}).fit().error is None
+
+
+def test_a_value_that_an_earlier_attempt_returned_does_not_stay(trainer):
+    def return_once(config):
+        is_first = train.get_checkpoint() is None
+        with train.checkpoint_dir() as directory:
+            train.report({"epoch": 0}, train.Checkpoint.from_directory(directory))
+        return 3 if is_first else None
+
+    assert trainer(return_once, num_workers=1).fit().return_value == 3
+    assert trainer(return_once, num_workers=1).fit().return_value is None
 
 
 def test_what_cannot_be_returned_is_left_out_with_a_warning(trainer):

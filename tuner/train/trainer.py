@@ -16,7 +16,7 @@ from typing import Any, Final
 from tuner.analysis.result import Result
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
-from tuner.core.trial import Status, TerminationReason, WorkerGroup
+from tuner.core.trial import Failure, Status, TerminationReason, WorkerGroup
 from tuner.errors import StorageError, TrialFailed
 from tuner.execution.attempt import StopTraining
 from tuner.execution.session import get_context
@@ -36,6 +36,7 @@ from .running import TrainerRun, running
 
 LOOP_CONFIG: Final = "train_loop_config"
 SCALING_CONFIG: Final = "scaling_config"
+_UNKNOWN: Final = Failure("TrialFailed", "the run has failed before a worker was started")
 _SEARCHED: Final = (LOOP_CONFIG, SCALING_CONFIG)
 """Keys of a search space of a trainer."""
 
@@ -69,8 +70,6 @@ class DataParallelTrainer:
     Departures:
         Ray Train refuses `resume_from_checkpoint`, and a trainer as the trainable of a `Tuner`.
     """
-
-    _default_backend: Callable[[], BackendConfig] = BackendConfig
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class DataParallelTrainer:
             )
         self.train_loop_per_worker = train_loop_per_worker
         self.train_loop_config = dict(train_loop_config or {})
-        self.backend_config = backend_config or type(self)._default_backend()  # noqa: SLF001  (own)
+        self.backend_config = backend_config or BackendConfig()
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
         self.datasets = dict(datasets or {})
@@ -145,7 +144,7 @@ class DataParallelTrainer:
             grid = tuner.get_results()
         trial, result = grid.trials[0], grid[0]
         if trial.status is Status.ERROR:
-            raise group_error(trial.failures[-1])
+            raise group_error(trial.failures[-1] if trial.failures else _UNKNOWN)
         if trial.ending is TerminationReason.INTERRUPTED:
             raise PreemptionError(PreemptionInfo())
         return result
@@ -203,9 +202,19 @@ class TrainLoop:
                 setattr(self, name, getattr(self.func, name))
         self.__name__ = trainable_name(self.func)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Callbacks and the like stay in the driver's process; they may not be picklable.
+        settings = RunConfig(logging_config=self._run_config.logging_config)
+        return {**self.__dict__, "_run_config": settings}
+
     def __call__(self, config: Mapping[str, Any]) -> None:
         """Train in this process, together with the others of the group."""
         loop_config = self.loop_config(config)
+        context = get_context()
+        returned_path = Path(context.get_trial_dir(), RETURN_VALUE)
+        is_first = context.get_world_rank() == 0
+        if is_first:
+            returned_path.unlink(missing_ok=True)  # what an earlier attempt returned
         if self._run_config.logging_config:
             logging.getLogger("tuner").setLevel(self._run_config.logging_config.log_level)
         with running(self._run):
@@ -217,8 +226,8 @@ class TrainLoop:
                 raise
             # Not after other exceptions: the others may wait in a collective that never ends.
             self._backend.on_end()
-        if returned is not None and get_context().get_world_rank() == 0:
-            _write_return_value(returned, Path(get_context().get_trial_dir()))
+        if returned is not None and is_first:
+            _write_return_value(returned, returned_path)
 
     def loop_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration of the training function in a trial with this configuration."""
@@ -346,7 +355,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _write_return_value(value: Any, trial_dir: Path) -> None:
+def _write_return_value(value: Any, path: Path) -> None:
     try:
         text = json.dumps(value, default=_as_json)
     except (TypeError, ValueError, OverflowError) as refusal:
@@ -357,7 +366,7 @@ def _write_return_value(value: Any, trial_dir: Path) -> None:
             stacklevel=2,
         )
         return
-    atomic.write_text(trial_dir / RETURN_VALUE, text)
+    atomic.write_text(path, text)
 
 
 def _as_json(value: Any) -> Any:
