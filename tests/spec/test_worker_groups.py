@@ -12,6 +12,7 @@ from tuner.core.commands import StartWorker
 from tuner.core.events import TrialSuggested, WorkerStarted
 from tuner.core.trial import CheckpointRecord, WorkerGroup
 from tuner.driver.control import RequestHandler
+from tuner.execution import trainable as trainable_module
 from tuner.journal.records import decode, encode
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec
@@ -141,12 +142,19 @@ def test_a_trial_whose_workers_cannot_be_told_fails_alone():
     assert second.group == WorkerGroup(2, {"cpu": 1.0}, 2, 2)
 
 
-@pytest.mark.parametrize(
-    "wrap", [tuner.with_resources, lambda each, _: tuner.with_parameters(each)]
-)
-def test_what_changes_single_processes_refuses_a_group(wrap):
+@pytest.mark.parametrize("kind", [Loop, Trainer])
+def test_what_changes_single_processes_refuses_a_trainer(kind):
     with pytest.raises(TypeError, match="give the trainer its arguments and resources"):
-        wrap(Loop(curve), {"cpu": 2})
+        tuner.with_resources(kind(curve), {"cpu": 2})
+    with pytest.raises(TypeError, match="give the trainer its arguments and resources"):
+        tuner.with_parameters(kind(curve), data=[])
+
+
+def test_a_trainer_is_found_under_the_name_that_it_was_registered_with(monkeypatch):
+    monkeypatch.setattr(trainable_module, "_registered", {})
+    tuner.register_trainable("mine", Trainer(curve, tuner.RunConfig(name="own")))
+    spec = make_spec("mine", None, None, None)
+    assert (spec.name, spec.run.name, spec.group_for({}).num_workers) == ("curve", "own", 2)
 
 
 def test_trials_in_groups_are_simulated_and_share_the_slots():

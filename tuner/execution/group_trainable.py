@@ -47,6 +47,13 @@ class TrainableSource(Protocol):
         """Return what its workers run."""
 
 
+def what_runs(trainable: Any) -> Any:
+    """Return what the workers of a trainer run; anything else as it is."""
+    if isinstance(trainable, TrainableSource) and not isinstance(trainable, type):
+        return trainable.as_trainable()
+    return trainable
+
+
 def checked_group(group: WorkerGroup) -> WorkerGroup:
     """Return a group with whole numbers of workers and a request that a worker can have.
 

@@ -26,7 +26,7 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
 from tuner.storage.directories import contents_of, make_folder
 from tuner.storage.manifest import write_manifest
 
-from .group_trainable import GroupTrainable
+from .group_trainable import GroupTrainable, TrainableSource, what_runs
 from .metric_conversion import Converter, note_replaced_iteration
 from .resources import PlacementGroupFactory, ResourceRequest, total_amounts
 from .result_fields import AutoFill, counters_of, here
@@ -398,9 +398,9 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
         check_trainable(trainable)
         check_call(trainable.setup, trainable_name(trainable) + ".setup", (None, None), parameters)
         return derive(trainable, given_parameters={**trainable.given_parameters, **parameters})
+    _refuse_group(trainable, "with_parameters")
     if isinstance(trainable, type) or not callable(trainable):
         check_trainable(trainable)
-    _refuse_group(trainable, "with_parameters")
     if "config" in parameters:
         raise TypeError(
             "config cannot be given with with_parameters: each trial gets its own; "
@@ -455,9 +455,10 @@ def check_trainable(trainable: Any) -> None:
 
 
 def _refuse_group(trainable: Any, asked: str) -> None:
-    if isinstance(trainable, GroupTrainable) and not isinstance(trainable, type):
+    is_group = isinstance(trainable, GroupTrainable | TrainableSource)
+    if is_group and not isinstance(trainable, type):
         raise TypeError(
-            f"{asked} needs a function or a subclass of Trainable, got the worker group of "
+            f"{asked} needs a function or a subclass of Trainable, got the trainer "
             f"{trainable_name(trainable)!r}; give the trainer its arguments and resources"
         )
 
@@ -603,6 +604,7 @@ def with_resources(
         >>> resources_for(train, {})
         {'cpu': 2.0, 'gpu': 0.5}
     """
+    _refuse_group(trainable, "with_resources")
     check_trainable(trainable)
     if not callable(resources):
         total_amounts(resources)
@@ -642,7 +644,7 @@ def register_trainable(name: str, trainable: Any) -> None:
 
     Args:
         name: The name; an earlier trainable of this name is replaced.
-        trainable: A function of the configuration, or a subclass of `Trainable`.
+        trainable: A function of the configuration, a subclass of `Trainable`, or a trainer.
 
     Raises:
         TypeError: If `name` is no string, or `trainable` cannot be trained.
@@ -654,7 +656,7 @@ def register_trainable(name: str, trainable: Any) -> None:
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"name must be a non-empty string, got {name!r}")
-    check_trainable(trainable)
+    check_trainable(what_runs(trainable))
     _registered[name] = trainable
 
 

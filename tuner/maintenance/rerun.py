@@ -16,14 +16,20 @@ from tuner.analysis.open_experiment import read_stored
 from tuner.core.result import AUTO_FILLED
 from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stopper_from
 from tuner.core.trial import Status, TerminationReason, Trial
-from tuner.execution.trainable import is_class_trainable, resources_for, with_resources
+from tuner.execution.group_trainable import what_runs
+from tuner.execution.trainable import (
+    get_trainable,
+    is_class_trainable,
+    resources_for,
+    with_resources,
+)
 from tuner.journal.rows import JournalRows, Row, histories_of
 from tuner.spec import argument_codec, environment, fingerprint
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import TuneConfig
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.experiment_directory import Record, read_record
-from tuner.spec.experiment_spec import ExperimentSpec, Rerun, make_spec, what_runs
+from tuner.spec.experiment_spec import ExperimentSpec, Rerun, make_spec
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
@@ -75,7 +81,8 @@ def prepare_rerun(
         StorageError: If the experiment cannot be read, or the configuration holds objects and no
             `param_space` is given.
     """
-    record, trainable = read_record(path), what_runs(trainable)
+    trainable = what_runs(get_trainable(trainable) if isinstance(trainable, str) else trainable)
+    record = read_record(path)
     stored = read_stored(path, ConfigCodec(param_space or {}, ArrayStore(path)).decode)
     meant = _find_trial(trial, stored.experiment.trials, path)
     require_complete(meant.config, meant.trial_id)

@@ -20,7 +20,12 @@ from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
 from tuner.core.trial import WorkerGroup
-from tuner.execution.group_trainable import GroupTrainable, TrainableSource, checked_group
+from tuner.execution.group_trainable import (
+    GroupTrainable,
+    TrainableSource,
+    checked_group,
+    what_runs,
+)
 from tuner.execution.trainable import (
     DEFAULT_REQUEST,
     can_be_saved,
@@ -282,9 +287,10 @@ def make_spec(
         StorageError: If the working directory, in which trials run, has been deleted.
     """
     check_working_directory()  # first, because resolving paths would fail with an obscure error
-    if run_config is None and isinstance(trainable, TrainableSource):
-        run_config = getattr(trainable, "run_config", None)
-    trainable = what_runs(trainable)
+    given = get_trainable(trainable) if isinstance(trainable, str) else trainable
+    if run_config is None and isinstance(given, TrainableSource):
+        run_config = getattr(given, "run_config", None)
+    trainable = what_runs(given)
     check_trainable(trainable)
     tune = _checked("tune_config", tune_config, TuneConfig)
     run = _checked("run_config", run_config, RunConfig)
@@ -334,19 +340,6 @@ def make_spec(
             raise _conflict(part, tune.metric, tune.mode)
     _check_objective(spec)
     return spec
-
-
-def what_runs(trainable: Any) -> Any:
-    """Return the code for which the user's argument stands: a registered name, or a trainer.
-
-    Raises:
-        ValueError: If nothing is registered under the name.
-    """
-    if isinstance(trainable, str):
-        return get_trainable(trainable)
-    if isinstance(trainable, TrainableSource) and not isinstance(trainable, type):
-        return trainable.as_trainable()
-    return trainable
 
 
 def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
