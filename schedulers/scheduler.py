@@ -40,11 +40,14 @@ class TrialView(Protocol):
 
     @property
     def checkpoint_index(self) -> int | None:
-        """Index of its latest checkpoint, counted from 0 in order of saving; None without one."""
+        """Index of its latest checkpoint, counted from 0 in order of saving; None without one.
+
+        Where the metric comes from validations, it is the latest whose metric the scheduler knows.
+        """
 
     @property
     def checkpoint_iteration(self) -> int | None:
-        """``training_iteration`` of its latest checkpoint; None without one."""
+        """``training_iteration`` of this checkpoint; None without one."""
 
 
 class ExperimentView(Protocol):
@@ -89,7 +92,10 @@ class Scheduler(Declared, ABC):
     """Judges results and decides which trials continue.
 
     A scheduler never holds the engine: it is given facts and returns decisions, and one callback
-    may decide about several trials. It reads no clock and draws random numbers only from the seed
+    may decide about several trials. Where a validation of a checkpoint supplies the metric, the
+    result is given to it once more when that has ended, with the metric and the result's own
+    ``training_iteration``; the trial may have trained on since, or have ended, and decisions about
+    it take effect at its next report. It reads no clock and draws random numbers only from the seed
     it is given, so the same facts in the same order give the same decisions. Callbacks arrive in
     this order for each trial: `on_trial_add` once, then `on_trial_result` for each result, then
     exactly one of `on_trial_complete` and `on_trial_error`. A trial that crashes and is tried again
@@ -158,7 +164,8 @@ class Scheduler(Declared, ABC):
         """Judge a result.
 
         Args:
-            trial: The trial that reported and now waits for the answer; it is RUNNING.
+            trial: The trial that reported and now waits for the answer; it is RUNNING. One whose
+                metric comes from a validation may have any status.
             result: Its metrics, nested ones flattened to ``"a/b"``, with the keys that the engine
                 adds.
 

@@ -386,3 +386,16 @@ def test_a_first_result_above_a_number_in_stop_warns_with_the_line_to_write():
 )
 def test_no_warning_where_a_trial_was_stopped_as_declared(trial, thresholds):
     assert warning_of_direction(trial, "val/loss", thresholds) == ""
+
+
+def test_a_value_that_a_validation_leaves_as_it_was_is_not_counted_twice():
+    stopper = CombinedStopper(TrialPlateauStopper("loss", std=0.1, num_results=2, grace_period=0))
+    assert not stopper("t", {"loss": 1.0})
+    assert not stopper.on_validated("t", {"loss": 1.0, "acc": 0.5}, {"acc"})
+    assert stopper.on_validated("t", {"loss": 1.0, "acc": 0.5}, {"loss"})
+
+
+def test_a_threshold_is_reached_by_what_a_validation_returns():
+    stopper = MetricThresholdStopper({"acc": 0.9})
+    assert not stopper("t", {"loss": 1.0})
+    assert stopper.on_validated("t", {"loss": 1.0, "acc": 0.95}, {"acc"})

@@ -195,3 +195,68 @@ def test_it_agrees_with_the_rows_that_count(steps, mode):
         mode,
     )
     assert repr((found.last, found.best)) == repr((expected.last, expected.best))
+
+
+@pytest.mark.parametrize("num_values", [3, 25])
+def test_a_corrected_value_replaces_the_one_that_was_added(num_values):
+    values = [float(number) for number in range(num_values)]
+    summary = summary_of(*values)
+    summary.replace(values[-2], 100.0)
+    values[-2] = 100.0
+    assert summary.count == num_values
+    assert summary.max == 100.0
+    assert summary.last == values[-1]
+    assert summary.avg == pytest.approx(statistics.fmean(values))
+    assert summary.recent == tuple(values[-10:])
+
+
+def test_a_wrong_extreme_of_few_values_leaves_nothing_behind():
+    summary = summary_of(0.5, 9.0, 0.7)
+    summary.replace(9.0, 0.6)
+    assert (summary.min, summary.max) == (0.5, 0.7)
+
+
+def with_checkpoints(mode, *values):
+    """Return the record of results of which some lack the value, all with a checkpoint."""
+    metric = TrackedMetric("acc", mode)
+    for row, value in enumerate(values, start=1):
+        known = {} if value is None else {"acc": value}
+        metric.take({"training_iteration": row, **known}, row)
+        metric.mark(row)
+    return metric
+
+
+def supply(metric, row, value):
+    metric.correct({"training_iteration": row, "acc": value}, row, row)
+
+
+def test_values_that_come_late_count_as_if_they_had_come_at_once():
+    late = with_checkpoints("max", None, None, None)
+    for row, value in ((1, 0.5), (2, 0.9), (3, 0.7)):
+        supply(late, row, value)
+    assert late.last == Evaluation(0.7, 3, 3)
+    assert late.best == Evaluation(0.9, 2, 2)
+
+
+def test_an_attempt_goes_back_to_the_values_of_its_checkpoint_also_if_they_came_late():
+    late = with_checkpoints("max", None, None, None)
+    for row, value in ((1, 0.5), (2, 0.9), (3, 0.7)):
+        supply(late, row, value)
+    late.take({"training_iteration": 3}, 3)  # reported again, after the second checkpoint
+    assert late.last == Evaluation(0.9, 2, 2)
+    late.take({"training_iteration": 2}, 2)
+    assert late.last == late.best == Evaluation(0.5, 1, 1)
+
+
+def test_a_late_value_does_not_replace_a_newer_one():
+    late = with_checkpoints("min", None, 0.4)
+    supply(late, 1, 0.2)
+    assert late.last == Evaluation(0.4, 2, 2)
+    assert late.best == Evaluation(0.2, 1, 1)
+
+
+def test_a_corrected_best_value_is_not_the_best_any_more():
+    late = with_checkpoints("max", 0.5, 0.9, 0.6)
+    supply(late, 2, 0.1)
+    assert late.last == Evaluation(0.6, 3, 3)
+    assert late.best == Evaluation(0.6, 3, 3)

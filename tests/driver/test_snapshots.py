@@ -5,6 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from tuner.callbacks.callback_list import CallbackList
+from tuner.core.trial import (
+    CheckpointRecord,
+    Status,
+    Trial,
+    Validation,
+    ValidationRequest,
+    ValidationState,
+)
 from tuner.driver import snapshots
 from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.suggestion_queue import SuggestionQueue
@@ -105,3 +113,26 @@ def test_encoding_a_part_of_the_trials_counts_as_a_pause(watch, tmp_path):
     taken.take_if_due(watch.now_s)
     assert account.num_snapshots == 0
     assert account.report().longest_pause_s == pytest.approx(2 * WORDS_S)
+
+
+def test_a_finished_trial_is_encoded_again_when_a_validation_of_it_has_ended():
+    trial = Trial("t00000", {}, {})
+    trial.move_to(Status.TERMINATED)
+    validation = Validation(CheckpointRecord(0, 1), ValidationRequest(), {})
+    trial.validations[0] = trial.open_validations[0] = validation
+    state = SimpleNamespace(
+        experiment=SimpleNamespace(trials=[trial]),
+        trial_json=lambda _: validation.state.encode(),
+    )
+    encoded = snapshots.EncodedTrials(state)
+
+    def encode():
+        assert encoded.encode_finished(None)
+        return encoded.encode_all()
+
+    assert encode() == encode() == [b"QUEUED"]
+    validation.state, validation.num_try = ValidationState.RUNNING, 1
+    assert encode() == encode() == [b"RUNNING"]
+    validation.state, validation.is_open = ValidationState.VALIDATED, False
+    trial.open_validations.clear()
+    assert encode() == encode() == [b"VALIDATED"]

@@ -88,6 +88,13 @@ class World:
         if config["number"] in self.failing:
             raise ValueError("diverged")
 
+    def steps(self, config):
+        for _ in self.curve(config):
+            yield {}
+
+    def validate(self, config, iteration):
+        return {"loss": self.losses[config["number"]][iteration - 1]}
+
     def pace_s(self, config, iteration):
         return self.paces_s[config["number"]]
 
@@ -108,11 +115,17 @@ def record(tmp_path, monkeypatch):
         search_alg=None,
         space=None,
         trainable=None,
+        validation_s=None,
         **more,
     ):
         def make_executor(spec, directory, *_):
+            is_late = validation_s is not None
             return SimulatedExecutor(
-                world.curve, capacity={"cpu": float(slots)}, duration_s=world.pace_s
+                world.steps if is_late else world.curve,
+                capacity={"cpu": float(slots)},
+                duration_s=world.pace_s,
+                validate=world.validate if is_late else None,
+                validation_s=validation_s or 0.0,
             )
 
         monkeypatch.setattr(running, "make_executor", make_executor)

@@ -57,6 +57,19 @@ def test_a_recording_is_judged_as_the_scheduler_would_have_judged_it(
     )
 
 
+@pytest.mark.parametrize("name", ["median", "fifo"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_recorded_validations_are_delivered_again(record, worlds, name, seed):
+    world = worlds.of(seed)
+    recorded = record(world, validation_s=0.005)
+    ran = record(world, STOPPING[name](), validation_s=0.005)
+    answer = tune.what_if(recorded.path, STOPPING[name]())
+    assert_same(answer, ran)
+    assert answer.recorded.best_value == pytest.approx(
+        recorded.grid.get_best_result().metrics["loss"]
+    )
+
+
 @pytest.mark.parametrize("name", ["asha", *PAUSING])
 @pytest.mark.parametrize(("seed", "slots"), [(1, 1), (2, 3), (5, 2)])
 def test_pauses_and_promotions_are_those_of_a_real_run(record, worlds, name, seed, slots):

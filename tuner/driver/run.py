@@ -312,7 +312,7 @@ class Run:
         experiment, log = stage.restored.state.experiment, session.log
         driver, event_dispatch = session.assembly.driver, session.assembly.event_dispatch
         first = [self._resumption.resume.event(stage.settings)] if self._resumption else []
-        num_started = sum(trial.attempt for trial in experiment.trials)
+        num_started = _num_started(experiment.trials)
 
         def request_stop(request: StopRequested) -> None:
             log.ask_to_stop(request)
@@ -346,9 +346,7 @@ class Run:
                 event_dispatch.end_experiment()
                 console.close()
                 self._environment.close()
-            if self._resumption and num_started == sum(
-                trial.attempt for trial in experiment.trials
-            ):
+            if self._resumption and num_started == _num_started(experiment.trials):
                 console.print_notice(
                     "nothing was left to run; to go on, restore with a larger num_samples or "
                     "a resume_config"
@@ -504,6 +502,14 @@ def _log_file_costs(
         )
 
     return costs
+
+
+def _num_started(trials: Sequence[Trial]) -> int:
+    """Return how often a worker or a validation has been started."""
+    return sum(
+        trial.attempt + sum(validation.num_try for validation in trial.validations.values())
+        for trial in trials
+    )
 
 
 def _callbacks(spec: ExperimentSpec) -> list[Callback]:

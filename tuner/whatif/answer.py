@@ -138,7 +138,7 @@ def outcome_of(
         metric: The metric that measures quality, flattened.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
     """
-    results = [point.metrics for point in recorded.curve.points]
+    results = [point.result for point in recorded.curve.points]
     replayed_results = [*results_until(recorded, replayed.last_iteration)]
     return TrialOutcome(
         trial_id=recorded.trial_id,

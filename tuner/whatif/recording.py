@@ -23,9 +23,9 @@ from tuner.core.resources import Request, ResourcePool, request_shape
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Failure, Status, TerminationReason, Trial, WorkerGroup
-from tuner.execution.virtual import Curve, CurvePoint
+from tuner.execution.virtual import Curve, CurvePoint, VirtualValidation
 from tuner.journal.reader import read
-from tuner.journal.records import RESULT, ROUTINE_END
+from tuner.journal.records import RESULT, ROUTINE_END, VALIDATED
 from tuner.journal.rows import Row
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import DECLARATION
@@ -34,6 +34,19 @@ _INDEPENDENT: Final = frozenset({"BasicVariantGenerator"})
 """Searchers whose suggestions do not depend on results."""
 _LIMITER: Final = "ConcurrencyLimiter"
 _MAX_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedValidation:
+    """The validation of a result's checkpoint.
+
+    Attributes:
+        reported: The result as it was reported, without what the validation has returned.
+        course: How the validation went.
+    """
+
+    reported: Row
+    course: VirtualValidation
 
 
 @dataclass(slots=True)
@@ -51,6 +64,8 @@ class TrialTiming:
         reported_s: By ``training_iteration``: when the result was reported, in seconds of
             experiment time.
         worker_s: How long the trial occupied a worker, without the starts of later attempts.
+        validations: By ``training_iteration``: how the checkpoint of the result was validated, and
+            the result as it was reported.
     """
 
     start_s: float = 0.0
@@ -58,6 +73,7 @@ class TrialTiming:
     waits_s: dict[int, float] = field(default_factory=dict)
     reported_s: dict[int, float] = field(default_factory=dict)
     worker_s: float = 0.0
+    validations: dict[int, RecordedValidation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +141,11 @@ class _TimingReader:
         self._waited: set[str] = set()
         """Trials whose next result has a waiting time: all but the first one of a later attempt."""
         self._by_trial: defaultdict[str, TrialTiming] = defaultdict(TrialTiming)
+        self._validators: dict[str, _ValidationReader] = {}
         self._leaves_s: list[float] = []
         self._saves_s: list[float] = []
 
-    def see(self, record: Mapping[str, Any]) -> None:
+    def see(self, record: Mapping[str, Any]) -> None:  # noqa: C901  (one case for each kind)
         at_s = float(record["t"])
         self._turn_s = record.get(ROUTINE_END, self._turn_s)
         self._first_s = record.get(ROUTINE_END, at_s) if self._first_s is None else self._first_s
@@ -142,6 +159,10 @@ class _TimingReader:
                 self._start(record["id"], record["a"], at_s)
             case kind if kind == RESULT:
                 self._report(record["id"], record["m"], at_s)
+                if record.get("v") is not None:
+                    self._validator_of(record["id"]).request(record, at_s)
+            case kind if kind == VALIDATED:
+                self._validator_of(record["id"]).end(record, at_s)
             case "saved":
                 self._saves_s.append(at_s - self._last_sign_s.get(record["id"], at_s))
                 self._saved_s[record["id"]] = at_s
@@ -172,6 +193,13 @@ class _TimingReader:
             save_s=_median(self._saves_s),
             by_trial=dict(self._by_trial),
         )
+
+    def _validator_of(self, trial_id: str) -> _ValidationReader:
+        found = self._validators.get(trial_id)
+        if found is None:
+            found = _ValidationReader(self._by_trial[trial_id].validations)
+            self._validators[trial_id] = found
+        return found
 
     def _start(self, trial_id: str, attempt: int, at_s: float) -> None:
         trial_timing = self._by_trial[trial_id]
@@ -215,6 +243,40 @@ class _TimingReader:
 
     def _close(self, trial_id: str, at_s: float) -> None:
         self._by_trial[trial_id].worker_s += at_s - self._began_s.pop(trial_id, at_s)
+
+
+@final
+class _ValidationReader:
+    """Measures the validations of one trial while reading a journal.
+
+    Args:
+        found: Where they are noted.
+    """
+
+    def __init__(self, found: dict[int, RecordedValidation]) -> None:
+        self._found = found
+        self._requested: dict[int, tuple[Mapping[str, Any], float]] = {}
+        self._ended_s = 0.0
+
+    def request(self, record: Mapping[str, Any], at_s: float) -> None:
+        checkpoint = record["c"]["index"] if record["c"] else record.get("upload")
+        if checkpoint is not None:
+            self._requested[checkpoint] = record["m"], at_s
+
+    def end(self, record: Mapping[str, Any], at_s: float) -> None:
+        """Note how long a validation took, at most since the one before it has ended."""
+        if record["index"] not in self._requested:
+            return
+        reported, requested_s = self._requested[record["index"]]
+        took_s = max(at_s - max(requested_s, self._ended_s), 0.0)
+        self._ended_s = at_s
+        failure = Failure("ValidationFailed", "as it was recorded")
+        course = VirtualValidation(
+            took_s, record["metrics"], failure if record["metrics"] is None else None
+        )
+        self._found[reported.get(TRAINING_ITERATION, 0)] = RecordedValidation(
+            dict(reported), course
+        )
 
 
 def _median(values: Sequence[float]) -> float:
@@ -430,12 +492,14 @@ def _point(row: Row, trial_timing: TrialTiming, *, saves_on_demand: bool) -> Cur
     took_s = (float(trained_s or 0.0) if is_time else 0.0) + trial_timing.waits_s.get(
         row[TRAINING_ITERATION], 0.0
     )
+    validation = trial_timing.validations.get(row[TRAINING_ITERATION])
     # If trials save on demand, the executor saves whenever a replay needs it; otherwise they can be
     # paused only where they saved by themselves.
     return CurvePoint(
-        row,
+        {**validation.reported, TRAINING_ITERATION: row[TRAINING_ITERATION]} if validation else row,
         took_s,
         has_checkpoint=isinstance(row.get(CHECKPOINT_DIR_NAME), str) and not saves_on_demand,
+        validation=validation.course if validation else None,
     )
 
 

@@ -17,6 +17,7 @@ from tuner.analysis.frames import value_at
 from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.core.commands import (
     AttemptFailed,
+    CheckpointValidated,
     Notice,
     ResultRecorded,
     TrialEnded,
@@ -355,9 +356,9 @@ def _lasts(
 
 
 def results_until(recorded: RecordedTrial, iteration: int) -> Iterator[Mapping[str, Any]]:
-    """Yield a trial's recorded results up to an iteration."""
+    """Yield a trial's recorded results up to an iteration, with what was validated."""
     return (
-        point.metrics
+        point.result
         for point in recorded.curve.points
         if point.metrics[TRAINING_ITERATION] <= iteration
     )
@@ -502,6 +503,8 @@ class _ReplayObserver:
         match notice:
             case ResultRecorded(trial, _, flat):
                 self._report(trial.trial_id, flat)
+            case CheckpointValidated(trial, is_delivered=True):
+                self._take_value(trial.trial_id, notice.flat)
             case TrialStarted(trial, _, is_resumed):
                 replayed = self.replayed_trials.setdefault(
                     trial.trial_id, ReplayedTrial(first_s=self._executor.clock())
@@ -521,6 +524,9 @@ class _ReplayObserver:
         replayed = self.replayed_trials[trial_id]
         replayed.num_results += 1
         replayed.last_iteration = max(replayed.last_iteration, flat[TRAINING_ITERATION])
+        self._take_value(trial_id, flat)
+
+    def _take_value(self, trial_id: str, flat: Mapping[str, Any]) -> None:
         value = flat.get(self._metric)
         if is_number(value) and math.isfinite(value):
             self.finite_values.append(
@@ -592,7 +598,7 @@ def _finite_values(
 ) -> Iterator[TimedValue]:
     """Yield the finite values of a trial whose times are known."""
     for point, time_s in zip(trial.curve.points, times_s, strict=True):
-        value = value_at(point.metrics, metric)
+        value = value_at(point.result, metric)
         if time_s is not None and is_number(value) and math.isfinite(value):
             yield TimedValue(time_s, value, trial.trial_id)
 
@@ -605,7 +611,7 @@ def _run_totals(
     objective: Objective,
 ) -> RunTotals:
     lasts = [
-        (trial.trial_id, last_of((point.metrics for point in trial.curve.points), objective.metric))
+        (trial.trial_id, last_of((point.result for point in trial.curve.points), objective.metric))
         for trial in recording.trials
     ]
     best_trial_id, best_value = best_last(lasts, objective.mode)

@@ -307,9 +307,9 @@ def _answer(
 def _check_reported(recording: Recording, metric: str) -> None:
     known: set[str] = set()
     for point in itertools.chain.from_iterable(trial.curve.points for trial in recording.trials):
-        if is_number(value_at(point.metrics, metric)):
+        if is_number(value_at(point.result, metric)):
             return
-        known.update(name for name, value in flatten(point.metrics).items() if is_number(value))
+        known.update(name for name, value in flatten(point.result).items() if is_number(value))
     raise unknown_metric(metric, known, "a trial")
 
 
