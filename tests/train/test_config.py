@@ -60,6 +60,13 @@ def test_a_tuple_of_workers_is_elastic():
     assert not ScalingConfig(4).is_elastic
 
 
+def test_a_scaling_config_shows_what_was_chosen():
+    assert repr(ScalingConfig(2)) == "ScalingConfig(num_workers=2)"
+    assert repr(ScalingConfig((1, 2), use_gpu=True)) == (
+        "ScalingConfig(num_workers=(1, 2), use_gpu=True)"
+    )
+
+
 def test_no_workers_are_one_process():
     assert ScalingConfig(0).group().num_workers == 1
 

@@ -117,6 +117,26 @@ def test_transformers_train_in_two_workers_and_continue(trainer):
     assert again.return_value["steps"] == 6
 
 
+def test_a_trainer_of_transformers_takes_shards_as_batches():
+    pytest.importorskip("transformers")
+    from tuner.train.data import shard_of  # noqa: PLC0415  (slow to import)
+    from tuner.train.huggingface.transformers import prepare_trainer  # noqa: PLC0415
+
+    class Ordinary:
+        train_dataset, eval_dataset = shard_of([{"x": 1}, {"x": 2}]), iter([{"x": 3}])
+
+        def get_train_dataloader(self):
+            raise AssertionError
+
+        def get_eval_dataloader(self, eval_dataset=None):
+            return f"loader of {eval_dataset}"
+
+    prepared = prepare_trainer(Ordinary())
+    assert list(prepared.get_train_dataloader()) == [{"x": 1}, {"x": 2}]
+    assert list(prepared.get_eval_dataloader()) == [{"x": 3}]
+    assert prepared.get_eval_dataloader([1, 2]) == "loader of [1, 2]"
+
+
 def accelerate_loop(config):
     from accelerate import Accelerator  # noqa: PLC0415  (slow to import)
 

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from tuner.core.settings import ValidationPolicy
@@ -19,7 +19,7 @@ PLACEMENT_STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _REMOTE_KWARGS: Final = ("num_cpus", "num_gpus", "resources", "max_retries")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ScalingConfig(Settings):
     """Over how many processes a trial trains, and what each of them occupies.
 
@@ -146,6 +146,15 @@ class ScalingConfig(Settings):
             name: amount * max(1, self.max_workers)
             for name, amount in self.amounts_per_worker.items()
         }
+
+    def __repr__(self) -> str:
+        """Return what differs from the defaults, short enough for a table of trials."""
+        given = ", ".join(
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if field.name == "num_workers" or getattr(self, field.name) != field.default
+        )
+        return f"ScalingConfig({given})"
 
     def group(self) -> WorkerGroup:
         """Return the worker group that this asks for; 0 workers are one without companions."""
