@@ -9,6 +9,7 @@ from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answe
 from tuner.core import commands as cmd
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
+    CheckpointCommitted,
     CheckpointLost,
     CheckpointsRequested,
     DriverRestarted,
@@ -684,6 +685,58 @@ def test_an_ended_trial_that_waits_for_validations_stays_ended_at_a_restore():
     assert validations(said) == [("t00000", 0, 2)]
     assert talk.trial("t00000").ending is TerminationReason.COMPLETED
     talk.end("t00000", 0, {"acc": 0.1})
+    assert talk.ended == ["t00000"]
+
+
+def test_no_validation_starts_after_an_interruption_whatever_the_snapshot():
+    talk = Validating()
+    talk.say(StopRequested("signal.SIGINT"))
+    talk.restore_from_snapshot()
+    assert validations(talk.validate("t00000", 1)) == []
+
+
+# ------------------------------------------------------------------ checkpoints stored later
+
+
+def upload(talk, iteration):
+    """Report a checkpoint that is still being stored, and ask for its validation."""
+    metrics, index = {"training_iteration": iteration}, iteration - 1
+    return talk.say(
+        ResultReported("t00000", 1, metrics, upload=index, validation=ValidationRequest())
+    )
+
+
+def stored(talk, iteration):
+    record = CheckpointRecord(iteration - 1, iteration)
+    return talk.say(CheckpointCommitted("t00000", 1, record))
+
+
+def test_a_validation_starts_once_its_checkpoint_is_stored():
+    talk = Validating()
+    assert validations(upload(talk, 1)) == []
+    talk.restore_from_snapshot()
+    assert validations(stored(talk, 1)) == [("t00000", 0, 1)]
+    talk.end("t00000", 0, {"acc": 0.5})
+    assert talk.trial("t00000").last_result["acc"] == 0.5
+
+
+def test_a_checkpoint_that_is_stored_after_a_later_one_is_kept_until_it_is_validated():
+    talk = Validating(checkpoints=CheckpointPolicy(retention=RetentionPolicy(1)))
+    upload(talk, 1)
+    upload(talk, 2)
+    assert validations(stored(talk, 2)) == [("t00000", 1, 1)]
+    assert deleted(stored(talk, 1)) == []
+    talk.end("t00000", 1, {"acc": 0.2})
+    assert validations(talk.say()) == []
+    assert talk.state("t00000", 0) is ValidationState.RUNNING
+    assert deleted(talk.end("t00000", 0, {"acc": 0.1})) == [0]
+
+
+def test_a_checkpoint_that_was_never_stored_is_not_validated():
+    talk = Validating(max_trials=1)
+    upload(talk, 1)
+    talk.exit("t00000", Outcome.COMPLETED)
+    assert not talk.trial("t00000").validations
     assert talk.ended == ["t00000"]
 
 

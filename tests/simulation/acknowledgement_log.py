@@ -173,8 +173,9 @@ class AcknowledgementLog:
             self.validated.add((record["id"], record["index"]))
 
     def _note_checkpoint(self, record: Mapping[str, Any]) -> None:
-        if record["c"] and record.get("v") is not None:
-            self.requested.add((record["id"], record["c"]["index"]))
+        if record.get("v") is not None:
+            index = record["c"]["index"] if record["c"] else record["upload"]
+            self.requested.add((record["id"], index))
         if record["c"] and not record["c"].get("is_placeholder"):
             self.saved.add((record["id"], checkpoint_directory_name(record["c"]["index"])))
 

@@ -392,13 +392,7 @@ class FaultyExecutor:
         who = (worker.trial_id, worker.command.attempt)
         validating = self._env.scenario.validating
         if validating and self._env.rng.random() < validating.rate:
-            stored = self._commit(worker)
-            key = worker.trial_id, stored.index
-            self._env.ack_log.losses[key] = metrics["loss"]
-            if validating.is_late:
-                del metrics["loss"]
-            self._emit(CheckpointStarted(*who))
-            self._emit(ResultReported(*who, metrics, stored, validation=ValidationRequest()))
+            self._report_for_validation(worker, metrics, is_late=validating.is_late)
         elif is_due and self._happens(lambda training: training.upload_rate):
             self._events.append(ResultReported(*who, metrics, upload=self._begin_upload(worker)))
         else:
@@ -407,6 +401,23 @@ class FaultyExecutor:
                 self._events.append(CheckpointStarted(*who))
             self._events.append(ResultReported(*who, metrics, checkpoint))
         worker.is_waiting = True
+
+    def _report_for_validation(
+        self, worker: _Worker, metrics: dict[str, Any], *, is_late: bool
+    ) -> None:
+        """Report a checkpoint, which may still be stored, and ask for its validation."""
+        who = (worker.trial_id, worker.command.attempt)
+        key = worker.trial_id, worker.next_checkpoint
+        self._env.ack_log.losses[key] = metrics["loss"]
+        if is_late:
+            del metrics["loss"]
+        if self._happens(lambda training: training.upload_rate):
+            upload, stored = self._begin_upload(worker), None
+        else:
+            upload, stored = None, self._commit(worker)
+            self._emit(CheckpointStarted(*who))
+        request = ValidationRequest()
+        self._emit(ResultReported(*who, metrics, stored, upload=upload, validation=request))
 
     def _step(self, worker: _Worker) -> dict[str, Any]:
         worker.iteration += self._env.scenario.stride

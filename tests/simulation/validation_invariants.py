@@ -88,9 +88,9 @@ def no_validation_is_lost(env: Environment, experiment: Experiment, left: Transc
     if env.scenario.time_budget_s is not None:
         return
     asked = {
-        (record["id"], record["c"]["index"])
+        (record["id"], record["c"]["index"] if record["c"] else record["upload"])
         for record in left.records
-        if record["k"] == "result" and record.get("v") is not None and record["c"]
+        if record["k"] == "result" and record.get("v") is not None
     }
     for trial in experiment.trials:
         require("I21", not trial.open_validations, "a validation of %s is open", trial)

@@ -501,14 +501,17 @@ class Experiment:
         for replaced in self._checkpoints.replaced_by(trial, checkpoint):
             self._lose_checkpoint(trial, replaced.index, "another one has taken its directory")
             self._continue_unchanged(self.exploits.on_checkpoint_lost(trial, replaced.index))
-        request = trial.validation_requests.pop(checkpoint.index, None)
-        if request is not None:
-            self._await_judgement(trial, trial.checkpoint_results[checkpoint.index])
+        validation = None
+        if request := trial.validation_requests.pop(checkpoint.index, None):
+            result = trial.checkpoint_results[checkpoint.index]
+            self._await_judgement(trial, result)
+            # First, so that retention keeps it even if later ones have been stored before it.
+            validation = Validation(checkpoint, request, result)
+            self._validations.add(trial, validation)
         recorded, superseded = self._checkpoints.add_announced(trial, checkpoint)
         self._out.keep(trial, recorded, superseded)
-        if request is not None:
-            result = trial.checkpoint_results[checkpoint.index]
-            self._validations.add(trial, Validation(recorded, request, result))
+        if validation:
+            validation.checkpoint = recorded
             self._pass_on_validations(trial)
         self.exploits.release_origin(trial)
         self.exploits.supply(trial)
@@ -1335,7 +1338,8 @@ class Experiment:
         }
         if isinstance(self._typical_request, WorkerGroup):
             fields["typical_group"] = group_fields(self._typical_request)
-        if self._validations.num_open or self._checkpoint_requests:
+        validations = self._validations
+        if validations.num_open or validations.is_interrupted or self._checkpoint_requests:
             fields["validations"] = {
                 "queue": self._validations.state_dict(),
                 "unannounced": list(self._unannounced),
