@@ -18,6 +18,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 from tuner import train
+from tuner.integration.keras import resume
 from tuner.train import (
     Checkpoint,
     CheckpointConfig,
@@ -102,24 +103,19 @@ def train_keras(config: dict[str, Any]) -> None:
     """Train with `model.fit`, whose callback reports and saves after each epoch."""
     tf.keras.utils.set_random_seed(config["seed"])
     images, labels = load_digits(return_X_y=True)
-    model, start = network(), 0
-    if checkpoint := train.get_checkpoint():
-        with checkpoint.as_directory() as directory:
-            model = tf.keras.models.load_model(Path(directory, "model.keras"))
-        start = config["num_epochs"] // 2
-    else:
-        model.compile(
-            tf.keras.optimizers.Adam(0.003),
-            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            ["accuracy"],
-        )
+    model = network()
+    model.compile(
+        tf.keras.optimizers.Adam(0.003),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
     model.fit(
         images[:NUM_IMAGES] / 16,
         labels[:NUM_IMAGES],
         validation_data=(images[NUM_IMAGES:] / 16, labels[NUM_IMAGES:]),
         batch_size=64,
         epochs=config["num_epochs"],
-        initial_epoch=start,
+        initial_epoch=resume(model),  # loads the latest checkpoint, if there is one
         callbacks=[RayReportCallback()],
         verbose=0,
     )
