@@ -149,6 +149,7 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
     assert outcome.failed == 0
 
 
+@pytest.mark.timeout(300)  # some import PyTorch or TensorFlow several times
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_run(name, tmp_path):
     if not importlib.util.find_spec(NEEDS.get(name, "tuner")):

@@ -46,6 +46,7 @@ def needs(kind):
     return pytest.param(kind, marks=pytest.mark.skipif(missing, reason=f"no {module} installed"))
 
 
+@pytest.mark.timeout(400)  # four runs, each of which imports PyTorch
 @pytest.mark.parametrize("kind", [needs("cnn"), needs("lightning"), needs("transformers")])
 def test_a_search_that_was_killed_twice_ends_as_if_it_had_not_been(tmp_path, kind):
     expected = run(tmp_path / "whole", kind)
