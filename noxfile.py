@@ -49,7 +49,14 @@ def nevergrad(session: nox.Session) -> None:
 def heavy(session: nox.Session) -> None:
     """Run the tests that need TensorFlow, which is too large for the other sessions."""
     install(session, "test-heavy")
-    session.run("pytest", "-k", "tensorflow", "tests/guides", "tests/test_house.py")
+    session.run(
+        "pytest",
+        "-k",
+        "tensorflow",
+        "tests/guides",
+        "tests/train/test_tensorflow.py",
+        "tests/test_house.py",
+    )
 
 
 @nox.session
