@@ -14,7 +14,7 @@ import pytest
 import tuner as tune
 from tuner import Checkpoint
 from tuner.core import timeouts
-from tuner.execution import attempt
+from tuner.execution import checkpoint_uploads
 
 
 @pytest.fixture
@@ -74,13 +74,13 @@ def test_a_hanging_trial_is_killed_and_retried_from_its_checkpoint(fit, rows_of)
 
 def store_slowly(config):
     """Report a checkpoint which takes longer to be stored than a trial may be silent."""
-    genuine = attempt.commit_from
+    genuine = checkpoint_uploads.commit_from
 
     def commit_from(*arguments, **options):
         time.sleep(4.0)
         return genuine(*arguments, **options)
 
-    attempt.commit_from = commit_from
+    checkpoint_uploads.commit_from = commit_from
     for epoch in range(2):
         with tempfile.TemporaryDirectory() as temporary:
             tune.report({"epoch": epoch}, checkpoint=Checkpoint.from_directory(temporary))
