@@ -49,7 +49,11 @@ async def asynchronous(config):
     pass
 
 
-@pytest.mark.parametrize("function", [3, asynchronous, lambda config, data: None, dict])
+def yielding(config):
+    yield {"loss": 1.0}
+
+
+@pytest.mark.parametrize("function", [3, asynchronous, yielding, lambda config, data: None, dict])
 def test_what_cannot_be_called_in_a_worker_is_refused(function):
     with pytest.raises(TypeError, match="train_loop_per_worker"):
         DataParallelTrainer(function)
@@ -167,6 +171,20 @@ def test_the_same_name_continues_a_run_and_says_so(trainer, capsys):
     assert result.return_value["first"] == 2
     assert "is continued from its latest checkpoint" in capsys.readouterr().out
     assert trainer(loop, {"epochs": 6}).fit().return_value["first"] == 4
+
+
+def test_the_name_of_a_search_is_refused(trainer):
+    made = trainer(loop, {"epochs": 1})
+    space = {"train_loop_config": {"lr": tune.grid_search([0.1, 0.2])}}
+    tune.Tuner(made, param_space=space).fit()
+    with pytest.raises(ValueError, match="that of a search"):
+        made.fit()
+
+
+def test_datasets_to_split_are_those_of_the_trainer():
+    config = train.DataConfig(["trian"])
+    with pytest.raises(ValueError, match="got \\['trian'\\]"):
+        DataParallelTrainer(loop, datasets={"train": [1, 2]}, dataset_config=config)
 
 
 def test_a_run_begins_with_the_checkpoint_that_it_is_given(trainer):

@@ -513,7 +513,8 @@ class Experiment:
         if validation:
             validation.checkpoint = recorded
             self._pass_on_validations(trial)
-        self.exploits.release_origin(trial)
+        if not recorded.is_placeholder:  # nothing can continue from it
+            self.exploits.release_origin(trial)
         self.exploits.supply(trial)
         self._needs_scheduling = True
 
@@ -1112,6 +1113,8 @@ class Experiment:
         } | {
             ev.LeaseOwner(request.trial_id, request.attempt)
             for request in self._checkpoint_requests
+            # A checkpoint that is still being stored needs no lease.
+            if not (request.waits_for_uploads and self.trial_table[request.trial_id].uploads)
         }
         if answer := self._leases.resolve_deadlock(self._running_owners(), blocked):
             self._answer_lease(answer)

@@ -37,7 +37,6 @@ __all__ = [
     "unwrap_model",
 ]
 
-_BACKENDS: Final = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl")
 _STRATEGIES: Final = ("ddp", "fsdp", None)
 _log = logging.getLogger("tuner")
 
@@ -311,8 +310,9 @@ def prepare_data_loader(
 
     With several workers it gets a ``DistributedSampler``, which shuffles if the loader did. Call
     ``loader.sampler.set_epoch(epoch)`` at the beginning of each epoch, or every epoch has the same
-    order; with one worker there is no such method. The processes that load data have other random
-    numbers on each worker, so that no two apply the same augmentations.
+    order; with one worker there is no such method. Where the sampler is added and the loader has no
+    generator of its own, the processes that load data have other random numbers on each worker, so
+    that no two apply the same augmentations; otherwise give it a generator seeded with the rank.
 
     Args:
         data_loader: The loader.

@@ -21,8 +21,9 @@ from tuner.errors import StorageError, TrialFailed
 from tuner.execution.attempt import StopTraining
 from tuner.execution.session import get_context
 from tuner.execution.trainable import trainable_name
+from tuner.spec.argument_codec import note
 from tuner.spec.config import ResumeConfig, RunConfig
-from tuner.spec.experiment_directory import named_directory
+from tuner.spec.experiment_directory import named_directory, read_record
 from tuner.spec.training_config import ScalingConfig, ValidationConfig
 from tuner.storage import atomic
 from tuner.storage.checkpoints import Checkpoint
@@ -112,6 +113,12 @@ class DataParallelTrainer:
         self.dataset_config = dataset_config or DataConfig()
         self.resume_from_checkpoint = resume_from_checkpoint
         self.validation_config = validation_config
+        split = self.dataset_config.datasets_to_split
+        if split != "all" and (unknown := sorted(set(split) - set(self.datasets))):
+            raise ValueError(
+                f"datasets_to_split must be names of datasets, {sorted(self.datasets)}, got "
+                f"{unknown}"
+            )
 
     def as_trainable(self) -> TrainLoop:
         """Return what each process of a trial runs; `Tuner` calls this."""
@@ -159,6 +166,12 @@ class DataParallelTrainer:
         directory = named_directory(run_config)
         if not is_experiment(directory):
             return Tuner(loop, run_config=run_config)
+        record = read_record(directory)
+        if record.settings.max_trials != 1 or record.parts["param_space"] != note({}):
+            raise ValueError(
+                f"name must not be that of a search, got {run_config.name!r}; give the trainer "
+                "another name, or continue the search with Tuner.restore"
+            )
         if run_config.verbose:
             sys.stdout.write(
                 f"{printable(str(directory))} exists and is continued from its latest checkpoint; "
@@ -311,6 +324,11 @@ def takes_config(function: Callable[..., Any]) -> bool:
     if not callable(function) or isinstance(function, type):
         raise TypeError(
             f"train_loop_per_worker must be a function of the configuration, got {function!r:.200}"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            "train_loop_per_worker must be a plain function, got a generator function; call report "
+            "instead of yield"
         )
     if inspect.iscoroutinefunction(function):
         raise TypeError(
