@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from schedulers.decisions import Pause, Reason, Resume, Stop
+from schedulers.decisions import Exploit, Pause, Reason, Resume, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, starts
 from tuner.core import commands as cmd
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
@@ -18,6 +20,7 @@ from tuner.core.events import (
     ResumeType,
     StopRequested,
     ValidationEnded,
+    WorkerExited,
     WorkerStarted,
 )
 from tuner.core.settings import ValidationPolicy
@@ -775,3 +778,55 @@ def test_a_worker_that_has_left_gets_no_list():
     talk.say(CheckpointsRequested("t00000", 1, "a"))
     talk.exit("t00000", Outcome.COMPLETED)
     assert lists(talk.end("t00000", 0, {"acc": 0.1})) == []
+
+
+def test_a_validation_for_which_a_new_session_lacks_resources_fails():
+    policy = ValidationPolicy(resources={"cpu": 1.0, "gpu": 1.0})
+    talk = Validating(capacity={"cpu": 2.0, "gpu": 1.0}, validation=policy)
+    talk.validate("t00000", 1)
+    talk.exit("t00000", Outcome.COMPLETED)
+    talk.say(DriverRestarted(replace(talk.experiment.settings, capacity={"cpu": 2.0})))
+    assert talk.state("t00000", 0) is ValidationState.FAILED
+    assert talk.ended == ["t00000"]
+    assert talk.experiment.is_finished
+
+
+@pytest.mark.parametrize("end", ["worker lost", "driver restarted"])
+def test_a_pause_decided_late_outlasts_a_lost_worker(end):
+    scheduler = ListeningScheduler()
+    scheduler.decide = lambda trial, result: (
+        [Pause("t00000", WHY)] if "acc" in result and trial.trial_id == "t00000" else ()
+    )
+    talk = Validating(scheduler, num_trials=2, max_failures=3)
+    talk.validate("t00000", 1)
+    talk.report("t00000", 2)
+    talk.end("t00000", 0, {"acc": 0.1})
+    if end == "worker lost":
+        talk.exit("t00000", Outcome.LOST)
+    else:
+        talk.say(DriverRestarted(talk.experiment.settings))
+    trial = talk.trial("t00000")
+    talk.say(WorkerStarted("t00000", trial.attempt, pid=2))
+    assert answers(talk.report("t00000", 2)) == [("t00000", "pause", False)]
+
+
+@pytest.mark.parametrize("comes_first", ["validation", "failure"])
+def test_an_exploit_decided_late_counts_for_a_trial_that_is_retried(comes_first):
+    scheduler = ListeningScheduler()
+    scheduler.decide = lambda trial, result: (
+        [Exploit("t00001", "t00000", {"x": 9}, WHY), Resume("t00001", WHY)]
+        if trial.trial_id == "t00001" and "acc" in result
+        else ()
+    )
+    talk = Validating(scheduler, num_trials=2, max_failures=3)
+    talk.validate("t00000", 1)
+    talk.end("t00000", 0, {"acc": 0.9})
+    talk.validate("t00001", 1)
+    talk.report("t00001", 2)
+    events = [
+        ValidationEnded("t00001", 0, 1, Outcome.COMPLETED, {"acc": 0.1}),
+        WorkerExited("t00001", 1, Outcome.FAILED, BOOM),
+    ]
+    talk.say(*(events if comes_first == "validation" else reversed(events)))
+    trial = talk.trial("t00001")
+    assert (trial.config, trial.source_id) == ({"x": 9}, "t00000")

@@ -163,6 +163,7 @@ class Experiment:
         self.trial_table.set_resources(
             settings.capacity, settings.max_concurrent, settings.max_overtaken_s
         )
+        self._validations.give_up_misfits()
         self._checkpoints = CheckpointManager(settings.checkpoints)
         self.suggestion_budget.begin_session(settings.max_trials)
         self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
@@ -725,6 +726,8 @@ class Experiment:
         can_save_on_demand = self._checkpoints.can_save_on_demand
         if not self.exploits.accept(trial, decision, can_save_on_demand=can_save_on_demand):
             return
+        if trial.status is Status.PENDING and trial.attempt:  # decided late, while it is retried
+            self._paused.apply_exploit(trial)
         if trial.status is Status.PENDING:  # it has trained nothing yet that could be replaced
             self.exploits.cancel(trial)
         if trial.status is Status.PAUSED:
@@ -823,7 +826,7 @@ class Experiment:
             trial.failures.append(event.failure)
         self._end_attempt(trial, event.outcome)
 
-    def _end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:
+    def _end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:  # noqa: C901  (all ends)
         """Release what the worker held, and do what its exit means for the trial."""
         # Read first: with its worker, the trial loses its intention.
         move, intention = exit_move(trial, outcome), trial.intention
@@ -848,6 +851,13 @@ class Experiment:
                 # The worker was killed since the experiment stops. That is no failure of the trial.
                 self._end(trial, self._stopping.ending, self._stopping.reason)
                 return
+            elif (
+                trial.dismissed_row is not None
+                and intention is not None
+                and intention.reason.rule != USER_PAUSE
+            ):
+                # It was decided on a late result, so that no report repeats the question.
+                trial.late_pause = intention.reason
         match move:
             case TrialMove.PAUSE if intention and (trial.source or trial.exploit):
                 self._paused.pause(trial, intention)

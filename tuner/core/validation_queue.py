@@ -113,6 +113,14 @@ class ValidationQueue:
             validation.failure = Failure("ResourcesUnavailable", why)
             self._move(trial, validation, ValidationMove.FAIL)
 
+    def give_up_misfits(self) -> None:
+        """Fail what waits for resources that the machine of a new session does not have."""
+        if why := self._misfit():
+            for (_, index), trial in list(self._unfinished.items()):
+                validation = trial.validations[index]
+                validation.failure = Failure("ResourcesUnavailable", why)
+                self._move(trial, validation, ValidationMove.FAIL)
+
     def start(self, now_s: float) -> list[StartValidation]:
         """Start the validations for which there is room, and return the commands.
 
