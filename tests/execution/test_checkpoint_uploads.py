@@ -13,6 +13,7 @@ from tuner.execution import checkpoint_uploads
 from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, get_checkpoint, run_attempt
+from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint, verify
 
 ASYNC = ReportOptions(upload_mode=CheckpointUploadMode.ASYNC)
@@ -290,3 +291,21 @@ def test_messages_of_the_thread_and_of_the_report_do_not_mix(tmp_path):
     script = Careful()
     run_attempt(train, assignment(tmp_path), script)
     assert [record["index"] for record in committed(script)] == list(range(20))
+
+
+def test_a_committed_checkpoint_is_not_deleted_when_it_is_reported_again(tmp_path):
+    taken = written(tmp_path / "taken")
+    Path(taken.path, layout.MANIFEST).write_text("{}")
+    plan = checkpoint_uploads.plan_checkpoint(taken, ASYNC, str(tmp_path), 0)
+    assert not plan.deletes_local
+    own = written(tmp_path / "own")
+    assert checkpoint_uploads.plan_checkpoint(own, ASYNC, str(tmp_path), 0).deletes_local
+
+
+def test_a_directory_that_is_no_checkpoint_is_not_replaced_by_one_of_its_name(tmp_path):
+    precious = written(tmp_path / "precious")
+    given = written(tmp_path / "given")
+    options = ReportOptions(directory_name="precious")
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        checkpoint_uploads.plan_checkpoint(given, options, str(tmp_path), 0)
+    assert Path(precious.path, "weights").exists()

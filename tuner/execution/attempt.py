@@ -224,11 +224,13 @@ class Attempt:
             self._check_validation(options, has_checkpoint=checkpoint is not None)
             plan = self._plan(checkpoint, options)
             result = self._autofill.fill(converted, elapsed_s, plan.directory if plan else None)
+            # Before anything is stored, since it raises where the arguments cannot be pickled.
+            asked = self._validation_fields(options.validation) if options.validation else {}
             fields = self._store_reported(plan, result) if plan else {}
             if plan and not fields:  # it could not be stored, so the result must not name it
                 result = self._autofill.fill(converted, elapsed_s)
-            if options.validation and (fields or self._rank is not None):
-                fields |= self._validation_fields(options.validation)
+            if fields or self._rank is not None:
+                fields |= asked
             # Only now: a report that raised has not happened, and can be repeated.
             counted = self._autofill.counted()
             self._autofill.count(result)
@@ -320,6 +322,11 @@ class Attempt:
     def _ask_for_checkpoints(
         self, timeout_s: float | None, *, waits: bool, stored: bool = True
     ) -> list[Any]:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "checkpoints were asked for in a child process of the trial; "
+                "ask in the trial's own process"
+            )
         token = f"{self._pid}-list-{next(self._tokens)}"
         self._send({"kind": "checkpoints", "token": token, "waits": waits, "stored": stored})
         listed: list[Any] = self._answers.wait("checkpoints", token=token, timeout_s=timeout_s)[

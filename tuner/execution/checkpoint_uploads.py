@@ -33,6 +33,7 @@ from tuner.storage.checkpoints import (
     is_staged,
     stage,
 )
+from tuner.storage.layout import MANIFEST
 
 from .group_protocol import Part, PartKind
 from .report_options import CheckpointUploadMode, ReportOptions
@@ -101,6 +102,12 @@ def plan_checkpoint(
         return _plan_in_place(checkpoint, options, trial_dir)
     if name:
         check_chosen_name(name, index)
+        target = Path(trial_dir, name)
+        if options.upload is None and target.exists() and not (target / MANIFEST).is_file():
+            raise ValueError(
+                f"checkpoint_dir_name must not be that of another directory, got {name!r}, and "
+                f"{target} is no checkpoint; choose another name"
+            )
     # Here and not in the thread, so that the line that reports it is in the traceback.
     if checkpoint.is_local and not Path(checkpoint.path).is_dir():
         with checkpoint.as_directory():
@@ -115,9 +122,11 @@ def plan_checkpoint(
         name=name,
         is_placeholder=False,
         # A staging directory is not the user's: it is renamed, or the workers have it in common.
+        # Nor is a committed checkpoint, which is reported again or was given to start from.
         deletes_local=is_deleted
         and checkpoint.is_local
-        and not is_staged(checkpoint.path, trial_dir),
+        and not is_staged(checkpoint.path, trial_dir)
+        and not Path(checkpoint.path, MANIFEST).is_file(),
         upload=options.upload,
     )
 

@@ -218,6 +218,8 @@ class WorkerEnd:
             EOFError: If the driver is gone.
         """
         end = socket.socket(fileno=self._descriptor)
+        # A default timeout of the user's would leave the descriptor non-blocking.
+        end.settimeout(None)
         try:
             _, descriptor = receive_with_descriptor(end, 1)
         finally:
