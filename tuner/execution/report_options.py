@@ -1,4 +1,4 @@
-"""What training code may say about a checkpoint that it reports: storing, naming, validation."""
+"""Options of a reported checkpoint: how it is stored, named and validated."""
 
 from __future__ import annotations
 

@@ -210,11 +210,19 @@ def _close_loggers(trainer: Any) -> None:
 def _callback_classes() -> tuple[type, ...]:
     """Return ``Callback`` of each imported namespace, or else of the first that is installed."""
     in_use: list[str] = [name for name in _NAMESPACES if name in sys.modules]
-    return tuple(sys.modules[name].Callback for name in in_use or [_import_one()])
+    return tuple(sys.modules[name].Callback for name in in_use or [import_one(__name__)])
 
 
-def _import_one() -> str:
-    for name in _NAMESPACES:
+def import_one(needed_by: str) -> str:
+    """Return the name of the namespace that is imported, or else the first that is installed.
+
+    Args:
+        needed_by: The module that needs it, for the message.
+
+    Raises:
+        ImportError: If none is installed.
+    """
+    for name in (*(name for name in _NAMESPACES if name in sys.modules), *_NAMESPACES):
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -223,8 +231,7 @@ def _import_one() -> str:
         else:
             return name
     raise ImportError(
-        "tuner.integration.pytorch_lightning needs Lightning, which is not installed; pip "
-        'install "tuner-hpo[lightning]"'
+        f'{needed_by} needs Lightning, which is not installed; pip install "tuner-hpo[lightning]"'
     )
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from tuner.core.trial import checkpoint_directory_name
 from tuner.errors import CheckpointError
 
-from .checkpoints import is_staged, publish, settle, stage
+from .checkpoints import discarded_on_error, is_staged, publish, settle, stage
 from .directories import contents_of, copy_tree, replace_link, sync_file, sync_files
 from .layout import (
     CHECKPOINT_PREFIX,
@@ -125,18 +125,11 @@ def stage_part(
     if is_staged(source, trial_dir) and not is_moved:
         return Path(os.path.realpath(source)).name
     staging = Path(source) if is_moved else stage(trial_dir, provenance.index, provenance.attempt)
-    try:
+    with discarded_on_error(staging, source, trial_dir):
         if not is_moved:
             copy_tree(Path(source), staging)
         contents = settle(staging, sync=sync)
         write_part_manifest(staging, contents, rank=rank, sync=sync)
-    except BaseException as cause:
-        shutil.rmtree(staging, ignore_errors=True)
-        if isinstance(cause, OSError | ValueError):
-            raise CheckpointError(
-                f"checkpoint {source} could not be copied to {trial_dir}: {cause}"
-            ) from cause
-        raise
     return staging.name
 
 

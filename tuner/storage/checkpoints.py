@@ -394,9 +394,22 @@ def commit_from(
     if is_staged(source, trial_dir):
         return commit(source, trial_dir, provenance, sync=sync, name=name)
     staging = stage(trial_dir, provenance.index, provenance.attempt)
-    try:
+    with discarded_on_error(staging, source, trial_dir):
         copy_tree(Path(source), staging)
         return commit(staging, trial_dir, provenance, sync=sync, name=name)
+
+
+@contextmanager
+def discarded_on_error(
+    staging: Path, source: str | os.PathLike[str], trial_dir: str | os.PathLike[str]
+) -> Iterator[None]:
+    """Delete a staging directory if it cannot be filled from `source`.
+
+    Raises:
+        CheckpointError: In place of an error of the storage, or of a link that leads out.
+    """
+    try:
+        yield
     except BaseException as cause:
         shutil.rmtree(staging, ignore_errors=True)
         if isinstance(cause, OSError | ValueError):

@@ -208,13 +208,8 @@ class DataShard:
     def _keys(self) -> Iterator[Any]:
         """Yield what identifies each row of this shard: its index, or the row itself."""
         self._num_passes += 1
-        num_rows = self._source.num_rows
-        if num_rows is not None:
-            end = num_rows - num_rows % self._num_shards
-            yield from range(self._rank, end, self._num_shards)
-            return
-        rows = iter(self._source.rows())
-        while len(several := list(itertools.islice(rows, self._num_shards))) == self._num_shards:
+        keys = iter(self._source.keys())
+        while len(several := list(itertools.islice(keys, self._num_shards))) == self._num_shards:
             yield several[self._rank]
 
     def _batches(
@@ -234,10 +229,10 @@ class _Source(Protocol):
     """A dataset as rows that are found by keys."""
 
     num_rows: int | None
-    """How many, None where that is not known; then `rows` yields them, and they are the keys."""
+    """How many, None where that is not known."""
 
-    def rows(self) -> Iterable[Any]:
-        """Return all rows, where their number is not known."""
+    def keys(self) -> Iterable[Any]:
+        """Return the keys of all rows: their indices, or where there are none the rows."""
 
     def row(self, key: Any) -> Any:
         """Return a row."""
@@ -280,8 +275,8 @@ class _Table:
         self._columns = columns
         self.num_rows: int | None = lengths.pop() if lengths else 0
 
-    def rows(self) -> Iterable[Any]:
-        raise NotImplementedError
+    def keys(self) -> Iterable[Any]:
+        return range(self.num_rows or 0)
 
     def row(self, key: int) -> dict[str, Any]:
         return {name: column[key] for name, column in self._columns.items()}
@@ -298,8 +293,8 @@ class _Array:
         self._array = array
         self.num_rows: int | None = len(array)
 
-    def rows(self) -> Iterable[Any]:
-        raise NotImplementedError
+    def keys(self) -> Iterable[Any]:
+        return range(len(self._array))
 
     def row(self, key: int) -> Any:
         return self._array[key]
@@ -316,8 +311,8 @@ class _Items:
         self._items = items
         self.num_rows: int | None = len(items)
 
-    def rows(self) -> Iterable[Any]:
-        raise NotImplementedError
+    def keys(self) -> Iterable[Any]:
+        return range(len(self._items))
 
     def row(self, key: int) -> Any:
         return self._items[key]
@@ -334,7 +329,7 @@ class _Stream:
         self._begin = begin
         self.num_rows: int | None = None
 
-    def rows(self) -> Iterable[Any]:
+    def keys(self) -> Iterable[Any]:
         return self._begin()
 
     def row(self, key: Any) -> Any:

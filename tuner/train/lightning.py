@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 from tuner.execution.report_options import CheckpointUploadMode
 from tuner.execution.session import checkpoint_dir, get_context
-from tuner.integration.pytorch_lightning import CHECKPOINT, TuneReportCheckpointCallback
+from tuner.integration.pytorch_lightning import (
+    CHECKPOINT,
+    TuneReportCheckpointCallback,
+    import_one,
+)
 from tuner.spec.training_config import ValidationTaskConfig
 from tuner.storage.checkpoints import Checkpoint
 
@@ -33,8 +36,6 @@ __all__ = [
     "RayTrainReportCallback",
     "prepare_trainer",
 ]
-
-_NAMESPACES: Final = ("lightning.pytorch", "pytorch_lightning")
 
 
 class RayTrainReportCallback(TuneReportCheckpointCallback):
@@ -95,7 +96,7 @@ class _InNamespace:
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
         wanted: Any = cls
         module, _, name = cls._base.rpartition(".")
-        base = getattr(importlib.import_module(f"{_namespace()}.{module}"), name)
+        base = getattr(importlib.import_module(f"{import_one(__name__)}.{module}"), name)
         made: Self = object.__new__(_derived(wanted, base))
         return made
 
@@ -217,22 +218,6 @@ def prepare_trainer(trainer: Any) -> Any:
             f"strategy='ddp' and devices={wanted}"
         )
     return trainer
-
-
-def _namespace() -> str:
-    """Return the name of the namespace that is imported, or else the first that is installed."""
-    for name in (*(name for name in _NAMESPACES if name in sys.modules), *_NAMESPACES):
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name not in (name, name.partition(".")[0]):
-                raise
-        else:
-            return name
-    raise ImportError(
-        "tuner.train.lightning needs Lightning, which is not installed; pip install "
-        '"tuner-hpo[lightning]"'
-    )
 
 
 @functools.cache

@@ -70,8 +70,9 @@ from .exit_diagnosis import ExitInfo
 from .group import LOOPBACK, Patience, RemoteGroup, ranks_of
 from .launcher import Launcher
 from .process_setup import WakeupPipe
+from .remote_process import Message, RemoteProcess
 from .remote_validator import RemoteValidator
-from .remote_worker import Message, RemoteWorker, ReusableWorkers
+from .remote_worker import RemoteWorker, ReusableWorkers
 from .start_retry import StartRetryQueue, is_shortage
 from .trainable_blob import TrainableBlob
 from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
@@ -160,7 +161,7 @@ class ProcessExecutor:
         self._method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
         # Never reused: a late report of the zygote must not be taken for one about a newer worker.
         self._numbers = itertools.count(1)
-        self._workers: dict[int, RemoteWorker | RemoteValidator] = {}
+        self._workers: dict[int, RemoteProcess] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
         self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
         self._groups: dict[tuple[str, int], RemoteGroup] = {}
@@ -297,7 +298,7 @@ class ProcessExecutor:
         return worker
 
     def _launch_process(
-        self, worker: RemoteWorker | RemoteValidator, theirs: socket.socket, bootstrap: Bootstrap
+        self, worker: RemoteProcess, theirs: socket.socket, bootstrap: Bootstrap
     ) -> None:
         # It waits in the socket's buffer, so that the worker starts without a round trip.
         worker.end.send_bootstrap(bootstrap)
@@ -390,7 +391,7 @@ class ProcessExecutor:
             del self._groups[event.trial_id, event.attempt]
         self._events.append(event)
 
-    def send(self, worker: RemoteWorker | RemoteValidator, data: bytes) -> None:
+    def send(self, worker: RemoteProcess, data: bytes) -> None:
         """See `GroupHost`."""
         worker.end.send(data)
         if worker.end.has_backlog and worker.mask:
@@ -447,25 +448,25 @@ class ProcessExecutor:
             group.kill(command.reason)
             for member in group.members:
                 if member.number in self._workers:
-                    self._kill_process(member, command)
+                    self._kill_process(member, command.term_grace_s)
         elif worker := self._by_attempt.get((command.trial_id, command.attempt)):
             worker.mark_killed(command.reason)
-            self._kill_process(worker, command)
+            self._kill_process(worker, command.term_grace_s)
         elif self._start_retries.withdraw(command):
             failure = Failure("killed", command.reason)
             self._events.append(
                 WorkerExited(command.trial_id, command.attempt, Outcome.KILLED, failure)
             )
 
-    def _kill_process(self, worker: RemoteWorker, command: KillWorker) -> None:
+    def _kill_process(self, worker: RemoteProcess, term_grace_s: float = 0.0) -> None:
         if not self._launcher.is_ready and not worker.is_orphaned:
             # The zygote is still loading the trainable, which may take minutes; it will read
             # start and kill together, so the attempt counts as ended now.
             self._send_kill(worker)
-            self._finish_worker(worker, None)
-        elif command.term_grace_s > 0:
+            self._finish(worker, None)
+        elif term_grace_s > 0:
             self._send_kill(worker, is_graceful=True)
-            self._set_exit_deadline(worker, command.term_grace_s)
+            self._set_exit_deadline(worker, term_grace_s)
         else:
             self._send_kill(worker)
 
@@ -473,9 +474,7 @@ class ProcessExecutor:
         key = (command.trial_id, command.index, command.num_try)
         if validator := self._validators.get(key):
             validator.mark_killed(command.reason)
-            self._send_kill(validator)
-            if not self._launcher.is_ready and not validator.is_orphaned:
-                self._finish_validator(validator, None)  # see `_kill`
+            self._kill_process(validator)
         elif self._start_retries.withdraw(command):
             failure = Failure("killed", command.reason)
             self._events.append(ValidationEnded(*key, Outcome.KILLED, failure=failure))
@@ -491,16 +490,14 @@ class ProcessExecutor:
         )
         self._send(worker, message)
 
-    def _send(self, worker: RemoteWorker | RemoteValidator, message: Mapping[str, Any]) -> None:
+    def _send(self, worker: RemoteProcess, message: Mapping[str, Any]) -> None:
         self.send(worker, strict_json.to_bytes(message, strict_json.opaque) + b"\n")
 
-    def _send_kill(
-        self, worker: RemoteWorker | RemoteValidator, *, is_graceful: bool = False
-    ) -> None:
+    def _send_kill(self, worker: RemoteProcess, *, is_graceful: bool = False) -> None:
         self._launcher.kill(worker.number, is_graceful=is_graceful)
         self._watch_launcher()
 
-    def _set_exit_deadline(self, worker: RemoteWorker | RemoteValidator, within_s: float) -> None:
+    def _set_exit_deadline(self, worker: RemoteProcess, within_s: float) -> None:
         heapq.heappush(self._exit_deadlines, (time.monotonic() + within_s, worker.number))
 
     def _select_timeout_s(self, deadline: float | None) -> float | None:
@@ -515,7 +512,7 @@ class ProcessExecutor:
         ]
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
-    def _watch(self, worker: RemoteWorker | RemoteValidator) -> None:
+    def _watch(self, worker: RemoteProcess) -> None:
         mask = _READ | _WRITE if worker.end.has_backlog else _READ
         if worker.mask == 0:
             self._selector.register(
@@ -527,7 +524,7 @@ class ProcessExecutor:
             )
         worker.mask = mask
 
-    def _unwatch(self, worker: RemoteWorker | RemoteValidator) -> None:
+    def _unwatch(self, worker: RemoteProcess) -> None:
         if worker.mask:
             self._selector.unregister(worker.end.socket)
             worker.mask = 0
@@ -541,7 +538,7 @@ class ProcessExecutor:
         self._wakeup_pipe.clear()
         self._is_woken = True
 
-    def _on_worker(self, worker: RemoteWorker | RemoteValidator, mask: int) -> None:
+    def _on_worker(self, worker: RemoteProcess, mask: int) -> None:
         if worker.mask == 0:
             return  # gone since the selector returned
         if mask & _WRITE:
@@ -563,7 +560,7 @@ class ProcessExecutor:
 
     # Workers.
 
-    def _read_worker(self, worker: RemoteWorker | RemoteValidator) -> None:
+    def _read_worker(self, worker: RemoteProcess) -> None:
         try:
             events = worker.receive()
         except ValueError:
@@ -585,7 +582,7 @@ class ProcessExecutor:
         self._take(worker, events)
         if isinstance(worker, RemoteWorker):
             self._heed_worker(worker)
-        elif worker.exit_message:
+        elif isinstance(worker, RemoteValidator) and worker.exit_message:
             self._set_exit_deadline(worker, self._grace_s)
 
     def _heed_worker(self, worker: RemoteWorker) -> None:
@@ -617,7 +614,7 @@ class ProcessExecutor:
         self._dismiss(worker)
         self._start(worker.command)
 
-    def _take(self, worker: RemoteWorker | RemoteValidator, messages: Sequence[Message]) -> None:
+    def _take(self, worker: RemoteProcess, messages: Sequence[Message]) -> None:
         for message in messages:
             if isinstance(message, (LeaseRequested, CheckpointsRequested)):
                 self._askers[message.token] = worker.number
@@ -631,11 +628,11 @@ class ProcessExecutor:
             if not isinstance(message, (RankReported, PartStored)):
                 self._events.append(message)
 
-    def _finish(self, worker: RemoteWorker | RemoteValidator, exit_info: ExitInfo | None) -> None:
+    def _finish(self, worker: RemoteProcess, exit_info: ExitInfo | None) -> None:
         """Report the end of a process whose group is gone; None if the zygote died."""
         if isinstance(worker, RemoteValidator):
             self._finish_validator(worker, exit_info)
-        else:
+        elif isinstance(worker, RemoteWorker):
             self._finish_worker(worker, exit_info)
 
     def _finish_validator(self, validator: RemoteValidator, exit_info: ExitInfo | None) -> None:
@@ -731,7 +728,7 @@ class ProcessExecutor:
             )
         self._launcher = self._launch()
 
-    def _orphan(self, worker: RemoteWorker | RemoteValidator) -> None:
+    def _orphan(self, worker: RemoteProcess) -> None:
         """Wait until the kernel has killed a worker of a dead zygote, which ends its connection."""
         worker.is_orphaned = True
         if worker.mask:

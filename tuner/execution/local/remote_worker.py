@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 from tuner.core.commands import AnswerReport, StartWorker
-from tuner.core.events import Event, Outcome, ResultReported, WorkerExited
-from tuner.core.trial import Failure, ReportReply
-from tuner.execution.group_protocol import PartStored, RankReported, to_group_event
+from tuner.core.events import ResultReported, WorkerExited
+from tuner.core.trial import ReportReply
+from tuner.execution.group_protocol import RankReported, to_group_event
 from tuner.execution.worker_protocol import to_event
 from tuner.storage import strict_json
 
-from .exit_diagnosis import ExitInfo, diagnose_exit, last_lines, size
+from .exit_diagnosis import ExitInfo
+from .remote_process import Message, RemoteProcess
 from .worker_connection import Bootstrap, DriverEnd
 
 # Encoded once: there are few different answers, and one for each report of each trial.
@@ -28,30 +29,23 @@ _STAY: Final = {
     for save in (False, True)
 }
 
-Message = Event | RankReported | PartStored
-"""What a worker's message means; the second and third come from workers of groups alone."""
 _Parser = Callable[[str, int, Mapping[str, Any]], Message]
 
 _UNFIT: Final = {"kind": "unfit"}
-_STACK_LINES: Final = 60
-"""Length of the quoted standard error of a killed worker, which ends with its stack."""
 # Training code can write to the connection, so there has to be a limit to what the driver keeps.
 _MAX_PACKAGES: Final = 1_000
 _MAX_VERSION_LENGTH: Final = 100
 
 
 @final
-class RemoteWorker:
+class RemoteWorker(RemoteProcess):
     """One attempt, from its start until its process group is gone.
 
     Attributes:
-        number: Unique among all workers of the executor.
         trial_id: The trial.
         attempt: Number of the attempt.
-        end: The driver's end of the connection.
         command: The command that started the attempt.
         rank: Its rank, 0 for a single process.
-        stderr: File that its standard error is appended to.
         exit_message: How the attempt ended according to the worker itself; None until it says so.
         is_reusable: Whether the process waits for the next attempt of its trial.
         is_unfit: Whether the trainable could not be reset for that; another process is needed.
@@ -59,16 +53,15 @@ class RemoteWorker:
         packages: Versions of packages that the worker has imported.
         is_exit_delivered: Whether the driver has been given the end of the attempt, so that the
             end of the process is not another event.
-        is_orphaned: Whether the zygote that started it is dead.
-        mask: What the selector watches its connection for, 0 for nothing.
     """
 
     __slots__ = (
-        "_is_waiting", "_kill_reason", "_parse", "_protocol_failure", "_stderr_start", "attempt",
-        "command", "end", "exit_message", "is_exit_delivered", "is_orphaned",
-        "is_reusable", "is_unfit", "late_imports", "mask", "number", "packages", "rank", "stderr",
-        "trial_id",
+        "_is_waiting", "_parse", "attempt", "command", "exit_message", "is_exit_delivered",
+        "is_reusable", "is_unfit", "late_imports", "packages", "rank", "trial_id",
     )  # fmt: skip
+
+    _RULE: ClassVar[str] = "nothing but report may write to a worker's connection"
+    _SUBJECT: ClassVar[str] = "trial"
 
     def __init__(
         self,
@@ -87,16 +80,12 @@ class RemoteWorker:
             stderr: File that its standard error is appended to.
             rank: Its rank in a group; None for a single process.
         """
+        super().__init__(number, end, stderr)
         self.rank = rank or 0
         self._parse: _Parser = to_event if rank is None else to_group_event
-        self.number = number
         self.trial_id = command.trial_id
-        self.end = end
-        self.is_orphaned = False
         self.late_imports: list[str] = []
         self.packages: dict[str, str] = {}
-        self.mask = 0
-        self.stderr = stderr
         self.begin_attempt(command)
 
     def begin_attempt(self, command: StartWorker) -> None:
@@ -105,43 +94,13 @@ class RemoteWorker:
         self.attempt = command.attempt
         self.exit_message: WorkerExited | None = None
         self.is_reusable = self.is_unfit = self.is_exit_delivered = False
-        self._stderr_start = size(self.stderr)  # earlier attempts wrote to the same file
-        self._protocol_failure: Failure | None = None
-        self._kill_reason: str | None = None
         self._is_waiting = False
+        self._expect_messages()
 
     @property
     def trial_dir(self) -> Path:
         """The trial's directory."""
         return self.stderr.parent
-
-    def last_lines(self) -> str:
-        """Return the end of what the attempt has written to standard error, with its stack."""
-        return last_lines(self.stderr, self._stderr_start, _STACK_LINES)
-
-    def receive(self) -> list[Message] | None:
-        """Return the events that one read completes, None at the end of the connection.
-
-        Raises:
-            ValueError: If the worker violates the protocol. It has to be killed; `exit_event` then
-                returns the violation.
-        """
-        try:
-            messages = self.end.receive()
-            return None if messages is None else self._events(messages)
-        except ValueError as error:
-            self._note_violation(error)
-            raise
-
-    def drain(self) -> list[Message]:
-        """Return the events that a worker that is gone has left in the connection."""
-        if self._protocol_failure:
-            return []
-        try:
-            return self._events(self.end.drain())
-        except ValueError as error:
-            self._note_violation(error)
-            return []
 
     def answer(self, command: AnswerReport) -> None:
         """Begin to send the answer to a report."""
@@ -154,40 +113,14 @@ class RemoteWorker:
         """Note that its report is answered, so that it may report again."""
         self._is_waiting = False
 
-    def mark_killed(self, reason: str) -> None:
-        """Note that the core has the worker killed; an exit message that comes later is ignored."""
-        self._kill_reason = self._kill_reason or reason
-
     def exit_event(self, exit_info: ExitInfo | None) -> WorkerExited:
-        """Return how the worker ended.
+        """Return how the attempt ended, according to the worker itself if it has said so.
 
         Args:
             exit_info: What the zygote observed; None if the zygote died.
         """
-        # The most specific source first: a process that has sent its exit message, violated the
-        # protocol or was to be killed may end with any exit code.
-        if self.exit_message:
-            return self.exit_message
-        if self._protocol_failure:
-            return self._exited(Outcome.FAILED, self._protocol_failure)
-        if self._kill_reason is not None:
-            failure = Failure("killed", self._kill_reason, self.last_lines())
-            return self._exited(Outcome.KILLED, failure)
-        if exit_info is None:
-            return self._exited(
-                Outcome.LOST,
-                Failure("lost", "the process that started it died; the trial is not at fault"),
-            )
-        return self._exited(
-            Outcome.FAILED, diagnose_exit(exit_info, self.stderr, self._stderr_start)
-        )
-
-    def _exited(self, outcome: Outcome, failure: Failure) -> WorkerExited:
-        return WorkerExited(self.trial_id, self.attempt, outcome, failure)
-
-    def _note_violation(self, error: ValueError) -> None:
-        self._protocol_failure = Failure(
-            "malformed message", f"{error}; nothing but report may write to a worker's connection"
+        return self.exit_message or WorkerExited(
+            self.trial_id, self.attempt, *self._unsaid_exit(exit_info)
         )
 
     def _events(self, messages: list[Any]) -> list[Message]:
