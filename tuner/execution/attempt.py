@@ -95,6 +95,8 @@ class Attempt:
             later the last one reported.
         can_report: Whether training code calls `report`, as functions do.
         may_stay: Whether the process may wait for the trial's next attempt.
+        checkpoint_observers: Called at the end of each report with which this worker, or another
+            one of its group, has reported a checkpoint.
     """
 
     latest: ClassVar[Attempt | None] = None
@@ -116,6 +118,7 @@ class Attempt:
         self.trainable_name = trainable_name
         self.latest_checkpoint_dir = assignment.checkpoint_dir
         self.can_report = can_report
+        self.checkpoint_observers: list[Callable[[], None]] = []
         self._channel = channel
         self._answers = answers or Answers(channel)
         self._tokens = itertools.count(1)
@@ -245,6 +248,10 @@ class Attempt:
             self._num_lent = 0
             if plan and plan.mode is CheckpointUploadMode.ASYNC:
                 self._begin_upload(plan, index, result)
+            # In a group the answer has counted the checkpoint of any rank.
+            if plan or self._next_checkpoint > index:
+                for observe in self.checkpoint_observers:
+                    observe()
             if answer["save"]:
                 self._send({"kind": "save_failed", "failure": as_message(CANNOT_SAVE)})
             if self.must_end:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from tuner.execution.session import TuneContext
 from tuner.spec.training_config import ValidationTaskConfig
 from tuner.storage.checkpoints import Checkpoint
 
-from .checkpoint_every import note_report
 from .data import DataShard, shard_named
 from .errors import PreemptionInfo
 from .running import current_run
@@ -113,8 +111,6 @@ def report(  # noqa: PLR0917  (Ray Train's signature)
         session.report(dict(metrics), checkpoint)  # warns that there is no trial
         return
     attempt.report(metrics, checkpoint, options)
-    if checkpoint is not None:
-        note_report(time.monotonic())
 
 
 def get_checkpoint() -> Checkpoint | None:
