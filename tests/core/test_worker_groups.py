@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedulers.decisions import Reason, Resize
+from schedulers.decisions import Pause, Reason, Resize, Resume
 from tests.core.conversation import (
     Conversation,
     ScriptedScheduler,
@@ -207,6 +207,59 @@ def test_a_restarted_driver_with_less_gives_up_what_can_never_fit():
     begin(conversation, group(3))
     conversation.say(DriverRestarted(ExperimentSettings({"cpu": 2.0})))
     assert conversation.trial("t00000").status is Status.ERROR
+
+
+# ------------------------------------------------------------------- another declaration
+
+
+def restart(conversation, *, cpus=8.0, **groups):
+    """Let another driver take over, with trials that are declared otherwise; return the starts."""
+    settings = ExperimentSettings({"cpu": cpus}, max_trials=len(conversation.experiment.trials))
+    return started(conversation.say(DriverRestarted(settings, groups=groups)))
+
+
+def test_a_restored_trial_starts_with_the_workers_that_are_declared_now():
+    conversation = talk(3, capacity={"cpu": 5.0})
+    assert begin(conversation, group(2), group(2), group(2)) == [("t00000", 2), ("t00001", 2)]
+    others = {"t00000": group(3), "t00002": group(1, 4)}
+    assert dict(restart(conversation, **others)) == {"t00000": 3, "t00001": 2, "t00002": 3}
+    conversation.restore_from_snapshot()
+    assert conversation.exit("t00000", Outcome.COMPLETED) == []
+    assert dict(conversation.experiment.trial_table.pool.used) == {"cpu": 5.0}
+
+
+def test_a_paused_trial_resumes_with_the_workers_that_are_declared_now():
+    pause = Pause("t00000", Reason("test"))
+    conversation = talk(2, ScriptedScheduler({("t00000", 1): [pause]}), capacity={"cpu": 4.0})
+    begin(conversation, group(2), group(1))
+    conversation.report("t00000", 1, CheckpointRecord(0, 1))
+    conversation.exit("t00000", Outcome.STOPPED)
+    conversation.scheduler.idle = [[Resume("t00000", Reason("test"))]]
+    assert restart(conversation, t00000=group(4)) == [("t00001", 1), ("t00000", 4)]
+
+
+def test_a_trial_that_is_over_keeps_the_workers_that_it_had():
+    conversation = talk(1, capacity={"cpu": 4.0})
+    begin(conversation, group(2))
+    conversation.exit("t00000", Outcome.COMPLETED)
+    assert restart(conversation, t00000=group(4)) == []
+    assert conversation.trial("t00000").group.num_workers == 2
+
+
+@pytest.mark.parametrize(("declared", "num_workers"), [(group(2, 6), 3), (group(4, 6), 6)])
+def test_a_decided_size_outlasts_another_declaration_if_it_is_still_possible(declared, num_workers):
+    conversation = talk(1, ScriptedScheduler(), capacity={"cpu": 8.0})
+    begin(conversation, group(1, 4))
+    resize(conversation, "t00000", 1, cpu=3.0)
+    conversation.exit("t00000", Outcome.STOPPED)
+    assert restart(conversation, t00000=declared) == [("t00000", num_workers)]
+
+
+def test_more_workers_than_can_ever_fit_fail_the_trial_at_the_restart():
+    conversation = talk(1, capacity={"cpu": 4.0})
+    begin(conversation, group(2))
+    assert restart(conversation, cpus=4.0, t00000=group(5)) == []
+    assert "asks for 5 workers" in conversation.trial("t00000").failures[-1].message
 
 
 # ------------------------------------------------------------------- resizing

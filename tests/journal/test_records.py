@@ -85,6 +85,7 @@ for record in (
 ):
     BY_TYPE[record] = instances(record)
     BY_TYPE[record | None] = st.none() | BY_TYPE[record]
+BY_TYPE[Mapping[str, WorkerGroup]] = mappings(BY_TYPE[WorkerGroup])
 
 for settings in (RetentionPolicy, CheckpointPolicy, ExperimentSettings):
     BY_TYPE[settings] = instances(settings)

@@ -407,6 +407,13 @@ def test_a_search_over_a_trainer_is_restored_with_the_trainer(trainer, run_confi
     assert again[0].return_value == {"first": 2, "size": 2}
 
 
+def test_a_run_is_continued_with_the_number_of_workers_that_is_declared_now(trainer, caplog):
+    with pytest.raises(train.WorkerGroupError):
+        trainer(loop, {"epochs": 2, "fails": (0, 0)}).fit()
+    assert trainer(loop, {"epochs": 2}, num_workers=3).fit().return_value == {"first": 1, "size": 3}
+    assert "over 3 workers with 1 cpu each from now on, and not over 2 workers" in caplog.text
+
+
 def test_a_trainer_runs_with_the_number_of_workers_that_fits(trainer, run_config):
     def tell():
         train.report({"size": train.get_context().get_world_size()})

@@ -362,12 +362,15 @@ class DriverRestarted:
         errored: What becomes of trials in ERROR; those that are tried again have all their attempts
             left.
         finished: What becomes of trials that were over, those that were stopped early included.
+        groups: The workers over which trials train from now on, by trial, where they are declared
+            otherwise than before.
     """
 
     settings: ExperimentSettings
     unfinished: ResumeType = ResumeType.RESUME
     errored: ResumeType = ResumeType.SKIP
     finished: ResumeType = ResumeType.SKIP
+    groups: Mapping[str, WorkerGroup] = field(default_factory=dict)
 
     def treatment_of(self, trial: Trial) -> ResumeType:
         """Return what becomes of a trial, which no worker of the old driver runs any more."""

@@ -996,6 +996,8 @@ class Experiment:
             self._out.delete(trial, dropped)
             if treatment is ev.ResumeType.SKIP and not trial.is_finished:
                 self._end(trial, TerminationReason.INTERRUPTED, Reason(ev.SKIPPED))
+            if trial.trial_id in event.groups and not trial.is_finished:
+                self.trial_table.redeclare(trial, event.groups[trial.trial_id])
             if failure := self.trial_table.misfit_of_admitted(trial):
                 trial.failures.append(failure)
                 self._give_up(trial)

@@ -230,6 +230,14 @@ class WorkerGroup:
             name: amount * self.num_workers for name, amount in self.resources_per_worker.items()
         }
 
+    @property
+    def shown(self) -> str:
+        """Its size and shares in words, e.g. ``"2 to 4 workers with 1 cpu each"``."""
+        fewest, most = self.min_workers, self.max_workers
+        number = f"{most}" if fewest == most else f"{fewest} to {most}"
+        share = ", ".join(f"{value:g} {name}" for name, value in self.resources_per_worker.items())
+        return f"{number} {'worker' if most == 1 else 'workers'} with {share or 'nothing'} each"
+
     def resized(self, num_workers: int) -> WorkerGroup:
         """Return the group with another number of workers."""
         return replace(self, num_workers=num_workers)
@@ -237,6 +245,17 @@ class WorkerGroup:
     def decided(self, num_workers: int) -> WorkerGroup:
         """Return the group with the number of workers that was decided."""
         return replace(self, num_workers=num_workers, is_decided=True)
+
+    def is_declared_like(self, other: WorkerGroup) -> bool:
+        """Return whether both were declared alike, however many workers there are now."""
+        return replace(self, num_workers=0, is_decided=False) == replace(
+            other, num_workers=0, is_decided=False
+        )
+
+    def redeclared(self, declared: WorkerGroup) -> WorkerGroup:
+        """Return the group as declared now; a decided size is kept if it is still possible."""
+        is_possible = declared.min_workers <= self.num_workers <= declared.max_workers
+        return declared.decided(self.num_workers) if self.is_decided and is_possible else declared
 
     def num_workers_for(self, total: Mapping[str, float]) -> int | None:
         """Return with how many workers it occupies these amounts; None if with no number."""

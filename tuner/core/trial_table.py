@@ -364,6 +364,11 @@ class TrialTable:
         if is_ready:
             self.ready.push(trial)
 
+    def redeclare(self, trial: Trial, declared: WorkerGroup) -> None:
+        """Let a trial without a worker train over the workers that are declared now."""
+        group = trial.group.redeclared(declared) if trial.group else declared
+        self._set_request(trial, group.total, group)
+
     def revive(self, trial: Trial) -> None:
         """Resume a trial that was over, with all its retries left."""
         if trial.ending is not None:

@@ -16,7 +16,7 @@ from tuner.analysis.result_grid import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.registry import named_callbacks
-from tuner.core.events import StopRequested
+from tuner.core.events import DriverRestarted, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, common_failure
 from tuner.core.metric_watch import METRIC_NOT_REPORTED
@@ -40,7 +40,7 @@ from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
-from tuner.restore.experiment import Restored, restore_spec
+from tuner.restore.experiment import Restored, restore_spec, with_new_groups
 from tuner.restore.log_repair import repair_logs
 from tuner.restore.resume_command import (
     how_to_continue,
@@ -311,7 +311,10 @@ class Run:
         spec, directory, console = stage.spec, self._directory, self._console
         experiment, log = stage.restored.state.experiment, session.log
         driver, event_dispatch = session.assembly.driver, session.assembly.event_dispatch
-        first = [self._resumption.resume.event(stage.settings)] if self._resumption else []
+        first: list[DriverRestarted] = []
+        if self._resumption:
+            event = self._resumption.resume.event(stage.settings)
+            first = [with_new_groups(event, experiment, spec)]
         num_started = _num_started(experiment.trials)
 
         def request_stop(request: StopRequested) -> None:

@@ -246,15 +246,25 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             return {"k": "resume_requested", "id": trial_id}
         case TrialForked():
             return _forked_fields(event)
-        case DriverRestarted(settings, unfinished, errored, finished):
-            resume = {
-                "unfinished": unfinished.value,
-                "errored": errored.value,
-                "finished": finished.value,
-            }
-            return {"k": "restarted", "settings": settings.as_fields(), **resume}
+        case DriverRestarted():
+            return _restarted_fields(event)
         case _:
             assert_never(event)
+
+
+def _restarted_fields(event: DriverRestarted) -> Body:
+    fields: Body = {
+        "k": "restarted",
+        "settings": event.settings.as_fields(),
+        "unfinished": event.unfinished.value,
+        "errored": event.errored.value,
+        "finished": event.finished.value,
+    }
+    if event.groups:
+        fields["groups"] = {
+            trial_id: group_fields(group) for trial_id, group in event.groups.items()
+        }
+    return fields
 
 
 def _result_fields(event: ResultReported) -> Body:
@@ -519,5 +529,6 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
         ResumeType(body["unfinished"]),
         ResumeType(body["errored"]),
         ResumeType(body["finished"]),
+        {trial_id: WorkerGroup(**fields) for trial_id, fields in body.get("groups", {}).items()},
     ),
 }

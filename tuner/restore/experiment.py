@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from tuner.core.commands import Notice, TrialAdded
 from tuner.core.events import (
+    DriverRestarted,
     Event,
+    ResumeType,
     SearchEnded,
     SuggestionPostponed,
     TrialForked,
@@ -25,6 +27,7 @@ from tuner.core.events import (
 )
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import TerminationReason, WorkerGroup
 from tuner.core.trial_json import Translate
 from tuner.errors import StorageError, TunerError
 from tuner.journal import records
@@ -41,6 +44,7 @@ from .snapshot_state import ExperimentState
 
 _log = logging.getLogger("tuner")
 _RECENT_S: Final = 10.0
+_MAX_LISTED: Final = 5
 _ANSWERS: Final = (TrialSuggested, SuggestionPostponed, SearchEnded)
 """What a searcher may answer when it is asked for a configuration."""
 _MISFITS: Final = (
@@ -170,6 +174,54 @@ def restore_spec(
         restored.misfit,
     )
     return spare, restored
+
+
+def with_new_groups(
+    event: DriverRestarted, experiment: Experiment, spec: ExperimentSpec
+) -> DriverRestarted:
+    """Return the event with the workers of trials that train over others from now on.
+
+    Args:
+        event: What the new driver adds to the journal first.
+        experiment: The restored experiment.
+        spec: What is declared now.
+    """
+    before, now = experiment.settings.default_group, event.settings.default_group
+    if before is None or now is None or now.is_declared_like(before):
+        return event
+    groups: dict[str, WorkerGroup] = {}
+    for trial in experiment.trials:
+        is_over = trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED
+        if trial.group is None or (is_over and event.treatment_of(trial) is ResumeType.SKIP):
+            continue
+        try:
+            group = spec.group_for(trial.config)
+        except Exception as error:  # noqa: BLE001  (the user's function)
+            _log.warning(
+                "trial %s trains over as many workers as before, since it could not be told over "
+                "how many it is to train now (%s: %s)",
+                trial.trial_id,
+                type(error).__name__,
+                error,
+            )
+            continue
+        if group and not group.is_declared_like(trial.group):
+            groups[trial.trial_id] = group
+    if groups:
+        _log.warning(
+            "trials that are not over train over %s from now on, and not over %s, as they are "
+            "declared now: %s",
+            now.shown,
+            before.shown,
+            _listed(list(groups)),
+        )
+    return replace(event, groups=groups)
+
+
+def _listed(trial_ids: Sequence[str]) -> str:
+    shown = ", ".join(trial_ids[:_MAX_LISTED])
+    num_more = len(trial_ids) - _MAX_LISTED
+    return f"{shown} and {num_more} more" if num_more > 0 else shown
 
 
 def _copy(spec: ExperimentSpec) -> ExperimentSpec | None:
