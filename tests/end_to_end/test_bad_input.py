@@ -342,16 +342,29 @@ def test_a_stop_criterion_that_is_none(stop, kind, message):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
+        ({"storage_path": "s3:/oops"}, ValueError, "got 's3:/oops', which looks like a URL with"),
         (
-            {"storage_path": "s3://bucket/runs"},
-            ValueError,
-            "storage_path must be a directory on a mounted file system, got 's3://bucket",
+            {"storage_filesystem": "s3", "storage_path": "bucket/runs"},
+            TypeError,
+            "storage_filesystem must be an fsspec file system, got 's3'; pass fsspec.filesystem",
         ),
         (
-            {"storage_path": "s3:/oops"},
+            {"durability": "storage", "storage_path": "runs"},
             ValueError,
-            "got 's3:/oops', which looks like a URL; mount it and give",
+            "durability='storage' needs a URL as storage_path, got 'runs'; durability='strict'",
         ),
+        (
+            {"local_dir": "scratch", "storage_path": "runs"},
+            ValueError,
+            "local_dir must be None unless storage_path is a URL, got 'scratch'",
+        ),
+        (
+            {"local_dir": "s3://bucket"},
+            ValueError,
+            "local_dir must be a directory of this machine, got 's3://bucket'; give the URL as",
+        ),
+        ({"mirror_s": 0}, ValueError, "mirror_s must be finite and more than 0 s, got 0"),
+        ({"storage_lock": "flock"}, ValueError, "storage_lock must be one of 'epochs', 'none'"),
         (
             {"storage_path": ""},
             ValueError,

@@ -136,7 +136,7 @@ def test_resume_begins_and_continues_and_tries_failed_trials_again(run, tmp_path
             ValueError,
             "use checkpoint_config alone",
         ),
-        ({"storage_filesystem": "s3"}, ValueError, "mount it"),
+        ({"storage_filesystem": "s3"}, TypeError, "fsspec file system"),
         ({"metric": "loss", "mode": "lowest"}, ValueError, "'min' or 'max'"),
     ],
 )

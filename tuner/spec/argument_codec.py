@@ -54,6 +54,7 @@ NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
         {
             "name",
             "storage_path",
+            "local_dir",
             "log_to_file",
             "progress_reporter",
             "sync_config",

@@ -6,7 +6,6 @@ import builtins
 import datetime as dt
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
@@ -22,7 +21,7 @@ from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.errors import StorageError
-from tuner.storage import layout
+from tuner.storage import layout, urls
 from tuner.storage.directories import absolute_path
 
 from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
@@ -33,7 +32,10 @@ CLOSING_S = 2.0
 """How long before its time limit all trials of an experiment must have ended, so that there is time
 to kill those that have not and to close the files."""
 EXECUTORS = ("process", "inline")
-DURABILITIES = ("process", "group", "strict")
+DURABILITIES = ("process", "group", "strict", "storage")
+IN_STORAGE: Final = "storage"
+"""The durability of an experiment that waits until the object store has each result."""
+STORAGE_LOCKS = ("epochs", "none")
 IF_EXISTS = ("error", "new", "replace")
 
 FOR_FUNCTIONS, FOR_CLASSES = "function", "class"
@@ -142,8 +144,6 @@ NOT_WORTH_A_RETRY: Final = (
 """Errors that usually come from a bug, so that a retry would fail again."""
 AUTO: Final = "auto"
 """Leaves a choice to the engine: of scheduler or searcher to `tuner.spec.default_algorithms`."""
-# At least two characters before the colon: "C:/data" is a path.
-_URL_LIKE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MIN_COMMON_FAILURES: Final = 5
 
 
@@ -310,7 +310,8 @@ class RunConfig(Settings):
             ``<trainable>_<date>``.
         storage_path: Directory in which the experiment's directory is created; None, the default,
             for ``~/tuner_results``, or inside a trial or a validation function for the directory in
-            which their experiment's lies.
+            which their experiment's lies. A URL such as ``"s3://bucket/dir"`` keeps the experiment
+            in an object store, from which any machine can restore it, see `local_dir`.
         stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal
             or larger value, regardless of `TuneConfig.mode`; for other comparisons give a string
             such as ``"<= 0.1"``), a function ``(trial_id, result) -> bool``, a `Stopper`, or a list
@@ -335,7 +336,9 @@ class RunConfig(Settings):
             default. Batch systems commonly wait 30 s between a signal and the kill.
         durability: What a power failure may lose: ``"group"`` (the default) at most the last 50 ms
             of results, ``"strict"`` nothing, ``"process"`` what the system had not written yet. A
-            crash of processes loses nothing in any of these modes.
+            crash of processes loses nothing in any of these modes. ``"storage"``, with a URL as
+            `storage_path`, loses nothing with the machine either: each report waits until the
+            object store has it.
         storage_retry_s: How many seconds trials wait for storage that has failed or become
             read-only, before they are stopped and `fit` raises; 60 by default. If the disk is full,
             they wait without limit.
@@ -347,7 +350,10 @@ class RunConfig(Settings):
             to `Tuner.restore` again.
         sync_config: Accepted for compatibility and not used: trial files are never synchronised to
             another place.
-        storage_filesystem: Must be None; other file systems are not supported for experiments yet.
+        storage_filesystem: The fsspec file system on which `storage_path` is a directory, such as
+            ``fsspec.filesystem("s3", endpoint_url=...)``; the path may be given with or without the
+            protocol. None, the default, for the one that the URL names, with the credentials of
+            your environment. Not recorded: give it to `Tuner.restore` again.
         if_exists: What happens if an experiment of this name exists: ``"error"`` (the default)
             raises `ExperimentExists`. ``"new"`` runs beside it, in a directory with a number
             appended (``exp_2``, ``exp_3``, ...). ``"replace"`` removes it, results and checkpoints
@@ -362,10 +368,24 @@ class RunConfig(Settings):
         validation_config: How reported checkpoints are validated beside the training, see
             `ValidationConfig`; None, the default, for not at all, unless a report names a function.
             A trainer's own counts before it.
+        local_dir: With a URL as `storage_path`: directory of this machine in which the experiment's
+            working directory is created; None, the default, for ``~/tuner_results``. All that is
+            written there is copied to the object store.
+        mirror_s: With a URL as `storage_path`: after how many seconds at the latest new results are
+            copied to the object store; 2 by default. If this machine is lost, so are the results
+            since, except with ``durability="storage"``.
+        storage_lock: With a URL as `storage_path`: ``"epochs"``, the default, lets one driver at a
+            time write the experiment, whatever machine it is on. ``"none"`` is for stores that
+            cannot create an object only if it is absent, and leaves that to you.
 
     Raises:
-        ValueError: If a value is out of range.
+        ValueError: If a value is out of range, or two contradict each other.
         TypeError: If a value has the wrong type.
+
+    Departures:
+        With a URL, Ray Tune uploads the files of trials now and then. Here the results, the state
+        of the search and the checkpoints are in the store, each checkpoint before it counts.
+        File systems are fsspec's, not pyarrow's.
     """
 
     name: str | None = None
@@ -383,7 +403,7 @@ class RunConfig(Settings):
     verbose: int = 1
     resources: Mapping[str, float] | None = None
     executor: Literal["process", "inline"] = "process"
-    durability: Literal["process", "group", "strict"] = "group"
+    durability: Literal["process", "group", "strict", "storage"] = "group"
     storage_retry_s: float = 60.0
     time_limit_s: float | None = None
     interrupt_grace_s: float = 10.0
@@ -395,6 +415,9 @@ class RunConfig(Settings):
     worker_runtime_env: Mapping[str, Any] | None = None
     logging_config: LoggingConfig | None = None
     validation_config: ValidationConfig | None = None
+    local_dir: str | os.PathLike[str] | None = None
+    mirror_s: float = 2.0
+    storage_lock: Literal["epochs", "none"] = "epochs"
 
     def _check(self) -> None:
         stopper_from(self.stop)
@@ -434,6 +457,37 @@ class RunConfig(Settings):
                 "worker_runtime_env must be None with executor='inline', where trials share this "
                 "process; set os.environ instead"
             )
+        if self.storage_url is None:
+            self._check_local()
+
+    def _check_local(self) -> None:
+        """Refuse settings of experiments in object stores for one that is not in any."""
+        if self.durability == IN_STORAGE:
+            raise ValueError(
+                f"durability='storage' needs a URL as storage_path, got {self.storage_path!r}; "
+                "durability='strict' loses nothing in a power failure"
+            )
+        if self.local_dir is not None:
+            raise ValueError(
+                f"local_dir must be None unless storage_path is a URL, got {self.local_dir!r} and "
+                f"storage_path={self.storage_path!r}; give the directory as storage_path"
+            )
+        if self.storage_filesystem is not None:
+            raise ValueError(
+                "storage_filesystem must be None without a storage_path, got an object of "
+                f"{type(self.storage_filesystem).__qualname__}; give the directory on it as "
+                "storage_path"
+            )
+
+    @property
+    def storage_url(self) -> str | None:
+        """The URL of `storage_path` if that is in an object store, None if on this machine."""
+        if self.storage_path is None:
+            return None
+        path = os.fspath(self.storage_path)
+        if self.storage_filesystem is None and not urls.is_like_url(path):
+            return None
+        return urls.checked_url("storage_path", path, self.storage_filesystem)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -474,36 +528,47 @@ class RunConfig(Settings):
                 f"if_exists must be one of {', '.join(map(repr, IF_EXISTS))}, got "
                 f"{self.if_exists!r}"
             )
-        if not isinstance(self.storage_path, str | os.PathLike | None):
-            raise TypeError(f"storage_path must be a path, got {self.storage_path!r}")
+        for name in ("storage_path", "local_dir"):
+            if not isinstance(given := getattr(self, name), str | os.PathLike | None):
+                raise TypeError(f"{name} must be a path, got {given!r}")
         if self.storage_filesystem is not None:
+            urls.check_filesystem(self.storage_filesystem)
+        if self.storage_path is not None and self.storage_url is None:
+            _check_path("storage_path", os.fspath(self.storage_path))
+        if self.local_dir is not None:
+            _check_local_dir(os.fspath(self.local_dir))
+        check_seconds("mirror_s", self.mirror_s)
+        if not 0 < self.mirror_s < math.inf:
+            raise ValueError(f"mirror_s must be finite and more than 0 s, got {self.mirror_s!r}")
+        if self.storage_lock not in STORAGE_LOCKS:
             raise ValueError(
-                f"storage_filesystem must be None, got {self.storage_filesystem!r}; mount it "
-                "and give a path"
+                f"storage_lock must be one of {', '.join(map(repr, STORAGE_LOCKS))}, got "
+                f"{self.storage_lock!r}"
             )
-        if self.storage_path is not None:
-            _check_storage_path(os.fspath(self.storage_path))
 
 
-def _check_storage_path(path: str) -> None:
+def _check_local_dir(path: str) -> None:
+    if urls.is_like_url(path):
+        raise ValueError(
+            f"local_dir must be a directory of this machine, got {path!r}; give the URL as "
+            "storage_path"
+        )
+    _check_path("local_dir", path)
+
+
+def _check_path(name: str, path: str) -> None:
     if not path.strip():
         raise ValueError(
-            f"storage_path must name a directory, got {path!r}; leave it out for "
+            f"{name} must name a directory, got {path!r}; leave it out for "
             "~/tuner_results, or give '.'"
         )
-    if _URL_LIKE.match(path):
-        raise ValueError(
-            f"storage_path must be a directory on a mounted file system, got {path!r}, which "
-            "looks like a URL; mount it and give the "
-            "path of the mount, or write ./ in front for a folder of that name"
-        )
     if "\0" in path:
-        raise ValueError(f"storage_path must not contain a null character, got {path!r}")
+        raise ValueError(f"{name} must not contain a null character, got {path!r}")
     if path.startswith("~"):  # fails if the user is unknown or has no home
         try:
             absolute_path(path)
         except StorageError as cause:
-            raise ValueError(f"storage_path {cause}") from cause
+            raise ValueError(f"{name} {cause}") from cause
 
 
 @dataclass(slots=True)

@@ -45,6 +45,10 @@ def storage_root(run: RunConfig) -> Path:
     """
     holder = lease_holder()
     default = holder.storage_path if holder else layout.DEFAULT_STORAGE_PATH
+    if run.storage_url is not None:
+        raise StorageError(
+            f"storage_path {run.storage_url!r} cannot be used yet; mount it, and give its path"
+        )
     return absolute_path(run.storage_path or default)
 
 
