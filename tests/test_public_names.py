@@ -52,10 +52,11 @@ NAMES = {
         TuneError
     """,
     "tuner.errors": """
-        CannotPause CheckpointError DamagedJournal ExperimentExists ExperimentLocked
+        CannotPause CheckpointError DamagedJournal ExperimentExists ExperimentFenced
+        ExperimentLocked
         InvalidDecision InvalidTransition LeaseRefused MetricNotReported NotGranted
         NotRunning ResourceDeadlock
-        StorageError StorageLost TrainableNotPicklable TrialFailed TunerError
+        StorageError StorageLost StorageUnreachable TrainableNotPicklable TrialFailed TunerError
     """,
     "tuner.experiment": """
         Experiment Trial

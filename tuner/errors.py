@@ -18,6 +18,8 @@ Bad arguments raise `ValueError` or `TypeError` at construction. Later errors de
     │   ├── ExperimentLocked   another driver owns the directory
     │   ├── NotRunning         a control request to an experiment that is not running
     │   ├── StorageLost        the directory was deleted, moved or unmounted during the run
+    │   │   └── ExperimentFenced  another driver has taken over the experiment during the run
+    │   ├── StorageUnreachable an object store did not answer, or refused its credentials
     │   └── DamagedJournal     records that do not verify
     └── TrainableNotPicklable  a trainable that cannot be sent to a worker
 """
@@ -106,6 +108,17 @@ class StorageLost(StorageError):
         super().__init__(message)
         self.is_deleted = is_deleted
         self.moved_to = moved_to
+
+
+class ExperimentFenced(StorageLost):
+    """Another driver has taken over an experiment in an object store; this one must stop."""
+
+
+class StorageUnreachable(StorageError):
+    """An object store did not answer for as long as was retried, or refused the request for good.
+
+    The cause is the error of the library.
+    """
 
 
 class DamagedJournal(StorageError):

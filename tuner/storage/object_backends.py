@@ -1,0 +1,336 @@
+"""Where an object store keeps its objects: a library for its protocol, or a local directory.
+
+What is slow or unsafe in the libraries is dealt with here: caches of listings, hidden retries,
+instances shared between processes, and file systems that threads must not use at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from .atomic import temporary_sibling, write_bytes
+from .directories import make_folder
+from .disk import LOCAL_DISK
+from .layout import STAGING_PREFIX
+from .object_errors import status_of, without_credentials
+from .reading import open_file
+from .remote import is_url, resolve
+
+_PART_BYTES: Final = 16 << 20
+_MAX_PARTS: Final = 10_000
+"""Of one multipart upload, as S3 allows."""
+_UNSATISFIABLE: Final = 416
+_EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+"""Extras with the libraries whose ``pipe_file(mode="create")`` the store itself decides on."""
+_LOCAL: Final = ("file", "local")
+_MEMORY: Final = "memory"
+_S3_CONFIG: Final = {
+    # The library's own retries multiply: 5 of s3fs by 5 of botocore, each up to the read timeout.
+    # Three are left, for the parts of a multipart upload, and "adaptive" sends fewer requests while
+    # the store asks for that.
+    "retries": {"mode": "adaptive", "total_max_attempts": 3},
+    "connect_timeout": 5,
+    "read_timeout": 15,
+}
+
+_memory_lock: Final = threading.RLock()
+"""Of fsspec's ``memory://``, whose threads share the position in a file that they read."""
+
+
+class Backend(Protocol):
+    """The objects of a directory, by their keys below it. Every method may raise what it likes.
+
+    Attributes:
+        url: The directory, without credentials.
+        has_conditional_create: Whether `create` is one step. Elsewhere it looks before it writes.
+    """
+
+    url: str
+    has_conditional_create: bool
+
+    def create(self, key: str, content: bytes) -> None:
+        """Create an object, or raise if it exists; see `object_errors.Failure.REFUSED`."""
+
+    def put(self, key: str, content: bytes) -> None:
+        """Create or replace an object."""
+
+    def get(self, key: str, limit_bytes: int) -> bytes:
+        """Return at most so many bytes from the beginning of an object."""
+
+    def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
+        """Yield keys and sizes in bytes of the objects below a directory, "" for all."""
+
+    def upload(self, key: str, source: Path) -> None:
+        """Create or replace an object with the content of a file."""
+
+    def download(self, key: str, target: Path) -> None:
+        """Write the content of an object into a file."""
+
+    def delete(self, key: str) -> None:
+        """Delete an object, which may be absent."""
+
+
+def open_backend(url: str, filesystem: Any = None) -> Backend:
+    """Return the backend of a URL.
+
+    Args:
+        url: The directory, e.g. ``s3://bucket/directory``; a path of this machine also does.
+        filesystem: The fsspec file system it is on; None for that of the URL.
+
+    Raises:
+        ImportError: If the library for it is not installed.
+        ValueError: If the URL is incomplete, a chain of URLs, of an unknown protocol or holds
+            credentials.
+    """
+    if without_credentials(url) != url:
+        raise ValueError(
+            f"storage {without_credentials(url)!r} was given with credentials in its URL, which "
+            "would be recorded; set the environment variables of its library, or give "
+            "storage_filesystem"
+        )
+    if "::" in url:
+        raise ValueError(f"storage {url!r} is a chain of URLs; give the URL of the store itself")
+    protocol = url.partition("://")[0].lower() if is_url(url) else "file"
+    if filesystem is not None:
+        protocol = _protocol_of(filesystem)
+    if protocol in _LOCAL:
+        return LocalObjects(Path(url.removeprefix(f"{protocol}://")))
+    return FsspecObjects(url, filesystem, protocol)
+
+
+@final
+class FsspecObjects:
+    """Objects reached through a file system of fsspec; see `Backend`."""
+
+    def __init__(self, url: str, filesystem: Any, protocol: str) -> None:
+        self._given = url, filesystem
+        self._protocol = protocol
+        self._pid = 0
+        self._filesystem: Any = None
+        self._root = ""
+        self._connect()
+        if not self._root.strip("/"):
+            raise ValueError(
+                f"storage {url!r} names no bucket; give one, as in {protocol}://bucket/directory"
+            )
+        self.url = (url if is_url(url) else f"{protocol}://{self._root.lstrip('/')}").rstrip("/")
+        self.has_conditional_create = protocol in _EXTRAS or protocol == _MEMORY
+
+    def create(self, key: str, content: bytes) -> None:
+        """See `Backend.create`."""
+        with self._exclusive():
+            filesystem, path = self._at(key)
+            if self.has_conditional_create:
+                filesystem.pipe_file(path, content, mode="create")
+                return
+            with suppress(FileNotFoundError):
+                filesystem.cat_file(path, start=0, end=1)
+                raise FileExistsError(path)
+            self.put(key, content)
+
+    def put(self, key: str, content: bytes) -> None:
+        """See `Backend.put`."""
+        with self._exclusive():
+            filesystem, path = self._at(key)
+            filesystem.pipe_file(path, content)
+
+    def get(self, key: str, limit_bytes: int) -> bytes:
+        """See `Backend.get`."""
+        # A range, since without one s3fs first asks for the size, for which it lists the directory
+        # where the object is absent, or looks into its cache.
+        with self._exclusive():
+            filesystem, path = self._at(key)
+            try:
+                content: bytes = filesystem.cat_file(path, start=0, end=limit_bytes)
+            except Exception as error:
+                if status_of(error) != _UNSATISFIABLE:
+                    raise
+                return b""  # no range is satisfiable in an empty object
+            return content
+
+    def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
+        """See `Backend.sizes`."""
+        with self._exclusive():
+            filesystem, path = self._at(directory)
+            filesystem.invalidate_cache()
+            try:
+                found = filesystem.find(path.rstrip("/"), detail=True)
+            except FileNotFoundError as error:
+                if status_of(error) is not None:
+                    raise  # no such bucket
+                found = {}
+        for name, information in found.items():
+            # Consoles mark folders by empty objects named "folder/".
+            if information["type"] == "file" and not (
+                name.endswith("/") and not information["size"]
+            ):
+                key = name.lstrip("/").removeprefix(f"{self._root.strip('/')}/")
+                yield key, int(information["size"])
+
+    def upload(self, key: str, source: Path) -> None:
+        """See `Backend.upload`."""
+        with self._exclusive():
+            filesystem, path = self._at(key)
+            part_bytes = max(_PART_BYTES, math.ceil(source.stat().st_size / _MAX_PARTS))
+            options = {"chunksize": part_bytes} if self._protocol in _EXTRAS else {}
+            filesystem.put_file(str(source), path, **options)
+
+    def download(self, key: str, target: Path) -> None:
+        """See `Backend.download`."""
+        with self._exclusive():
+            filesystem, path = self._at(key)
+            filesystem.get_file(path, str(target))
+
+    def delete(self, key: str) -> None:
+        """See `Backend.delete`."""
+        with self._exclusive():
+            filesystem, path = self._at(key)
+            with suppress(FileNotFoundError):
+                filesystem.rm_file(path)
+
+    def _at(self, key: str) -> tuple[Any, str]:
+        # The event loop of an asynchronous file system does not live on in a forked child.
+        if self._pid != os.getpid():
+            self._connect()
+        return self._filesystem, f"{self._root}/{key}"
+
+    def _connect(self) -> None:
+        url, filesystem = self._given
+        self._filesystem, root = (
+            _connect(url, self._protocol)
+            if filesystem is None
+            else resolve(url, _own_instance(filesystem, self._protocol))
+        )
+        self._root = root.rstrip("/")
+        self._pid = os.getpid()
+
+    def _exclusive(self) -> AbstractContextManager[Any]:
+        return _memory_lock if self._protocol == _MEMORY else nullcontext()
+
+
+def _protocol_of(filesystem: Any) -> str:
+    protocol = filesystem.protocol
+    return str(protocol if isinstance(protocol, str) else protocol[0])
+
+
+def _connect(url: str, protocol: str) -> tuple[Any, str]:
+    extra = _EXTRAS.get(protocol, "remote")
+    try:
+        import fsspec.core  # noqa: PLC0415  (optional)
+
+        filesystem, root = fsspec.core.url_to_fs(url, **_options(protocol, {}))
+    except ImportError as cause:
+        raise ImportError(
+            f"storage {url} needs a library that is not installed ({cause}); "
+            f'run: pip install "tuner-hpo[{extra}]"'
+        ) from cause
+    return _bounded(filesystem, protocol), str(root)
+
+
+def _own_instance(filesystem: Any, protocol: str) -> Any:
+    """Return a new instance of the same file system, as fsspec makes one of a pickled one.
+
+    The user's may cache listings, and its connections belong to the process that has made them.
+    Other than asynchronous ones are used as they are: they may hold more than their arguments.
+    """
+    from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415  (optional)
+
+    if not isinstance(filesystem, AsyncFileSystem) or protocol not in _EXTRAS:
+        return filesystem
+    given = {
+        name: value
+        for name, value in filesystem.storage_options.items()
+        if name not in ("asynchronous", "loop")
+    }
+    made = type(filesystem)(*filesystem.storage_args, **_options(protocol, given))
+    return _bounded(made, protocol)
+
+
+def _options(protocol: str, given: dict[str, Any]) -> dict[str, Any]:
+    options = {**given, "skip_instance_cache": True, "use_listings_cache": False}
+    if _EXTRAS.get(protocol) == "s3":
+        options["config_kwargs"] = {**_S3_CONFIG, **(given.get("config_kwargs") or {})}
+        # Times the parts in memory, times the files at once.
+        options.setdefault("max_concurrency", 4)
+    return options
+
+
+def _bounded(filesystem: Any, protocol: str) -> Any:
+    if _EXTRAS.get(protocol) == "s3":
+        filesystem.retries = 1
+    return filesystem
+
+
+@final
+class LocalObjects:
+    """Objects that are the files of a directory of this machine; see `Backend`.
+
+    Several processes may use the same directory. What is written is on disk when a call returns.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        if not directory.is_absolute():
+            raise ValueError(f"storage {str(directory)!r} is relative; give an absolute path")
+        self._directory = directory
+        self.url = directory.as_uri()
+        self.has_conditional_create = True
+
+    def create(self, key: str, content: bytes) -> None:
+        """See `Backend.create`."""
+        path = self._place(key)
+        temporary = temporary_sibling(path)
+        write_bytes(temporary, content)
+        try:
+            # A link, since a file that is opened with O_EXCL can be read before it is written.
+            os.link(temporary, path)
+        finally:
+            temporary.unlink()
+        LOCAL_DISK.sync_directory(path.parent)
+
+    def put(self, key: str, content: bytes) -> None:
+        """See `Backend.put`."""
+        write_bytes(self._place(key), content)
+
+    def get(self, key: str, limit_bytes: int) -> bytes:
+        """See `Backend.get`."""
+        with open_file(self._directory / key) as file:
+            return file.read(limit_bytes)
+
+    def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
+        """See `Backend.sizes`."""
+        for folder, _, names in os.walk(self._directory / directory):
+            for name in names:
+                path = Path(folder, name)
+                if not name.startswith(STAGING_PREFIX) and not path.is_symlink():
+                    with suppress(FileNotFoundError):
+                        yield str(path.relative_to(self._directory)), path.stat().st_size
+
+    def upload(self, key: str, source: Path) -> None:
+        """See `Backend.upload`."""
+        path = self._place(key)
+        temporary = temporary_sibling(path)
+        try:
+            shutil.copyfile(source, temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def download(self, key: str, target: Path) -> None:
+        """See `Backend.download`."""
+        shutil.copyfile(self._directory / key, target, follow_symlinks=False)
+
+    def delete(self, key: str) -> None:
+        """See `Backend.delete`."""
+        (self._directory / key).unlink(missing_ok=True)
+
+    def _place(self, key: str) -> Path:
+        path = self._directory / key
+        make_folder(path.parent)
+        return path
