@@ -100,12 +100,14 @@ class KillWorker:
         reason: Why, in one line.
         term_grace_s: For how long its processes are asked to end, by SIGTERM, before they are
             killed; 0 for not at all.
+        is_silent: Whether it is killed since it has not reported for too long.
     """
 
     trial_id: str
     attempt: int
     reason: str
     term_grace_s: float = 0.0
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

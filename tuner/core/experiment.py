@@ -1184,7 +1184,13 @@ class Experiment:
             move_worker(trial, WorkerMove.KILL)
             self._unanswered.pop(trial.trial_id, None)
             self._out.commands.append(
-                cmd.KillWorker(trial.trial_id, trial.attempt, overdue.reason, overdue.term_grace_s)
+                cmd.KillWorker(
+                    trial.trial_id,
+                    trial.attempt,
+                    overdue.reason,
+                    overdue.term_grace_s,
+                    overdue.is_silent,
+                )
             )
 
     def _answer(self, report: _UnansweredReport) -> bool:

@@ -216,11 +216,13 @@ class Overdue:
         trial_id: The trial.
         reason: Why it is to be killed.
         term_grace_s: How long it may take to clean up before that.
+        is_silent: Whether it had to report, and not to leave.
     """
 
     trial_id: str
     reason: str
     term_grace_s: float
+    is_silent: bool = False
 
 
 class Timeouts:
@@ -308,7 +310,12 @@ class Timeouts:
     def take_overdue(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over, each once."""
         return [
-            Overdue(trial_id, self._reason(trial_id), self._term_grace_s)
+            Overdue(
+                trial_id,
+                self._reason(trial_id),
+                self._term_grace_s,
+                is_silent=trial_id not in self._leaving,
+            )
             for trial_id in self._deadlines.take_due(now_s)
         ]
 

@@ -365,6 +365,25 @@ def test_ranks_wait_for_ever_unless_a_timeout_is_set(late):
     )
 
 
+def test_a_group_killed_for_its_silence_names_the_ranks_that_were_late_and_the_remedy(
+    start_executor,
+):
+    harness = start_executor(sleep_on_rank_1)
+    harness.start_group("t00001", num_workers=3, seconds=10_000)
+    group = harness.executor._groups["t00001", 1]
+    while len(group._barrier.arrived) < 2:
+        harness.executor.wait(0.05)
+    harness.executor.carry_out([KillWorker("t00001", 1, "no report", 0.5, is_silent=True)])
+    ended = harness.exit_of("t00001")
+    assert ended.outcome is Outcome.KILLED
+    assert ended.failure.message.startswith(
+        "rank 1 did not call report 1, in which ranks 0, 2 waited: no report; "
+    )
+    assert "report_timeout_s" in ended.failure.message
+    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
+    assert "in sleep_on_rank_1" in ended.failure.traceback
+
+
 @pytest.mark.parametrize(
     ("variables", "patience"),
     [

@@ -81,6 +81,10 @@ StartMethod = Literal["zygote", "spawn"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _MAX_ZYGOTE_DEATHS: Final = 3
+_IF_SILENT: Final = (
+    "the stack in error.txt shows where it hung; if a report may take that long, raise "
+    "FailureConfig(report_timeout_s=...)"
+)
 """After this many deaths in a row, with no trial ending in between, the executor gives up."""
 
 _log = logging.getLogger(__name__)
@@ -444,8 +448,10 @@ class ProcessExecutor:
                 self._watch(worker)
 
     def _kill(self, command: KillWorker) -> None:
+        if command.is_silent:
+            command = replace(command, reason=f"{command.reason}; {_IF_SILENT}")
         if group := self._groups.get((command.trial_id, command.attempt)):
-            group.kill(command.reason)
+            group.kill(command.reason, is_silent=command.is_silent)
             for member in group.members:
                 if member.number in self._workers:
                     self._kill_process(member, command.term_grace_s)

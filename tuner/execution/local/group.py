@@ -196,6 +196,8 @@ class RemoteGroup:
         self._peaks: dict[int, int] = {}
         self._gone: set[int] = set()
         self._kill_reason: str | None = None
+        self._silent: list[int] = []
+        """Ranks that the others waited for when the group was killed."""
         self._kill_at_s: float | None = None
         self._failed_at_s: float | None = None
         self._is_killing = self._is_lost = self._may_leave = False
@@ -262,11 +264,24 @@ class RemoteGroup:
         if command.save:
             self._host.emit(CheckpointFailed(self._trial_id, self._attempt, CANNOT_SAVE))
 
-    def kill(self, reason: str) -> None:
-        """Note that the core has the group killed; the executor kills the processes."""
-        if not (self._failures or self._disagreement):
-            self._kill_reason = self._kill_reason or reason
+    def kill(self, reason: str, *, is_silent: bool = False) -> None:
+        """Note that the core has the group killed; the executor kills the processes.
+
+        Args:
+            reason: Why.
+            is_silent: Whether since it has not reported for too long.
+        """
+        if self._kill_reason is None and not (self._failures or self._disagreement):
+            self._kill_reason = f"{self._who_is_silent()}: {reason}" if is_silent else reason
+            self._silent = self._late if is_silent else []
         self._is_killing = True
+
+    def _who_is_silent(self) -> str:
+        late, arrived = self._late, sorted(self._barrier.arrived)
+        number = self._num_reports + 1
+        if not arrived:
+            return f"{_ranks(late)} did not call report {number}"
+        return f"{_ranks(late)} did not call report {number}, in which {_ranks(arrived)} waited"
 
     @property
     def deadline_s(self) -> float | None:
@@ -552,7 +567,9 @@ class RemoteGroup:
         if self._failures:
             return made(Outcome.FAILED, self._failure())
         if self._kill_reason is not None and not self._may_leave:
-            return made(Outcome.KILLED, Failure("killed", self._kill_reason, self._stacks()))
+            blamed = tuple((rank, Failure("killed", self._kill_reason)) for rank in self._silent)
+            failure = Failure("killed", self._kill_reason, self._stacks(), ranks=blamed)
+            return made(Outcome.KILLED, failure)
         if self._is_lost or not self.members[0].exit_message:
             return made(
                 Outcome.LOST,
