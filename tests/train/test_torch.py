@@ -31,11 +31,24 @@ class Keep(train.UserCallback):
         ({"init_method": "file"}, ValueError),
         ({"timeout_s": 0}, ValueError),
         ({"timeout_s": "1"}, TypeError),
+        ({"timeout_s": -1.0}, ValueError),
+        ({"timeout_s": float("inf")}, ValueError),
+        ({"timeout_s": float("nan")}, ValueError),
+        ({"timeout_s": 1e15}, ValueError),
+        ({"backend": "glo"}, ValueError),
+        ({"backend": "cpu:gloo,cuda:ncl"}, ValueError),
+        ({"backend": ""}, ValueError),
     ],
 )
 def test_an_impossible_process_group_is_refused(arguments, error):
-    with pytest.raises(error):
+    with pytest.raises(error, match=f"{next(iter(arguments))} must be"):
         TorchConfig(**arguments)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "NCCL", "cpu:gloo,cuda:nccl", "mine"])
+def test_backends_of_pytorch_and_registered_ones_are_accepted(backend, monkeypatch):
+    monkeypatch.setattr(torch.distributed.Backend, "backend_list", ["gloo", "nccl", "mine"])
+    assert TorchConfig(backend, timeout_s=24 * 3600).backend == backend
 
 
 def test_the_trainer_takes_a_torch_config_only():

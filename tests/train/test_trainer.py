@@ -105,6 +105,21 @@ def test_a_space_of_the_training_function_alone_is_refused(trainer):
         tune.Tuner(trainer(loop), param_space={"lr": tune.uniform(0, 1)})
 
 
+@pytest.mark.parametrize(
+    "searched", [tune.uniform(0, 1), tune.grid_search([1, 2]), tune.sample_from(lambda: 3)]
+)
+def test_what_is_to_be_searched_belongs_to_the_space_of_a_tuner(trainer, searched):
+    made = trainer(loop, {"epochs": 1, "model": {"lr": searched}})
+    remedy = r"'model/lr'.*param_space=\{'train_loop_config': \{'model': \{'lr': \.\.\.\}\}\}"
+    with pytest.raises(ValueError, match=remedy):
+        made.fit()
+    with pytest.raises(ValueError, match=remedy):
+        tune.Tuner(made, param_space={"train_loop_config": {"epochs": 2}})
+    tune.Tuner(made, param_space={"train_loop_config": {"model": {"lr": tune.uniform(0, 1)}}})
+    tune.Tuner(made, param_space={"train_loop_config": {"model": 3}})
+    tune.Tuner(made, param_space={"train_loop_config": {"model": tune.choice([{"lr": 3}])}})
+
+
 def test_two_workers_train_one_trial(trainer):
     result = trainer(loop, {"epochs": 2}).fit()
     assert result.error is None
@@ -171,6 +186,39 @@ def test_the_same_name_continues_a_run_and_says_so(trainer, capsys):
     assert result.return_value["first"] == 2
     assert "is continued from its latest checkpoint" in capsys.readouterr().out
     assert trainer(loop, {"epochs": 6}).fit().return_value["first"] == 4
+
+
+def test_the_name_of_a_completed_run_calls_the_function_again(trainer):
+    def report_only(config):
+        for epoch in range(config["epochs"]):
+            train.report({"epoch": epoch})
+
+    assert trainer(loop, {"epochs": 2}, num_workers=1).fit().return_value["first"] == 0
+    again = trainer(loop, {"epochs": 2}, num_workers=1).fit()
+    assert again.return_value["first"] == 2  # nothing was left to do
+    assert again.metrics_dataframe["epoch"].tolist() == [0, 1]
+    name = {"name": "without checkpoints"}
+    for epochs in (3, 2):
+        result = trainer(report_only, {"epochs": epochs}, num_workers=1, run=name).fit()
+        assert result.metrics_dataframe["epoch"].tolist() == list(range(epochs))
+
+
+def test_another_function_under_the_name_of_a_run_is_refused_with_what_to_do(trainer):
+    def other(config):
+        checkpoint = train.get_checkpoint()
+        first = int(Path(checkpoint.path, "epoch-0").read_text()) if checkpoint else None
+        train.report({"first": first})
+
+    first = trainer(loop, {"epochs": 2}, num_workers=1).fit()
+    remedies = r"RunConfig\(name=.*resume_from_checkpoint.*if_exists='replace'"
+    with pytest.raises(ValueError, match=f"must be 'loop'.*got 'other'; .*{remedies}"):
+        trainer(other, num_workers=1).fit()
+    beside = trainer(
+        other, num_workers=1, run={"name": "other"}, resume_from_checkpoint=first.checkpoint
+    )
+    assert beside.fit().metrics["first"] == 1
+    replacing = trainer(other, num_workers=1, run={"if_exists": "replace"}).fit()
+    assert replacing.metrics["first"] is None
 
 
 def test_the_name_of_a_search_is_refused(trainer):
@@ -242,6 +290,39 @@ def test_callbacks_hear_all_workers_and_the_stored_checkpoint(trainer):
         trainer(loop, config, run={"callbacks": [Keep()]}).fit()
     assert reports == [([0, 1], config)] * 2
     assert failures == [[1]]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_callbacks_hear_exactly_what_each_worker_has_reported(trainer, num_workers):
+    def report_reserved(config):
+        rank = train.get_context().get_world_rank()
+        own = {
+            "config": {"rank": rank},
+            "time_total_s": 9.5,
+            "training_iteration": 1,
+            "done": False,
+        }
+        train.report({"loss": 0.5, **own})
+        train.report({"loss": 0.25, **own})
+        train.report({"loss": 0.125})
+
+    seen = []
+
+    class Keep(train.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            seen.append(metrics)
+
+    run = {"callbacks": [Keep()]}
+    result = trainer(report_reserved, num_workers=num_workers, run=run).fit()
+    own = {"time_total_s": 9.5, "training_iteration": 1, "done": False}
+    assert seen == [
+        [{"loss": 0.5, "config": {"rank": rank}, **own} for rank in range(num_workers)],
+        [{"loss": 0.25, "config": {"rank": rank}, **own} for rank in range(num_workers)],
+        [{"loss": 0.125}] * num_workers,
+    ]
+    assert result.metrics["training_iteration"] == 3
+    assert result.metrics["time_total_s"] < 9.5
+    assert result.config == {}
 
 
 def test_values_go_from_rank_zero_to_all_workers(trainer):

@@ -7,6 +7,7 @@ import datetime as dt
 import logging
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -37,6 +38,9 @@ __all__ = [
     "unwrap_model",
 ]
 
+_BACKENDS: Final = ("gloo", "mpi", "nccl", "ucc", "xccl")
+"""Backends of PyTorch itself."""
+_MAX_TIMEOUT_S: Final = 365 * 24 * 3600
 _STRATEGIES: Final = ("ddp", "fsdp", None)
 _log = logging.getLogger("tuner")
 
@@ -46,8 +50,9 @@ class TorchConfig(BackendConfig):
     """How the workers of a `TorchTrainer` form a process group of PyTorch.
 
     Attributes:
-        backend: ``"nccl"``, ``"gloo"`` or another one of PyTorch's; None, the default, for nccl
-            where workers have GPUs, else gloo.
+        backend: ``"nccl"``, ``"gloo"`` or another one of PyTorch's, or one for each kind of device,
+            ``"cpu:gloo,cuda:nccl"``; None, the default, for nccl where workers have GPUs, else
+            gloo. One of another package is known once that has been imported.
         init_method: ``"env"``, the default, or ``"tcp"``; both mean the same here, since the
             workers are told where rank 0 listens.
         timeout_s: Seconds after which a collective operation that does not end raises, 1800 by
@@ -70,10 +75,26 @@ class TorchConfig(BackendConfig):
             raise ValueError(f"init_method must be 'env' or 'tcp', got {self.init_method!r}")
         if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float):
             raise TypeError(f"timeout_s must be a number of seconds, got {self.timeout_s!r}")
-        if not self.timeout_s > 0:
+        if not 0 < self.timeout_s <= _MAX_TIMEOUT_S:
             raise ValueError(
-                f"timeout_s must be a positive number of seconds, got {self.timeout_s!r}"
+                "timeout_s must be a positive number of seconds, at most a year, got "
+                f"{self.timeout_s!r}"
             )
+        if self.backend is not None:
+            self._check_backend(self.backend)
+
+    def _check_backend(self, backend: str) -> None:
+        # Not imported here: the driver may not need PyTorch otherwise, and it takes seconds.
+        distributed: Any = sys.modules.get("torch.distributed")
+        registered = getattr(getattr(distributed, "Backend", None), "backend_list", ())
+        known = {*_BACKENDS, *registered} - {"undefined"}
+        for given in backend.split(","):
+            name = given.rpartition(":")[2].lower()
+            if name not in known:
+                raise ValueError(
+                    f"backend must be one of {', '.join(sorted(known))}, or None, got "
+                    f"{backend!r}; if another package registers it, import that before"
+                )
 
     def on_start(self) -> None:
         """Seed PyTorch, choose the device, and join the process group."""

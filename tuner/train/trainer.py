@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from searchers.space import flat_name, is_word, leaves
 from tuner.analysis.result import Result
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
@@ -128,7 +129,10 @@ class DataParallelTrainer:
         """Train, and return the result.
 
         The run is an experiment of one trial in ``<storage_path>/<name>``. If there is one of this
-        name already, it is continued from its latest checkpoint, which is printed.
+        name already, it is continued from its latest checkpoint, which is printed. That includes
+        one that has completed: the training function is called again, and finds in `get_checkpoint`
+        that nothing is left to do, or trains on, e.g. for more epochs. Without any checkpoint it
+        begins anew, and its results replace the recorded ones.
 
         Inside a trial or a validation function, it lies beside the experiment of these, and waits
         until that experiment has the resources to spare. What the process that waits here occupies
@@ -140,7 +144,9 @@ class DataParallelTrainer:
             WorkerGroupError: If a process raised an exception or died, and no retry was left.
             PreemptionError: If the run was interrupted, e.g. by Ctrl-C.
             ControllerError: If the run could not be supervised, e.g. since the storage failed.
-            ValueError: If there are fewer resources than the processes need.
+            ValueError: If there are fewer resources than the processes need, the name is that of a
+                search or of a run of another training function, or `train_loop_config` holds
+                something to be searched.
         """
         tuner = self._tuner()
         try:
@@ -172,10 +178,18 @@ class DataParallelTrainer:
                 f"name must not be that of a search, got {run_config.name!r}; give the trainer "
                 "another name, or continue the search with Tuner.restore"
             )
+        trained = record.trainable.get("name")
+        if trained is not None and loop.__name__ != trained:
+            raise ValueError(
+                f"train_loop_per_worker must be {trained!r}, which the run in {str(directory)!r} "
+                f"trains, got {loop.__name__!r}; give this run another RunConfig(name=...), with "
+                "resume_from_checkpoint=... to begin with a checkpoint of that one, or remove that "
+                "one with RunConfig(if_exists='replace')"
+            )
         if run_config.verbose:
             sys.stdout.write(
-                f"{printable(str(directory))} exists and is continued from its latest checkpoint; "
-                "give another name to start anew\n"
+                f"{printable(str(directory))} exists and is continued from its latest checkpoint, "
+                "also if it has completed; give another name to start anew\n"
             )
         # Also for a validation that is repeated after a crash and finds the run that it had begun:
         # replacing it could delete a run of the user's that happens to have this name, and one that
@@ -270,20 +284,29 @@ class TrainLoop:
             ValueError: If the configuration has a key that a trainer does not know, or asks for
                 workers that are not possible.
         """
-        self.check_space(config)
+        _check_keys(config)
         return self.scaling(config).group()
 
     def check_space(self, space: Mapping[str, Any]) -> None:
-        """Check the keys of a search space, or of a configuration of it.
+        """Check a search space, ``{}`` for no search.
 
         Raises:
-            ValueError: If there is a key that a trainer does not know.
+            ValueError: If there is a key that a trainer does not know, or the trainer's own
+                `train_loop_config` holds a domain or the like, which only a `Tuner` replaces by
+                values, and the space has nothing in its place.
         """
-        if unknown := [key for key in space if key not in _SEARCHED]:
+        _check_keys(space)
+        searched = space.get(LOOP_CONFIG)
+        given = searched if isinstance(searched, Mapping) else {}
+        replaced = {path for path, _ in leaves(given)}
+        for path, leaf in leaves(_merged(self._loop_config, given)):
+            if path in replaced or not is_word(leaf):
+                continue
+            place = "".join(f"{{{step!r}: " for step in path)
             raise ValueError(
-                f"the search space of a trainer must have the keys {' and '.join(_SEARCHED)} only, "
-                f"got {', '.join(map(repr, unknown))}; write "
-                f"param_space={{{LOOP_CONFIG!r}: {{{unknown[0]!r}: ...}}}}"
+                "train_loop_config of a trainer must hold values, got something to be searched for "
+                f"{flat_name(path)!r}; pass it to a search, Tuner(trainer, "
+                f"param_space={{{LOOP_CONFIG!r}: {place}...{'}' * len(path)}}})"
             )
 
     @property
@@ -358,6 +381,15 @@ def takes_config(function: Callable[..., Any]) -> bool:
         parameter.name == "config" or parameter.default is parameter.empty
         for parameter in positional
     )
+
+
+def _check_keys(space: Mapping[str, Any]) -> None:
+    if unknown := [key for key in space if key not in _SEARCHED]:
+        raise ValueError(
+            f"the search space of a trainer must have the keys {' and '.join(_SEARCHED)} only, "
+            f"got {', '.join(map(repr, unknown))}; write "
+            f"param_space={{{LOOP_CONFIG!r}: {{{unknown[0]!r}: ...}}}}"
+        )
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
