@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from tuner.core.failure_causes import errors_by_rank
-from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME, CONFIG
+from tuner.core.result import AUTO_FILLED, CHECKPOINT_DIR_NAME
 from tuner.core.trial import Trial
 from tuner.storage.checkpoints import Checkpoint
 
 from .callback import Callback
-
-_NOT_REPORTED: Final = AUTO_FILLED | {CONFIG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class UserCallback(Callback):
 
         Args:
             run_context: What the trainer was given.
-            metrics: What each worker reported, by rank.
+            metrics: What each worker reported, by rank, and nothing else.
             checkpoint: The stored checkpoint, None if no worker reported one.
         """
 
@@ -96,11 +94,8 @@ class UserCallback(Callback):
         **info: Any,
     ) -> None:
         """Call `after_report` once the checkpoints of this report and earlier ones are stored."""
-        several = info.get("rank_metrics", ()) or [result]
-        metrics = [
-            {name: value for name, value in own.items() if name not in _NOT_REPORTED}
-            for own in several
-        ]
+        own = {name: value for name, value in result.items() if name not in AUTO_FILLED}
+        metrics = [dict(reported) for reported in info.get("rank_metrics", ())] or [own]
         waiting = self._waiting_for(trial)
         waiting.append(_Report(metrics, result.get(CHECKPOINT_DIR_NAME)))
         self._pass_on(trial, None)

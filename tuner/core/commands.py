@@ -248,7 +248,7 @@ class ResultRecorded:
         trial: The trial.
         result: The result, nested as reported, with ``config``.
         flat: The same flattened, without ``config``.
-        rank_metrics: What each worker of a group reported, by rank; empty without a group.
+        rank_metrics: What each worker of a group reported, by rank; see `ResultReported`.
     """
 
     trial: Trial

@@ -121,7 +121,7 @@ class ResultReported:
             `CheckpointCommitted` will name; None for none.
         validation: How the result's checkpoint is to be validated; None for not at all.
         rank_metrics: What each worker of a group reported, by rank, for callbacks; not part of the
-            journal, and empty without a group.
+            journal. Without a group it is empty, unless names of the engine were reported.
     """
 
     trial_id: str

@@ -367,7 +367,11 @@ class Attempt:
         self, result: dict[str, Any], fields: Mapping[str, Any], replaced: Sequence[str]
     ) -> Mapping[str, Any]:
         message = {"kind": "result", "metrics": result, "checkpoint": None, **fields}
-        self._send({**message, "replaced": list(replaced)} if replaced else message)
+        if replaced:
+            message["replaced"] = list(replaced)
+        if self._converter.reserved:
+            message["reserved"] = self._converter.reserved
+        self._send(message)
         self._has_unread_answer = True
         return self._read_answer()
 

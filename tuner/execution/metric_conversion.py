@@ -48,7 +48,9 @@ MAX_LISTED_ELEMENTS = 64
 MAX_REPR_LENGTH = 200
 MAX_DEPTH = 32
 
-RESERVED = AUTO_FILLED - SUPPLIED_BY_USER - {TRAINING_ITERATION}
+_KEPT = SUPPLIED_BY_USER | {TRAINING_ITERATION}
+RESERVED = AUTO_FILLED - _KEPT
+_NOTHING: Mapping[str, Any] = {}
 _MAX_INT = 2**63  # beyond 64 bits, most readers of JSON, tables and TensorBoard files fail
 _SIZE_WORTH_MEASURING = MAX_SIZE_BYTES // 16  # JSON escapes blow a string up by at most 12
 
@@ -58,19 +60,21 @@ class Converter:
 
     Attributes:
         replaced: Reported names that the engine fills in, since `take_replaced` was last called.
+        reserved: Values that were reported under names of the engine, in the latest result.
 
     Example:
         >>> Converter().convert({"loss": 0.5, "layers": (16, 16), 7: None})
         {'loss': 0.5, 'layers': [16, 16], '7': None}
     """
 
-    __slots__ = ("_num_keys", "_replaced", "_size", "_warned", "replaced")
+    __slots__ = ("_num_keys", "_replaced", "_size", "_warned", "replaced", "reserved")
 
     def __init__(self) -> None:
         """Create a converter that has not warned yet."""
         self._warned: set[str] = set()
         self._replaced: set[str] = set()
         self.replaced: list[str] = []
+        self.reserved: Mapping[str, Any] = _NOTHING
         self._num_keys = 0
         self._size = 0
 
@@ -81,6 +85,7 @@ class Converter:
             TypeError: If `metrics` is not a dictionary.
             ValueError: If a name stands for two values, or if there are too many names or bytes.
         """
+        self.reserved = _NOTHING
         if _is_plain(metrics):
             return dict(metrics)
         if not isinstance(metrics, Mapping):
@@ -90,11 +95,15 @@ class Converter:
             )
         self._num_keys = self._size = 0
         converted = self._mapping(metrics, "", 0)
-        for name in [
-            name for name in converted if name in RESERVED or name.startswith(CONFIG + DELIMITER)
-        ]:
-            del converted[name]
-            self.note_replaced(name)
+        self.reserved = {
+            name: value
+            for name, value in converted.items()
+            if name in AUTO_FILLED or name.startswith(CONFIG + DELIMITER)
+        }
+        for name in self.reserved:
+            if name not in _KEPT:
+                del converted[name]
+                self.note_replaced(name)
         for name in SUPPLIED_BY_USER.intersection(converted):
             _check_supplied(name, converted[name])
         _refuse_ambiguous(converted)

@@ -6,7 +6,7 @@ A worker sends JSON objects with the key ``kind``::
     {"kind": "result", "metrics": {...},
      "checkpoint": null | {"index", "iteration", "time_total_s", "counters",
                            "name", "is_placeholder"},
-     "upload": 3, "replaced": ["pid", ...],
+     "upload": 3, "replaced": ["pid", ...], "reserved": {"pid": 7, ...},
      "validation": null | {"fn", "kwargs", "timeout", "payload", "takes_config"}}
     {"kind": "committed", "checkpoint": {...}}
     {"kind": "saving"}
@@ -46,6 +46,7 @@ answers.
   ``verdict``: `report` raises it, and nothing has been reported.
 - What the workers of a group send besides: see `group_protocol`.
 - ``replaced`` lists reported names that the engine fills in, each once per attempt.
+- ``reserved`` has what was reported under names of the engine, for `UserCallback`.
 - ``late_imports`` and ``packages``: see `preload`.
 - ``validation`` is written as in the journal, see `trial_json.request_fields`.
 
@@ -78,7 +79,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.result import TRAINING_ITERATION
+from tuner.core.result import AUTO_FILLED, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.core.trial_json import checkpoint_fields
 from tuner.storage.checkpoint_parts import check_directory_name
@@ -319,6 +320,7 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
     replaced = (
         tuple(map(str, message["replaced"])) if _is_list_of_strings(message.get("replaced")) else ()
     )
+    reserved = _mapping(message, "reserved") if message.get("reserved") else None
     return ResultReported(
         trial_id,
         attempt,
@@ -327,7 +329,17 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
         replaced,
         upload=None if message.get("upload") is None else _count(message, "upload"),
         validation=_validation(message),
+        rank_metrics=({**_not_filled(metrics), **reserved},) if reserved else (),
     )
+
+
+def as_reported(result: ResultReported) -> Mapping[str, Any]:
+    """Return what a worker has reported, without what the engine has filled in."""
+    return result.rank_metrics[0] if result.rank_metrics else _not_filled(result.metrics)
+
+
+def _not_filled(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metrics.items() if name not in AUTO_FILLED}
 
 
 def _validation(message: Mapping[str, Any]) -> ValidationRequest | None:

@@ -45,7 +45,7 @@ from tuner.errors import CheckpointError
 from tuner.execution.attempt import CANNOT_SAVE
 from tuner.execution.checkpoint_uploads import is_storage_error
 from tuner.execution.group_protocol import Part, PartKind, PartStored, RankReported
-from tuner.execution.worker_protocol import Rank
+from tuner.execution.worker_protocol import Rank, as_reported
 from tuner.storage import strict_json
 
 from .exit_diagnosis import ExitInfo, last_lines, size
@@ -355,7 +355,7 @@ class RemoteGroup:
         requests = [report.result.validation for report in reports if report.result.validation]
         result = replace(
             reports[0].result,
-            rank_metrics=tuple(report.result.metrics for report in reports),
+            rank_metrics=tuple(as_reported(report.result) for report in reports),
             validation=requests[0] if requests else None,
         )
         dropped = next((part for part in parts.values() if part.kind is PartKind.DROPPED), None)
