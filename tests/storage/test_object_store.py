@@ -8,13 +8,22 @@ from tuner.errors import StorageError  # noqa: E402
 from tuner.storage.object_store import ObjectStore  # noqa: E402
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(scope="module")
+def s3(moto):
+    """Return a bucket; connecting to it anew for each test would take a second."""
+    return ObjectStore(moto.make_bucket(), moto.filesystem())
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
 def store(request, tmp_path):
-    if request.param == "file":
-        yield ObjectStore(f"file://{tmp_path}/bucket/run")
-        return
-    yield ObjectStore(f"memory://{tmp_path.name}/run")
-    fsspec.filesystem("memory").store.clear()
+    match request.param:
+        case "memory":
+            yield ObjectStore(f"memory://{tmp_path.name}/run")
+            fsspec.filesystem("memory").store.clear()
+        case "file":
+            yield ObjectStore(f"file://{tmp_path}/bucket/run")
+        case "s3":
+            yield request.getfixturevalue("s3").child(tmp_path.name)
 
 
 def test_an_object_is_created_once_and_its_first_content_stays(store):
