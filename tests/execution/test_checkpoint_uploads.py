@@ -221,6 +221,22 @@ def test_what_is_not_uploaded_must_lie_in_the_trials_directory(tmp_path, place):
     assert "inside the trial's directory" in script.exit["failure"]["message"]
 
 
+def test_a_later_checkpoint_does_not_replace_one_that_lies_under_its_number(tmp_path):
+    def keep_in_place(config):
+        report({}, written(tmp_path / "checkpoint_000001"), NO_UPLOAD)
+
+    def upload(checkpoint, name):
+        return written(tmp_path / "checkpoint_000002")
+
+    def store_elsewhere(config):
+        report({}, written(tmp_path / "source"), ReportOptions(upload=upload))
+
+    for train in (keep_in_place, store_elsewhere):
+        script = converse(train, tmp_path)
+        assert script.results == []
+        assert "numbered name of another" in script.exit["failure"]["message"]
+
+
 @pytest.mark.parametrize("mode", [CheckpointUploadMode.SYNC, CheckpointUploadMode.ASYNC])
 def test_a_function_of_the_users_may_store_the_checkpoint(tmp_path, mode):
     calls = []

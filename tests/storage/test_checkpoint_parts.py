@@ -223,10 +223,18 @@ def test_a_chosen_name_may_be_the_numbered_one_of_this_checkpoint_only():
 
 
 def test_only_directories_inside_the_trials_have_a_name(trial_dir, tmp_path):
-    assert name_inside(trial_dir / "a" / "b", trial_dir) == "a/b"
+    assert name_inside(trial_dir / "a" / "b", trial_dir, 0) == "a/b"
     for outside in (tmp_path, trial_dir, trial_dir / ".." / "t00001"):
         with pytest.raises(ValueError, match="must lie inside the trial's directory"):
-            name_inside(outside, trial_dir)
+            name_inside(outside, trial_dir, 0)
+
+
+def test_a_directory_in_place_may_have_the_numbered_name_of_this_checkpoint_only(trial_dir):
+    own = trial_dir / "checkpoint_000003"
+    assert name_inside(own, trial_dir, 3) == "checkpoint_000003"
+    for other in (own, own / "inner"):
+        with pytest.raises(ValueError, match="numbered name of another"):
+            name_inside(other, trial_dir, 1)
 
 
 def test_a_directory_is_moved_where_its_links_keep_their_meaning(trial_dir, write):

@@ -99,7 +99,7 @@ def plan_checkpoint(
     """
     mode, name = options.upload_mode, options.directory_name or ""
     if mode is CheckpointUploadMode.NO_UPLOAD:
-        return _plan_in_place(checkpoint, options, trial_dir)
+        return _plan_in_place(checkpoint, options, trial_dir, index)
     if name:
         check_chosen_name(name, index)
         target = Path(trial_dir, name)
@@ -132,7 +132,7 @@ def plan_checkpoint(
 
 
 def _plan_in_place(
-    checkpoint: Checkpoint, options: ReportOptions, trial_dir: str
+    checkpoint: Checkpoint, options: ReportOptions, trial_dir: str, index: int
 ) -> CheckpointPlan:
     if options.upload is not None:
         raise ValueError(
@@ -144,7 +144,7 @@ def _plan_in_place(
             "a checkpoint that is not uploaded must lie inside the trial's directory "
             f"{trial_dir!r}, got {checkpoint.path!r}; use the mode SYNC or ASYNC to have it copied"
         )
-    name = name_inside(checkpoint.path, trial_dir)
+    name = name_inside(checkpoint.path, trial_dir, index)
     if options.directory_name and options.directory_name != name:
         raise ValueError(
             f"checkpoint_dir_name must be the checkpoint's own with the mode NO_UPLOAD, got "
@@ -176,7 +176,7 @@ def store(
     if plan.is_placeholder:
         return plan
     if plan.upload or plan.mode is CheckpointUploadMode.NO_UPLOAD:
-        plan = _upload(plan, trial_dir)
+        plan = _upload(plan, trial_dir, provenance.index)
         commit_in_place(plan.directory, trial_dir, provenance, sync=sync)
     elif staging := _taken_over(plan, trial_dir, provenance):
         commit(staging, trial_dir, provenance, sync=sync, name=plan.name)
@@ -199,7 +199,7 @@ def prepare_part(
     if plan.is_placeholder:
         return Part(PartKind.PLACEHOLDER, plan.directory)
     if plan.upload or plan.mode is CheckpointUploadMode.NO_UPLOAD:
-        plan = _upload(plan, trial_dir)
+        plan = _upload(plan, trial_dir, provenance.index)
         _delete_local(plan)
         return Part(PartKind.PLACED, plan.directory)
     if staging := _taken_over(plan, trial_dir, provenance):
@@ -211,7 +211,7 @@ def prepare_part(
     return Part(PartKind.STAGED, name)
 
 
-def _upload(plan: CheckpointPlan, trial_dir: str) -> CheckpointPlan:
+def _upload(plan: CheckpointPlan, trial_dir: str, index: int) -> CheckpointPlan:
     """Have the user's function store the checkpoint, if there is one."""
     if plan.upload is None:
         return plan
@@ -221,7 +221,7 @@ def _upload(plan: CheckpointPlan, trial_dir: str) -> CheckpointPlan:
             "checkpoint_upload_fn must return a Checkpoint inside the trial's directory "
             f"{trial_dir!r}, got {stored!r}"
         )
-    name = name_inside(stored.path, trial_dir)
+    name = name_inside(stored.path, trial_dir, index)
     return replace(plan, directory=name, name=plan.name if name == plan.directory else name)
 
 

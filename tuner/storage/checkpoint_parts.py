@@ -84,18 +84,23 @@ def check_chosen_name(name: str, index: int) -> str:
         ValueError: If it is none, see `check_directory_name`, if it has several parts, or if it is
             the numbered name of another checkpoint.
     """
-    own = checkpoint_directory_name(index)
     if "/" in name:
         raise ValueError(
             "the name of a checkpoint's directory must be that of a directory directly inside the "
             f"trial's, got {name!r}; leave out slashes"
         )
-    if _NUMBERED.fullmatch(check_directory_name(name)) and name != own:
+    _check_number(check_directory_name(name), index)
+    return name
+
+
+def _check_number(name: str, index: int) -> None:
+    """Raise ValueError if a directory is, or lies in, one with another checkpoint's number."""
+    first = PurePosixPath(name).parts[0]
+    if _NUMBERED.fullmatch(first) and first != checkpoint_directory_name(index):
         raise ValueError(
             f"the name of this checkpoint's directory must not be the numbered name of another "
             f"one, got {name!r} where the number is {index}; use one like 'epoch_3'"
         )
-    return name
 
 
 def stage_part(
@@ -281,11 +286,17 @@ def commit_in_place(
     return directory
 
 
-def name_inside(path: str | os.PathLike[str], trial_dir: str | os.PathLike[str]) -> str:
+def name_inside(path: str | os.PathLike[str], trial_dir: str | os.PathLike[str], index: int) -> str:
     """Return the name of a checkpoint's directory relative to the trial's, in which it lies.
 
+    Args:
+        path: The directory.
+        trial_dir: The trial's directory.
+        index: Index of the checkpoint.
+
     Raises:
-        ValueError: If it lies elsewhere; names both directories.
+        ValueError: If it lies elsewhere; names both directories. If its name belongs to the engine
+            or is the numbered name of another checkpoint, which would replace it.
     """
     place, root = Path(os.path.realpath(path)), Path(os.path.realpath(trial_dir))
     if not place.is_relative_to(root) or place == root:
@@ -294,7 +305,9 @@ def name_inside(path: str | os.PathLike[str], trial_dir: str | os.PathLike[str])
             f"{os.fspath(trial_dir)!r}, got {os.fspath(path)!r}; build its path with "
             "get_context().get_storage().build_checkpoint_path_from_name(name)"
         )
-    return check_directory_name(place.relative_to(root).as_posix())
+    name = check_directory_name(place.relative_to(root).as_posix())
+    _check_number(name, index)
+    return name
 
 
 def can_be_moved(directory: str | os.PathLike[str]) -> bool:
