@@ -87,8 +87,8 @@ class Walk:
                 and offset
                 and self.tail.sequence + 1 >= end
             ):
-                numbers = _NUMBERS.match(found[0]) if found else None
-                self.superseded = Superseded(path, offset, int(numbers[2]) if numbers else None)
+                numbers = numbers_of(found[0]) if found else None
+                self.superseded = Superseded(path, offset, numbers[1] if numbers else None)
                 return
             if found is None:
                 if end is None and not _is_good_line_behind(data, offset):
@@ -159,10 +159,10 @@ class Walk:
 
     def _take_record(self, path: Path, offset: int, body: bytes, crc: int) -> None:
         last = self.tail or START
-        numbers = _NUMBERS.match(body)
+        numbers = numbers_of(body)
         if numbers is None:
             raise _damaged(path, offset, "a line is no record")
-        sequence, epoch = int(numbers[1]), int(numbers[2])
+        sequence, epoch = numbers
         if sequence != last.sequence + 1:
             raise _damaged(
                 path, offset, f"record {last.sequence + 1} is missing, there stands {sequence}"
@@ -170,6 +170,12 @@ class Walk:
         if epoch < last.epoch:
             raise _two_drivers(path, offset, last.epoch, epoch)
         self.tail = JournalPosition(sequence, crc, epoch)
+
+
+def numbers_of(body: bytes) -> tuple[int, int] | None:
+    """Return sequence number and epoch of a record, None if the body is none."""
+    numbers = _NUMBERS.match(body)
+    return (int(numbers[1]), int(numbers[2])) if numbers else None
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -6,6 +6,8 @@
       lock                         flock'd for the driver's life
       experiment.json              the declaration
       environment.json             script, arguments, versions and git commit of each session
+      storage_epoch.json           of the local copy of an experiment in an object store: by which
+                                   driver, counted there, it was last driven
       journal/<first sequence>.log segments of checksummed lines
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
@@ -35,6 +37,8 @@ LOCK = "lock"
 DECLARATION = "experiment.json"
 ENVIRONMENT = "environment.json"
 """Script, arguments, versions and git commit of each session; nothing depends on it."""
+STORAGE_EPOCH = "storage_epoch.json"
+"""Stays on its machine, and tells whether a local copy is the newest one."""
 JOURNAL = "journal"
 SNAPSHOT = "snapshot"
 OBJECTS = "objects"
@@ -141,6 +145,7 @@ def is_own(name: str) -> bool:
         LOCK,
         DECLARATION,
         ENVIRONMENT,
+        STORAGE_EPOCH,
         JOURNAL,
         SNAPSHOT,
         OBJECTS,

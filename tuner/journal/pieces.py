@@ -1,0 +1,401 @@
+"""Pieces of a journal in an object store: immutable, chained, each in the format of a segment.
+
+A driver that mirrors its journal works under an *epoch*, the number of the lock that it holds in
+the store (`tuner.storage.remote_lock`). Its pieces are ``journal/<epoch>/<first record>.log``, and
+``start/<epoch>.json`` names the record after which they continue. Who reads follows exact names,
+from one piece to the record behind its last one, so a listing that is out of date hides nothing.
+What a driver has stored behind the record after which a later epoch continues never counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self, final
+
+from tuner.errors import DamagedJournal
+from tuner.storage import layout, strict_json
+from tuner.storage.object_store import ObjectStore
+
+from .reader import Walk
+from .segments import FORMAT, HEADER, JournalPosition, body_of, line_of
+
+RecordId = tuple[int, int]
+"""Number and CRC-32 of a record; ``(0, 0)`` stands for the beginning of the journal."""
+ORIGIN: Final = (0, 0)
+START: Final = "start"
+_PIECE: Final = re.compile(rf"{layout.JOURNAL}/(\d{{1,8}})/(\d{{20}})\.log")
+_START: Final = re.compile(rf"{START}/(\d{{8}})\.json")
+_NUM_AHEAD: Final = 32
+"""How many pieces are fetched ahead of the one that is verified: 1 MiB each as a rule."""
+_NUM_THREADS: Final = 16
+
+
+class Piece(NamedTuple):
+    """Lines that are stored together.
+
+    Attributes:
+        first: Number of the first record.
+        previous: The record before it.
+        last: The last record.
+        epoch: Epoch of the journal's driver that wrote the first record, as in a segment's header.
+        lines: The lines of its records, as they stand in the journal.
+    """
+
+    first: int
+    previous: RecordId
+    last: RecordId
+    epoch: int
+    lines: bytes
+
+    @property
+    def content(self) -> bytes:
+        """What is stored: a segment whose header also names the last record."""
+        header = {
+            "k": HEADER,
+            "v": FORMAT,
+            "e": self.epoch,
+            "first": self.first,
+            "previous": list(self.previous),
+            "last": list(self.last),
+        }
+        return line_of(strict_json.to_bytes(header)) + self.lines
+
+
+def piece_key(epoch: int, first: int) -> str:
+    """Return the name of the piece that begins with a record.
+
+    Example:
+        >>> piece_key(7, 1234)
+        'journal/7/00000000000000001234.log'
+    """
+    return f"{layout.JOURNAL}/{epoch}/{first:020d}.log"
+
+
+def start_key(epoch: int) -> str:
+    """Return the name of the object that says after which record an epoch continues."""
+    return f"{START}/{epoch:08d}.json"
+
+
+def pieces_in(keys: Sequence[str] | Mapping[str, int]) -> dict[int, list[int]]:
+    """Return for each epoch the first records of its pieces among these keys, in order."""
+    found: dict[int, list[int]] = {}
+    for name in map(_PIECE.fullmatch, keys):
+        if name:
+            found.setdefault(int(name[1]), []).append(int(name[2]))
+    return {epoch: sorted(firsts) for epoch, firsts in sorted(found.items())}
+
+
+def read_starts(store: ObjectStore) -> dict[int, RecordId]:
+    """Return for each epoch that has begun the record after which it continues, in order.
+
+    Raises:
+        DamagedJournal: If one cannot be read, or there are pieces of an epoch without it.
+        StorageError: If the store cannot be reached.
+    """
+    listed = [int(name[1]) for name in map(_START.fullmatch, store.list(f"{START}/")) if name]
+    starts = {}
+    for epoch in sorted(listed):
+        starts[epoch] = _read_start(store, epoch)
+    # An epoch that a listing does not show yet is found by its lock, since those have no gaps.
+    epoch = max(starts, default=0) + 1
+    while True:
+        start = _read_start(store, epoch)
+        if start is not None:
+            starts[epoch] = start
+        elif store.get_if_exists(f"lock/{epoch:08d}.json") is None:
+            break
+        epoch += 1
+    return {epoch: start for epoch, start in sorted(starts.items()) if start is not None}
+
+
+def _read_start(store: ObjectStore, epoch: int) -> RecordId | None:
+    content = store.get_if_exists(start_key(epoch))
+    if content is None:
+        return None
+    try:
+        fields = strict_json.loads(content)
+        sequence, crc = fields["sequence"], fields["crc"]
+        if not (type(sequence) is type(crc) is int and sequence >= 0 and crc >= 0):
+            raise ValueError(f"got sequence {sequence!r} and crc {crc!r}")  # noqa: TRY301
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+        raise DamagedJournal(
+            f"{store.url}/{start_key(epoch)} is not as it was written ({cause!r}); put it back "
+            "from a backup, or an older version of it where the store keeps versions"
+        ) from cause
+    return sequence, crc
+
+
+class Stretch(NamedTuple):
+    """The part of the journal that counts of what was stored under an epoch.
+
+    Attributes:
+        epoch: The epoch.
+        after: The record after which it continues.
+        end: Number of the last record that counts, since a later epoch continues there; None for
+            the epoch that nothing has followed.
+    """
+
+    epoch: int
+    after: RecordId
+    end: int | None
+
+
+def stretches(starts: Mapping[int, RecordId]) -> list[Stretch]:
+    """Return the stretches that make up the journal, in order.
+
+    A later epoch may continue before an earlier one began, where a damaged journal was cut; what
+    the earlier one has stored does not count then.
+
+    Example:
+        >>> stretches({1: (0, 0), 2: (70, 5), 4: (30, 9)})
+        [Stretch(epoch=1, after=(0, 0), end=30), Stretch(epoch=4, after=(30, 9), end=None)]
+    """
+    found: list[Stretch] = []
+    end: int | None = None
+    for epoch, after in sorted(starts.items(), reverse=True):
+        if end is None or after[0] < end:
+            found.append(Stretch(epoch, after, end))
+            end = after[0]
+    return found[::-1]
+
+
+@final
+class PieceReader:
+    """Follows the pieces of a journal, and verifies all of them.
+
+    Args:
+        store: The experiment's directory in the store.
+        is_salvage: Whether to stop at damage and at gaps instead of raising.
+
+    Attributes:
+        tail: The last record that was read.
+        starts: See `read_starts`.
+        missing: What was not there or did not verify, where `is_salvage` is set.
+
+    Raises:
+        DamagedJournal: See `read_starts`.
+        StorageError: If the store cannot be reached.
+    """
+
+    def __init__(self, store: ObjectStore, *, is_salvage: bool = False) -> None:
+        self._store = store
+        self._is_salvage = is_salvage
+        self._walk = Walk()
+        self.tail = JournalPosition()
+        self.missing: list[str] = []
+        self.starts = read_starts(store)
+        self._listed = pieces_in(store.list(f"{layout.JOURNAL}/"))
+        self._check_starts()
+
+    def _check_starts(self) -> None:
+        for epoch in self._listed.keys() - self.starts.keys():
+            # A driver stores its first piece after that, so it was there once.
+            self._refuse(f"{start_key(epoch)} is missing, and pieces of epoch {epoch} are there")
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield the pieces in order.
+
+        Raises:
+            DamagedJournal: If one is missing or does not verify, see `is_salvage`.
+            StorageError: If the store cannot be reached.
+        """
+        parts = stretches(self.starts)
+        names = [
+            piece_key(part.epoch, first)
+            for part in parts
+            for first in self._listed.get(part.epoch, ())
+            if part.after[0] < first and (part.end is None or first <= part.end)
+        ]
+        with _Prefetch(self._store, names) as source:
+            for part in parts:
+                if not self._is_at(part):
+                    return
+                while part.end is None or self.tail.sequence < part.end:
+                    try:
+                        piece = self._read(part, source)
+                    except DamagedJournal as damage:
+                        self._refuse(str(damage), damage)
+                        return
+                    if piece is None:
+                        break
+                    yield piece
+        self._check_end(parts)
+
+    def _is_at(self, part: Stretch) -> bool:
+        """Return whether the pieces reach up to where an epoch continues."""
+        sequence, crc = part.after
+        if sequence > self.tail.sequence:
+            self._refuse(
+                f"records {self.tail.sequence + 1} to {sequence} are missing, after which epoch "
+                f"{part.epoch} continues"
+            )
+        elif (self.tail.sequence, self.tail.crc) != part.after:
+            self._refuse(
+                f"record {sequence} has CRC {self.tail.crc:08x}, but epoch {part.epoch} continues "
+                f"after one with {crc:08x}"
+            )
+        else:
+            return True
+        return False
+
+    def _read(self, part: Stretch, source: _Prefetch) -> Piece | None:
+        """Return the piece behind the last record, None if there is none."""
+        key = piece_key(part.epoch, self.tail.sequence + 1)
+        content = source.take(key)
+        if content is None:
+            return None
+        piece = verified_piece(f"{self._store.url}/{key}", content, self._walk, part.end)
+        self.tail = self._walk.tail or self.tail
+        return piece
+
+    def _check_end(self, parts: Sequence[Stretch]) -> None:
+        if not parts:
+            return
+        epoch = parts[-1].epoch
+        # Listed anew, since a driver may have gone on meanwhile. It stores one piece after the
+        # other, so where a later one is there, this one was.
+        now = pieces_in(self._store.list(f"{layout.JOURNAL}/{epoch}/")).get(epoch, [])
+        later = [first for first in now if first > self.tail.sequence + 1]
+        key = piece_key(epoch, self.tail.sequence + 1)
+        if later and self._store.get_if_exists(key) is None:
+            self._refuse(f"{key} is missing, and {piece_key(epoch, later[0])} is there")
+
+    def _refuse(self, what: str, damage: DamagedJournal | None = None) -> None:
+        if not self._is_salvage:
+            raise damage or incomplete_error(self._store, self.tail, [what])
+        self.missing.append(what)
+
+
+def verified_piece(
+    name: str, content: bytes, walk: Walk | None = None, end: int | None = None
+) -> Piece:
+    """Return a piece whose lines and header verify.
+
+    Args:
+        name: Its name for messages.
+        content: What is stored.
+        walk: What has been gone through before it; None not to compare it with that.
+        end: Number of the last record that counts, None for all.
+
+    Raises:
+        DamagedJournal: If it does not verify.
+    """
+    walk = walk or Walk()
+    path = Path(name)
+    # Errors of the walk name a local file and its remedies; what is wrong with it stays the same.
+    length, epoch = 0, 0
+    try:
+        for offset, body in walk.through(path, content, None):
+            if end is not None and walk.tail and walk.tail.sequence >= end:
+                length = offset + len(body) + _LINE_OVERHEAD
+                break
+        else:
+            length = len(content)
+    except DamagedJournal as cause:
+        raise _damaged_piece(name, str(cause).partition(": ")[2].partition(";")[0]) from cause
+    head, tail = walk.head, walk.tail
+    if walk.torn_at is not None or head is None or tail is None:
+        raise _damaged_piece(name, f"it is cut off at byte {walk.torn_at or 0}")
+    epoch, begin = head.epoch, content.index(b"\n") + 1
+    last = _last_of(content[: begin - 1])
+    is_whole = length == len(content)
+    if (is_whole and last != (tail.sequence, tail.crc)) or head.sequence == tail.sequence:
+        raise _damaged_piece(name, f"it ends with record {tail.sequence}, not {last[0]}")
+    return Piece(
+        head.sequence + 1,
+        (head.sequence, head.crc),
+        (tail.sequence, tail.crc),
+        epoch,
+        content[begin:length],
+    )
+
+
+_LINE_OVERHEAD: Final = len(line_of(b""))
+
+
+def _last_of(line: bytes) -> RecordId:
+    try:
+        sequence, crc = map(int, strict_json.loads(body_of(line) or b"")["last"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return ORIGIN
+    return sequence, crc
+
+
+@final
+class _Prefetch:
+    """Fetches pieces in threads, some ahead of what is asked for."""
+
+    def __init__(self, store: ObjectStore, names: Sequence[str]) -> None:
+        self._store = store
+        self._names = deque(names)
+        self._pool = ThreadPoolExecutor(_NUM_THREADS, "tuner-fetch") if len(names) > 1 else None
+        self._futures: dict[str, Future[bytes | None]] = {}
+
+    def take(self, key: str) -> bytes | None:
+        """Return the content of a piece, None if there is none."""
+        while self._pool and self._names and len(self._futures) < _NUM_AHEAD:
+            name = self._names.popleft()
+            self._futures[name] = self._pool.submit(self._store.get_if_exists, name)
+        future = self._futures.pop(key, None)
+        return future.result() if future else self._store.get_if_exists(key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def find_end(store: ObjectStore, starts: Mapping[int, RecordId]) -> RecordId:
+    """Return the last record that is stored, without reading more than the last pieces.
+
+    Args:
+        store: The experiment's directory in the store.
+        starts: See `read_starts`.
+
+    Raises:
+        DamagedJournal: If the last piece does not verify.
+        StorageError: If the store cannot be reached.
+    """
+    if not starts:
+        return ORIGIN
+    epoch, tail = max(starts.items())
+    listed = pieces_in(store.list(f"{layout.JOURNAL}/{epoch}/")).get(epoch, [])
+    first = max([tail[0] + 1, *listed])
+    while (content := store.get_if_exists(key := piece_key(epoch, first))) is not None:
+        tail = verified_piece(f"{store.url}/{key}", content).last
+        first = tail[0] + 1
+    return tail
+
+
+def incomplete_error(
+    store: ObjectStore, tail: JournalPosition, missing: Sequence[str]
+) -> DamagedJournal:
+    """Return the error for a journal in a store that lacks something and ends at `tail`."""
+    holds = f"records 1 to {tail.sequence} are" if tail.sequence else "no record is"
+    return DamagedJournal(
+        f"journal {store.url}/{layout.JOURNAL} is incomplete, {holds} there: "
+        f"{', '.join(missing)}; put its objects back from a backup, or older versions of them "
+        "where the store keeps versions, or have "
+        f"Tuner.restore({store.url!r}, trainable, salvage=True) go on from what is there"
+    )
+
+
+def _damaged_piece(name: str, what: str) -> DamagedJournal:
+    return DamagedJournal(
+        f"piece {name} of the journal is damaged: {what}; put it back from a backup, or an older "
+        "version of it where the store keeps versions, or have Tuner.restore(..., salvage=True) "
+        "go on from what is before it",
+        name,
+    )
