@@ -156,6 +156,8 @@ class CheckpointRecord:
             trial's; empty for the numbered one.
         is_placeholder: Whether the directory need not exist: the checkpoint was reported only for
             the sake of its metrics, and nothing can continue from it.
+        remote: Name of its directory in the object store, inside the trial's; empty where the
+            experiment is not stored in one.
     """
 
     index: int
@@ -166,6 +168,7 @@ class CheckpointRecord:
     num_rows: int | None = field(default=None, compare=False)
     name: str = ""
     is_placeholder: bool = False
+    remote: str = ""
 
     @property
     def directory(self) -> str:

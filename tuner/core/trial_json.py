@@ -296,6 +296,8 @@ def checkpoint_fields(checkpoint: CheckpointRecord) -> Fields:
         fields["name"] = checkpoint.name
     if checkpoint.is_placeholder:
         fields["is_placeholder"] = True
+    if checkpoint.remote:
+        fields["remote"] = checkpoint.remote
     return fields
 
 

@@ -1,0 +1,278 @@
+"""Checkpoints in an object store: uploaded with the manifest last, verified when downloaded.
+
+A checkpoint is the directory ``<trial>/checkpoint_<index>.e<epoch>a<attempt>`` of the experiment's
+store. The driver's epoch and the trial's attempt make its name unique: whatever a driver that has
+been fenced still uploads, it overwrites nothing. A directory without a manifest is no checkpoint,
+and one that no record names is an orphan, which `ObjectCheckpoints.sweep` deletes.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, final
+
+from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
+from tuner.errors import CheckpointError
+
+from .atomic import write_bytes
+from .checkpoint_parts import check_directory_name
+from .checkpoints import publish
+from .directories import contents_of, make_folder, make_own_folder, replace_link, sync_files
+from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX, trial_directory
+from .manifest import Manifest, read_manifest, verify
+from .object_store import ObjectStore
+from .reading import SMALL_BYTES, has_content, read_file
+
+_NAME: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}\.e(\d{1,18})a\d{1,18}")
+_PAUSES_S: Final = (0.0, 0.2, 1.0)
+"""Before a listing is compared again, for stores that list what is new with a delay."""
+
+
+def remote_name(index: int, epoch: int, attempt: int) -> str:
+    """Return the name of a checkpoint's directory in the store.
+
+    Example:
+        >>> remote_name(3, 7, 2)
+        'checkpoint_000003.e7a2'
+    """
+    return f"{checkpoint_directory_name(index)}.e{epoch}a{attempt}"
+
+
+@final
+class ObjectCheckpoints:
+    """The checkpoints of an experiment in an object store, and their local copies.
+
+    Safe to use by several threads, though not twice at a time for one checkpoint.
+
+    Args:
+        store: The experiment's directory in the store.
+        experiment: The local directory in which its driver works.
+        sync: Whether a downloaded copy is on disk before it is used.
+    """
+
+    def __init__(self, store: ObjectStore, experiment: Path, *, sync: bool = True) -> None:
+        self._store = store
+        self._experiment = experiment
+        self._sync = sync
+
+    def path(self, trial_id: str, record: CheckpointRecord) -> Path:
+        """Return the directory of a checkpoint's local copy, which need not exist.
+
+        Raises:
+            CheckpointError: If the recorded name would lead out of the trial's directory.
+        """
+        if record.name:
+            with _raising_checkpoint_error(f"checkpoint {record.index} of trial {trial_id}"):
+                check_directory_name(record.name)
+        return trial_directory(self._experiment, trial_id) / record.directory
+
+    def url(self, trial_id: str, remote: str) -> str:
+        """Return where a checkpoint lies, for messages."""
+        return f"{self._store.url}/{trial_id}/{remote}"
+
+    def upload(
+        self,
+        trial_id: str,
+        record: CheckpointRecord,
+        remote: str,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> int:
+        """Upload a committed checkpoint, its manifest last, and return its size in bytes.
+
+        Args:
+            trial_id: The trial.
+            record: The checkpoint; its local copy must not change meanwhile.
+            remote: Name of its directory in the store, which no other checkpoint has had.
+            is_wanted: Asked before the manifest is created; if not, what was uploaded is deleted.
+
+        Raises:
+            CheckpointError: If the local copy cannot be read, or the store does not keep what is
+                uploaded. What was uploaded is no checkpoint then.
+            StorageUnreachable: If the store did not answer, or refused.
+        """
+        path, place = self.path(trial_id, record), self._place(trial_id, remote)
+        with _raising_checkpoint_error(str(path)):
+            content = read_file(path / MANIFEST, SMALL_BYTES)
+            manifest = read_manifest(path)
+            sizes = {name: entry.size_bytes for name, entry in manifest.files.items()}
+            _upload(place, path, sizes)
+            # One with a name of its own is replaced by a later checkpoint of that name.
+            if manifest.index != record.index or not has_content(path / MANIFEST, content):
+                raise CheckpointError(f"checkpoint {path} was replaced while it was uploaded")
+        if not is_wanted():
+            place.delete(place.list())
+        elif not place.create(MANIFEST, content):
+            raise CheckpointError(f"{place.url} holds another checkpoint already")
+        return sum(sizes.values())
+
+    def download(self, trial_id: str, record: CheckpointRecord) -> None:
+        """Replace the local copy of a checkpoint by what the store holds, once that is verified.
+
+        Raises:
+            CheckpointError: If the store does not hold it, or it is damaged there.
+            OSError: If the local copy cannot be written.
+            StorageUnreachable: If the store did not answer, or refused.
+        """
+        path, place = self.path(trial_id, record), self._place(trial_id, record.remote)
+        trial_dir = trial_directory(self._experiment, trial_id)
+        make_own_folder(trial_dir)
+        staging = trial_dir / f"{STAGING_PREFIX}download-{secrets.token_hex(6)}"
+        staging.mkdir(0o700)
+        try:
+            manifest = _download(place, staging)
+            if (manifest.trial_id, manifest.index) != (trial_id, record.index):
+                raise CheckpointError(
+                    f"{place.url} is checkpoint {manifest.index} of trial {manifest.trial_id}, not "
+                    f"{record.index} of {trial_id}"
+                )
+            if self._sync:
+                names = (*manifest.files, *manifest.directories)
+                sync_files(f"{staging}/{name}" for name in names)
+            make_folder(path.parent)
+            publish(staging, path, sync=self._sync)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def find_local_damage(
+        self, trial_id: str, record: CheckpointRecord, *, with_hashes: bool
+    ) -> str:
+        """Return why the local copy cannot be used, empty if it can.
+
+        Args:
+            trial_id: The trial.
+            record: The checkpoint.
+            with_hashes: Whether contents are compared with the manifest, or names and sizes only.
+        """
+        try:
+            path = self.path(trial_id, record)
+            manifest = verify(path, with_hashes=with_hashes)
+        except (CheckpointError, OSError) as damage:
+            return str(damage)
+        if manifest.index != record.index:
+            return f"{path} holds checkpoint {manifest.index}"
+        return ""
+
+    def delete(self, trial_id: str, remote: str) -> None:
+        """Delete a checkpoint in the store; its local copy stays.
+
+        Raises:
+            CheckpointError: If that is no name of a checkpoint in a store.
+            StorageUnreachable: If the store did not answer, or refused.
+        """
+        place = self._place(trial_id, remote)
+        # First: a checkpoint of which half is deleted never looks complete.
+        place.delete([MANIFEST])
+        place.delete(place.list())
+
+    def sweep(self, recorded: Collection[tuple[str, str]], before_epoch: int) -> list[str]:
+        """Delete what earlier drivers have uploaded and no record names.
+
+        Args:
+            recorded: Trial and name in the store of each checkpoint that is recorded.
+            before_epoch: Epoch of the present driver, whose own checkpoints are left.
+
+        Returns:
+            What was deleted, as ``<trial>/<name>``.
+
+        Raises:
+            StorageError: If the store did not answer, or refused.
+        """
+        orphans: dict[tuple[str, str], list[str]] = {}
+        for key in self._store.list():
+            trial_id, _, rest = key.partition("/")
+            name = rest.partition("/")[0]
+            found = _NAME.fullmatch(name)
+            if found and int(found[1]) < before_epoch and (trial_id, name) not in recorded:
+                orphans.setdefault((trial_id, name), []).append(key)
+        for (trial_id, name), keys in orphans.items():
+            self._store.delete([f"{trial_id}/{name}/{MANIFEST}"])
+            self._store.delete(keys)
+        return [f"{trial_id}/{name}" for trial_id, name in orphans]
+
+    def _place(self, trial_id: str, remote: str) -> ObjectStore:
+        trial_directory(self._experiment, trial_id)  # checks the id
+        if not _NAME.fullmatch(remote):
+            raise CheckpointError(
+                f"{remote!r} is no name of a checkpoint in a store, like 'checkpoint_000003.e7a2'; "
+                "the experiment is damaged"
+            )
+        return self._store.child(f"{trial_id}/{remote}")
+
+
+def _upload(place: ObjectStore, path: Path, sizes: Mapping[str, int]) -> None:
+    """Upload the files of a checkpoint, and compare names and sizes with what the store lists."""
+    place.upload({name: path / name for name in sizes})
+    if (path / METADATA).is_file():
+        place.upload({METADATA: path / METADATA})
+    for pause_s in _PAUSES_S:
+        time.sleep(pause_s)
+        listed = place.list()
+        missing = [name for name, size_bytes in sizes.items() if listed.get(name) != size_bytes]
+        if not missing:
+            return
+        place.upload({name: path / name for name in missing})
+    name = missing[0]
+    raise CheckpointError(
+        f"{place.url} lists {name} with {listed.get(name, 'no')} bytes after it was uploaded with "
+        f"{sizes[name]}; check that the local file does not change, and the store"
+    )
+
+
+def _download(place: ObjectStore, staging: Path) -> Manifest:
+    """Download a checkpoint into an empty directory, verify it, and return its manifest."""
+    with _raising_checkpoint_error(place.url):
+        try:
+            content = place.get(MANIFEST, SMALL_BYTES)
+        except FileNotFoundError as cause:
+            raise CheckpointError(
+                f"{place.url} is no complete checkpoint: it has no {MANIFEST}"
+            ) from cause
+        write_bytes(staging / MANIFEST, content, sync=False)
+        manifest = read_manifest(staging)
+        _check_names(manifest)
+        for name in manifest.directories:
+            make_folder(staging / name)
+        try:
+            place.download({name: staging / name for name in manifest.files})
+        except FileNotFoundError as cause:
+            raise CheckpointError(f"a file of {place.url} is missing") from cause
+        metadata = place.get_if_exists(METADATA, SMALL_BYTES)
+        if metadata is not None:
+            write_bytes(staging / METADATA, metadata, sync=False)
+        # After the files, none of which is written through a link then.
+        for name, leads_to in manifest.links.items():
+            replace_link(staging / name, leads_to)
+        verify(staging)
+        contents_of(staging)  # raises if a link leads out of it
+    return manifest
+
+
+def _check_names(manifest: Manifest) -> None:
+    """Raise a ValueError if a name would lead out of the checkpoint, or through one of its links.
+
+    The manifest comes from the store, where others may have written to it.
+    """
+    names = [*manifest.files, *manifest.links, *manifest.directories]
+    if len({*names}) != len(names):
+        raise ValueError("its manifest lists a name twice")
+    folders = {"", *manifest.directories}
+    for name in names:
+        parts = name.split("/")
+        is_plain = "\0" not in name and {"", ".", ".."}.isdisjoint(parts) and name != MANIFEST
+        if not is_plain or name.rpartition("/")[0] not in folders:
+            raise ValueError(f"its manifest lists {name!r}, which is no name inside it")
+
+
+@contextmanager
+def _raising_checkpoint_error(what: str) -> Iterator[None]:
+    """Raise a `CheckpointError` that names the checkpoint for what cannot be read or named."""
+    try:
+        yield
+    except (FileNotFoundError, ValueError) as cause:
+        raise CheckpointError(f"checkpoint {what} cannot be used: {cause}") from cause
