@@ -276,7 +276,7 @@ class ExperimentLock:
                 RuntimeWarning,
                 stacklevel=2,
             )
-            self._owner = _myself()
+            self._owner = current_owner()
             return
         if not is_acquired:
             self._evict(self._present_owner())
@@ -286,7 +286,7 @@ class ExperimentLock:
         self._check_unwritten()
         noted = read_note(self._directory)
         epoch, segment = (noted[name] if type(noted.get(name)) is int else 0 for name in _NOTED)
-        self._write(replace(_myself(), epoch=epoch, segment=segment))
+        self._write(replace(current_owner(), epoch=epoch, segment=segment))
 
     def _check_unwritten(self) -> None:
         """Raise if a driver whose lock file was deleted still writes the journal."""
@@ -392,7 +392,8 @@ def read_note(experiment: str | os.PathLike[str]) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def _myself() -> Owner:
+def current_owner() -> Owner:
+    """Return this process as the owner of a lock that it takes now."""
     started = dt.datetime.now().astimezone().isoformat(timespec="seconds")
     return Owner(
         os.getpid(),

@@ -1,0 +1,333 @@
+import threading
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+fsspec = pytest.importorskip("fsspec")
+from tuner.errors import ExperimentFenced, ExperimentLocked, StorageLost  # noqa: E402
+from tuner.storage import strict_json  # noqa: E402
+from tuner.storage.object_store import ObjectStore  # noqa: E402
+from tuner.storage.remote_lock import RemoteLock, alive_key, lock_key, start_key  # noqa: E402
+
+
+class Time:
+    """A clock that only sleeping moves, and what happens meanwhile.
+
+    Args:
+        events: What to call when a time in seconds has come.
+    """
+
+    def __init__(self, events=()):
+        self.now_s = 0.0
+        self.events = sorted(events, key=lambda event: event[0])
+
+    def sleep(self, duration_s):
+        until_s = self.now_s + duration_s
+        while self.events and self.events[0][0] <= until_s:
+            self.now_s, happen = self.events.pop(0)
+            happen()
+        self.now_s = until_s
+
+
+@pytest.fixture
+def store(tmp_path):
+    yield ObjectStore(f"memory://{tmp_path.name}/run")
+    fsspec.filesystem("memory").store.clear()
+
+
+def lock_of(store, time=None, **options):
+    time = time or Time()
+    return RemoteLock(store, clock=lambda: time.now_s, sleep=time.sleep, **options)
+
+
+def elsewhere(store, epoch):
+    """Let the lock of an epoch look as if another machine held it."""
+    content = strict_json.loads(store.get(lock_key(epoch)))
+    store.put(lock_key(epoch), strict_json.to_bytes({**content, "host": "elsewhere", "pid": 12}))
+
+
+def test_the_first_driver_has_epoch_1_and_the_next_waits_for_its_release(store):
+    first = lock_of(store)
+    assert (first.acquire(), first.epoch) == (1, 1)
+    time = Time([(7.0, first.release)])
+    assert lock_of(store, time).acquire() == 2
+    assert time.now_s <= 8.0
+
+
+def test_a_released_experiment_is_taken_over_at_once(store):
+    first = lock_of(store)
+    first.acquire()
+    first.release()
+    time = Time()
+    assert lock_of(store, time).acquire() == 2
+    assert time.now_s == 0.0
+
+
+def test_a_driver_that_gives_a_sign_of_life_is_named_and_left_alone(store):
+    first = lock_of(store)
+    first.acquire()
+    elsewhere(store, 1)
+    time = Time([(25.0, lambda: store.put(alive_key(1), b"2"))])
+    with pytest.raises(ExperimentLocked, match=r"process 12 on elsewhere.*steal=True"):
+        lock_of(store, time).acquire()
+    assert time.now_s < 30.0
+    first.check()
+
+
+def test_a_driver_that_gives_no_sign_of_life_is_replaced_after_the_watch_and_then_fenced(store):
+    first = lock_of(store)
+    first.acquire()
+    elsewhere(store, 1)
+    time = Time()
+    assert lock_of(store, time).acquire() == 2
+    assert time.now_s == pytest.approx(30.0)
+    with pytest.raises(ExperimentFenced, match=r"taken over by process \d+ on"):
+        first.check()
+
+
+def test_a_driver_of_this_machine_that_is_gone_is_replaced_at_once(store):
+    lock_of(store).acquire()
+    content = strict_json.loads(store.get(lock_key(1)))
+    store.put(lock_key(1), strict_json.to_bytes({**content, "ticks": 1}))
+    time = Time()
+    assert lock_of(store, time).acquire() == 2
+    assert time.now_s == 0.0
+
+
+def test_a_pid_of_another_container_does_not_tell_that_its_driver_is_gone(store):
+    lock_of(store).acquire()
+    content = strict_json.loads(store.get(lock_key(1)))
+    foreign = {**content, "ticks": 1, "pid_namespace": content["pid_namespace"] + 1}
+    store.put(lock_key(1), strict_json.to_bytes(foreign))
+    time = Time()
+    assert lock_of(store, time).acquire() == 2
+    assert time.now_s == pytest.approx(30.0)
+
+
+def test_stealing_waits_for_nobody_and_fences_the_owner_at_its_next_beat(store):
+    owner_time = Time()
+    owner = lock_of(store, owner_time)
+    owner.acquire()
+    time = Time()
+    assert lock_of(store, time, steal=True).acquire() == 2
+    assert time.now_s == 0.0
+    owner.beat()  # too early to say anything
+    owner_time.sleep(10.0)
+    with pytest.raises(ExperimentFenced):
+        owner.beat()
+
+
+def test_signs_of_life_differ_and_are_as_far_apart_as_they_should(store):
+    time = Time()
+    lock = lock_of(store, time)
+    lock.acquire()
+    signs = []
+    for _ in range(25):
+        signs.append(store.get(alive_key(1)))
+        time.sleep(1.0)
+        lock.beat()
+    assert len(set(signs)) == 3
+
+
+def test_a_driver_notices_that_its_lock_was_deleted(store):
+    time = Time()
+    lock = lock_of(store, time)
+    lock.acquire()
+    store.delete(store.list())
+    time.sleep(10.0)
+    with pytest.raises(StorageLost, match="deleted or replaced"):
+        lock.beat()
+
+
+def test_the_one_of_two_waiting_drivers_that_is_slower_waits_for_the_other(store):
+    lock_of(store).acquire()
+    elsewhere(store, 1)
+    fast = lock_of(store)
+    # It sees the new lock, and then that driver's sign of life.
+    time = Time([(29.0, fast.acquire), (31.0, lambda: store.put(alive_key(2), b"9"))])
+    with pytest.raises(ExperimentLocked):
+        lock_of(store, time).acquire()
+    fast.check()
+
+
+def test_without_conditional_writes_no_driver_is_waited_for(store):
+    lock_of(store).acquire()
+    time = Time()
+    assert lock_of(store, time, is_checked=False).acquire() == 2
+    assert time.now_s == 0.0
+
+
+def test_where_an_epoch_continues_is_stored_and_the_experiment_may_be_lost_in_that_moment(store):
+    first = lock_of(store)
+    first.acquire()
+    first.start_after(0, 0)
+    second = lock_of(store, steal=True)
+    second.acquire()
+    lock_of(store, steal=True).acquire()
+    with pytest.raises(ExperimentFenced):
+        second.start_after(70, 5)
+    assert strict_json.loads(store.get(start_key(1))) == {"epoch": 1, "sequence": 0, "crc": 0}
+    assert strict_json.loads(store.get(start_key(2))) == {"abandoned": True}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"pid": "\\u001b[31m", "host": 1}', b"null"]
+)
+def test_a_lock_that_cannot_be_read_belongs_to_another_driver(store, content):
+    store.put(lock_key(1), content)
+    time = Time()
+    assert lock_of(store, time).acquire() == 2
+    assert time.now_s == pytest.approx(30.0)
+
+
+# -------------------------------------------------------------------------------------------------
+# Interleavings of several drivers, each request to the store being one step
+
+
+class SteppedBackend:
+    """A backend whose every request waits until the schedule lets its thread go on.
+
+    What it lists may be behind: the newest objects are not listed.
+    """
+
+    has_conditional_create = True
+    url = "memory://stepped"
+
+    def __init__(self, num_hidden=0):
+        self.objects = {}
+        self.num_hidden = num_hidden
+        self.steps = {}  # by thread: an event to go on
+        self.waiting = threading.Semaphore(0)
+
+    def step(self):
+        go_on = self.steps.get(threading.current_thread())
+        if go_on is not None:
+            self.waiting.release()
+            go_on.wait()
+            go_on.clear()
+
+    def create(self, key, content):
+        self.step()
+        if key in self.objects:
+            raise FileExistsError(key)
+        self.objects[key] = content
+
+    def put(self, key, content):
+        self.step()
+        self.objects[key] = content
+
+    def get(self, key, limit_bytes):
+        self.step()
+        if key not in self.objects:
+            raise FileNotFoundError(key)
+        return self.objects[key][:limit_bytes]
+
+    def sizes(self, directory):
+        self.step()
+        names = [name for name in self.objects if name.startswith(directory)]
+        return ((name, 1) for name in names[: len(names) - self.num_hidden])
+
+
+def store_on(backend, monkeypatch):
+    monkeypatch.setattr("tuner.storage.object_store.open_backend", lambda url, filesystem: backend)
+    return ObjectStore("memory://stepped", retry_s=0)
+
+
+def read_history(store):
+    """Return what was stored and counts, and the epochs that it comes from."""
+    starts = {}
+    epoch = 1
+    while store.get_if_exists(lock_key(epoch)) is not None:
+        content = store.get_if_exists(start_key(epoch))
+        if content is not None and "sequence" in (start := strict_json.loads(content)):
+            starts[epoch] = start["sequence"]
+        epoch += 1
+    history = []
+    ends = [*starts.values(), None][1:]
+    for (epoch, begin), end in zip(starts.items(), ends, strict=False):
+        assert begin == len(history), "an epoch does not continue where the one before it ends"
+        while end is None or len(history) < end:
+            piece = store.get_if_exists(f"journal/{epoch}/{len(history) + 1}")
+            if piece is None:
+                break
+            history.append(piece)
+    return history
+
+
+def drive(store, name, num_pieces, acknowledged):
+    """Take over, read the history and add to it, until done or fenced."""
+    lock = RemoteLock(store, steal=True, beat_s=0.0)
+    try:
+        lock.acquire()
+        history = read_history(store)
+        lock.start_after(len(history), 0)
+        for number in range(num_pieces):
+            piece = f"{name}{number}".encode()
+            assert store.create(f"journal/{lock.epoch}/{len(history) + number + 1}", piece)
+            lock.check()
+            acknowledged.append(piece)
+        lock.release()
+    except ExperimentFenced:
+        pass
+
+
+def interleaved(monkeypatch, schedule, num_hidden, num_drivers):
+    """Run drivers of one experiment, step by step, and return what they were told was stored."""
+    backend = SteppedBackend(num_hidden)
+    store = store_on(backend, monkeypatch)
+    acknowledged, errors = [], []
+
+    def run(name):
+        try:
+            backend.step()
+            drive(store, name, 2, acknowledged)
+        except BaseException as error:  # noqa: BLE001  (for the test's own thread)
+            errors.append(error)
+        finally:
+            del backend.steps[threading.current_thread()]
+            backend.waiting.release()
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in "abc"[:num_drivers]]
+    events = {thread: threading.Event() for thread in threads}
+    backend.steps = dict(events)
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        backend.waiting.acquire()
+    for choice in [*schedule, *[0] * 10_000]:
+        alive = [thread for thread in threads if thread in backend.steps]
+        if not alive:
+            break
+        events[alive[choice % len(alive)]].set()
+        backend.waiting.acquire()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    return acknowledged, read_history(store)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.integers(0, 2), max_size=120), st.integers(0, 2), st.integers(2, 3))
+def test_an_acknowledged_piece_counts_and_the_history_is_one_line(
+    schedule, num_hidden, num_drivers
+):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        acknowledged, history = interleaved(monkeypatch, schedule, num_hidden, num_drivers)
+    assert acknowledged, "the driver of the newest epoch is fenced by none"
+    assert set(acknowledged) <= set(history)
+    assert len(set(history)) == len(history)
+
+
+@pytest.mark.parametrize("defect", ["check", "_abandon_starts"])
+def test_the_interleavings_find_a_lock_without_one_of_its_steps(defect, monkeypatch):
+    monkeypatch.setattr(RemoteLock, defect, lambda self: None)
+
+    @settings(max_examples=3000, database=None, phases=[Phase.generate])
+    @given(st.lists(st.integers(0, 2), max_size=120))
+    def search(schedule):
+        acknowledged, history = interleaved(monkeypatch, schedule, 0, 3)
+        assert set(acknowledged) <= set(history)
+
+    with pytest.raises(AssertionError):
+        search()

@@ -1,0 +1,323 @@
+"""Lock of an experiment in an object store: epochs, of which the newest owns the experiment.
+
+An object store has no locks that end with their holder. So a driver creates ``lock/<epoch>.json``
+under the first number that is free, and keeps asking whether a later one is there. A driver that
+has lost its machine, hangs or is cut off from the store cannot be asked to stop; it is *fenced*:
+nothing that it stores after a later epoch was created counts, and it notices at its next request.
+
+What makes this safe is an order, not a clock. A new driver creates its lock, then reads the
+journal, then creates ``start/<epoch>.json``, the point at which its own part begins. A driver that
+has stored something asks for a later lock before it counts that as stored: where there is none, a
+driver that comes later will read it. Clocks decide only whether another driver is asked to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Final, final
+
+from tuner.errors import ExperimentFenced, ExperimentLocked, StorageLost
+
+from . import strict_json
+from .lock import Owner, current_owner
+from .object_store import ObjectStore
+
+WATCH_S: Final = 30.0
+"""How long a driver that cannot be asked is watched for a sign of life, in seconds."""
+BEAT_S: Final = 10.0
+"""How often a driver gives one, in seconds."""
+_NUM_LOOKS: Final = 15
+_CONTENT_LIMIT_BYTES: Final = 4096
+_LOCK: Final = re.compile(r"lock/(\d{8})\.json")
+_START: Final = re.compile(r"start/(\d{8})\.json")
+_PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class RemoteLock:
+    """The right to drive an experiment in an object store.
+
+    Args:
+        store: Directory of the experiment.
+        steal: Take over from a driver that runs, too; it stops at its next request.
+        is_checked: Whether the store creates objects only if they are absent. If not, the caller
+            makes sure that only one driver runs, and no other is waited for.
+        watch_s: How long to watch a driver that may be dead, in seconds, before taking over.
+        beat_s: How often `beat` gives a sign of life, in seconds; well below `watch_s`.
+        clock: Monotonic time in seconds.
+        sleep: Sleeps so many seconds.
+
+    Attributes:
+        epoch: Number of the lock that is or was held, 0 before.
+
+    Example:
+        >>> store = ObjectStore("memory://bucket/example")
+        >>> lock = RemoteLock(store)
+        >>> lock.acquire()
+        1
+        >>> lock.start_after(0, 0)
+        >>> RemoteLock(store, steal=True).acquire()
+        2
+        >>> lock.check()
+        Traceback (most recent call last):
+        ...
+        tuner.errors.ExperimentFenced: experiment memory://bucket/example was taken over by ...
+        >>> store.delete(store.list())
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        steal: bool = False,
+        is_checked: bool = True,
+        watch_s: float = WATCH_S,
+        beat_s: float = BEAT_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._has_to_watch = is_checked and not steal
+        self._watch_s = watch_s
+        self._beat_s = beat_s
+        self._clock = clock
+        self._sleep = sleep
+        self.epoch = 0
+        self._content = b""
+        self._num_beats = 0
+        self._beaten_s = 0.0
+        self._is_held = False
+
+    def acquire(self) -> int:
+        """Take the lock, and return its epoch.
+
+        A driver that has ended, or was a process of this machine and is gone, is replaced at once.
+        Any other is watched for 30 s, and replaced if it gives no sign of life.
+
+        Raises:
+            ExperimentLocked: If another driver runs; names its process, machine and time.
+            StorageUnreachable: If the store does not answer, or refuses.
+        """
+        epoch = self._newest_from(max(self._listed(_LOCK), default=0))
+        while True:
+            if epoch and self._has_to_watch:
+                self._await_end(epoch)
+            newest = self._newest_from(epoch)
+            # Another one may be faster at any point: then that one is asked.
+            if newest == epoch and self._create_lock(epoch + 1):
+                break
+            epoch = max(newest, epoch + 1)
+        self._is_held = True
+        self._abandon_starts()
+        self.beat()
+        return self.epoch
+
+    def start_after(self, sequence: int, crc: int) -> None:
+        """Begin this epoch's part of the journal, once the rest was read and before any of it.
+
+        Args:
+            sequence: Number of the last record that was read, 0 if there is none.
+            crc: Its checksum.
+
+        Raises:
+            ExperimentFenced: If another driver has taken over meanwhile.
+            StorageUnreachable: If the store does not answer, or refuses.
+        """
+        start = {"epoch": self.epoch, "sequence": sequence, "crc": crc}
+        is_created = self._store.create(start_key(self.epoch), strict_json.to_bytes(start))
+        self.check()
+        if not is_created:
+            raise ExperimentFenced(
+                f"{self._store.url}/{start_key(self.epoch)} was created by another driver; restore "
+                "the experiment"
+            )
+
+    def check(self) -> None:
+        """Return if no other driver had taken over when this was called.
+
+        To be called after each part of the journal that was stored, and before it counts.
+
+        Raises:
+            ExperimentFenced: If one has; names its process, machine and time.
+            StorageUnreachable: If the store does not answer, or refuses.
+        """
+        successor = self._read(lock_key(self.epoch + 1))
+        if successor is not None:
+            raise ExperimentFenced(
+                f"experiment {self._store.url} was taken over by {_describe(successor)}; this "
+                "driver stops, and what it has not stored yet does not count"
+            )
+
+    def beat(self) -> None:
+        """Give a sign of life if it is time, every 10 s.
+
+        Raises:
+            ExperimentFenced: If another driver has taken over.
+            StorageLost: If the lock was deleted from the store, as with the whole experiment.
+            StorageUnreachable: If the store does not answer, or refuses.
+        """
+        now_s = self._clock()
+        if not self._is_held or (self._num_beats and now_s - self._beaten_s < self._beat_s):
+            return
+        self._beaten_s = now_s
+        self._num_beats += 1
+        self._store.put(alive_key(self.epoch), str(self._num_beats).encode())
+        # Also where nothing is stored for a long time, a driver without the lock is to stop.
+        self.check()
+        if self._read(lock_key(self.epoch)) != self._content:
+            raise StorageLost(
+                f"{self._store.url}/{lock_key(self.epoch)} was deleted or replaced, and with it "
+                "perhaps the whole experiment; it is not written any more",
+                is_deleted=True,
+            )
+
+    def release(self) -> None:
+        """Let other drivers take over at once; does nothing if the lock is not held.
+
+        Raises:
+            StorageUnreachable: If the store does not answer, or refuses. Other drivers then have to
+                wait as after a crash.
+        """
+        if self._is_held:
+            self._is_held = False
+            self._store.put(released_key(self.epoch), b"")
+
+    def _create_lock(self, epoch: int) -> bool:
+        content = strict_json.to_bytes(
+            {
+                **asdict(current_owner()),
+                "epoch": epoch,
+                # Two drivers never create the same content, see `ObjectStore.create`.
+                "token": secrets.token_hex(16),
+                "pid_namespace": _pid_namespace(),
+            }
+        )
+        if not self._store.create(lock_key(epoch), content):
+            return False
+        self.epoch, self._content, self._num_beats = epoch, content, 0
+        return True
+
+    def _abandon_starts(self) -> None:
+        """Keep earlier drivers that have not begun their part of the journal from beginning it.
+
+        One that has read the journal before this one does, and was stopped since, would otherwise
+        go on to create its start. It would be fenced then; but who reads the journal later would
+        follow that start, and miss records that this epoch continues after.
+        """
+        started = self._listed(_START)
+        abandoned = strict_json.to_bytes({"abandoned": True})
+        for epoch in range(1, self.epoch):
+            if epoch not in started:
+                self._store.create(start_key(epoch), abandoned)
+
+    def _listed(self, pattern: re.Pattern[str]) -> set[int]:
+        keys = self._store.list(f"{pattern.pattern.partition('/')[0]}/")
+        return {int(name[1]) for name in map(pattern.fullmatch, keys) if name}
+
+    def _newest_from(self, epoch: int) -> int:
+        """Return the newest epoch, from one that exists on; listings may not show it yet."""
+        while self._read(lock_key(epoch + 1)) is not None:
+            epoch += 1
+        return epoch
+
+    def _await_end(self, epoch: int) -> None:
+        """Return when the driver of an epoch has ended, or another has taken over from it.
+
+        Raises:
+            ExperimentLocked: If it gives a sign of life.
+        """
+        owner = self._read(lock_key(epoch))
+        if self._has_ended(epoch, owner):
+            return
+        seen = self._read(alive_key(epoch))
+        _log.warning(
+            "experiment %s is locked by %s; it is taken over if that gives no sign of life for "
+            "%.0f s",
+            self._store.url,
+            _describe(owner),
+            self._watch_s,
+        )
+        until_s = self._clock() + self._watch_s
+        while self._clock() < until_s:
+            self._sleep(self._watch_s / _NUM_LOOKS)
+            if self._has_ended(epoch, owner) or self._read(lock_key(epoch + 1)) is not None:
+                return
+            if self._read(alive_key(epoch)) != seen:
+                raise ExperimentLocked(
+                    f"experiment {self._store.url} is driven by {_describe(owner)}; wait for it, "
+                    "end it, choose another name, or take it over with steal=True"
+                )
+        _log.warning(
+            "experiment %s is taken over from %s, which has given no sign of life for %.0f s",
+            self._store.url,
+            _describe(owner),
+            self._watch_s,
+        )
+
+    def _has_ended(self, epoch: int, content: bytes | None) -> bool:
+        if self._read(released_key(epoch)) is not None:
+            return True
+        owner, namespace = _parse(content)
+        # A pid of another container says nothing here, even on the same machine.
+        return owner is not None and namespace == _pid_namespace() and owner.is_gone
+
+    def _read(self, key: str) -> bytes | None:
+        return self._store.get_if_exists(key, _CONTENT_LIMIT_BYTES)
+
+
+def lock_key(epoch: int) -> str:
+    """Return the key of the object that names the driver of an epoch."""
+    return f"lock/{epoch:08d}.json"
+
+
+def alive_key(epoch: int) -> str:
+    """Return the key of the object that the driver of an epoch replaces while it lives."""
+    return f"lock/{epoch:08d}.alive"
+
+
+def released_key(epoch: int) -> str:
+    """Return the key of the object that is there once the driver of an epoch has ended."""
+    return f"lock/{epoch:08d}.released"
+
+
+def start_key(epoch: int) -> str:
+    """Return the key of the object that says where an epoch's part of the journal begins.
+
+    Its content is JSON: ``sequence`` and ``crc`` of the record before that part, or ``abandoned``
+    for an epoch that has none.
+    """
+    return f"start/{epoch:08d}.json"
+
+
+def _parse(content: bytes | None) -> tuple[Owner | None, Any]:
+    """Return the owner that a lock names and its namespace; None where that cannot be read."""
+    with suppress(ValueError, TypeError, RecursionError, AttributeError):
+        found = strict_json.loads(content or b"")
+        owner = Owner(
+            **{each.name: found[each.name] for each in fields(Owner) if each.name in found}
+        )
+        if type(owner.pid) is int and f"{owner.host}{owner.started}".isprintable():
+            return owner, found.get("pid_namespace")
+    return None, None
+
+
+def _describe(content: bytes | None) -> str:
+    return str(_parse(content)[0] or "another driver")
+
+
+def _pid_namespace() -> int:
+    """Return which namespace this process's id belongs to; 0 where the system does not tell."""
+    try:
+        return os.stat(_PID_NAMESPACE).st_ino  # noqa: PTH116  (through a link that leads nowhere)
+    except OSError:
+        return 0
