@@ -31,8 +31,7 @@ from tuner.spec.config import (
     RunConfig,
     TuneConfig,
 )
-from tuner.spec.experiment_directory import named_directory
-from tuner.storage.declaration import is_experiment
+from tuner.spec.experiment_location import named_location
 
 from .tuner import Tuner, check_resumable
 
@@ -62,10 +61,10 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "run_errored_only": 'resume="AUTO+ERRORED_ONLY" retries failed trials',
     "server_port": "tuner dash shows an experiment in a browser, tune.attach controls it",
     "sync_on_checkpoint": "leave it out; files of a trial stay in its directory",
-    "sync_to_cloud": "storage_path takes a directory on a mounted file system",
+    "sync_to_cloud": "give a URL as storage_path",
     "sync_to_driver": "leave it out; files of a trial stay in its directory",
     "trial_executor": "leave it out; trials run in processes of this machine",
-    "upload_dir": "storage_path takes a directory on a mounted file system",
+    "upload_dir": "give a URL as storage_path",
     "with_server": "tuner dash shows an experiment in a browser, tune.attach controls it",
 }
 """Arguments of Ray Tune that are not supported, each with the alternative."""
@@ -132,8 +131,8 @@ def run(
         resources_per_trial: Resources of each trial, see `with_resources`; replaces the request of
             the trainable.
         num_samples: Number of trials, or of repetitions of a grid.
-        storage_path: Directory in which that of the experiment is created.
-        storage_filesystem: Must be None, see `RunConfig`.
+        storage_path: Directory or URL in which that of the experiment is created.
+        storage_filesystem: The file system of `storage_path`, see `RunConfig`.
         search_alg: A searcher, or its short name, see `create_searcher`.
         scheduler: A scheduler, or its short name, see `create_scheduler`.
         checkpoint_config: Which checkpoints are made and kept.
@@ -441,11 +440,12 @@ def _make_tuner(
 ) -> Tuner:
     if resume is not None:
         check_resumable(run_config, "resume")
-        directory = named_directory(run_config)
-        if is_experiment(directory):
+        location = named_location(run_config)
+        if location.has_experiment():
             return Tuner.restore(
-                directory,
+                location.address,
                 trainable,
+                storage_filesystem=location.filesystem,
                 param_space=config,
                 tune_config=tune_config,
                 run_config=run_config,

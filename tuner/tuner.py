@@ -7,7 +7,6 @@ import datetime as dt
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from schedulers.scheduler import Scheduler
@@ -28,18 +27,17 @@ from tuner.maintenance.rerun import compare_results, prepare_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
 from tuner.restore.resume_command import take_rerun, take_resume
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from tuner.spec.experiment_directory import (
-    Record,
-    check_restorable,
-    named_directory,
-    new_directory,
-    read_record,
-    remove_unused,
+from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
+from tuner.spec.experiment_location import (
+    ExperimentLocation,
+    location_of,
+    named_location,
+    new_location,
 )
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
 from tuner.spec.training_config import ValidationConfig
-from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
+from tuner.storage.urls import split_url
 
 from .handle import Handle
 
@@ -91,20 +89,20 @@ class Tuner:
         self._spec = make_spec(trainable, param_space, tune_config, run_config)
         self._grid: ResultGrid | None = None
         self._is_used = False
-        self._directory: Path | None = None
+        self._location: ExperimentLocation | None = None
         self._resumption: Resumption | None = None
         self._lacks_mode = False
         if resume is not None:
             _check_resume(resume, self._spec)
-            directory = named_directory(self._spec.run)
-            if is_experiment(directory):
-                record = read_record(directory)
-                _check_same_name(self._spec.name, record, directory)
-                self._continue(directory, record, ResumeConfig())
+            location = named_location(self._spec.run)
+            if location.has_experiment():
+                record = location.read_record()
+                _check_same_name(self._spec.name, record, location)
+                self._continue(location, record, ResumeConfig())
 
     def _continue(
         self,
-        directory: Path,
+        location: ExperimentLocation,
         record: Record,
         resume: ResumeConfig,
         *,
@@ -114,7 +112,7 @@ class Tuner:
         self._spec = dataclasses.replace(
             with_seed(self._spec, record.seed, record.experiment_id), rerun=record.rerun
         )
-        self._directory = directory
+        self._location = location
         self._resumption = Resumption(
             record, resume, list(changes(record, self._spec)), steal=steal, salvage=salvage
         )
@@ -149,6 +147,7 @@ class Tuner:
         resources: Mapping[str, float] | None = None,
         executor: Literal["process", "inline"] | None = None,
         verbose: int | None = None,
+        local_dir: str | os.PathLike[str] | None = None,
         steal: bool = False,
         salvage: bool = False,
         allow_other_trainable: bool = False,
@@ -166,7 +165,9 @@ class Tuner:
         only, another space or searcher to future trials, and the seed cannot be changed.
 
         Args:
-            path: The experiment's directory.
+            path: The experiment's directory, or its URL in an object store, such as
+                ``"s3://bucket/dir/name"``. A directory in which an experiment of an object store
+                was run continues that one.
             trainable: The training code, with the same name as before. Changed code under that name
                 is reported and accepted.
             resume_unfinished: Whether unfinished trials continue; False ends them.
@@ -174,7 +175,8 @@ class Tuner:
             restart_errored: Whether failed trials are retried from the beginning; `resume_errored`
                 takes precedence.
             param_space: The search space.
-            storage_filesystem: Must be None, see `RunConfig`.
+            storage_filesystem: The fsspec file system on which `path` is; None for that of the URL,
+                or this machine.
             _resume_config: The same as `resume_config`.
             tune_config: Replaces all objective and search settings.
             run_config: Replaces all run settings; its ``name`` and ``storage_path`` are ignored.
@@ -198,8 +200,11 @@ class Tuner:
                 machine.
             executor: Where trials run.
             verbose: Amount of output.
+            local_dir: With a URL: directory of this machine in which that of the experiment is, or
+                will be made; None for ``~/tuner_results``.
             steal: Whether to kill a driver of this machine that still holds the experiment, for
-                example because it hangs.
+                example because it hangs. An experiment in an object store is also taken from a
+                driver on another machine, which then stops as soon as it notices.
             salvage: Whether to repair a damaged journal, or to cut it where that is impossible; the
                 part cut off is kept, and its iterations are repeated.
             allow_other_trainable: Whether `trainable` may have another name; started trials
@@ -215,16 +220,14 @@ class Tuner:
             so later changes to their code or arguments have no effect. It starts over if the state
             cannot be read.
         """
-        if storage_filesystem is not None:
-            raise ValueError(
-                f"storage_filesystem must be None, got {storage_filesystem!r}; mount it and "
-                "pass a path"
-            )
         switches = ResumeConfig.of(
             resume_unfinished=resume_unfinished,
             resume_errored=resume_errored,
             restart_errored=restart_errored,
         )
+        if local_dir is None and run_config is not None:
+            local_dir = run_config.local_dir
+        location = location_of(path, storage_filesystem, local_dir)
         given = Given(
             param_space,
             tune_config,
@@ -247,15 +250,15 @@ class Tuner:
                 resources=resources,
                 executor=executor,
                 verbose=verbose,
-            ),
+            )
+            | _storage_of(location, local_dir),
         )
-        directory = absolute_path(path)
-        record = read_record(directory)
-        tuner = cls(trainable, **restored_arguments(record, directory, given))
+        record = location.read_record()
+        tuner = cls(trainable, **restored_arguments(record, location.address, given))
         if not allow_other_trainable:
-            _check_same_name(tuner._spec.name, record, directory)
+            _check_same_name(tuner._spec.name, record, location)
         tuner._continue(
-            directory,
+            location,
             record,
             _one_of(resume_config or _resume_config, switches),
             steal=steal,
@@ -267,18 +270,27 @@ class Tuner:
         return tuner
 
     @classmethod
-    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
-        """Return whether a directory holds an experiment that can be continued.
+    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
+        """Return whether a directory, or a URL, holds an experiment that can be continued.
 
         Its declaration has to be readable and its journal intact except for a torn end; nothing is
         locked or changed. If this is False because of damage, `restore` says what is damaged, and a
-        new `Tuner` of that name does not use the directory.
+        new `Tuner` of that name does not use the directory. Of an experiment in an object store the
+        journal is downloaded for this.
+
+        Args:
+            path: The directory or the URL.
+            storage_filesystem: The fsspec file system on which it is; None for that of the URL, or
+                this machine.
+
+        Raises:
+            StorageUnreachable: If the object store does not answer, or refuses.
 
         Departures:
             Ray Tune only checks that a file exists.
         """
         try:
-            check_restorable(absolute_path(path))
+            check_restorable(location_of(path, storage_filesystem).directory)
         except StorageError:
             return False
         return True
@@ -345,10 +357,10 @@ class Tuner:
             1
         """
         self._apply_shell_request()
-        directory = self._begin()
-        background = Background(lambda requests: self._run_in(directory, requests))
+        location = self._begin()
+        background = Background(lambda requests: self._run_in(location, requests))
         background.start()
-        return Handle(directory, background)
+        return Handle(location.directory, background)
 
     def _apply_shell_request(self) -> None:
         """Carry out ``tuner rerun`` or ``tuner resume`` if one of them has started this script.
@@ -363,11 +375,11 @@ class Tuner:
             directory, trial_id = found
             again = rerun(directory, trial_id, self._spec.trainable, param_space=self._spec.space)
             raise SystemExit(1 if again.error else 0)
-        if continued := take_resume(self._spec, self._directory):
-            self._continue(continued, read_record(continued), ResumeConfig())
+        if continued := take_resume(self._spec, self._location):
+            self._continue(continued, continued.read_record(), ResumeConfig())
 
-    def _begin(self) -> Path:
-        """Return the directory to run in.
+    def _begin(self) -> ExperimentLocation:
+        """Return where to run the experiment.
 
         Raises:
             RuntimeError: If there has been a run, or there is one.
@@ -384,21 +396,23 @@ class Tuner:
             metric = self._resumption.record.parts["tune_config"]["metric"]
             raise ValueError(
                 f"mode must be 'min' or 'max' where a metric is named, got metric={metric!r} "
-                f"without a mode in {str(self._directory)!r}; "
+                f"without a mode in {self._location and self._location.address!r}; "
                 "pass Tuner.restore(..., mode='max') if larger values are better, "
                 "mode='min' if smaller ones are"
             )
-        directory = self._directory or new_directory(self._spec)
+        location = self._location or new_location(self._spec)
         self._is_used = True
-        return directory
+        return location
 
-    def _run_in(self, directory: Path, requests: RequestQueue | None = None) -> ResultGrid:
+    def _run_in(
+        self, location: ExperimentLocation, requests: RequestQueue | None = None
+    ) -> ResultGrid:
         try:
-            finished = Run(self._spec, directory, self._resumption).execute(requests)
+            finished = Run(self._spec, location, self._resumption).execute(requests)
         except BaseException:
             # The user may correct the cause, and call fit again.
             self._is_used = False
-            remove_unused(self._spec, directory)
+            remove_unused(self._spec, location.directory)
             raise
         # Before anything is raised, so that get_results returns the results after a SystemExit.
         self._grid = _grid(self._spec, finished)
@@ -415,9 +429,9 @@ class Tuner:
         """
         if self._grid is not None:
             return self._grid
-        if self._directory is None or self._resumption is None:
+        if self._location is None or self._resumption is None:
             raise RuntimeError("the experiment has not been run yet; call fit() first")
-        return _grid(self._spec, read(self._spec, self._directory, self._resumption))
+        return _grid(self._spec, read(self._spec, self._location.directory, self._resumption))
 
 
 def rerun(
@@ -544,11 +558,24 @@ def check_resumable(run: RunConfig, asked: str) -> None:
         )
 
 
-def _check_same_name(name: str, record: Record, directory: Path) -> None:
+def _storage_of(
+    location: ExperimentLocation, local_dir: str | os.PathLike[str] | None
+) -> dict[str, Any]:
+    """Return the fields of `RunConfig` that say which object store an experiment is in."""
+    if location.store is None:
+        return {}
+    return {
+        "storage_path": split_url(location.store.url)[0],
+        "storage_filesystem": location.filesystem,
+        "local_dir": local_dir,
+    }
+
+
+def _check_same_name(name: str, record: Record, location: ExperimentLocation) -> None:
     trained = record.trainable.get("name")
     if trained is not None and name != trained:
         raise ValueError(
-            f"trainable must be {trained!r}, which the experiment in {str(directory)!r} "
+            f"trainable must be {trained!r}, which the experiment in {location.address!r} "
             f"trains, got {name!r}; pass that one, start an experiment with "
             "another name, or continue this one with Tuner.restore(..., "
             "allow_other_trainable=True)"

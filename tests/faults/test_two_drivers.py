@@ -10,6 +10,7 @@ import tuner as tune
 from tuner import tuner as face
 from tuner.driver.run import Resumption, Run
 from tuner.errors import ExperimentExists, ExperimentLocked
+from tuner.spec.experiment_location import ExperimentLocation
 
 NUM_RACES = int(os.environ.get("TUNER_NUM_RACES", "4"))
 """100 for a thorough look."""
@@ -69,16 +70,16 @@ def test_of_two_concurrent_restores_exactly_one_wins_and_the_error_names_its_pro
 def test_a_name_that_another_driver_has_used_up_meanwhile_is_not_written_over(
     tmp_path, monkeypatch
 ):
-    genuine = face.new_directory
+    genuine = face.new_location
 
     def found_free_and_then_used(spec):
         directory = genuine(spec)
         with monkeypatch.context() as patch:
-            patch.setattr(face, "new_directory", genuine)
+            patch.setattr(face, "new_location", genuine)
             tune.Tuner(train, **given(tmp_path)).fit()
         return directory
 
-    monkeypatch.setattr(face, "new_directory", found_free_and_then_used)
+    monkeypatch.setattr(face, "new_location", found_free_and_then_used)
     with pytest.raises(ExperimentExists):
         tune.Tuner(train, **given(tmp_path)).fit()
     assert (
@@ -99,6 +100,8 @@ def test_a_restore_with_steal_passes_it_to_the_lock(tmp_path, monkeypatch):
     )
     for steal in (False, True):
         Run(
-            tuner._spec, tmp_path / "exp", Resumption(tuner._resumption.record, steal=steal)
+            tuner._spec,
+            ExperimentLocation(tmp_path / "exp"),
+            Resumption(tuner._resumption.record, steal=steal),
         ).execute()
     assert asked == [False, True]

@@ -20,6 +20,7 @@ from tuner.maintenance.status import State, state_of
 from tuner.restore.resume_command import RERUN, RESUME, launch_of, recorded_snippet, rerun_value
 from tuner.spec.environment import WITHHELD
 from tuner.storage.lock import driver_of
+from tuner.storage.origin import address_of
 
 from .app import FOUND, OK, UNREADABLE
 from .arguments import experiment_argument, find_trial, trial_argument
@@ -225,7 +226,9 @@ def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
     launch = launch_of(experiment)
     if launch and Path(launch.script).is_file():
         note = f"an argument that looked like a secret was not recorded; replace {WITHHELD} by it"
-        return launch.shell_line(**{RESUME: str(experiment)}), [note] if launch.withheld else []
+        return launch.shell_line(**{RESUME: address_of(experiment)}), [
+            note
+        ] if launch.withheld else []
     program, lacking = recorded_snippet(experiment)
     gone = [f"its script {printable(launch.script)} does not exist any more"] if launch else []
     return program, [*gone, *map(printable, lacking)]

@@ -61,6 +61,7 @@ from tuner.spec.experiment_directory import (
     rewrite_declaration,
     write_declaration,
 )
+from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.param_space import check_secrets, names_of_secrets
 from tuner.storage.array_store import ArrayStore
@@ -138,18 +139,23 @@ class Run:
 
     Args:
         spec: What was declared.
-        directory: The experiment's directory, which exists.
-        resumption: How to continue the experiment that lies there; None for a new one.
+        location: Where the experiment is. Its directory exists, unless an experiment of an object
+            store is continued.
+        resumption: How to continue the experiment that is there; None for a new one.
     """
 
     def __init__(
-        self, spec: ExperimentSpec, directory: Path, resumption: Resumption | None = None
+        self,
+        spec: ExperimentSpec,
+        location: ExperimentLocation,
+        resumption: Resumption | None = None,
     ) -> None:
         # Before the console uses them, and before the journal or a socket gets the number of one
         # that is closed: what is printed would be written into it.
         open_standard_streams()
         self._spec = spec
-        self._directory = directory
+        self._location = location
+        self._directory = directory = location.directory
         self._resumption = resumption
         self._objects = ArrayStore(directory, sync=spec.run.durability != "process")
         self._callbacks = _callbacks(spec)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from schedulers import FIFOScheduler
@@ -39,12 +38,12 @@ class Given:
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
-def restored_arguments(record: Record, directory: Path, given: Given) -> dict[str, Any]:
+def restored_arguments(record: Record, address: str, given: Given) -> dict[str, Any]:
     """Return the arguments of the `Tuner` that continues an experiment.
 
     Args:
         record: What its directory declares.
-        directory: Its directory, for messages.
+        address: Its directory or URL, for messages.
         given: What holds instead of what was recorded.
 
     Raises:
@@ -63,7 +62,7 @@ def restored_arguments(record: Record, directory: Path, given: Given) -> dict[st
     if absent:
         listed = ", ".join(map(str, absent))
         raise ValueError(
-            f"what {str(directory)!r} could only describe has to be given again: {listed}; pass "
+            f"what {address!r} could only describe has to be given again: {listed}; pass "
             f"{' and '.join(given_again(absent))} "
             "to Tuner.restore"
         )

@@ -23,11 +23,19 @@ from tuner.spec import argument_codec
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig
 from tuner.spec.environment import WITHHELD
-from tuner.spec.experiment_directory import Record, noted_parts, read_record
+from tuner.spec.experiment_directory import (
+    Record,
+    local_root,
+    noted_parts,
+    read_record,
+    storage_root,
+)
+from tuner.spec.experiment_location import ExperimentLocation, location_of
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.fingerprint import fingerprint
 from tuner.storage.declaration import read_environments
-from tuner.storage.directories import absolute_path
+from tuner.storage.origin import address_of, origin_of
+from tuner.storage.urls import is_url
 
 from .arguments import given_again
 
@@ -104,7 +112,7 @@ def resume_line(directory: Path) -> str:
     """Return the command that continues an experiment; empty if its script is not there."""
     launch = launch_of(directory)
     return (
-        launch.shell_line(**{RESUME: str(directory)})
+        launch.shell_line(**{RESUME: address_of(directory)})
         if launch and Path(launch.script).is_file()
         else ""
     )
@@ -120,6 +128,12 @@ def restore_line(directory: Path, spec: ExperimentSpec, **others: str) -> str:
         spec: What was declared.
         **others: Further arguments of `Tuner.restore`, as Python code.
     """
+    run, origin = spec.run, origin_of(directory)
+    if origin and origin.has_filesystem:
+        others["storage_filesystem"] = "storage_filesystem"
+    if origin and run.local_dir is not None and storage_root(run) != local_root(None):
+        # What has not been uploaded yet is there only.
+        others["local_dir"] = repr(os.fspath(storage_root(run)))
     return _line(directory, spec.name, _given_again(noted_parts(spec)), others)
 
 
@@ -173,7 +187,7 @@ def _line(
 ) -> str:
     arguments = {**{argument: argument for argument in again}, **others}
     given = "".join(f", {argument}={code}" for argument, code in arguments.items())
-    return f"Tuner.restore({str(directory)!r}, {_variable(name)}{given}).fit()"
+    return f"Tuner.restore({address_of(directory)!r}, {_variable(name)}{given}).fit()"
 
 
 def _variable(name: str) -> str:
@@ -182,11 +196,11 @@ def _variable(name: str) -> str:
 
 def rerun_value(directory: Path, trial_id: str) -> str:
     """Return the value of `RERUN` that asks for a trial."""
-    return f"{trial_id}:{directory}"
+    return f"{trial_id}:{address_of(directory)}"
 
 
-def take_rerun(spec: ExperimentSpec) -> tuple[Path, str] | None:
-    """Return directory and trial to be trained again in place of an experiment, once, or None.
+def take_rerun(spec: ExperimentSpec) -> tuple[str, str] | None:
+    """Return an experiment's address and the trial to be trained again, once, or None.
 
     Raises:
         ValueError: If the script declares another experiment.
@@ -194,16 +208,16 @@ def take_rerun(spec: ExperimentSpec) -> tuple[Path, str] | None:
     trial_id, _, directory = os.environ.pop(RERUN, "").partition(":")
     if not directory:
         return None
-    _check_same(RERUN, Path(directory), spec, "tune.rerun(path, trial, train)")
-    return Path(directory), trial_id
+    _check_same(RERUN, location_of(directory), spec, "tune.rerun(path, trial, train)")
+    return directory, trial_id
 
 
-def take_resume(spec: ExperimentSpec, own: Path | None) -> Path | None:
-    """Return the directory of the experiment to be continued in place of a new one, once, or None.
+def take_resume(spec: ExperimentSpec, own: ExperimentLocation | None) -> ExperimentLocation | None:
+    """Return where the experiment is that is to be continued in place of a new one, once, or None.
 
     Args:
         spec: What the script declares.
-        own: The directory of the experiment that the script itself continues.
+        own: Where the experiment is that the script itself continues.
 
     Raises:
         ValueError: If the script declares another experiment.
@@ -211,21 +225,30 @@ def take_resume(spec: ExperimentSpec, own: Path | None) -> Path | None:
     value = os.environ.pop(RESUME, "")
     if not value:
         return None
-    directory = absolute_path(value)
-    if own is not None and own.resolve() == directory.resolve():
+    run = spec.run
+    # The script declares the file system of its storage path, which cannot be in a variable.
+    is_there = run.storage_url is not None and value.startswith(f"{run.storage_url}/")
+    location = location_of(
+        value,
+        run.storage_filesystem if is_there else None,
+        run.local_dir if is_url(value) else None,
+    )
+    if own is not None and own.directory.resolve() == location.directory.resolve():
         return None
-    _check_same(RESUME, directory, spec, "Tuner.restore(path, train).fit()")
-    return directory
+    _check_same(RESUME, location, spec, "Tuner.restore(path, train).fit()")
+    return location
 
 
-def _check_same(variable: str, directory: Path, spec: ExperimentSpec, instead: str) -> None:
-    record = read_record(directory)
+def _check_same(
+    variable: str, location: ExperimentLocation, spec: ExperimentSpec, instead: str
+) -> None:
+    record = location.read_record()
     then, now = record.trainable.get("qualname"), fingerprint(spec.trainable, spec.name)["qualname"]
     if then != now or not (spec.run.name is None or _can_be_named(record, spec.run)):
         name = record.text.get("declared_name") or _folder_of(record)
         raise ValueError(
             f"{variable} names the experiment {name!r} of trainable {then!r} in "
-            f"{str(directory)!r}, but the script begins with "
+            f"{location.address!r}, but the script begins with "
             f"{spec.run.name or 'an unnamed one'!r} of {now!r}; if it runs several experiments, "
             f"call {instead} instead"
         )

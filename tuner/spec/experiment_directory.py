@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -38,18 +39,19 @@ _BEGINNING = ("created", "declared_name", "id", "seed", "settings", "rerun")
 
 
 def storage_root(run: RunConfig) -> Path:
-    """Return the absolute directory in which the experiment's directory is created.
+    """Return the absolute directory of this machine in which the experiment's directory is created.
 
     An experiment that a trial or a validation runs lies beside the one that runs it, unless its
     settings say otherwise.
     """
+    return local_root(run.storage_path if run.storage_url is None else run.local_dir)
+
+
+def local_root(given: str | os.PathLike[str] | None) -> Path:
+    """Return the directory that was given, or the default one, as an absolute path."""
     holder = lease_holder()
     default = holder.storage_path if holder else layout.DEFAULT_STORAGE_PATH
-    if run.storage_url is not None:
-        raise StorageError(
-            f"storage_path {run.storage_url!r} cannot be used yet; mount it, and give its path"
-        )
-    return absolute_path(run.storage_path or default)
+    return absolute_path(given or default)
 
 
 def new_directory(spec: ExperimentSpec) -> Path:
@@ -68,8 +70,8 @@ def new_directory(spec: ExperimentSpec) -> Path:
             pass
     except OSError as cause:
         raise StorageError(
-            f"storage_path {str(root)!r} cannot be written to: {cause}; give another one in "
-            "RunConfig"
+            f"{'local_dir' if spec.run.storage_url else 'storage_path'} {str(root)!r} cannot be "
+            f"written to: {cause}; give another one in RunConfig"
         ) from cause
     if spec.run.name is None:
         return _dated(root, spec.name)

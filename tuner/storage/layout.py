@@ -6,6 +6,7 @@
       lock                         flock'd for the driver's life
       experiment.json              the declaration
       environment.json             script, arguments, versions and git commit of each session
+      storage.json                 URL of the object store that the experiment is in, if it is
       storage_epoch.json           of the local copy of an experiment in an object store: by which
                                    driver, counted there, it was last driven
       journal/<first sequence>.log segments of checksummed lines
@@ -35,6 +36,8 @@ from .disk import Disk
 DEFAULT_STORAGE_PATH = "~/tuner_results"
 LOCK = "lock"
 DECLARATION = "experiment.json"
+ORIGIN = "storage.json"
+"""Names the object store that an experiment is in; stays on its machine."""
 ENVIRONMENT = "environment.json"
 """Script, arguments, versions and git commit of each session; nothing depends on it."""
 STORAGE_EPOCH = "storage_epoch.json"
@@ -145,6 +148,7 @@ def is_own(name: str) -> bool:
         LOCK,
         DECLARATION,
         ENVIRONMENT,
+        ORIGIN,
         STORAGE_EPOCH,
         JOURNAL,
         SNAPSHOT,

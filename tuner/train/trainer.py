@@ -24,11 +24,10 @@ from tuner.execution.session import get_context
 from tuner.execution.trainable import trainable_name
 from tuner.spec.argument_codec import note
 from tuner.spec.config import ResumeConfig, RunConfig
-from tuner.spec.experiment_directory import named_directory, read_record
+from tuner.spec.experiment_location import named_location
 from tuner.spec.training_config import ScalingConfig, ValidationConfig
 from tuner.storage import atomic
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import RETURN_VALUE
 from tuner.tuner import Tuner
 
@@ -169,10 +168,10 @@ class DataParallelTrainer:
         loop = self.as_trainable()
         if run_config.name is None or run_config.if_exists != "error":
             return Tuner(loop, run_config=run_config)
-        directory = named_directory(run_config)
-        if not is_experiment(directory):
+        location = named_location(run_config)
+        if not location.has_experiment():
             return Tuner(loop, run_config=run_config)
-        record = read_record(directory)
+        record = location.read_record()
         if record.settings.max_trials != 1 or record.parts["param_space"] != note({}):
             raise ValueError(
                 f"name must not be that of a search, got {run_config.name!r}; give the trainer "
@@ -181,22 +180,23 @@ class DataParallelTrainer:
         trained = record.trainable.get("name")
         if trained is not None and loop.__name__ != trained:
             raise ValueError(
-                f"train_loop_per_worker must be {trained!r}, which the run in {str(directory)!r} "
+                f"train_loop_per_worker must be {trained!r}, which the run in {location.address!r} "
                 f"trains, got {loop.__name__!r}; give this run another RunConfig(name=...), with "
                 "resume_from_checkpoint=... to begin with a checkpoint of that one, or remove that "
                 "one with RunConfig(if_exists='replace')"
             )
         if run_config.verbose:
             sys.stdout.write(
-                f"{printable(str(directory))} exists and is continued from its latest checkpoint, "
-                "also if it has completed; give another name to start anew\n"
+                f"{printable(location.address)} exists and is continued from its latest "
+                "checkpoint, also if it has completed; give another name to start anew\n"
             )
         # Also for a validation that is repeated after a crash and finds the run that it had begun:
         # replacing it could delete a run of the user's that happens to have this name, and one that
         # has reported no checkpoint begins anew anyway.
         return Tuner.restore(
-            directory,
+            location.address,
             loop,
+            storage_filesystem=location.filesystem,
             run_config=run_config,
             resume_config=ResumeConfig(finished="resume", errored="resume"),
         )
