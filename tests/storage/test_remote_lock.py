@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 fsspec = pytest.importorskip("fsspec")
 from tuner.errors import ExperimentFenced, ExperimentLocked, StorageLost  # noqa: E402
+from tuner.journal.pieces import read_starts  # noqa: E402
 from tuner.storage import strict_json  # noqa: E402
 from tuner.storage.object_store import ObjectStore  # noqa: E402
 from tuner.storage.remote_lock import RemoteLock, alive_key, lock_key, start_key  # noqa: E402
@@ -169,6 +170,7 @@ def test_where_an_epoch_continues_is_stored_and_the_experiment_may_be_lost_in_th
         second.start_after(70, 5)
     assert strict_json.loads(store.get(start_key(1))) == {"epoch": 1, "sequence": 0, "crc": 0}
     assert strict_json.loads(store.get(start_key(2))) == {"abandoned": True}
+    assert read_starts(store) == {1: (0, 0)}
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ def _read_start(store: ObjectStore, epoch: int) -> RecordId | None:
         return None
     try:
         fields = strict_json.loads(content)
+        if "abandoned" in fields:
+            return None
         sequence, crc = fields["sequence"], fields["crc"]
         if not (type(sequence) is type(crc) is int and sequence >= 0 and crc >= 0):
             raise ValueError(f"got sequence {sequence!r} and crc {crc!r}")  # noqa: TRY301
