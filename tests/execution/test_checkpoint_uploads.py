@@ -325,3 +325,20 @@ def test_a_directory_that_is_no_checkpoint_is_not_replaced_by_one_of_its_name(tm
     with pytest.raises(ValueError, match="is no checkpoint"):
         checkpoint_uploads.plan_checkpoint(given, options, str(tmp_path), 0)
     assert Path(precious.path, "weights").exists()
+
+
+@pytest.mark.parametrize("options", [ASYNC, ReportOptions(deletes_local=True)])
+@pytest.mark.parametrize("place", ["t00000", ".", "work"])
+def test_a_directory_that_is_in_use_is_neither_moved_nor_deleted(
+    tmp_path, monkeypatch, options, place
+):
+    for name in ("t00000", "work"):
+        written(tmp_path / name)
+    monkeypatch.chdir(tmp_path / "work")
+    script = converse(
+        lambda config: report({}, Checkpoint(tmp_path / place), options), tmp_path / "t00000"
+    )
+    assert script.results == []
+    assert script.exit["failure"]["kind"] == "ValueError"
+    assert "write it into a directory of its own" in script.exit["failure"]["message"]
+    assert (tmp_path / place).is_dir()

@@ -8,6 +8,7 @@ from tuner.execution.group_protocol import (
     PartKind,
     PartStored,
     RankReported,
+    duplicates_among,
     to_group_event,
 )
 from tuner.execution.worker_protocol import to_event
@@ -54,7 +55,22 @@ def test_other_messages_are_those_of_a_single_process():
     assert exited == WorkerExited("t00000", 1, Outcome.COMPLETED)
 
 
+def test_of_ranks_that_report_the_same_directory_the_lowest_that_stores_later_deletes_it():
+    def reported(kind, source):
+        name = STAGED["name"] if kind == "staged" else ""
+        return read(result(part={"kind": kind, "name": name}, source=source))
+
+    staged, pending = reported("staged", "0-1-2"), reported("pending", "0-1-2")
+    other = reported("pending", "0-1-3")
+    assert duplicates_among([staged, pending, other, pending]) == [0, 3]
+    assert duplicates_among([staged, staged, read(result(part=STAGED)), read(result())]) == [1]
+
+
 MALFORMED = (
+    result(part=STAGED, source=3),
+    result(part=STAGED, source="x" * 101),
+    {"kind": "committed", "checkpoint": {"index": 0, "iteration": 1}},
+    {"kind": "saved", "checkpoint": {"index": 0, "iteration": 1}},
     3,
     {"kind": "unknown"},
     result(part="staged"),

@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeGuard, final
@@ -26,10 +26,12 @@ from .answers import Answers
 from .checkpoint_uploads import (
     CheckpointPlan,
     UploadQueue,
+    delete_local,
     is_storage_error,
     keep_from_deletion,
     plan_checkpoint,
     prepare_part,
+    source_of,
     store,
 )
 from .failures import as_message, describe
@@ -246,8 +248,8 @@ class Attempt:
                 raise _ERRORS.get(error["kind"], RuntimeError)(error["message"])
             self._num_reports += 1
             self._num_lent = 0
-            if plan and plan.mode is CheckpointUploadMode.ASYNC:
-                self._begin_upload(plan, index, result)
+            if plan and self._next_checkpoint > index:
+                self._follow_up(plan, index, result, answer)
             # In a group the answer has counted the checkpoint of any rank.
             if plan or self._next_checkpoint > index:
                 for observe in self.checkpoint_observers:
@@ -425,7 +427,7 @@ class Attempt:
             self._uploads.wait_for_room()
             if self._rank is None:
                 return {"upload": self._next_checkpoint}
-            return {"part": Part(PartKind.PENDING).as_message(), "name": plan.name}
+            return self._part_fields(plan, Part(PartKind.PENDING))
         try:
             self._uploads.drain()  # checkpoints count in the order of their reports
             return self._stored_now(plan, result)
@@ -440,7 +442,7 @@ class Attempt:
         try:
             if self._rank is not None:
                 part = prepare_part(plan, trial_dir, provenance, rank=self._rank, sync=sync)
-                return {"part": part.as_message(), "name": plan.name}
+                return self._part_fields(plan, part)
             plan = store(plan, trial_dir, provenance, sync=sync)
         except CheckpointError as error:
             if not is_storage_error(error):
@@ -450,10 +452,30 @@ class Attempt:
                 assignment.trial_id,
                 error,
             )
-            dropped = Part(PartKind.DROPPED, why=str(error)).as_message()
-            return {} if self._rank is None else {"part": dropped, "name": plan.name}
+            dropped = Part(PartKind.DROPPED, why=str(error))
+            return {} if self._rank is None else self._part_fields(plan, dropped)
         self._note_latest(plan)
         return {"checkpoint": _record(index, result, plan)}
+
+    def _part_fields(self, plan: CheckpointPlan, part: Part) -> dict[str, Any]:
+        """Return the message's fields about this worker's part of a checkpoint."""
+        fields: dict[str, Any] = {"part": part.as_message(), "name": plan.name}
+        rank = self.assignment.rank
+        if plan.deletes_local and rank:
+            with suppress(OSError):  # the user's function may have moved it
+                fields["source"] = source_of(plan, rank.node_rank)
+        return fields
+
+    def _follow_up(
+        self, plan: CheckpointPlan, index: int, result: dict[str, Any], answer: Mapping[str, Any]
+    ) -> None:
+        """Store or delete what was reported, now that all workers have reported."""
+        if self._rank in answer.get("duplicates", ()):
+            return  # another worker has reported the same directory, and does that
+        if plan.mode is CheckpointUploadMode.ASYNC:
+            self._begin_upload(plan, index, result)
+        elif self._rank is not None:
+            delete_local(plan)
 
     def _begin_upload(self, plan: CheckpointPlan, index: int, result: dict[str, Any]) -> None:
         """Have the thread store a checkpoint whose report has been answered."""

@@ -115,20 +115,38 @@ def plan_checkpoint(
     is_deleted = options.deletes_local
     if is_deleted is None:
         is_deleted = mode is CheckpointUploadMode.ASYNC
+    # A staging directory is not the user's: it is renamed, or the workers have it in common.
+    # Nor is a committed checkpoint, which is reported again or was given to start from.
+    is_deleted = (
+        is_deleted
+        and checkpoint.is_local
+        and not is_staged(checkpoint.path, trial_dir)
+        and not Path(checkpoint.path, MANIFEST).is_file()
+    )
+    if is_deleted:
+        _check_deletable(checkpoint.path, trial_dir)
     return CheckpointPlan(
         checkpoint=checkpoint,
         mode=mode,
         directory=name or checkpoint_directory_name(index),
         name=name,
         is_placeholder=False,
-        # A staging directory is not the user's: it is renamed, or the workers have it in common.
-        # Nor is a committed checkpoint, which is reported again or was given to start from.
-        deletes_local=is_deleted
-        and checkpoint.is_local
-        and not is_staged(checkpoint.path, trial_dir)
-        and not Path(checkpoint.path, MANIFEST).is_file(),
+        deletes_local=is_deleted,
         upload=options.upload,
     )
+
+
+def _check_deletable(path: str, trial_dir: str) -> None:
+    """Raise ValueError if a directory that would be moved or deleted is needed otherwise."""
+    place = os.path.realpath(path)
+    for needed in (trial_dir, os.curdir):
+        if Path(os.path.realpath(needed)).is_relative_to(place):
+            raise ValueError(
+                "a checkpoint whose local directory is deleted once it is stored must not be the "
+                "trial's directory, the working directory, or one above them, got "
+                f"{path!r}; write it into a directory of its own, or pass "
+                "delete_local_checkpoint_after_upload=False"
+            )
 
 
 def _plan_in_place(
@@ -183,7 +201,7 @@ def store(
     else:
         with plan.checkpoint.as_directory() as source:
             commit_from(source, trial_dir, provenance, sync=sync, name=plan.name)
-    _delete_local(plan)
+    delete_local(plan)
     return plan
 
 
@@ -192,22 +210,27 @@ def prepare_part(
 ) -> Part:
     """Prepare what a worker of a group has to store of a checkpoint.
 
+    Unless the mode is ASYNC, other workers may still be writing to the reported directory, or
+    about to read it, so it is neither moved nor deleted here; see `delete_local`.
+
     Raises:
         CheckpointError: If it could not be written.
         ValueError: If the user's function has stored it elsewhere.
     """
     if plan.is_placeholder:
         return Part(PartKind.PLACEHOLDER, plan.directory)
+    if plan.mode is not CheckpointUploadMode.ASYNC:
+        plan = replace(plan, deletes_local=False)
     if plan.upload or plan.mode is CheckpointUploadMode.NO_UPLOAD:
         plan = _upload(plan, trial_dir, provenance.index)
-        _delete_local(plan)
+        delete_local(plan)
         return Part(PartKind.PLACED, plan.directory)
     if staging := _taken_over(plan, trial_dir, provenance):
         name = stage_part(staging, trial_dir, provenance, rank=rank, sync=sync, is_moved=True)
     else:
         with plan.checkpoint.as_directory() as source:
             name = stage_part(source, trial_dir, provenance, rank=rank, sync=sync)
-    _delete_local(plan)
+    delete_local(plan)
     return Part(PartKind.STAGED, name)
 
 
@@ -222,7 +245,13 @@ def _upload(plan: CheckpointPlan, trial_dir: str, index: int) -> CheckpointPlan:
             f"{trial_dir!r}, got {stored!r}"
         )
     name = name_inside(stored.path, trial_dir, index)
-    return replace(plan, directory=name, name=plan.name if name == plan.directory else name)
+    is_elsewhere = os.path.realpath(stored.path) != os.path.realpath(plan.checkpoint.path)
+    return replace(
+        plan,
+        directory=name,
+        name=plan.name if name == plan.directory else name,
+        deletes_local=plan.deletes_local and is_elsewhere,
+    )
 
 
 def _taken_over(plan: CheckpointPlan, trial_dir: str, provenance: Provenance) -> Path | None:
@@ -239,9 +268,17 @@ def _taken_over(plan: CheckpointPlan, trial_dir: str, provenance: Provenance) ->
     return None
 
 
-def _delete_local(plan: CheckpointPlan) -> None:
-    if plan.deletes_local:
+def delete_local(plan: CheckpointPlan) -> None:
+    """Delete the reported directory of a stored checkpoint, if that is asked for."""
+    # The user's function may have stored the checkpoint where it lies.
+    if plan.deletes_local and not Path(plan.checkpoint.path, MANIFEST).is_file():
         shutil.rmtree(plan.checkpoint.path, ignore_errors=True)
+
+
+def source_of(plan: CheckpointPlan, node_rank: int) -> str:
+    """Return a text that is the same for all workers that report the same local directory."""
+    place = Path(plan.checkpoint.path).stat()
+    return f"{node_rank}-{place.st_dev}-{place.st_ino}"
 
 
 def keep_from_deletion(plan: CheckpointPlan) -> CheckpointPlan:

@@ -4,9 +4,11 @@ The workers of a group store no checkpoint themselves: each prepares its *part*,
 commits the parts together (see `storage.checkpoint_parts`). So a ``result`` has, in the place of
 ``checkpoint`` and ``upload``::
 
-    {"kind": "result", ..., "part": null | PART, "name": "" | "epoch_3"}
+    {"kind": "result", ..., "part": null | PART, "name": "" | "epoch_3", "source": "0-2049-131"}
 
-and where the part is ``pending``, a message follows once a thread of the worker has prepared it, in
+``source`` is there if the reported directory is to be deleted once it is stored. It identifies the
+directory, since several workers may report the same one: then one of them stores and deletes it.
+Where the part is ``pending``, a message follows once a thread of the worker has prepared it, in
 the order of the reports and before ``exited``::
 
     {"kind": "part", "index": 3, "part": PART}
@@ -20,22 +22,25 @@ PART is one of::
     {"kind": "dropped", "name": "", "why": "..."}          it could not be prepared
 
 The executor answers all workers alike. Its answer has, besides ``verdict``, the index of the next
-checkpoint (``next_checkpoint``) and the directory of the latest one (``latest``, null for none). A
-worker that has sent ``exited`` waits for ``{"leave": true}`` before it ends, since others may still
-need what it hosts.
+checkpoint (``next_checkpoint``) and the directory of the latest one (``latest``, null for none). If
+workers have reported the same ``source``, it also has the ranks that leave it to another one
+(``duplicates``). A worker that has sent ``exited`` waits for ``{"leave": true}`` before it ends,
+since others may still need what it hosts.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from tuner.core.events import Event, ResultReported
+from tuner.core.events import CheckpointCommitted, CheckpointSaved, Event, ResultReported
 from tuner.storage.checkpoint_parts import check_directory_name, is_staging_name
 
 from .worker_protocol import directory_name, to_event
+
+_MAX_SOURCE_LENGTH: Final = 100
 
 
 class PartKind(enum.StrEnum):
@@ -77,11 +82,19 @@ class RankReported:
         result: What it reported; its checkpoint, if any, is `part`.
         part: Its part of the checkpoint, None if it reported none.
         name: Name that it has given to the checkpoint's directory, empty for the numbered one.
+        source: Identifies the directory that it has reported and that is to be deleted once it is
+            stored; empty if there is none.
     """
 
     result: ResultReported
     part: Part | None
     name: str
+    source: str = ""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a thread of the worker is to prepare its part."""
+        return self.part is not None and self.part.kind is PartKind.PENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +122,35 @@ def to_group_event(
             )
         return PartStored(index, part)
     event = to_event(trial_id, attempt, message)
+    has_whole = (
+        isinstance(event, ResultReported) and (event.checkpoint, event.upload) != (None,) * 2
+    )
+    if has_whole or isinstance(event, (CheckpointSaved, CheckpointCommitted)):
+        raise ValueError("a worker of a group must report its part, not a whole checkpoint")
     if not isinstance(event, ResultReported):
         return event
-    if event.checkpoint is not None or event.upload is not None:
-        raise ValueError("a worker of a group must report its part, not a whole checkpoint")
-    return RankReported(event, _part(attempt, message), directory_name(message))
+    source = message.get("source", "")
+    if not isinstance(source, str) or len(source) > _MAX_SOURCE_LENGTH:
+        raise ValueError(f"source must be a short text, got {source!r:.200}")
+    return RankReported(event, _part(attempt, message), directory_name(message), source)
+
+
+def duplicates_among(reports: Sequence[RankReported]) -> list[int]:
+    """Return the ranks whose reported directory another one stores and deletes.
+
+    Of several that have reported the same, the lowest one does that whose part is pending: what the
+    others have prepared is a copy.
+    """
+    by_duty = sorted(range(len(reports)), key=lambda rank: (not reports[rank].is_pending, rank))
+    owners: dict[str, int] = {}
+    for rank in by_duty:
+        if source := reports[rank].source:
+            owners.setdefault(source, rank)
+    return [
+        rank
+        for rank, report in enumerate(reports)
+        if report.source and owners[report.source] != rank
+    ]
 
 
 def _part(attempt: int, message: Mapping[str, Any]) -> Part | None:

@@ -63,7 +63,9 @@ def report(  # noqa: PLR0917  (Ray Train's signature)
             thread (ASYNC), or not at all, since it already lies in the trial's directory
             (NO_UPLOAD).
         delete_local_checkpoint_after_upload: Whether the local directory is deleted once it has
-            been stored; None, the default, for only with ASYNC.
+            been stored; None, the default, for only with ASYNC. If several workers report the same
+            directory, it is deleted when all of them have reported and it is stored. It must not
+            be the working directory.
         checkpoint_upload_fn: Stores the checkpoint in place of the engine. It is called with the
             checkpoint and the name of its directory, and returns a checkpoint that lies in the
             trial's directory.

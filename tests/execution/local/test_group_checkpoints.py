@@ -181,6 +181,53 @@ def test_a_thread_that_cannot_store_fails_the_attempt_with_the_cause(start_execu
     assert ended.failure.ranks[0][0] == 1
 
 
+@pytest.mark.parametrize("options", [{"upload_mode": ASYNC}, {"deletes_local": True}])
+def test_ranks_may_report_the_same_directory_that_is_deleted_when_all_have_stored_it(
+    start_executor, options
+):
+    def train(config):
+        for number in range(3):
+            directory = trial_dir() / f".source{number}"
+            directory.mkdir(exist_ok=True)
+            (directory / f"shard{rank()}").write_text(str(number))
+            report({})  # so that all have written
+            report({}, Checkpoint.from_directory(directory), **config["options"])
+
+    harness = start_executor(train)
+    assert harness.run_group(num_workers=3, options=options).outcome is Outcome.COMPLETED
+    assert checkpoints_in(harness) == [f"checkpoint_00000{number}" for number in range(3)]
+    for name in checkpoints_in(harness):
+        path = harness.directory / "t00001" / name
+        assert sorted(read_manifest(path).files) == ["shard0", "shard1", "shard2"]
+        verify(path)
+    assert list(harness.directory.joinpath("t00001").glob(".*source*")) == []
+    assert staging_in(harness) == []
+
+
+def test_a_part_of_a_checkpoint_that_was_given_up_is_not_taken_for_the_next(start_executor):
+    def train(config):
+        from tuner.errors import CheckpointError
+        from tuner.execution import checkpoint_uploads
+
+        real = checkpoint_uploads.stage_part
+
+        def fail(*arguments, **options):
+            raise CheckpointError("no space left on device") from OSError(28, "no space left")
+
+        if rank() == 1:
+            checkpoint_uploads.stage_part = fail
+        report({}, written("lost"), **({"upload_mode": ASYNC} if rank() == 0 else {}))
+        checkpoint_uploads.stage_part = real
+        report({}, written("kept"), upload_mode=ASYNC)
+
+    harness = start_executor(train)
+    assert harness.run_group().outcome is Outcome.COMPLETED
+    assert checkpoints_in(harness) == ["checkpoint_000000"]
+    path = harness.directory / "t00001" / "checkpoint_000000"
+    assert [(path / f"shard{rank}").read_text() for rank in (0, 1)] == ["kept", "kept"]
+    assert staging_in(harness) == []
+
+
 def slow_staging():
     """Let this rank take a while to stage its part in a thread."""
     from tuner.execution import checkpoint_uploads

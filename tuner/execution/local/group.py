@@ -44,7 +44,13 @@ from tuner.core.trial import (
 from tuner.errors import CheckpointError
 from tuner.execution.attempt import CANNOT_SAVE
 from tuner.execution.checkpoint_uploads import is_storage_error
-from tuner.execution.group_protocol import Part, PartKind, PartStored, RankReported
+from tuner.execution.group_protocol import (
+    Part,
+    PartKind,
+    PartStored,
+    RankReported,
+    duplicates_among,
+)
 from tuner.execution.worker_protocol import Rank, as_reported
 from tuner.storage import strict_json
 
@@ -257,10 +263,14 @@ class RemoteGroup:
 
     def answer(self, command: AnswerReport) -> None:
         """Send all ranks the answer to their report."""
-        if len(self._barrier.arrived) < len(self.members):
+        arrived = self._barrier.arrived
+        if len(arrived) < len(self.members):
             return
         self._num_reports += 1
-        self._answer_all({"verdict": command.reply.value, "save": False})
+        message: dict[str, Any] = {"verdict": command.reply.value, "save": False}
+        if duplicates := duplicates_among([arrived[rank] for rank in sorted(arrived)]):
+            message["duplicates"] = duplicates
+        self._answer_all(message)
         if command.save:
             self._host.emit(CheckpointFailed(self._trial_id, self._attempt, CANNOT_SAVE))
 
@@ -345,7 +355,12 @@ class RemoteGroup:
     def _complete_report(self) -> None:
         arrived = self._barrier.arrived
         reports = [arrived[rank] for rank in range(len(self.members))]
-        parts = {rank: report.part for rank, report in enumerate(reports) if report.part}
+        duplicates = duplicates_among(reports)
+        parts = {
+            rank: report.part
+            for rank, report in enumerate(reports)
+            if report.part and not (report.is_pending and rank in duplicates)
+        }
         if self._upload_error:
             self._refuse("CheckpointError", str(self._upload_error), parts)
             return
@@ -437,14 +452,20 @@ class RemoteGroup:
             self._latest = record.directory
 
     def _on_part(self, rank: int, stored: PartStored) -> None:
-        found = [upload for upload in self._uploads if upload.index == stored.index]
-        for upload in found:
-            if stored.part.kind is PartKind.DROPPED:
-                self._upload_error = CheckpointError(stored.part.why)
-                self._uploads.remove(upload)
-                self._discard(upload.parts)
-            elif rank in upload.parts:
-                upload.parts[rank] = stored.part
+        upload = next((each for each in self._uploads if each.index == stored.index), None)
+        if upload is None:
+            # Another rank could not prepare its part of this checkpoint.
+            self._discard({rank: stored.part})
+            return
+        awaited = upload.parts.get(rank)
+        if awaited is None or awaited.kind is not PartKind.PENDING:
+            return  # training code can write to the connection
+        if stored.part.kind is PartKind.DROPPED:
+            self._upload_error = self._upload_error or CheckpointError(stored.part.why)
+            self._uploads.remove(upload)
+            self._discard(upload.parts)
+        else:
+            upload.parts[rank] = stored.part
         self._commit_next()
 
     def _commit_next(self) -> None:

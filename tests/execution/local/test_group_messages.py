@@ -1,0 +1,142 @@
+"""Messages of training code, in any order, are never a reason for the executor to fail."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.core.commands import AnswerReport, StartWorker
+from tuner.core.events import ResultReported, WorkerExited
+from tuner.core.trial import ReportReply, WorkerGroup
+from tuner.execution.local.exit_diagnosis import ExitInfo
+from tuner.execution.local.group import Patience, RemoteGroup
+from tuner.execution.local.remote_worker import RemoteWorker
+
+NUM_RANKS = 2
+
+
+class Host:
+    """Does what an executor does for a group, without processes; jobs run when told to."""
+
+    def __init__(self):
+        self.events, self.jobs = [], []
+
+    def emit(self, event):
+        self.events.append(event)
+
+    def submit(self, job, then):
+        self.jobs.append((job, then))
+
+    def run_job(self):
+        if self.jobs:
+            job, then = self.jobs.pop(0)
+            try:
+                done = job()
+            except Exception as error:  # noqa: BLE001  (what it raises is its result)
+                done = error
+            then(done)
+
+    def send(self, worker, data):
+        pass
+
+    kill = dump_stack = expect_exit = lambda self, worker: None
+
+
+class Group:
+    """A group whose ranks say what a test has them say."""
+
+    def __init__(self, directory):
+        group = WorkerGroup(NUM_RANKS, {"cpu": 1.0}, NUM_RANKS, NUM_RANKS)
+        command = StartWorker("t00001", 1, {}, group.total, (), None, 0, group=group)
+        self.host = Host()
+        self.members = [
+            RemoteWorker(number, command, None, Path(directory, "stderr"), number)
+            for number in range(NUM_RANKS)
+        ]
+        self.group = RemoteGroup(
+            command, self.members, Path(directory), self.host, sync=False, patience=Patience()
+        )
+
+    def say(self, rank, message):
+        worker = self.members[rank]
+        try:
+            news = worker._events([message])
+        except ValueError as error:
+            worker._note_violation(error)
+            self.group.on_violation(worker)
+        else:
+            self.group.on_messages(worker, news)
+
+    def answer(self):
+        self.group.answer(AnswerReport("t00001", 1, ReportReply.CONTINUE))
+
+    def end(self):
+        """Have all processes end and all jobs run; return the end of the attempt."""
+        for worker in self.members:
+            self.group.on_gone(worker, ExitInfo(0, 0, False))
+        while self.host.jobs:
+            self.host.run_job()
+        (ended,) = [event for event in self.host.events if isinstance(event, WorkerExited)]
+        return ended
+
+
+def result(part=None, **fields):
+    return {"kind": "result", "metrics": METRICS, "part": part, **fields}
+
+
+METRICS = {"training_iteration": 1, "time_total_s": 1.0}
+PENDING = {"kind": "pending", "name": ""}
+PLACED = {"kind": "placeholder", "name": "epoch"}
+STAGED = {"kind": "staged", "name": ".tmp-000000-1-0a1b2c3d"}
+DROPPED = {"kind": "dropped", "name": "", "why": "no space left"}
+DONE = {"kind": "exited", "outcome": "completed", "failure": None}
+FAILED = {"kind": "exited", "outcome": "failed", "failure": {"kind": "KeyError", "message": "x"}}
+
+parts = st.sampled_from([None, PENDING, PLACED, STAGED, DROPPED])
+stored = st.builds(
+    lambda index, part: {"kind": "part", "index": index, "part": part},
+    st.integers(0, 1),
+    st.sampled_from([PLACED, STAGED, DROPPED]),
+)
+messages = st.one_of(
+    st.builds(result, parts, source=st.sampled_from(["", "0-1-2"])),
+    st.sampled_from([DONE, FAILED, {"kind": "started", "pid": 7}, {"kind": "saving"}]),
+    st.sampled_from([{"kind": "committed", "checkpoint": {"index": 0, "iteration": 1}}, 3]),
+)
+steps = st.one_of(
+    st.sampled_from(["answer", "job", ((0, 1), result(PENDING))]),
+    st.tuples(st.sampled_from([(0,), (1,), (0, 1)]), st.one_of(stored, messages)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(steps, max_size=25))
+def test_whatever_ranks_send_the_group_ends_once_and_nothing_raises(script):
+    with TemporaryDirectory() as directory:
+        group = Group(directory)
+        for step in script:
+            if step == "answer":
+                group.answer()
+            elif step == "job":
+                group.host.run_job()
+            else:
+                ranks, message = step
+                for rank in ranks:
+                    group.say(rank, message)
+        group.end()
+
+
+@pytest.mark.parametrize("second", [PLACED, DROPPED])
+def test_a_second_part_for_a_checkpoint_has_no_effect(tmp_path, second):
+    group = Group(tmp_path)
+    for rank in range(NUM_RANKS):
+        group.say(rank, result(PENDING))
+    group.answer()
+    for rank in range(NUM_RANKS):
+        group.say(rank, {"kind": "part", "index": 0, "part": PLACED})
+    group.say(1, {"kind": "part", "index": 0, "part": second})  # while the commit is under way
+    group.host.run_job()
+    names = [type(event).__name__ for event in group.host.events]
+    assert names == [ResultReported.__name__, "CheckpointCommitted"]
