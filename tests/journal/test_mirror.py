@@ -274,3 +274,46 @@ def test_a_copy_that_is_far_behind_is_told_once(store, tmp_path, caplog):
     mirror.store_new()
     mirror.check()
     assert not mirror._is_lag_told
+
+
+def test_under_storage_a_record_is_flushed_when_it_is_in_the_store(store, tmp_path):
+    failing = FailingStore(store)
+    lock = StoreLock(store, (0, 0))
+    mirror = JournalMirror(tmp_path, failing, lock, (0, 0), period_s=60.0)
+    with Journal(tmp_path, sync="storage", mirror=mirror, look_period_s=0.0) as journal:
+        mirror.follow(lambda: journal.mirrorable_sequence)
+        journal.append({"t": 0.0, "k": "result", "value": 1})
+        journal.flush()
+        assert values_of(store) == [1]
+        journal.append({"t": 0.0, "k": "result", "value": 2})
+        failing.plan = ["before"]
+        with pytest.raises(StorageUnreachable, match="planned"):
+            journal.flush()
+        journal.append({"t": 0.0, "k": "result", "value": 3})
+        journal.flush()
+        assert values_of(store) == [1, 2, 3]
+    mirror.stop()
+
+
+def test_a_journal_whose_copy_another_driver_has_taken_over_takes_nothing_more(store, tmp_path):
+    lock, woken = StoreLock(store, (0, 0)), threading.Event()
+    mirror = JournalMirror(tmp_path, store, lock, (0, 0), period_s=60.0)
+    with Journal(tmp_path, sync="group", mirror=mirror, look_period_s=0.0) as journal:
+        mirror.follow(lambda: journal.mirrorable_sequence, woken.set)
+        journal.append({"t": 0.0, "k": "result", "value": 1})
+        journal.flush()
+        journal.sync()
+        journal.push()
+        StoreLock(store)
+        journal.append({"t": 0.0, "k": "result", "value": 2})
+        journal.flush()
+        journal.sync()
+        with pytest.raises(ExperimentFenced):
+            journal.push()
+        assert woken.wait(10.0)
+        journal.append({"t": 0.0, "k": "result", "value": 3})
+        with pytest.raises(ExperimentFenced):
+            journal.flush()
+    mirror.stop()
+    assert [body["value"] for body in read(tmp_path)] == [1, 2]
+    assert mirror.mirrored_sequence == 1

@@ -129,3 +129,26 @@ def test_a_directory_with_a_later_checkpoint_is_not_taken_for_the_recorded_one(
 def test_names_that_are_not_safe_are_refused(name):
     with pytest.raises(ValueError, match="must be a path inside the trial's directory"):
         check_directory_name(name)
+
+
+def test_a_checkpoint_is_deleted_when_its_successor_is_in_the_object_store_too(tmp_path):
+    class Mirror:
+        mirrored_sequence = 0
+
+        def wrote(self, num_bytes):
+            pass
+
+        def check(self):
+            pass
+
+    deleted = []
+    with Journal(tmp_path, sync="strict", mirror=Mirror()) as journal:
+        deleter = CheckpointDeleter(journal, deleted.append)
+        journal.append({"t": 0.0, "k": "turn"})
+        deleter.delete(tmp_path / "checkpoint_000000")
+        journal.flush()
+        deleter.release()
+        assert deleted == []
+        journal.mirror.mirrored_sequence = 1
+        deleter.release()
+        assert deleted == [tmp_path / "checkpoint_000000"]

@@ -86,7 +86,7 @@ class CheckpointDeleter:
     """Deletes checkpoints in a thread, once the record that superseded them has been synced.
 
     If a checkpoint were deleted before that, a power cut could bring back a state in which it is
-    still needed.
+    still needed. Where the journal is copied to an object store, the record has to be there, too.
 
     Args:
         journal: The journal whose records supersede checkpoints.
@@ -140,6 +140,9 @@ class CheckpointDeleter:
         # Where nothing is synced, a power cut may cost the experiment anyway.
         is_synced = self._journal.policy is not SyncPolicy.PROCESS
         safe = self._journal.synced_sequence if is_synced else self._journal.written_sequence
+        if self._journal.mirror:
+            # A restore on another machine begins where the copy ends.
+            safe = min(safe, self._journal.mirror.mirrored_sequence)
         while self._held and self._held[0][0] <= safe:
             _, path, index = self._held.popleft()
             if self._discard:

@@ -95,6 +95,8 @@ class JournalLog:
     def close(self, at_s: float) -> None:
         """Write and sync everything, followed by a record that the driver has ended normally.
 
+        Where the journal is copied to an object store, return when all of it is there.
+
         Raises:
             StorageError: As `flush` does.
         """
@@ -102,6 +104,7 @@ class JournalLog:
         self.journal.append(records.mark(records.CLOSE, at_s))
         self._storage_retry.on(self.journal.flush)
         self._storage_retry.on(self.journal.sync)
+        self._storage_retry.on(self.journal.push)
 
     def _costs(self) -> PersistenceCosts:
         spent = self.journal.statistics

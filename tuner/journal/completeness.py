@@ -46,8 +46,8 @@ from .segments import JournalPosition
 MARK: Final = "journal"
 """Key of the mark in ``experiment.json``."""
 _POWER_CUT_S: Final = 60.0
-"""Under ``durability="group"``, a power cut takes 50 ms of training, or 21 times as long as a sync
-takes, and no sync takes three seconds."""
+"""Under ``durability="group"`` and ``"storage"``, a power cut takes 50 ms of training, or 21 times
+as long as a sync takes, and no sync takes three seconds."""
 _ROW_BYTES: Final = (1 << 16, 4 << 20)
 """How much of the end of a file is read to find its last row: first what is mostly enough, then
 what always is, since a result has at most 1 MiB."""
@@ -89,7 +89,7 @@ class Mark:
         if self.boot_id and self.boot_id == (boot_id() if current_boot is None else current_boot):
             return False
         return self.durability == "process" or (
-            self.durability == "group" and lost_s <= _POWER_CUT_S
+            self.durability in {"group", "storage"} and lost_s <= _POWER_CUT_S
         )
 
 

@@ -80,6 +80,7 @@ class JournalMirror:
         self._piece_bytes = piece_bytes
         self._clock = clock
         self._safe_sequence: Callable[[], int] = lambda: after[0]
+        self._on_loss: Callable[[], None] | None = None
         self._mirrored = after[0]
         self._waiting_bytes = 0
         self._behind_since_s: float | None = None
@@ -100,15 +101,24 @@ class JournalMirror:
         """Number of the last record that survives the loss of this machine."""
         return self._mirrored
 
-    def follow(self, safe_sequence: Callable[[], int], *, has_thread: bool = True) -> None:
+    def follow(
+        self,
+        safe_sequence: Callable[[], int],
+        on_loss: Callable[[], None] | None = None,
+        *,
+        has_thread: bool = True,
+    ) -> None:
         """Begin to store a journal.
 
         Args:
             safe_sequence: Returns the number of the last record that may be stored; called in the
                 thread.
+            on_loss: Called in the thread when another driver has taken over, to wake this one up;
+                None for no call.
             has_thread: Whether a thread does it; without it the caller calls `store_new`.
         """
         self._safe_sequence = safe_sequence
+        self._on_loss = on_loss
         if has_thread:
             self._thread = threading.Thread(target=self._run, name="tuner-mirror", daemon=True)
             self._thread.start()
@@ -207,6 +217,8 @@ class JournalMirror:
                 with self._changed:
                     self._loss = loss
                     self._changed.notify_all()
+                if self._on_loss:
+                    self._on_loss()
                 return
             except StorageError as error:
                 with self._changed:

@@ -2,7 +2,8 @@
 
 The driver appends the records of one turn, flushes them with a single write, and only then answers
 workers. What is written survives the death of processes; what is *synced* survives a power cut,
-too. A thread (`Syncer`) syncs in the background, at most every 50 ms.
+too. A thread (`Syncer`) syncs in the background, at most every 50 ms. Another thread (`mirror`) may
+copy the journal to an object store; what is there survives the loss of the machine.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory
 from tuner.storage.strict_json import opaque, to_bytes
 
+from .mirror import JournalMirror
 from .segments import START, JournalPosition, Segment, header_line, line_of
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -49,6 +51,12 @@ class SyncPolicy(enum.StrEnum):
     """A thread syncs at most every 50 ms: that much may be lost."""
     STRICT = "strict"
     """`Journal.flush` waits for the disk: nothing is lost."""
+    STORAGE = "storage"
+    """Like ``"group"``, and `Journal.flush` waits for the copy in the object store: not even the
+    loss of the machine costs a record."""
+
+
+_SYNCED_BY_THREAD: Final = (SyncPolicy.GROUP, SyncPolicy.STORAGE)
 
 
 @dataclass(slots=True)
@@ -95,6 +103,7 @@ class Journal:
             are still in their places.
         on_segment: Called with epoch and first record of each segment that has been begun, and
             synced unless `sync` is ``"process"``; None for no call.
+        mirror: Copies it to an object store, see `mirrorable_sequence`; None for no copy.
 
     Raises:
         StorageError: If the first segment cannot be written.
@@ -122,10 +131,12 @@ class Journal:
         on_segment: Callable[[int, int], None] | None = None,
         is_ours: Callable[[], bool] | None = None,
         look_period_s: float = SYNC_WINDOW_S,
+        mirror: JournalMirror | None = None,
     ) -> None:
         self.policy = SyncPolicy(sync)
         self.epoch = tail.epoch + 1
         self.statistics = JournalStatistics()
+        self.mirror = mirror
         self._disk = disk
         self._directory = journal_directory(experiment)
         self._segment_bytes = segment_bytes
@@ -159,7 +170,7 @@ class Journal:
         self._announce_segment()
         self._syncer = (
             Syncer(self.sync_in_background)
-            if self.policy is SyncPolicy.GROUP and has_syncer
+            if self.policy in _SYNCED_BY_THREAD and has_syncer
             else None
         )
 
@@ -186,6 +197,16 @@ class Journal:
         """
         return self._synced[0]
 
+    @property
+    def mirrorable_sequence(self) -> int:
+        """Number of the last record that may be copied to an object store.
+
+        That is the last one that survives what the policy lets survive on this machine. Under
+        ``"storage"`` it is the last one that was written: where a power cut takes it from the local
+        journal, a restore continues from the copy.
+        """
+        return self._written[0] if self.policy is SyncPolicy.STORAGE else self._synced[0]
+
     def append(self, *bodies: Mapping[str, Any], since_s: float | None = None) -> None:
         """Add records to those that the next `flush` writes.
 
@@ -206,13 +227,15 @@ class Journal:
     def flush(self) -> None:
         """Write what was appended, with one system call.
 
-        Under ``"strict"``, return when it is on disk.
+        Under ``"strict"``, return when it is on disk, and under ``"storage"``, when it is in the
+        object store.
 
         Raises:
             StorageError: If the disk refuses. The records stay in memory and the file as it was, so
-                `flush` may be called again; no worker may be answered before it has succeeded.
-            StorageLost: If the segment or the lock is not in its place any more; nothing is written
-                from then on.
+                `flush` may be called again; no worker may be answered before it has succeeded. Also
+                if an object store refuses for which it waits; what was written is copied later.
+            StorageLost: If the segment or the lock is not in its place any more, or another driver
+                has taken over the copy in the object store; nothing is written from then on.
         """
         started_s = perf_counter()
         # Before anything is written: a driver that writes on into a deleted file would acknowledge
@@ -233,6 +256,8 @@ class Journal:
                 self._sync_or_replace()
             elif self.policy is SyncPolicy.PROCESS:
                 self._settle(self._written)
+            if self.policy is SyncPolicy.STORAGE:
+                self.push()
         except OSError as cause:
             raise StorageError(
                 f"journal {self._segment.path} cannot be written: {cause}; its records are kept in "
@@ -241,8 +266,28 @@ class Journal:
         finally:
             self.statistics.driver_s += perf_counter() - started_s
 
+    def push(self) -> None:
+        """Return when all that may be copied is in the object store; at once without one.
+
+        Raises:
+            StorageError: If the store does not take it, see `JournalMirror.push`.
+            StorageLost: If another driver has taken over the copy.
+        """
+        mirror = self.mirror
+        if mirror:
+            self._unless_fenced(lambda: mirror.push(self.mirrorable_sequence))
+
+    def _unless_fenced(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except StorageLost as loss:
+            self._loss = loss
+            raise
+
     def _check_in_place(self) -> None:
         if self._loss is None:
+            if self.mirror:
+                self._unless_fenced(self.mirror.check)
             found = self._segment.whereabouts()
             if not found.is_in_place:
                 what = (
@@ -295,6 +340,8 @@ class Journal:
                 statistics.num_writes += 1
                 statistics.num_records += num_records
                 statistics.num_bytes += len(lines)
+                if self.mirror:
+                    self.mirror.wrote(len(lines))
 
     def sync(self) -> None:
         """Return when all that was flushed is on disk; at once under ``"process"``.
