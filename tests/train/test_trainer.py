@@ -242,6 +242,28 @@ def test_a_run_begins_with_the_checkpoint_that_it_is_given(trainer):
     assert second.metrics_dataframe["epoch"].tolist() == [2, 3]
 
 
+def test_a_checkpoint_to_begin_with_must_exist(trainer, tmp_path):
+    lost = train.Checkpoint(tmp_path / "lost")
+    with pytest.raises(FileNotFoundError, match=f"resume_from_checkpoint.*{lost.path}"):
+        trainer(loop, resume_from_checkpoint=lost)
+
+
+def test_a_run_is_not_replaced_by_one_that_begins_with_its_checkpoint(trainer):
+    first = trainer(loop, {"epochs": 1}, num_workers=1).fit()
+    replacing = trainer(
+        loop,
+        {"epochs": 2},
+        num_workers=1,
+        run={"if_exists": "replace"},
+        resume_from_checkpoint=first.checkpoint,
+    )
+    with pytest.raises(ValueError, match=r"resume_from_checkpoint.*if_exists='replace'"):
+        replacing.fit()
+    with pytest.raises(ValueError, match=r"resume_from_checkpoint.*if_exists='replace'"):
+        tune.Tuner(replacing).fit()
+    assert Path(first.checkpoint.path, "epoch-0").exists()
+
+
 def test_each_worker_reads_its_shard(trainer):
     def read(config):
         shard = train.get_dataset_shard("train")

@@ -18,7 +18,8 @@ class GroupTrainable(Protocol):
     Its process knows its rank from `session.get_context`. Where it has an attribute ``func``, the
     user's function, it is named after that, and a restore notices changes of that function's code.
     Where it has a method ``check_space``, that is called with the search space, and raises
-    `ValueError` if the function cannot be searched in it.
+    `ValueError` if the function cannot be searched in it; a method ``check_run`` is called likewise
+    with the `RunConfig`.
     """
 
     def __call__(self, config: Mapping[str, Any]) -> Any:

@@ -300,6 +300,8 @@ def make_spec(
     space = checked_space(param_space)
     if isinstance(trainable, GroupTrainable) and hasattr(trainable, "check_space"):
         trainable.check_space(space)
+    if isinstance(trainable, GroupTrainable) and hasattr(trainable, "check_run"):
+        trainable.check_run(run)
     if run.executor == "process":
         check_portable(space)
     choice = chosen(tune, run, space, trainable)

@@ -181,6 +181,7 @@ class TorchTrainer(DataParallelTrainer):
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If one is not supported.
+        FileNotFoundError: If there is no such checkpoint to begin with.
 
     Example:
         >>> from tuner import train

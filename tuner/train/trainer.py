@@ -67,6 +67,7 @@ class DataParallelTrainer:
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If one is not supported.
+        FileNotFoundError: If there is no such checkpoint to begin with.
 
     Departures:
         Ray Train refuses `resume_from_checkpoint`, and a trainer as the trainable of a `Tuner`.
@@ -99,6 +100,11 @@ class DataParallelTrainer:
         ):
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, got {value!r:.200}")
+        begun = resume_from_checkpoint
+        if begun is not None and begun.is_local and not Path(begun.path).is_dir():
+            raise FileNotFoundError(
+                f"resume_from_checkpoint must be an existing directory, got {begun.path!r}"
+            )
         if metadata is not None:
             raise ValueError(
                 f"metadata must be None, got {metadata!r:.200}; store it with "
@@ -307,6 +313,22 @@ class TrainLoop:
                 "train_loop_config of a trainer must hold values, got something to be searched for "
                 f"{flat_name(path)!r}; pass it to a search, Tuner(trainer, "
                 f"param_space={{{LOOP_CONFIG!r}: {place}...{'}' * len(path)}}})"
+            )
+
+    def check_run(self, run_config: RunConfig) -> None:
+        """Check where an experiment with this function is stored.
+
+        Raises:
+            ValueError: If it would remove the checkpoint that it begins with.
+        """
+        begun = self._run.resume_from_checkpoint
+        if begun is None or not run_config.name or run_config.if_exists != "replace":
+            return
+        if Path(begun.path).is_relative_to(named_location(run_config).address):
+            raise ValueError(
+                f"resume_from_checkpoint must not lie in the run that if_exists='replace' removes, "
+                f"got {begun.path!r}; give another RunConfig(name=...), or leave out if_exists to "
+                "continue that run"
             )
 
     @property
