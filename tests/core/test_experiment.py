@@ -19,10 +19,12 @@ from tests.core.conversation import (
 )
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.commands import (
+    AnswerReport,
     AskSearcher,
     AttemptFailed,
     CheckpointRecorded,
     DeleteCheckpoint,
+    Interruption,
     StartWorker,
     TrialEnded,
     TrialPaused,
@@ -463,6 +465,30 @@ def test_a_stop_request_interrupts_everything_and_saves_what_can_be_saved():
     talk.exit("t00001", Outcome.KILLED, BOOM)
     assert {trial.ending for trial in talk.experiment.trials} == {TerminationReason.INTERRUPTED}
     assert talk.experiment.is_finished
+
+
+def reason_to_leave(commands):
+    """Return what the answer tells the worker of an interruption."""
+    [answer] = [command for command in commands if isinstance(command, AnswerReport)]
+    return answer.interruption
+
+
+def test_a_worker_that_is_interrupted_or_paused_is_told_why_and_how_much_time_it_has():
+    scheduler = ScriptedScheduler({("t00000", 1): [Pause("t00000", Reason("rung"))]})
+    talk = Conversation(scheduler, max_trials=2, checkpoints=SAVES, interrupt_grace_s=5.0)
+    talk.begin(2)
+    assert reason_to_leave(talk.report("t00000", 1)) == Interruption("rung", 30.0)
+    assert reason_to_leave(talk.report("t00001", 1)) is None
+    talk.say(StopRequested("signal.SIGTERM"))
+    talk.now_s += 2.0
+    assert reason_to_leave(talk.report("t00001", 2)) == Interruption("signal.SIGTERM", 3.0)
+
+
+def test_a_worker_whose_trial_is_over_is_told_of_no_interruption():
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.say(TrialStopRequested("t00000"))
+    assert reason_to_leave(talk.report("t00000", 1)) is None
 
 
 def test_an_urgent_stop_request_kills_at_once():

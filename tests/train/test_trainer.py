@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,29 @@ def test_the_death_of_a_worker_is_a_failure_of_the_group(trainer):
 
     with pytest.raises(train.TrainingFailedError, match="SIGKILL"):
         trainer(die).fit()
+
+
+def test_an_interruption_tells_all_workers_the_same_reason_and_deadline(tmp_path, trainer):
+    def leave(config):
+        rank = train.get_context().get_world_rank()
+        assert train.get_preemption_info() is None
+        try:
+            while True:
+                train.report({"epoch": 0})
+                Path(tmp_path, "begun").touch()
+                time.sleep(0.01)
+        finally:
+            Path(tmp_path, str(rank)).write_text(repr(train.get_preemption_info()))
+
+    handle = tune.Tuner(trainer(leave)).start()
+    while not Path(tmp_path, "begun").exists():
+        time.sleep(0.01)
+    handle.stop()
+    handle.wait()
+    first, second = (Path(tmp_path, name).read_text() for name in ("0", "1"))
+    assert "[0, 1]" in first
+    assert "reason='user.stop'" in first
+    assert first == second
 
 
 def test_the_same_name_continues_a_run_and_says_so(trainer, capsys):

@@ -71,6 +71,19 @@ class StartWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class Interruption:
+    """Why a worker is asked to leave although its trial is not over.
+
+    Attributes:
+        rule: Rule of the decision, e.g. ``"signal.SIGTERM"``, ``"time_limit"`` or ``"user.pause"``.
+        within_s: After how many seconds it is killed if it has not left.
+    """
+
+    rule: str
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerReport:
     """Answer the worker that waits after a report.
 
@@ -81,6 +94,8 @@ class AnswerReport:
         save: Save a checkpoint first (class trainables).
         stay: The trial is going to be started again at once, with another configuration: a worker
             that can be reset may stay for that after its last message.
+        interruption: Why it is paused or interrupted; None where it goes on, is stopped for good,
+            or exploits another trial.
     """
 
     trial_id: str
@@ -88,6 +103,7 @@ class AnswerReport:
     reply: ReportReply
     save: bool = False
     stay: bool = False
+    interruption: Interruption | None = None
 
 
 @dataclass(frozen=True, slots=True)

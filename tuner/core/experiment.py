@@ -1213,9 +1213,22 @@ class Experiment:
             self._timeouts.expect_exit(trial.trial_id, self._now_s)
         stay = reply is ReportReply.EXPLOIT and self._restarts_at_once(trial)
         self._out.commands.append(
-            cmd.AnswerReport(trial.trial_id, trial.attempt, reply, save, stay)
+            cmd.AnswerReport(
+                trial.trial_id, trial.attempt, reply, save, stay, self._interruption(trial)
+            )
         )
         return reply is ReportReply.CONTINUE and not save
+
+    def _interruption(self, trial: Trial) -> cmd.Interruption | None:
+        """Return why a trial is asked to leave that will go on later; None where it is not."""
+        intention = trial.intention
+        if trial.worker is not WorkerState.STOPPING or intention is None:
+            return None
+        is_interrupted = intention.ending is TerminationReason.INTERRUPTED
+        if not is_interrupted or intention.reply is ReportReply.EXPLOIT:
+            return None
+        left_s = self._timeouts.left_s(trial.trial_id, self._now_s)
+        return cmd.Interruption(intention.reason.rule, left_s)
 
     def _restarts_at_once(self, trial: Trial) -> bool:
         """Return whether a trial that leaves for an exploit is the next one to be started."""

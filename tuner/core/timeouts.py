@@ -64,6 +64,10 @@ class Deadlines:
         """Remove a deadline, if there is one."""
         self._due.pop(key, None)
 
+    def due_s(self, key: str) -> float | None:
+        """Return when a key is due, None for never."""
+        return self._due.get(key)
+
     @property
     def due(self) -> dict[str, float]:
         """When each key is due; a copy."""
@@ -267,6 +271,11 @@ class Timeouts:
         self._hang_detector.forget(trial_id)
         due_s = self._exit_deadline_s
         self._deadlines.set(trial_id, now_s + self._stop_grace_s if due_s is None else due_s)
+
+    def left_s(self, trial_id: str, now_s: float) -> float:
+        """Return how much of the time is left within which a worker has to leave."""
+        due_s = self._deadlines.due_s(trial_id)
+        return 0.0 if due_s is None else max(0.0, due_s - now_s)
 
     def interrupt(self, now_s: float, grace_s: float, *, is_urgent: bool = False) -> None:
         """Let all workers that are or will be told to leave be gone `grace_s` from now.

@@ -213,7 +213,7 @@ class ValidationQueue:
     def suspend_time_limit(self, trial_id: str, index: int, now_s: float) -> None:
         """Stop the time limit of a validation that waits for a lease, for which it is not slow."""
         holder = _holder(trial_id, index)
-        due_s = self._deadlines.due.get(holder)
+        due_s = self._deadlines.due_s(holder)
         if due_s is not None:
             self._deadlines.cancel(holder)
             self._left_s[holder] = due_s - now_s

@@ -96,6 +96,8 @@ class Attempt:
         latest_checkpoint_dir: Directory of the trial's latest checkpoint: the one to continue from,
             later the last one reported.
         can_report: Whether training code calls `report`, as functions do.
+        interruption: Why and by when the latest answer has it leave, see `worker_protocol`; None
+            where the trial goes on, or is over.
         may_stay: Whether the process may wait for the trial's next attempt.
         checkpoint_observers: Called at the end of each report with which this worker, or another
             one of its group, has reported a checkpoint.
@@ -127,6 +129,7 @@ class Attempt:
         self._pid = os.getpid()  # to tell forks of training code from the trial's own process
         self._lock = threading.Lock()  # threads may report; each waits for its own answer
         self._verdict = ReportReply.CONTINUE
+        self.interruption: Mapping[str, Any] | None = None
         self.may_stay = False
         self._missing = missing()
         self._num_modules = len(sys.modules)
@@ -389,6 +392,7 @@ class Attempt:
         if "error" in answer:
             return answer
         self._verdict = ReportReply(answer["verdict"])
+        self.interruption = answer.get("interruption")
         self.may_stay = bool(answer.get("stay"))
         Attempt.latest = self
         return answer

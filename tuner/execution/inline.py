@@ -45,7 +45,13 @@ from .validation import (
 )
 from .validation_arguments import Validator
 from .validation_payloads import Payloads
-from .worker_protocol import Assignment, checkpoints_answer, to_event, to_validation_end
+from .worker_protocol import (
+    Assignment,
+    checkpoints_answer,
+    report_answer,
+    to_event,
+    to_validation_end,
+)
 
 _STOP = {"verdict": ReportReply.STOP, "save": False}
 
@@ -180,7 +186,7 @@ class InlineExecutor:
     def _answer(self, command: AnswerReport) -> None:
         worker = self._workers.get((command.trial_id, command.attempt))
         if worker and worker.is_waiting and worker.answer is None:
-            worker.answer = {"verdict": command.reply, "save": command.save}
+            worker.answer = report_answer(command)
             self._queue.append(worker)
 
     def _list_checkpoints(self, command: ListCheckpoints) -> None:

@@ -26,7 +26,9 @@ A process that validates a checkpoint sends leases like a worker, and ends with 
     {"kind": "failed", "failure": {...}}
 
 The executor sends an `Assignment` first, then one answer for each ``result``:
-``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool}``. It answers
+``{"verdict": "continue" | "pause" | "exploit" | "stop", "save": bool, "stay": bool,
+"interruption": {"rule": "signal.SIGTERM", "deadline_ms": int}}``, the last one only for a worker
+that is paused or interrupted. It answers
 ``checkpoints`` by ``{"checkpoints": "1", "list": [[record, metrics, status], ...]}``, and ``lease``
 by ``{"lease": "2", "num_workers": int, "devices": ["0", ...]}`` or
 ``{"refused": "2", "reason": "...", "deadlock": bool}``; these may take long, and come between other
@@ -58,11 +60,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.commands import GrantLease, ListCheckpoints, RefuseLease
+from tuner.core.commands import AnswerReport, GrantLease, ListCheckpoints, RefuseLease
 from tuner.core.events import (
     CheckpointCommitted,
     CheckpointFailed,
@@ -251,6 +254,18 @@ def lease_event(owner: LeaseOwner, message: Mapping[str, Any]) -> LeaseRequested
         strategy=_text(fields, "strategy"),
     )
     return LeaseRequested(owner, _token(message), group)
+
+
+def report_answer(command: AnswerReport) -> dict[str, Any]:
+    """Return the message that answers a report, without what a worker may do afterwards."""
+    answer: dict[str, Any] = {"verdict": command.reply.value, "save": command.save}
+    if interruption := command.interruption:
+        deadline_s = time.time() + interruption.within_s
+        answer["interruption"] = {
+            "rule": interruption.rule,
+            "deadline_ms": round(deadline_s * 1000),
+        }
+    return answer
 
 
 def lease_answer(command: GrantLease | RefuseLease) -> dict[str, Any]:

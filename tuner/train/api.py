@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -192,16 +193,33 @@ def get_dataset_shard(dataset_name: str | None = None) -> DataShard:
 
 
 def get_preemption_info() -> PreemptionInfo | None:
-    """Return what is known of an interruption that is about to happen, None if none is.
+    """Return why the workers have to leave before their training is over, None if they do not.
 
-    It is always None: no scheduler of a cluster takes workers of this machine away. When the
-    experiment is interrupted by a signal or its time limit, `report` stops all workers together,
-    and the run can be continued from its latest checkpoint.
+    It is known as soon as `report` has told the workers to leave, since the experiment is
+    interrupted by a signal or its time limit, or the trial is paused: in ``finally`` clauses and
+    context managers, through which the exception passes that `report` raises. All workers of a
+    group get the same. What they reported with that call has been stored, and the trial continues
+    from it.
 
     Departures:
-        In Ray Train it is a barrier.
+        In Ray Train it is a barrier, and known before the next report, so that training code saves
+        a checkpoint in time; here the report that tells of it is the last one. With signals and
+        the time limit, have each report save what the training continues from, or report more
+        often (`CheckpointEvery`).
+
+    Example:
+        >>> get_preemption_info() is None
+        True
     """
-    return None
+    attempt = current_attempt()
+    if attempt is None or attempt.interruption is None:
+        return None
+    rank = attempt.assignment.rank
+    return PreemptionInfo(
+        deadline_ms=attempt.interruption["deadline_ms"],
+        preempted_node_to_ranks={platform.node(): list(range(rank.world_size if rank else 1))},
+        reason=attempt.interruption["rule"],
+    )
 
 
 def _inherited_checkpoint() -> Checkpoint | None:

@@ -19,10 +19,16 @@ class PreemptionInfo:
         deadline_ms: When the workers will be killed, in milliseconds of the UNIX time; None where
             that is not known.
         preempted_node_to_ranks: Which workers, by the name of their machine.
+        reason: Why, as the rule of the decision: ``"signal.SIGTERM"``, ``"time_limit"``,
+            ``"user.pause"`` and so on; empty where that is not known.
+
+    Departures:
+        Ray has no `reason`.
     """
 
     deadline_ms: int | None = None
     preempted_node_to_ranks: Mapping[str, list[int]] = field(default_factory=dict)
+    reason: str = ""
 
     @property
     def preempted_node_ids(self) -> list[str]:

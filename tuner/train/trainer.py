@@ -164,7 +164,7 @@ class DataParallelTrainer:
         if trial.status is Status.ERROR:
             raise group_error(trial.failures[-1] if trial.failures else _UNKNOWN)
         if trial.ending is TerminationReason.INTERRUPTED:
-            raise PreemptionError(PreemptionInfo())
+            raise PreemptionError(PreemptionInfo(reason=trial.reason.rule if trial.reason else ""))
         return result
 
     def _tuner(self) -> Tuner:

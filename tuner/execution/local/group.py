@@ -51,7 +51,7 @@ from tuner.execution.group_protocol import (
     RankReported,
     duplicates_among,
 )
-from tuner.execution.worker_protocol import Rank, as_reported
+from tuner.execution.worker_protocol import Rank, as_reported, report_answer
 from tuner.storage import strict_json
 
 from .exit_diagnosis import ExitInfo, last_lines, size
@@ -267,7 +267,7 @@ class RemoteGroup:
         if len(arrived) < len(self.members):
             return
         self._num_reports += 1
-        message: dict[str, Any] = {"verdict": command.reply.value, "save": False}
+        message = report_answer(command) | {"save": False}
         if duplicates := duplicates_among([arrived[rank] for rank in sorted(arrived)]):
             message["duplicates"] = duplicates
         self._answer_all(message)

@@ -10,7 +10,7 @@ from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import ResultReported, WorkerExited
 from tuner.core.trial import ReportReply
 from tuner.execution.group_protocol import RankReported, to_group_event
-from tuner.execution.worker_protocol import to_event
+from tuner.execution.worker_protocol import report_answer, to_event
 from tuner.storage import strict_json
 
 from .exit_diagnosis import ExitInfo
@@ -105,9 +105,12 @@ class RemoteWorker(RemoteProcess):
     def answer(self, command: AnswerReport) -> None:
         """Begin to send the answer to a report."""
         self.note_answer()
-        self.end.send(
-            _STAY[command.save] if command.stay else _ANSWERS[command.reply, command.save]
-        )
+        if command.interruption:
+            self.end.send(strict_json.to_bytes(report_answer(command)) + b"\n")
+        else:
+            self.end.send(
+                _STAY[command.save] if command.stay else _ANSWERS[command.reply, command.save]
+            )
 
     def note_answer(self) -> None:
         """Note that its report is answered, so that it may report again."""
