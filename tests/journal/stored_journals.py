@@ -4,12 +4,13 @@ import json
 
 from tuner.errors import ExperimentFenced, StorageUnreachable
 from tuner.journal.mirror import JournalMirror
-from tuner.journal.pieces import PieceReader, start_key
+from tuner.journal.pieces import PieceReader
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal
 from tuner.restore.remote import note_epoch, prepare_working_copy
 from tuner.storage import layout, strict_json
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.remote_lock import lock_key, start_key
 
 
 class StoreLock:
@@ -18,14 +19,10 @@ class StoreLock:
     def __init__(self, store, after=None):
         self._store = store
         self.epoch = 1
-        while not store.create(self._key(self.epoch), b"%d" % id(self)):
+        while not store.create(lock_key(self.epoch), b"%d" % id(self)):
             self.epoch += 1
         if after is not None:
             self.start_after(*after)
-
-    @staticmethod
-    def _key(epoch):
-        return f"lock/{epoch:08d}.json"
 
     def start_after(self, sequence, crc):
         start = json.dumps({"sequence": sequence, "crc": crc}).encode()
@@ -33,7 +30,7 @@ class StoreLock:
         self.check()
 
     def check(self):
-        if self._store.get_if_exists(self._key(self.epoch + 1)) is not None:
+        if self._store.get_if_exists(lock_key(self.epoch + 1)) is not None:
             raise ExperimentFenced(f"epoch {self.epoch + 1} has begun")
 
     def beat(self):

@@ -13,13 +13,13 @@ from tuner.journal.pieces import (
     find_end,
     piece_key,
     read_starts,
-    start_key,
     stretches,
 )
 from tuner.journal.reader import read, recover
 from tuner.journal.segment_tail import SegmentTail
 from tuner.journal.writer import Journal
 from tuner.storage.object_store import ObjectStore
+from tuner.storage.remote_lock import start_key
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from tuner.errors import ExperimentFenced, StorageError, StorageLost, StorageUnreachable
 from tuner.storage import layout
 from tuner.storage.object_store import ObjectStore
+from tuner.storage.remote_lock import BEAT_S, RemoteLock
 
 from .pieces import Piece, RecordId, piece_key
 from .segment_tail import SegmentTail
@@ -24,23 +25,10 @@ from .segment_tail import SegmentTail
 MIRROR_S: Final = 2.0
 """How often what is new is stored, in seconds."""
 _PIECE_BYTES: Final = 1 << 20
-_BEAT_S: Final = 10.0
 _LAG_S: Final = 10.0
 """How far the copy may be behind before that is printed, and how long `push` waits at a time."""
 
 _log = logging.getLogger("tuner")
-
-
-class Lock(Protocol):
-    """The right to write under an epoch; see `tuner.storage.remote_lock.RemoteLock`."""
-
-    epoch: int
-
-    def check(self) -> None:
-        """Raise `ExperimentFenced` if another driver has taken the experiment over."""
-
-    def beat(self) -> None:
-        """Show other drivers that this one is alive."""
 
 
 @final
@@ -61,7 +49,7 @@ class JournalMirror:
         self,
         experiment: Path,
         store: ObjectStore,
-        lock: Lock,
+        lock: RemoteLock,
         after: RecordId,
         *,
         period_s: float = MIRROR_S,
@@ -85,7 +73,6 @@ class JournalMirror:
         self._waiting_bytes = 0
         self._behind_since_s: float | None = None
         self._is_lag_told = False
-        self._beaten_s = clock()
         self._error: StorageError | None = None
         self._num_errors = 0
         self._loss: StorageLost | None = None
@@ -209,7 +196,7 @@ class JournalMirror:
 
     def _run(self) -> None:
         while not self._is_stopped:
-            self._wanted.wait(min(self._period_s, _BEAT_S))
+            self._wanted.wait(min(self._period_s, BEAT_S))
             self._wanted.clear()
             try:
                 self.store_new()
@@ -251,11 +238,7 @@ class JournalMirror:
                 self._changed.notify_all()
         is_behind = self._mirrored < self._safe_sequence()
         self._behind_since_s = started_s if is_behind else None
-        if self._clock() - self._beaten_s >= _BEAT_S:
-            self._beaten_s = self._clock()
-            self._lock.beat()
-            # Where nothing is written, pieces do not show that another driver has taken over.
-            self._lock.check()
+        self._lock.beat()
 
     def _store_objects(self) -> None:
         """Store the arrays that records may refer to; they were written before those."""

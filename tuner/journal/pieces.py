@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Self, final
 from tuner.errors import DamagedJournal
 from tuner.storage import layout, strict_json
 from tuner.storage.object_store import ObjectStore
+from tuner.storage.remote_lock import lock_key, start_key
 
 from .reader import Walk
 from .segments import FORMAT, HEADER, JournalPosition, body_of, line_of
@@ -76,11 +77,6 @@ def piece_key(epoch: int, first: int) -> str:
     return f"{layout.JOURNAL}/{epoch}/{first:020d}.log"
 
 
-def start_key(epoch: int) -> str:
-    """Return the name of the object that says after which record an epoch continues."""
-    return f"{START}/{epoch:08d}.json"
-
-
 def pieces_in(keys: Sequence[str] | Mapping[str, int]) -> dict[int, list[int]]:
     """Return for each epoch the first records of its pieces among these keys, in order."""
     found: dict[int, list[int]] = {}
@@ -97,34 +93,31 @@ def read_starts(store: ObjectStore) -> dict[int, RecordId]:
         DamagedJournal: If one cannot be read, or there are pieces of an epoch without it.
         StorageError: If the store cannot be reached.
     """
-    listed = [int(name[1]) for name in map(_START.fullmatch, store.list(f"{START}/")) if name]
-    starts = {}
-    for epoch in sorted(listed):
-        starts[epoch] = _read_start(store, epoch)
-    # An epoch that a listing does not show yet is found by its lock, since those have no gaps.
-    epoch = max(starts, default=0) + 1
-    while True:
-        start = _read_start(store, epoch)
-        if start is not None:
-            starts[epoch] = start
-        elif store.get_if_exists(f"lock/{epoch:08d}.json") is None:
-            break
+    listed = map(_START.fullmatch, store.list(f"{START}/"))
+    epochs = {int(name[1]) for name in listed if name}
+    # What a listing does not show yet is found by its lock, since the numbers of those have no
+    # gaps.
+    epoch = max(epochs, default=0) + 1
+    while store.get_if_exists(lock_key(epoch)) is not None:
+        epochs.add(epoch)
         epoch += 1
-    return {epoch: start for epoch, start in sorted(starts.items()) if start is not None}
+    starts = {epoch: _read_start(store, epoch) for epoch in sorted(epochs)}
+    return {epoch: start for epoch, start in starts.items() if start is not None}
 
 
 def _read_start(store: ObjectStore, epoch: int) -> RecordId | None:
+    """Return the record after which an epoch continues, None if it has not begun."""
     content = store.get_if_exists(start_key(epoch))
     if content is None:
         return None
     try:
         fields = strict_json.loads(content)
-        if "abandoned" in fields:
+        if fields.get("abandoned") is True:
             return None
         sequence, crc = fields["sequence"], fields["crc"]
         if not (type(sequence) is type(crc) is int and sequence >= 0 and crc >= 0):
             raise ValueError(f"got sequence {sequence!r} and crc {crc!r}")  # noqa: TRY301
-    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         raise DamagedJournal(
             f"{store.url}/{start_key(epoch)} is not as it was written ({cause!r}); put it back "
             "from a backup, or an older version of it where the store keeps versions"
