@@ -104,13 +104,13 @@ class ListeningScheduler(ScriptedScheduler):
         return super().on_trial_complete(trial, result)
 
 
+def started(commands):
+    return [command for command in commands if isinstance(command, cmd.StartValidation)]
+
+
 def validations(commands):
     """Return the started validations as (trial, checkpoint, try)."""
-    return [
-        (c.trial_id, c.checkpoint.index, c.num_try)
-        for c in commands
-        if isinstance(c, cmd.StartValidation)
-    ]
+    return [(c.trial_id, c.checkpoint.index, c.num_try) for c in started(commands)]
 
 
 def killed(commands):
@@ -329,6 +329,17 @@ def test_a_failed_validation_is_tried_again_while_retries_remain():
     assert talk.validated() == []
     talk.end("t00000", 0, outcome=Outcome.FAILED, failure=BOOM)
     assert talk.validated() == [("t00000", 0, "VALIDATION_FAILED", False)]
+
+
+@pytest.mark.parametrize(
+    ("max_retries", "are_last"), [(0, [True]), (1, [False, True]), (-1, [False] * 3)]
+)
+def test_the_last_try_is_told_that_it_is(max_retries, are_last):
+    talk = Validating(validation=ValidationPolicy(max_retries=max_retries))
+    starts = started(talk.validate("t00000", 1))
+    while len(starts) < len(are_last):
+        starts += started(talk.end("t00000", 0, outcome=Outcome.FAILED, failure=BOOM))
+    assert [start.is_last_try for start in starts] == are_last
 
 
 def test_a_lost_process_is_no_failure():

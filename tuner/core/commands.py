@@ -138,6 +138,7 @@ class StartValidation:
         resources: What the validator may use.
         gpu_ids: Devices assigned to it.
         config: The trial's configuration, to which the request may refer.
+        is_last_try: Whether it is not tried again if it fails.
     """
 
     trial_id: str
@@ -147,6 +148,7 @@ class StartValidation:
     resources: Mapping[str, float]
     gpu_ids: tuple[int, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    is_last_try: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,7 @@ class ValidationQueue:
                     validation.resources,
                     validation.gpu_ids,
                     trial.config_at(validation.checkpoint.num_rows or 0),
+                    is_last_try=not self._has_retries(validation.num_failures + 1),
                 )
             )
         return started
@@ -352,9 +353,12 @@ class ValidationQueue:
         if event.outcome is Outcome.LOST:
             return ValidationMove.LOSE
         validation.num_failures += 1
-        has_retries = validation.num_failures <= self._policy.max_retries
-        is_endless = self._policy.max_retries < 0
-        return ValidationMove.RETRY if has_retries or is_endless else ValidationMove.FAIL
+        is_tried_again = self._has_retries(validation.num_failures)
+        return ValidationMove.RETRY if is_tried_again else ValidationMove.FAIL
+
+    def _has_retries(self, num_failures: int) -> bool:
+        """Return whether a validation is tried again after this many failures."""
+        return self._policy.max_retries < 0 or num_failures <= self._policy.max_retries
 
     def _kill(
         self, trial: Trial, validation: Validation, move: ValidationMove, reason: str

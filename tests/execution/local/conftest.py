@@ -67,7 +67,7 @@ class Harness:
             [
                 StartValidation(
                     "t00001", checkpoint, num_try, request, options.get("resources", {"cpu": 1.0}),
-                    options.get("gpu_ids", ()), config or {},
+                    options.get("gpu_ids", ()), config or {}, options.get("is_last_try", False),
                 )
             ]
         )  # fmt: skip

@@ -8,25 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.core.commands import AnswerReport, StartWorker
-from tuner.core.events import ResultReported, WorkerExited
-from tuner.core.trial import ReportReply, WorkerGroup
+from tuner.core.events import Outcome, ResultReported, WorkerExited
+from tuner.core.trial import Failure, ReportReply, WorkerGroup
+from tuner.execution.failures import as_message
 from tuner.execution.local.exit_diagnosis import ExitInfo
 from tuner.execution.local.group import Patience, RemoteGroup
 from tuner.execution.local.remote_worker import RemoteWorker
 
 NUM_RANKS = 2
+ENDED = ExitInfo(0, 0, False)
 
 
 class Host:
     """Does what an executor does for a group, without processes; jobs run when told to."""
 
     def __init__(self):
-        self.events, self.jobs = [], []
+        self.events, self.jobs, self.sent = [], [], []
 
     def emit(self, event):
         self.events.append(event)
 
-    def submit(self, job, then):
+    def submit(self, job, then, what):
         self.jobs.append((job, then))
 
     def run_job(self):
@@ -39,7 +41,7 @@ class Host:
             then(done)
 
     def send(self, worker, data):
-        pass
+        self.sent.append((worker.rank, data))
 
     kill = dump_stack = expect_exit = lambda self, worker: None
 
@@ -72,10 +74,10 @@ class Group:
     def answer(self):
         self.group.answer(AnswerReport("t00001", 1, ReportReply.CONTINUE))
 
-    def end(self):
+    def end(self, exit_info=ENDED):
         """Have all processes end and all jobs run; return the end of the attempt."""
         for worker in self.members:
-            self.group.on_gone(worker, ExitInfo(0, 0, False))
+            self.group.on_gone(worker, exit_info)
         while self.host.jobs:
             self.host.run_job()
         (ended,) = [event for event in self.host.events if isinstance(event, WorkerExited)]
@@ -92,7 +94,7 @@ PLACED = {"kind": "placeholder", "name": "epoch"}
 STAGED = {"kind": "staged", "name": ".tmp-000000-1-0a1b2c3d"}
 DROPPED = {"kind": "dropped", "name": "", "why": "no space left"}
 DONE = {"kind": "exited", "outcome": "completed", "failure": None}
-FAILED = {"kind": "exited", "outcome": "failed", "failure": {"kind": "KeyError", "message": "x"}}
+FAILED = {**DONE, "outcome": "failed", "failure": as_message(Failure("KeyError", "x"))}
 
 parts = st.sampled_from([None, PENDING, PLACED, STAGED, DROPPED])
 stored = st.builds(
@@ -106,7 +108,7 @@ messages = st.one_of(
     st.sampled_from([{"kind": "committed", "checkpoint": {"index": 0, "iteration": 1}}, 3]),
 )
 steps = st.one_of(
-    st.sampled_from(["answer", "job", ((0, 1), result(PENDING))]),
+    st.sampled_from(["answer", "job", "kill", ((0, 1), result(PENDING))]),
     st.tuples(st.sampled_from([(0,), (1,), (0, 1)]), st.one_of(stored, messages)),
 )
 
@@ -117,7 +119,9 @@ def test_whatever_ranks_send_the_group_ends_once_and_nothing_raises(script):
     with TemporaryDirectory() as directory:
         group = Group(directory)
         for step in script:
-            if step == "answer":
+            if step == "kill":
+                group.group.kill("it took too long")
+            elif step == "answer":
                 group.answer()
             elif step == "job":
                 group.host.run_job()
@@ -140,3 +144,27 @@ def test_a_second_part_for_a_checkpoint_has_no_effect(tmp_path, second):
     group.host.run_job()
     names = [type(event).__name__ for event in group.host.events]
     assert names == [ResultReported.__name__, "CheckpointCommitted"]
+
+
+def test_what_a_rank_raises_when_the_zygote_dies_does_not_count_as_a_failure(tmp_path):
+    group = Group(tmp_path)
+    group.say(1, FAILED)
+    assert group.end(exit_info=None).outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize("last", [DONE, FAILED])
+def test_ranks_that_are_asked_to_end_leave_when_all_have_returned_or_died(tmp_path, last):
+    group = Group(tmp_path)
+    group.group.kill("it took too long")
+    group.say(0, DONE)
+    assert group.host.sent == []
+    group.say(1, last)
+    assert [rank for rank, data in group.host.sent if b"leave" in data] == [0, 1]
+    ended = group.end()
+    assert (ended.outcome, ended.failure.message) == (Outcome.KILLED, "it took too long")
+
+    group = Group(tmp_path)
+    group.group.kill("it took too long")
+    group.say(0, DONE)
+    group.group.on_gone(group.members[1], ExitInfo(-9, 0, False))
+    assert [rank for rank, data in group.host.sent if b"leave" in data] == [0]

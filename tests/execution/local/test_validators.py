@@ -268,6 +268,14 @@ def test_a_payload_stays_for_another_try(start_executor, tmp_path):
     assert harness.validate(0, request, num_try=2).metrics == {"a": 1}
 
 
+def test_a_payload_is_deleted_when_the_last_try_has_failed(start_executor, tmp_path):
+    task = ValidationTask(lambda checkpoint: 1 / 0)
+    harness = start_executor(reporting(task, tmp_path / "t00001"))
+    request = reported(harness)
+    assert harness.validate(0, request, is_last_try=True).outcome is Outcome.FAILED
+    assert not (tmp_path / "t00001" / request.payload).exists()
+
+
 def test_a_huge_function_is_warned_about_with_its_size(start_executor, tmp_path, caplog):
     huge = os.urandom(11 * 2**20)
     task = ValidationTask(lambda checkpoint: {"size": len(huge)})

@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from tuner.core.events import Outcome, ResultReported
 from tuner.errors import TunerError
 from tuner.execution.local import zygote
+from tuner.execution.local.worker_pool import await_trial
 from tuner.execution.local.zygote_protocol import Kill, Start, send_request
 
 
@@ -33,6 +36,16 @@ SLEEPER = (
     "import threading, time; "
     "threading.Thread(target=time.sleep, args=[600], daemon=True, name='sleeper').start()"
 )
+
+
+def test_standby_workers_wait_as_long_as_needed_under_a_default_timeout():
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(0.01)  # as modules of the user's may have set for all sockets
+    with ours, ThreadPoolExecutor(1) as thread:
+        received = thread.submit(await_trial, theirs)
+        time.sleep(0.05)
+        socket.send_fds(ours, [b"."], [0])
+        os.close(received.result(30))
 
 
 def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(

@@ -81,11 +81,13 @@ StartMethod = Literal["zygote", "spawn"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _MAX_ZYGOTE_DEATHS: Final = 3
+"""After this many deaths in a row, with no trial ending in between, the executor gives up."""
+_COMMITS_S: Final = 10.0
+"""How long checkpoints of groups that are being committed may take at the end."""
 _IF_SILENT: Final = (
     "the stack in error.txt shows where it hung; if a report may take that long, raise "
     "FailureConfig(report_timeout_s=...)"
 )
-"""After this many deaths in a row, with no trial ending in between, the executor gives up."""
 
 _log = logging.getLogger(__name__)
 
@@ -268,7 +270,13 @@ class ProcessExecutor:
         self._payloads.delete_all()
         if self._commits:
             self._selector.unregister(self._commits)
-            self._commits.close()
+            if unfinished := self._commits.close(_COMMITS_S):
+                _log.warning(
+                    "not stored within %g s, and given up at the end of the experiment: %s; check "
+                    "whether the disk still answers",
+                    _COMMITS_S,
+                    ", ".join(unfinished),
+                )
         for resource in (self._selector, self._blob, self._wakeup_pipe):
             resource.close()
 
@@ -332,7 +340,9 @@ class ProcessExecutor:
                 )
             )
             return
-        validator = RemoteValidator(next(self._numbers), assignment, DriverEnd(ours))
+        validator = RemoteValidator(
+            next(self._numbers), assignment, DriverEnd(ours), is_last_try=command.is_last_try
+        )
         self._launch_process(validator, theirs, bootstrap)
         self._start_retries.note_start()
         self._validators[validator.key] = validator
@@ -414,12 +424,12 @@ class ProcessExecutor:
         """See `GroupHost`."""
         self._set_exit_deadline(worker, self._grace_s)
 
-    def submit(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
         """See `GroupHost`."""
         if self._commits is None:
             self._commits = CommitPool()
             self._selector.register(self._commits, _READ, self._on_commits)
-        self._commits.submit(job, then)
+        self._commits.submit(job, then, what)
 
     def _on_commits(self, _mask: int) -> None:
         if self._commits:
@@ -646,8 +656,9 @@ class ProcessExecutor:
         self._take(validator, validator.drain())
         ended = validator.exit_event(exit_info)
         self._events.append(ended)
-        if ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
-            self._payloads.delete(validator.assignment)  # else it may be tried again
+        is_failed_for_good = ended.outcome is Outcome.FAILED and validator.is_last_try
+        if is_failed_for_good or ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
+            self._payloads.delete(validator.assignment)  # else it is tried again
         validator.end.close()
         del self._validators[validator.key]
         del self._workers[validator.number]

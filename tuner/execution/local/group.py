@@ -95,7 +95,7 @@ class GroupHost(Protocol):
     def expect_exit(self, worker: RemoteWorker, /) -> None:
         """Kill a worker that does not end in time."""
 
-    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], /) -> None:
+    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str, /) -> None:
         """Run a job in a thread, and then a function of its result, see `CommitPool`."""
 
 
@@ -253,12 +253,13 @@ class RemoteGroup:
         self._gone.add(rank)
         if exit_info and exit_info.peak_bytes:
             self._peaks[rank] = exit_info.peak_bytes
-        if exit_info is None and not worker.exit_message and not self._failures:
-            self._is_lost = True
-        elif not (worker.exit_message or was_killed or exit_info is None):
-            failure = worker.exit_event(exit_info).failure
-            if failure:
+        if not (worker.exit_message or was_killed):
+            if exit_info is None:
+                self._is_lost = True
+            elif failure := worker.exit_event(exit_info).failure:
                 self._blame(rank, failure, is_dead=True)
+        if self._kill_reason is not None:
+            self._leave_if_all_returned()
         self._end_if_over()
 
     def answer(self, command: AnswerReport) -> None:
@@ -281,7 +282,8 @@ class RemoteGroup:
             reason: Why.
             is_silent: Whether since it has not reported for too long.
         """
-        if self._kill_reason is None and not (self._failures or self._disagreement):
+        is_ending = self._failures or self._disagreement or self._may_leave
+        if self._kill_reason is None and not is_ending:
             self._kill_reason = f"{self._who_is_silent()}: {reason}" if is_silent else reason
             self._silent = self._late if is_silent else []
         self._is_killing = True
@@ -400,7 +402,8 @@ class RemoteGroup:
         self._discard(parts)
 
     def _discard(self, parts: Mapping[int, Part]) -> None:
-        self._host.submit(partial(discard, self._trial_dir, tuple(parts.values())), _ignore)
+        job = partial(discard, self._trial_dir, tuple(parts.values()))
+        self._host.submit(job, _ignore, str(self._trial_dir))
 
     def _refuse(self, kind: str, message: str, parts: Mapping[int, Part]) -> None:
         """Have `report` raise in all ranks; nothing has been reported."""
@@ -426,7 +429,8 @@ class RemoteGroup:
         job = partial(
             checkpoint.commit, self._trial_dir, world_size=len(self.members), sync=self._sync
         )
-        self._host.submit(job, partial(then, checkpoint))
+        directory = checkpoint.name or checkpoint_directory_name(checkpoint.index)
+        self._host.submit(job, partial(then, checkpoint), str(self._trial_dir / directory))
 
     def _on_committed(
         self, checkpoint: GroupCheckpoint, stored: CheckpointRecord | BaseException
@@ -502,7 +506,7 @@ class RemoteGroup:
 
     def _on_exit_message(self, rank: int, exit_message: WorkerExited) -> None:
         self._returned.append(rank)
-        if exit_message.failure:
+        if exit_message.failure and self._kill_reason is None:
             self._blame(rank, exit_message.failure)
         else:
             self._check_returned()
@@ -536,14 +540,18 @@ class RemoteGroup:
     def _leave_if_all_returned(self) -> None:
         if self._may_leave or self._uploads or self._is_committing or self._failures:
             return
-        if len(self._returned) == len(self.members) and not self._is_killing:
-            if self._upload_error:
+        is_asked_to_end = self._kill_reason is not None
+        if self._is_killing and not is_asked_to_end:
+            return
+        if len({*self._returned, *self._gone}) == len(self.members):
+            if self._upload_error and not is_asked_to_end:
                 self._disagree("CheckpointError", str(self._upload_error))
                 return
             self._may_leave = True
-            for worker in self.members:
-                self._host.send(worker, _LEAVE)
-                self._host.expect_exit(worker)
+            for rank, worker in enumerate(self.members):
+                if rank not in self._gone:
+                    self._host.send(worker, _LEAVE)
+                    self._host.expect_exit(worker)
 
     def _blame(self, rank: int, failure: Failure, *, is_dead: bool = False) -> None:
         """Note that a rank has failed, and have the others killed soon."""
@@ -585,9 +593,10 @@ class RemoteGroup:
         made = partial(WorkerExited, self._trial_id, self._attempt)
         if self._disagreement:
             return made(Outcome.FAILED, self._disagreement)
-        if self._failures:
+        # Of a zygote's death all ranks die, and some may first raise that others are gone.
+        if self._failures and not (self._is_lost and not self._dead):
             return made(Outcome.FAILED, self._failure())
-        if self._kill_reason is not None and not self._may_leave:
+        if self._kill_reason is not None:
             blamed = tuple((rank, Failure("killed", self._kill_reason)) for rank in self._silent)
             failure = Failure("killed", self._kill_reason, self._stacks(), ranks=blamed)
             return made(Outcome.KILLED, failure)

@@ -20,24 +20,29 @@ class RemoteValidator(RemoteProcess):
 
     Attributes:
         assignment: What it was started for.
+        is_last_try: Whether the validation is not tried again if it fails.
         exit_message: How the validation ended according to the process itself; None until then.
     """
 
-    __slots__ = ("assignment", "exit_message")
+    __slots__ = ("assignment", "exit_message", "is_last_try")
 
     _RULE: ClassVar[str] = "nothing but tuner may write to this connection"
     _SUBJECT: ClassVar[str] = "validation"
 
-    def __init__(self, number: int, assignment: ValidationAssignment, end: DriverEnd) -> None:
+    def __init__(
+        self, number: int, assignment: ValidationAssignment, end: DriverEnd, *, is_last_try: bool
+    ) -> None:
         """Expect the process's messages.
 
         Args:
             number: Unique among all processes of the executor.
             assignment: What it is started for.
             end: The driver's end of the connection.
+            is_last_try: Whether the validation is not tried again if it fails.
         """
         super().__init__(number, end, Path(assignment.trial_dir, assignment.log))
         self.assignment = assignment
+        self.is_last_try = is_last_try
         self.exit_message: ValidationEnded | None = None
 
     @property

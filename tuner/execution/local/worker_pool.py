@@ -101,6 +101,8 @@ class StandbyWorkers:
 
 def await_trial(standby_end: socket.socket) -> int | None:
     """Wait for a trial; return the descriptor of its connection, None if the zygote is gone."""
+    # Modules of the user's may have set a default timeout.
+    standby_end.settimeout(None)
     with standby_end:
         return receive_with_descriptor(standby_end, 1)[1]
 
