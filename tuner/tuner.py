@@ -21,6 +21,7 @@ from tuner.driver.control import RequestQueue
 from tuner.driver.run import Finished, Resumption, Run, read
 from tuner.driver.signals import CODES_AT_THE_END, end_script_with, is_script, withdraw_failure
 from tuner.errors import StorageError, trial_failed
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.maintenance.rerun import compare_results, prepare_rerun
@@ -97,7 +98,7 @@ class Tuner:
             location = named_location(self._spec.run)
             if location.has_experiment():
                 record = location.read_record()
-                _check_same_name(self._spec.name, record, location)
+                _check_same_trainable(self._spec, record, location)
                 self._continue(location, record, ResumeConfig())
 
     def _continue(
@@ -256,7 +257,7 @@ class Tuner:
         record = location.read_record()
         tuner = cls(trainable, **restored_arguments(record, location.address, given))
         if not allow_other_trainable:
-            _check_same_name(tuner._spec.name, record, location)
+            _check_same_trainable(tuner._spec, record, location)
         tuner._continue(
             location,
             record,
@@ -571,8 +572,16 @@ def _storage_of(
     }
 
 
-def _check_same_name(name: str, record: Record, location: ExperimentLocation) -> None:
-    trained = record.trainable.get("name")
+def _check_same_trainable(
+    spec: ExperimentSpec, record: Record, location: ExperimentLocation
+) -> None:
+    trained, name = record.trainable.get("name"), spec.name
+    trainer = record.trainable.get("trainer")
+    if trainer and not isinstance(spec.trainable, GroupTrainable):
+        raise ValueError(
+            f"trainable must be a {trainer.rpartition('.')[2]}, with which the experiment in "
+            f"{location.address!r} was begun, got {name!r}; pass the trainer of this function"
+        )
     if trained is not None and name != trained:
         raise ValueError(
             f"trainable must be {trained!r}, which the experiment in {location.address!r} "

@@ -11,6 +11,9 @@ import pytest
 
 import tuner as tune
 from tuner import train
+from tuner.analysis.as_code import as_code
+from tuner.restore.resume_command import recorded_snippet, restore_line
+from tuner.storage.declaration import read_declaration
 from tuner.train.trainer import DataParallelTrainer, TrainLoop, takes_config
 
 
@@ -243,6 +246,30 @@ def test_another_function_under_the_name_of_a_run_is_refused_with_what_to_do(tra
     assert beside.fit().metrics["first"] == 1
     replacing = trainer(other, num_workers=1, run={"if_exists": "replace"}).fit()
     assert replacing.metrics["first"] is None
+
+
+def test_a_run_of_a_trainer_is_restored_with_a_trainer(trainer):
+    made = trainer(loop, {"epochs": 1}, num_workers=1)
+    path = Path(made.fit().path).parent
+    with pytest.raises(ValueError, match=r"must be a DataParallelTrainer.*got 'loop'; pass the"):
+        tune.Tuner.restore(path, loop)
+    assert tune.Tuner.restore(path, made).fit()[0].metrics["epoch"] == 0
+    program, (lacking,) = recorded_snippet(path)
+    assert f"Tuner.restore({str(path)!r}, trainer).fit()" in program
+    assert (
+        lacking == f"trainer is the DataParallelTrainer of the function loop of module {__name__}"
+    )
+    assert restore_line(path, made._tuner()._spec) == f"Tuner.restore({str(path)!r}, trainer).fit()"
+
+
+def test_the_code_of_a_search_names_the_trainer(trainer):
+    made = trainer(loop, {"epochs": 1, "lr": 1}, num_workers=1)
+    space = {"train_loop_config": {"lr": tune.grid_search([0.1])}}
+    path = tune.Tuner(made, param_space=space).fit().experiment_path
+    code = as_code(read_declaration(Path(path)))
+    assert "from tuner.train.trainer import DataParallelTrainer" in code
+    assert "    DataParallelTrainer(loop, scaling_config=...),\n" in code
+    assert "# all arguments of DataParallelTrainer have to be given again" in code
 
 
 def test_the_name_of_a_search_is_refused(trainer):

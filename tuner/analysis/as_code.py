@@ -51,8 +51,10 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
         and request != ExperimentSettings({}).default_request
         and "default_group" not in settings
     )
+    trainer = _trainer(trainable)
+    what = f"{trainer}({name}, scaling_config=...)" if trainer else name
     arguments = [
-        f"tune.with_resources({name}, {expression(request)})" if has_request else name,
+        f"tune.with_resources({name}, {expression(request)})" if has_request else what,
         f"param_space={_mapping(space, 4)}",
         f"tune_config={_config(_TUNE, tune_fields)}",
         *([f"run_config={_config(_RUN, run_fields)}"] if run_fields else []),
@@ -69,6 +71,8 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
             "tune.with_resources"
         )
     trainable_import = [*_trainable_import(trainable, name)]
+    if trainer:
+        comments.append(f"# all arguments of {trainer} have to be given again")
     if not trainable_import:
         where = f"{trainable.get('qualname')!r} in {trainable.get('module')!r}"
         comments.append(f"# {name} is the training code, {where}; it has to be given again")
@@ -76,6 +80,7 @@ def as_code(declaration: Mapping[str, Any], requests: Iterable[Mapping[str, floa
         [
             "import tuner as tune",
             *_imports([space, tune_fields, run_fields]),
+            *_trainer_import(trainable),
             *trainable_import,
             "",
             *comments,
@@ -271,6 +276,17 @@ def _trainable_import(trainable: Mapping[str, Any], name: str) -> Iterator[str]:
         and all(part.isidentifier() for part in [*module.split("."), name])
     ):
         yield f"from {module} import {name}"
+
+
+def _trainer(trainable: Mapping[str, Any]) -> str:
+    """Return the name of the trainer's class, empty without a trainer."""
+    return str(trainable.get("trainer") or "").rpartition(".")[2]
+
+
+def _trainer_import(trainable: Mapping[str, Any]) -> Iterator[str]:
+    steps = str(trainable.get("trainer") or "").split(".")
+    if len(steps) > 1 and steps[0] != "__main__" and all(step.isidentifier() for step in steps):
+        yield f"from {'.'.join(steps[:-1])} import {steps[-1]}"
 
 
 def _nodes(recorded: Any) -> Iterator[Mapping[str, Any]]:

@@ -19,7 +19,8 @@ class GroupTrainable(Protocol):
     user's function, it is named after that, and a restore notices changes of that function's code.
     Where it has a method ``check_space``, that is called with the search space, and raises
     `ValueError` if the function cannot be searched in it; a method ``check_run`` is called likewise
-    with the `RunConfig`.
+    with the `RunConfig`. Where it has an attribute ``trainer``, the module and name of the class
+    that it comes from, that is recorded.
     """
 
     def __call__(self, config: Mapping[str, Any]) -> Any:

@@ -134,7 +134,8 @@ def restore_line(directory: Path, spec: ExperimentSpec, **others: str) -> str:
     if origin and run.local_dir is not None and storage_root(run) != local_root(None):
         # What has not been uploaded yet is there only.
         others["local_dir"] = repr(os.fspath(storage_root(run)))
-    return _line(directory, spec.name, _given_again(noted_parts(spec)), others)
+    name = "trainer" if hasattr(spec.trainable, "trainer") else spec.name
+    return _line(directory, name, _given_again(noted_parts(spec)), others)
 
 
 def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
@@ -147,10 +148,13 @@ def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
         StorageError: If the directory does not tell.
     """
     record = read_record(directory)
-    name, module = str(record.trainable.get("name")), str(record.trainable.get("module"))
+    trainable = record.trainable
+    trainer = str(trainable.get("trainer") or "").rpartition(".")[2]
+    kind = f"{trainer} of the function" if trainer else "trainable,"
+    name, module = "trainer" if trainer else str(trainable.get("name")), str(trainable["module"])
     again = _given_again(record.parts)
     is_importable = (
-        module not in ("", "__main__", "__mp_main__") and record.trainable.get("qualname") == name
+        module not in ("", "__main__", "__mp_main__") and trainable.get("qualname") == name
     )
     lines = [
         "import tuner as tune",
@@ -160,12 +164,7 @@ def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
     lacking = (
         []
         if is_importable
-        else [
-            (
-                f"{_variable(name)} is the trainable, {record.trainable.get('qualname')} of module "
-                f"{module}"
-            )
-        ]
+        else [(f"{_variable(name)} is the {kind} {trainable.get('qualname')} of module {module}")]
     )
     lacking += [f"{argument} is what was given as {argument} before" for argument in again]
     return "\n".join([*lines, f"tune.{_line(directory, name, again)}"]), lacking

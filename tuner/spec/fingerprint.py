@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tuner.execution.group_trainable import GroupTrainable
+
 _NUM_SHOWN = 12
 _TYPED_IN = frozenset({"<string>", "<stdin>"})
 """File names of code that was given to ``exec`` or typed in; any such code has the same."""
@@ -16,16 +18,18 @@ def fingerprint(trainable: Any, name: str) -> dict[str, str | None]:
     """Return a trainable's name, where it is defined, and the hash of its source if available.
 
     Args:
-        trainable: A function or class.
+        trainable: A function or class, or what the workers of a trainer run.
         name: Its name in tables.
     """
     code = _defined(trainable)
-    return {
+    told = {
         "name": name,
         "module": str(getattr(code, "__module__", "")),
         "qualname": str(getattr(code, "__qualname__", "")),
         "source_sha256": _source_hash(code),
     }
+    trainer = getattr(trainable, "trainer", None) if isinstance(trainable, GroupTrainable) else None
+    return told if trainer is None else {**told, "trainer": str(trainer)}
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

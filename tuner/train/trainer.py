@@ -216,11 +216,13 @@ class TrainLoop:
 
     Attributes:
         func: The user's function.
+        trainer: Module and name of the trainer's class.
         validation_config: How checkpoints are validated, None for not at all.
     """
 
     def __init__(self, trainer: DataParallelTrainer) -> None:
         self.func = trainer.train_loop_per_worker
+        self.trainer = f"{type(trainer).__module__}.{type(trainer).__qualname__}"
         self.validation_config = trainer.validation_config
         self._loop_config = trainer.train_loop_config
         self._backend = trainer.backend_config
