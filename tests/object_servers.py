@@ -124,7 +124,7 @@ class FaultProxy:
         fault: Called with the number of the request, from 1, its method and path; returns None or
             the name of a fault: "503" answers so without forwarding, "cut" ends the answer in the
             middle of its body, "lose" forwards and closes without an answer, "stall" forwards and
-            does not answer for `stall_s`.
+            does not answer for `stall_s`. A status and an S3 code answer with those.
         stall_s: See there.
         requests: Method and path of every request.
     """
@@ -193,7 +193,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = self.proxy.next_fault(self.command, self.path)
         if fault == "503":
-            self._answer(503, "Slow Down", [], b"<Error><Code>SlowDown</Code></Error>")
+            fault = 503, "SlowDown"
+        if isinstance(fault, tuple):
+            self._answer(
+                fault[0], "Error", [], b"<Error><Code>%s</Code></Error>" % fault[1].encode()
+            )
             return
         status, reason, headers, content = self._forward(body)
         if fault == "stall":

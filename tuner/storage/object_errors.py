@@ -155,11 +155,11 @@ def status_of(error: BaseException) -> int | None:
 
 def _status_of(error: BaseException) -> int | None:
     answer = getattr(error, "response", None)
-    status: Any = (
-        answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if isinstance(answer, dict)
-        else getattr(error, "code", None)  # gcsfs's HttpError
-    )
+    status: Any = None
+    if isinstance(answer, dict):
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    elif type(error).__name__ == "HttpError":  # gcsfs's; aiohttp's have a code 400 of their own
+        status = getattr(error, "code", None)
     return status if type(status) is int else None
 
 
