@@ -1,6 +1,8 @@
 """Experiments in an object store, restored elsewhere and read."""
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -299,3 +301,23 @@ def test_there_is_no_experiment_in_an_empty_store(store, tmp_path):
     store.put("t00000/stdout", b"")
     with pytest.raises(StorageError, match=r"has no experiment\.json, but other objects"):
         fetch_experiment(store, tmp_path)
+
+
+def test_machines_lost_one_after_the_other_lose_nothing_that_was_acknowledged(tmp_path):
+    url, acknowledged = (tmp_path / "store").as_uri(), 0
+    (tmp_path / "store").mkdir()
+    for machine in range(2):
+        directory = tmp_path / f"machine{machine}"
+        command = [sys.executable, "-m", "tests.restore.remote_driver", url, str(directory)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:  # noqa: S603
+            numbers = [int(driver.stdout.readline()) for _ in range(30)]
+            driver.kill()
+            numbers += [int(line) for line in driver.stdout if line.endswith("\n")]
+        assert numbers[0] > acknowledged
+        acknowledged = numbers[-1]
+        shutil.rmtree(directory)
+    copy = fetch_experiment(ObjectStore(url), tmp_path / "copy")
+    assert not copy.missing
+    values = values_in(tmp_path / "copy")
+    assert values == list(range(1, len(values) + 1))
+    assert len(values) >= acknowledged

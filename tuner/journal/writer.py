@@ -237,6 +237,11 @@ class Journal:
             StorageLost: If the segment or the lock is not in its place any more, or another driver
                 has taken over the copy in the object store; nothing is written from then on.
         """
+        self._write()
+        if self.policy is SyncPolicy.STORAGE:
+            self.push()
+
+    def _write(self) -> None:
         started_s = perf_counter()
         # Before anything is written: a driver that writes on into a deleted file would acknowledge
         # results that are lost when it ends.
@@ -256,8 +261,6 @@ class Journal:
                 self._sync_or_replace()
             elif self.policy is SyncPolicy.PROCESS:
                 self._settle(self._written)
-            if self.policy is SyncPolicy.STORAGE:
-                self.push()
         except OSError as cause:
             raise StorageError(
                 f"journal {self._segment.path} cannot be written: {cause}; its records are kept in "
@@ -273,9 +276,12 @@ class Journal:
             StorageError: If the store does not take it, see `JournalMirror.push`.
             StorageLost: If another driver has taken over the copy.
         """
-        mirror = self.mirror
-        if mirror:
-            self._unless_fenced(lambda: mirror.push(self.mirrorable_sequence))
+        started_s, mirror = perf_counter(), self.mirror
+        try:
+            if mirror:
+                self._unless_fenced(lambda: mirror.push(self.mirrorable_sequence))
+        finally:
+            self.statistics.driver_s += perf_counter() - started_s
 
     def _unless_fenced(self, call: Callable[[], None]) -> None:
         try:
@@ -376,7 +382,7 @@ class Journal:
             self.statistics.driver_s += perf_counter() - started_s
 
     def close(self) -> None:
-        """Write and sync what is left, and close the file.
+        """Write and sync what is left, and close the file; does not wait for a copy of it.
 
         Does nothing the second time, or in a forked child.
 
@@ -393,7 +399,7 @@ class Journal:
                 with suppress(OSError):  # wherever the file is now, what was acknowledged is in it
                     self._segment.sync()
                 return
-            self.flush()
+            self._write()
             self.sync()
         finally:
             self._segment.close()

@@ -375,7 +375,8 @@ def _move_aside(directory: Path) -> None:
 
 
 def _is_movable(name: str) -> bool:
-    return layout.is_own(name) and name != layout.LOCK
+    # What is kept aside is no copy any more: it is restored as it is.
+    return layout.is_own(name) and name not in {layout.LOCK, layout.ORIGIN}
 
 
 def _unused_sibling(directory: Path) -> Path:
