@@ -7,7 +7,10 @@ import pytest
 from tuner.core.events import Outcome, WorkerExited
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.virtual import SimulatedExecutor
+from tuner.storage.object_checkpoints import ObjectCheckpoints
+from tuner.storage.object_store import ObjectStore
 from tuner.testing.executor_contract import Counting, ExecutorContract, counting
 
 CPUS = {"cpu": 2.0}
@@ -33,6 +36,41 @@ class TestForkedProcesses(ExecutorContract):
 class TestSpawnedProcesses(ExecutorContract):
     def make_executor(self, trainable, assign):
         return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="spawn")
+
+
+def uploading(inner, assign, tmp_path):
+    (experiment,) = assign.args
+    store = ObjectStore(f"file://{tmp_path}/bucket/run")
+    return UploadingExecutor(inner, ObjectCheckpoints(store, experiment, 1))
+
+
+class TestUploadingInline(ExecutorContract):
+    runs_groups = False
+
+    @pytest.fixture(autouse=True)
+    def in_store(self, tmp_path):
+        self.tmp_path = tmp_path
+
+    def make_executor(self, trainable, assign):
+        inner = InlineExecutor(trainable, assign, capacity=CPUS)
+        return uploading(inner, assign, self.tmp_path)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test_a_trial_saves_before_it_continues_or_exits",
+        "test_a_later_attempt_continues_from_the_checkpoint",
+        "test_a_killed_group_of_workers_exits_once",
+        "test_it_can_be_shut_down_more_than_once_and_while_trials_run",
+    ],
+)
+def test_trials_in_processes_keep_the_contract_while_checkpoints_are_uploaded(test, tmp_path):
+    class Contract(ExecutorContract):
+        def make_executor(self, trainable, assign):
+            return uploading(ProcessExecutor(trainable, assign, capacity=CPUS), assign, tmp_path)
+
+    getattr(Contract(), test)()
 
 
 class Spoilt:

@@ -163,6 +163,20 @@ def test_what_was_never_announced_is_dropped():
     assert conversation.trial("t00000").checkpoints == []
 
 
+def test_one_that_could_not_be_stored_is_no_longer_waited_for():
+    conversation = talk(2)
+    upload(conversation, "t00000", 1, 0)
+    conversation.say(CheckpointsRequested("t00000", 1, "a", waits_for_validation=False))
+    lost = CheckpointLost("t00000", 0, "the store could not be reached")
+    assert listed(conversation.say(lost)) == {"a": []}
+    conversation.restore_from_snapshot()
+    trial = conversation.trial("t00000")
+    assert (trial.uploads, trial.checkpoints, trial.status) == ({}, [], Status.RUNNING)
+    upload(conversation, "t00000", 2, 1)
+    commit(conversation, "t00000", 1, 2)
+    assert indices(trial) == [1]
+
+
 def test_a_driver_that_restarts_forgets_what_was_being_stored():
     conversation = talk()
     upload(conversation, "t00000", 1, 0)
@@ -207,6 +221,16 @@ def test_an_exploit_waits_for_a_checkpoint_that_is_being_stored():
     commands = commit(conversation, "t00000", 0, 1)
     (start,) = [command for command in commands if isinstance(command, StartWorker)]
     assert (start.trial_id, start.source_id, start.checkpoint.index) == ("t00001", "t00000", 0)
+
+
+def test_an_exploit_gives_up_a_checkpoint_that_could_not_be_stored():
+    conversation = exploiting()
+    upload(conversation, "t00000", 1, 0)
+    conversation.report("t00001", 1)
+    assert starts(conversation.exit("t00001", Outcome.STOPPED)) == []
+    lost = CheckpointLost("t00000", 0, "the store could not be reached")
+    (start,) = [each for each in conversation.say(lost) if isinstance(each, StartWorker)]
+    assert (start.trial_id, start.checkpoint) == ("t00001", None)
 
 
 # ------------------------------------------------------------------- placeholders

@@ -10,7 +10,7 @@ from tuner.core.trial_json import checkpoint_fields
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.storage.checkpoints import Provenance, commit, stage
 from tuner.storage.layout import MANIFEST
-from tuner.storage.object_checkpoints import ObjectCheckpoints, remote_name
+from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.strict_json import seal
 
@@ -66,12 +66,12 @@ def saved(experiment, index=3, *, name="", content=b"weights"):
     (staging / "deep" / "state.json").write_bytes(b"{}")
     (staging / "latest").symlink_to("model.pt")
     commit(staging, trial_dir, Provenance(TRIAL, 2, index, index + 1), sync=False, name=name)
-    return CheckpointRecord(index, index + 1, name=name, remote=remote_name(index, 7, 2))
+    return CheckpointRecord(index, index + 1, name=name, remote=f"checkpoint_{index:06d}.e7a2")
 
 
 def test_a_checkpoint_comes_back_from_the_store_as_it_was(store, experiment, tree_of):
     record = saved(experiment)
-    checkpoints = ObjectCheckpoints(store, experiment)
+    checkpoints = ObjectCheckpoints(store, experiment, 8)
     assert checkpoints.upload(TRIAL, record, REMOTE) == len(b"weights{}")
     path = checkpoints.path(TRIAL, record)
     before = tree_of(path)
@@ -84,13 +84,13 @@ def test_a_checkpoint_comes_back_from_the_store_as_it_was(store, experiment, tre
 
 def test_the_manifest_comes_last_and_after_the_listing(store, experiment):
     watched = WatchedStore(store)
-    ObjectCheckpoints(watched, experiment).upload(TRIAL, saved(experiment), REMOTE)
+    ObjectCheckpoints(watched, experiment, 8).upload(TRIAL, saved(experiment), REMOTE)
     assert watched.calls == ["upload", "list", "create"]
 
 
 def test_a_checkpoint_with_a_name_has_a_numbered_directory_in_the_store(store, experiment):
     record = saved(experiment, name="best")
-    checkpoints = ObjectCheckpoints(store, experiment)
+    checkpoints = ObjectCheckpoints(store, experiment, 8)
     checkpoints.upload(TRIAL, record, record.remote)
     assert f"{TRIAL}/{REMOTE}/{MANIFEST}" in store.list()
     shutil.rmtree(experiment / TRIAL)
@@ -100,7 +100,7 @@ def test_a_checkpoint_with_a_name_has_a_numbered_directory_in_the_store(store, e
 
 def test_metadata_of_the_user_is_stored_with_it(store, experiment):
     record = saved(experiment)
-    checkpoints = ObjectCheckpoints(store, experiment)
+    checkpoints = ObjectCheckpoints(store, experiment, 8)
     metadata = checkpoints.path(TRIAL, record) / ".metadata.json"
     metadata.write_text('{"epoch": 4}')
     checkpoints.upload(TRIAL, record, REMOTE)
@@ -117,21 +117,21 @@ def test_an_upload_that_ends_early_leaves_no_checkpoint_and_its_rest_is_swept(
         if number == step:
             raise Killed
 
-    checkpoints = ObjectCheckpoints(WatchedStore(store, during=die), experiment)
+    checkpoints = ObjectCheckpoints(WatchedStore(store, during=die), experiment, 8)
     record = saved(experiment)
     is_complete = step > len(("upload", "list", "create"))
     try:
         checkpoints.upload(TRIAL, record, REMOTE)
     except Killed:
         assert not is_complete
-    restored = ObjectCheckpoints(store, experiment)
+    restored = ObjectCheckpoints(store, experiment, 8)
     if is_complete:  # the process died before the journal
         restored.download(TRIAL, record)
     else:
         with pytest.raises(CheckpointError, match="no complete checkpoint"):
             restored.download(TRIAL, record)
     was_begun = bool(store.list())
-    assert restored.sweep(set(), 8) == [f"{TRIAL}/{REMOTE}"] * was_begun
+    assert restored.sweep(set()) == [f"{TRIAL}/{REMOTE}"] * was_begun
     assert store.list() == {}
 
 
@@ -147,7 +147,7 @@ def test_a_file_that_the_store_lists_with_another_size_is_uploaded_again(
         if name == "list" and (next(times) == 0 or change == "never kept"):
             store.put(key, b"wei") if change == "cut" else store.delete([key])
 
-    checkpoints = ObjectCheckpoints(WatchedStore(store, during=lose), experiment)
+    checkpoints = ObjectCheckpoints(WatchedStore(store, during=lose), experiment, 8)
     record = saved(experiment)
     if change == "never kept":
         with pytest.raises(CheckpointError, match=r"lists model.pt with no bytes .* with 7"):
@@ -170,7 +170,7 @@ def test_a_listing_that_is_behind_is_read_again(store, experiment, monkeypatch):
             return {} if self.calls.count("list") == 1 else self.store.list()
 
     watched = Stale(store)
-    ObjectCheckpoints(watched, experiment).upload(TRIAL, saved(experiment), REMOTE)
+    ObjectCheckpoints(watched, experiment, 8).upload(TRIAL, saved(experiment), REMOTE)
     assert watched.calls.count("list") == 2
     assert f"{TRIAL}/{REMOTE}/{MANIFEST}" in store.list()
 
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_was_replaced_while_it_was_uploaded_is_none(store, exp
         if name == "list":
             saved(experiment, 4, name="best", content=b"heavier")
 
-    checkpoints = ObjectCheckpoints(WatchedStore(store, during=replace), experiment)
+    checkpoints = ObjectCheckpoints(WatchedStore(store, during=replace), experiment, 8)
     with pytest.raises(CheckpointError, match="replaced"):
         checkpoints.upload(TRIAL, record, REMOTE)
     assert f"{TRIAL}/{REMOTE}/{MANIFEST}" not in store.list()
@@ -190,7 +190,7 @@ def test_a_checkpoint_that_was_replaced_while_it_was_uploaded_is_none(store, exp
 
 def test_an_upload_that_is_given_up_leaves_nothing(store, experiment):
     record = saved(experiment)
-    ObjectCheckpoints(store, experiment).upload(TRIAL, record, REMOTE, lambda: False)
+    ObjectCheckpoints(store, experiment, 8).upload(TRIAL, record, REMOTE, lambda: False)
     assert store.list() == {}
 
 
@@ -198,7 +198,7 @@ def test_a_name_that_another_checkpoint_has_in_the_store_is_refused(store, exper
     record = saved(experiment)
     store.put(f"{TRIAL}/{REMOTE}/{MANIFEST}", b"of another")
     with pytest.raises(CheckpointError, match="another checkpoint"):
-        ObjectCheckpoints(store, experiment).upload(TRIAL, record, REMOTE)
+        ObjectCheckpoints(store, experiment, 8).upload(TRIAL, record, REMOTE)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_damage_in_the_store_is_found_and_the_local_copy_stays(
     damage, message, store, experiment, tree_of
 ):
     record = saved(experiment)
-    checkpoints = ObjectCheckpoints(store, experiment)
+    checkpoints = ObjectCheckpoints(store, experiment, 8)
     checkpoints.upload(TRIAL, record, REMOTE)
     before = tree_of(experiment)
     damage(store, f"{TRIAL}/{REMOTE}")
@@ -241,7 +241,7 @@ def test_damage_in_the_store_is_found_and_the_local_copy_stays(
 )
 def test_a_manifest_of_a_stranger_leads_nowhere_else(changes, store, experiment, tmp_path):
     record = saved(experiment)
-    checkpoints = ObjectCheckpoints(store, experiment)
+    checkpoints = ObjectCheckpoints(store, experiment, 8)
     checkpoints.upload(TRIAL, record, REMOTE)
     key = f"{TRIAL}/{REMOTE}/{MANIFEST}"
     body = json.loads(store.get(key))
@@ -259,21 +259,21 @@ def test_a_manifest_of_a_stranger_leads_nowhere_else(changes, store, experiment,
 def test_a_recorded_name_that_is_none_is_refused(remote, store, experiment):
     record = CheckpointRecord(3, 4, remote=remote)
     with pytest.raises(CheckpointError, match="no name of a checkpoint"):
-        ObjectCheckpoints(store, experiment).download(TRIAL, record)
+        ObjectCheckpoints(store, experiment, 8).download(TRIAL, record)
 
 
 def test_the_manifest_is_deleted_before_the_files(store, experiment):
     record = saved(experiment)
-    ObjectCheckpoints(store, experiment).upload(TRIAL, record, REMOTE)
+    ObjectCheckpoints(store, experiment, 8).upload(TRIAL, record, REMOTE)
 
     def die(_, number):
         if number == 2:
             raise Killed
 
     with pytest.raises(Killed):
-        ObjectCheckpoints(WatchedStore(store, during=die), experiment).delete(TRIAL, REMOTE)
+        ObjectCheckpoints(WatchedStore(store, during=die), experiment, 8).delete(TRIAL, REMOTE)
     assert f"{TRIAL}/{REMOTE}/{MANIFEST}" not in store.list()
-    ObjectCheckpoints(store, experiment).delete(TRIAL, REMOTE)
+    ObjectCheckpoints(store, experiment, 8).delete(TRIAL, REMOTE)
     assert store.list() == {}
 
 
@@ -288,7 +288,7 @@ def test_a_sweep_leaves_what_is_recorded_newer_or_of_others(store, experiment):
     ]
     for key in (*kept, f"{TRIAL}/checkpoint_000004.e7a2/model.pt", "t9/checkpoint_000000.e7a1/x"):
         store.put(key, b"x")
-    swept = ObjectCheckpoints(store, experiment).sweep({(TRIAL, REMOTE)}, 8)
+    swept = ObjectCheckpoints(store, experiment, 8).sweep({(TRIAL, REMOTE)})
     assert swept == [f"{TRIAL}/checkpoint_000004.e7a2", "t9/checkpoint_000000.e7a1"]
     assert sorted(store.list()) == sorted(kept)
 
@@ -298,7 +298,7 @@ def test_a_store_that_cannot_be_reached_is_no_damage(store, experiment):
         raise StorageUnreachable("the store could not be reached")
 
     record = saved(experiment)
-    checkpoints = ObjectCheckpoints(WatchedStore(store, during=fail), experiment)
+    checkpoints = ObjectCheckpoints(WatchedStore(store, during=fail), experiment, 8)
     with pytest.raises(StorageUnreachable):
         checkpoints.upload(TRIAL, record, REMOTE)
     with pytest.raises(StorageUnreachable):

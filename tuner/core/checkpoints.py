@@ -129,7 +129,8 @@ class CheckpointManager:
         return self.drop_superseded(trial) if is_leased else []
 
     def lose(self, trial: Trial, index: int) -> None:
-        """Forget a checkpoint that is damaged or gone."""
+        """Forget a checkpoint that is damaged or gone, or was announced and cannot be stored."""
+        trial.uploads.pop(index, None)
         trial.checkpoints[:] = [kept for kept in trial.checkpoints if kept.index != index]
         trial.forget_checkpoints([index])
         if trial.leases.get("") == index:

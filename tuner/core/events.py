@@ -186,6 +186,8 @@ class CheckpointFailed:
 class CheckpointLost:
     """A committed checkpoint is damaged or gone; the trial falls back to the one before it.
 
+    It also follows on `ResultReported.upload` where the checkpoint could not be stored.
+
     Attributes:
         trial_id: The trial.
         index: Index of the checkpoint.

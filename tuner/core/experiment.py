@@ -479,14 +479,18 @@ class Experiment:
 
     def _on_checkpoint_lost(self, event: ev.CheckpointLost) -> None:
         owner = self.trial_table[event.trial_id]
+        was_awaited = event.index in owner.uploads
         self._lose_checkpoint(owner, event.index, event.why)
-        without_donor = self.exploits.on_checkpoint_lost(owner, event.index)
+        without_donor = [*self.exploits.on_checkpoint_lost(owner, event.index)]
+        if was_awaited and not owner.uploads:
+            without_donor += self.exploits.dismiss_waiting(owner)
         has_own = owner.source or owner.exploit
         self._continue_unchanged(without_donor if has_own else [*without_donor, owner])
 
     def _lose_checkpoint(self, trial: Trial, index: int, why: str) -> None:
         """Forget a checkpoint that is damaged or gone, and give up its validation."""
         self._checkpoints.lose(trial, index)
+        trial.validation_requests.pop(index, None)
         self._out.commands += self._validations.on_checkpoint_lost(trial, index, why)
         self._pass_on_validations(trial)
 

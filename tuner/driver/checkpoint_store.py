@@ -8,16 +8,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, final
 
-from tuner.core.trial import CheckpointRecord
-from tuner.errors import CheckpointError
+from tuner.core.trial import CheckpointRecord, Trial
+from tuner.errors import CheckpointError, StorageError
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
 from tuner.storage.manifest import read_manifest, verify
+from tuner.storage.object_checkpoints import ObjectCheckpoints
 
 _log = logging.getLogger("tuner")
 
@@ -31,14 +33,20 @@ class CheckpointStore:
         deleter: Deletes them once that is safe.
         earlier: Trial and index of each checkpoint that an earlier session has written. Times of
             files would not do, since clocks are set back.
+        in_store: The checkpoints in the object store of the experiment; None where it is local.
     """
 
     def __init__(
-        self, experiment: Path, deleter: CheckpointDeleter, earlier: Iterable[tuple[str, int]] = ()
+        self,
+        experiment: Path,
+        deleter: CheckpointDeleter,
+        earlier: Iterable[tuple[str, int]] = (),
+        in_store: ObjectCheckpoints | None = None,
     ) -> None:
         self._experiment = experiment
         self._deleter = deleter
         self._earlier = frozenset(earlier)
+        self._in_store = in_store
 
     def path(self, trial_id: str, checkpoint: CheckpointRecord) -> Path:
         """Return the directory of a checkpoint."""
@@ -51,6 +59,26 @@ class CheckpointStore:
         """
         index = checkpoint.index if checkpoint.name else None
         self._deleter.delete(self.path(trial_id, checkpoint), index)
+        if self._in_store and checkpoint.remote:
+            self._in_store.cache.forget((trial_id, checkpoint.remote))
+            self._deleter.call(partial(self._in_store.delete, trial_id, checkpoint.remote))
+
+    def clean_up(self, trials: Iterable[Trial]) -> None:
+        """Have what earlier drivers have left in the object store deleted, and limit its copies.
+
+        That takes a while, and happens in the deleter's thread once it is safe: what the records of
+        this machine supersede is needed as long as the store does not hold them.
+
+        Args:
+            trials: All trials, as they were restored.
+        """
+        if not self._in_store:
+            return
+        records = [(trial.trial_id, kept) for trial in trials for kept in trial.checkpoints]
+        self._deleter.call(
+            partial(self._in_store.sweep, {(owner, kept.remote) for owner, kept in records})
+        )
+        self._deleter.call(partial(self._in_store.adopt, records))
 
     def discard_unfinished(self, trial_id: str, attempt: int) -> None:
         """Delete what an attempt that has ended left unfinished in its staging directories."""
@@ -62,7 +90,12 @@ class CheckpointStore:
 
         The contents of a checkpoint of an earlier session are read and compared with the manifest;
         of one of this session only names and sizes are, so that resuming a trial stays cheap.
+
+        One in an object store is not looked at: the executor downloads it where that is needed,
+        without holding the driver up, and reports its loss.
         """
+        if self._in_store and checkpoint.remote:
+            return ""
         path = self.path(trial_id, checkpoint)
         try:
             manifest = verify(path, with_hashes=(trial_id, checkpoint.index) in self._earlier)
@@ -98,8 +131,8 @@ class CheckpointDeleter:
 
     def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
         self._journal = journal
-        self._held: deque[tuple[int, Path, int | None]] = deque()
-        self._released: queue.SimpleQueue[tuple[Path, int | None] | None] = queue.SimpleQueue()
+        self._held: deque[tuple[int, Callable[[], object]]] = deque()
+        self._released: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._discard = discard
         self.thread_cpu_s = 0.0
@@ -130,8 +163,13 @@ class CheckpointDeleter:
             path: The directory.
             index: Index of the checkpoint that has to be in it then; None for any.
         """
+        discard = self._discard
+        self.call(partial(_delete, path, index) if discard is None else partial(discard, path))
+
+    def call(self, job: Callable[[], object]) -> None:
+        """Call a function that deletes something once that is safe."""
         # The record that superseded it has been appended, so it is at most the last one.
-        self._held.append((self._journal.last_sequence, path, index))
+        self._held.append((self._journal.last_sequence, job))
 
     def release(self) -> None:
         """Have the thread delete what has become safe to delete; called after each flush."""
@@ -144,27 +182,34 @@ class CheckpointDeleter:
             # A restore on another machine begins where the copy ends.
             safe = min(safe, self._journal.mirror.mirrored_sequence)
         while self._held and self._held[0][0] <= safe:
-            _, path, index = self._held.popleft()
+            _, job = self._held.popleft()
             if self._discard:
-                self._discard(path)
+                job()
             else:
-                self._hand_to_thread(path, index)
+                self._hand_to_thread(job)
 
-    def _hand_to_thread(self, path: Path, index: int | None) -> None:
-        self._released.put((path, index))
+    def _hand_to_thread(self, job: Callable[[], object]) -> None:
+        self._released.put(job)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tuner-deleter", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while (released := self._released.get()) is not None:
-            path, index = released
+        while (job := self._released.get()) is not None:
             try:
-                if index is None or _index_in(path) == index:
-                    checkpoints.delete(path)
-            except OSError as error:
-                _log.warning("checkpoint %s could not be deleted: %s", path, error)
+                job()
+            except (OSError, CheckpointError, StorageError) as error:
+                _log.warning("a checkpoint could not be deleted: %s", error)
             self.thread_cpu_s = time.thread_time()
+
+
+def _delete(path: Path, index: int | None) -> None:
+    """Delete the checkpoint in a directory, if it has this index; None for any."""
+    if index is None or _index_in(path) == index:
+        try:
+            checkpoints.delete(path)
+        except OSError as error:
+            _log.warning("checkpoint %s could not be deleted: %s", path, error)
 
 
 def _index_in(path: Path) -> int | None:

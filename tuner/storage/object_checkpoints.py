@@ -12,15 +12,16 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
 
 from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
-from tuner.errors import CheckpointError
+from tuner.errors import CheckpointError, StorageError, StorageUnreachable
 
 from .atomic import write_bytes
+from .checkpoint_cache import CheckpointCache, Key
 from .checkpoint_parts import check_directory_name
 from .checkpoints import publish
 from .directories import contents_of, make_folder, make_own_folder, replace_link, sync_files
@@ -34,16 +35,6 @@ _PAUSES_S: Final = (0.0, 0.2, 1.0)
 """Before a listing is compared again, for stores that list what is new with a delay."""
 
 
-def remote_name(index: int, epoch: int, attempt: int) -> str:
-    """Return the name of a checkpoint's directory in the store.
-
-    Example:
-        >>> remote_name(3, 7, 2)
-        'checkpoint_000003.e7a2'
-    """
-    return f"{checkpoint_directory_name(index)}.e{epoch}a{attempt}"
-
-
 @final
 class ObjectCheckpoints:
     """The checkpoints of an experiment in an object store, and their local copies.
@@ -53,13 +44,39 @@ class ObjectCheckpoints:
     Args:
         store: The experiment's directory in the store.
         experiment: The local directory in which its driver works.
+        epoch: The driver's, see `RemoteLock`.
         sync: Whether a downloaded copy is on disk before it is used.
+        cache_bytes: How large local copies that are not in use may be together; None for a tenth of
+            the disk.
+
+    Attributes:
+        cache: The local copies of what is in the store.
     """
 
-    def __init__(self, store: ObjectStore, experiment: Path, *, sync: bool = True) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        experiment: Path,
+        epoch: int,
+        *,
+        sync: bool = True,
+        cache_bytes: int | None = None,
+    ) -> None:
         self._store = store
         self._experiment = experiment
+        self._epoch = epoch
         self._sync = sync
+        self.cache = CheckpointCache(experiment, cache_bytes)
+
+    def remote_name(self, index: int, attempt: int) -> str:
+        """Return the name that a checkpoint of the present driver has in the store.
+
+        Example:
+            >>> store = ObjectStore("memory://bucket/run")
+            >>> ObjectCheckpoints(store, Path.cwd(), epoch=7).remote_name(3, attempt=2)
+            'checkpoint_000003.e7a2'
+        """
+        return f"{checkpoint_directory_name(index)}.e{self._epoch}a{attempt}"
 
     def path(self, trial_id: str, record: CheckpointRecord) -> Path:
         """Return the directory of a checkpoint's local copy, which need not exist.
@@ -72,9 +89,10 @@ class ObjectCheckpoints:
                 check_directory_name(record.name)
         return trial_directory(self._experiment, trial_id) / record.directory
 
-    def url(self, trial_id: str, remote: str) -> str:
-        """Return where a checkpoint lies, for messages."""
-        return f"{self._store.url}/{trial_id}/{remote}"
+    @property
+    def url(self) -> str:
+        """The experiment's directory in the store, for messages."""
+        return self._store.url
 
     def upload(
         self,
@@ -109,10 +127,13 @@ class ObjectCheckpoints:
             place.delete(place.list())
         elif not place.create(MANIFEST, content):
             raise CheckpointError(f"{place.url} holds another checkpoint already")
-        return sum(sizes.values())
+        return size_of(manifest)
 
-    def download(self, trial_id: str, record: CheckpointRecord) -> None:
+    def download(self, trial_id: str, record: CheckpointRecord) -> int:
         """Replace the local copy of a checkpoint by what the store holds, once that is verified.
+
+        Returns:
+            Its size in bytes.
 
         Raises:
             CheckpointError: If the store does not hold it, or it is damaged there.
@@ -138,6 +159,7 @@ class ObjectCheckpoints:
             publish(staging, path, sync=self._sync)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+        return size_of(manifest)
 
     def find_local_damage(
         self, trial_id: str, record: CheckpointRecord, *, with_hashes: bool
@@ -158,6 +180,33 @@ class ObjectCheckpoints:
             return f"{path} holds checkpoint {manifest.index}"
         return ""
 
+    def adopt(self, recorded: Iterable[tuple[str, CheckpointRecord]]) -> None:
+        """Add the local copies that earlier drivers have left to the cache, the oldest first.
+
+        Args:
+            recorded: Trial and record of each checkpoint.
+        """
+        found: list[tuple[int, str, CheckpointRecord, int]] = []
+        for trial_id, record in recorded:
+            if record.remote:
+                with suppress(CheckpointError, OSError):
+                    path = self.path(trial_id, record)
+                    size_bytes = size_of(read_manifest(path))
+                    found.append((path.stat().st_mtime_ns, trial_id, record, size_bytes))
+        for _, trial_id, record, size_bytes in sorted(found, key=lambda one: one[0]):
+            self.add_copy(trial_id, record, size_bytes)
+        self.cache.trim()
+
+    def add_copy(self, trial_id: str, record: CheckpointRecord, size_bytes: int) -> None:
+        """Add the local copy of a checkpoint in the store to the cache."""
+        self.cache.add(
+            (trial_id, record.remote),
+            self.path(trial_id, record),
+            record.index,
+            size_bytes,
+            has_own_name=bool(record.name),
+        )
+
     def delete(self, trial_id: str, remote: str) -> None:
         """Delete a checkpoint in the store; its local copy stays.
 
@@ -170,12 +219,12 @@ class ObjectCheckpoints:
         place.delete([MANIFEST])
         place.delete(place.list())
 
-    def sweep(self, recorded: Collection[tuple[str, str]], before_epoch: int) -> list[str]:
+    def sweep(self, recorded: Collection[Key]) -> list[str]:
         """Delete what earlier drivers have uploaded and no record names.
 
         Args:
-            recorded: Trial and name in the store of each checkpoint that is recorded.
-            before_epoch: Epoch of the present driver, whose own checkpoints are left.
+            recorded: Trial and name in the store of each checkpoint that the present driver found
+                recorded when it began; its own ones are left.
 
         Returns:
             What was deleted, as ``<trial>/<name>``.
@@ -183,12 +232,12 @@ class ObjectCheckpoints:
         Raises:
             StorageError: If the store did not answer, or refused.
         """
-        orphans: dict[tuple[str, str], list[str]] = {}
+        orphans: dict[Key, list[str]] = {}
         for key in self._store.list():
             trial_id, _, rest = key.partition("/")
             name = rest.partition("/")[0]
             found = _NAME.fullmatch(name)
-            if found and int(found[1]) < before_epoch and (trial_id, name) not in recorded:
+            if found and int(found[1]) < self._epoch and (trial_id, name) not in recorded:
                 orphans.setdefault((trial_id, name), []).append(key)
         for (trial_id, name), keys in orphans.items():
             self._store.delete([f"{trial_id}/{name}/{MANIFEST}"])
@@ -203,6 +252,11 @@ class ObjectCheckpoints:
                 "the experiment is damaged"
             )
         return self._store.child(f"{trial_id}/{remote}")
+
+
+def size_of(manifest: Manifest) -> int:
+    """Return the size of a checkpoint's files together, in bytes."""
+    return sum(entry.size_bytes for entry in manifest.files.values())
 
 
 def _upload(place: ObjectStore, path: Path, sizes: Mapping[str, int]) -> None:
@@ -274,5 +328,7 @@ def _raising_checkpoint_error(what: str) -> Iterator[None]:
     """Raise a `CheckpointError` that names the checkpoint for what cannot be read or named."""
     try:
         yield
-    except (FileNotFoundError, ValueError) as cause:
+    except StorageUnreachable:
+        raise
+    except (FileNotFoundError, ValueError, StorageError) as cause:
         raise CheckpointError(f"checkpoint {what} cannot be used: {cause}") from cause
