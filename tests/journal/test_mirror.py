@@ -317,3 +317,29 @@ def test_a_journal_whose_copy_another_driver_has_taken_over_takes_nothing_more(s
     mirror.stop()
     assert [body["value"] for body in read(tmp_path)] == [1, 2]
     assert mirror.mirrored_sequence == 1
+
+
+def test_the_driver_hears_of_another_one_even_where_nothing_is_written(store, tmp_path):
+    lock, woken = StoreLock(store, (0, 0)), threading.Event()
+    StoreLock(store)
+    lock.beat = lock.check
+    mirror = JournalMirror(tmp_path, store, lock, (0, 0), period_s=60.0)
+    mirror.follow(lambda: 0, woken.set)
+    assert woken.wait(10.0)
+    with pytest.raises(ExperimentFenced):
+        mirror.check()
+    mirror.stop()
+
+
+def test_a_journal_that_cannot_be_read_does_not_end_the_copy_without_a_word(store, tmp_path):
+    write(tmp_path, [1])
+    segment = tmp_path / "journal" / f"{1:020d}.log"
+    segment.rename(tmp_path / "away")
+    mirror = JournalMirror(tmp_path, store, StoreLock(store, (0, 0)), (0, 0), period_s=60.0)
+    mirror.follow(lambda: 1)
+    with pytest.raises(DamagedJournal, match="has no record 1"):
+        mirror.push(1)
+    (tmp_path / "away").rename(segment)
+    mirror.push(1)
+    assert values_of(store) == [1]
+    mirror.stop()

@@ -76,10 +76,10 @@ class JournalMirror:
         self._error: StorageError | None = None
         self._num_errors = 0
         self._loss: StorageLost | None = None
-        self._is_stopped = False
+        self._stopped = threading.Event()
         self._wanted = threading.Event()
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self.thread_cpu_s = 0.0
         """CPU time of the thread, in seconds."""
 
@@ -107,8 +107,12 @@ class JournalMirror:
         self._safe_sequence = safe_sequence
         self._on_loss = on_loss
         if has_thread:
-            self._thread = threading.Thread(target=self._run, name="tuner-mirror", daemon=True)
-            self._thread.start()
+            # Signs of life in a thread of their own: where storing takes long, another driver would
+            # take this one for dead.
+            for run, name in ((self._run, "tuner-mirror"), (self._beat, "tuner-beat")):
+                thread = threading.Thread(target=run, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def wrote(self, num_bytes: int) -> None:
         """Take note of lines that were written."""
@@ -187,31 +191,44 @@ class JournalMirror:
             self.stop()
 
     def stop(self) -> None:
-        """End the thread, and leave what is not stored yet; does nothing the second time."""
-        self._is_stopped = True
+        """End the threads, and leave what is not stored yet; does nothing the second time."""
+        self._stopped.set()
         self._wanted.set()
-        if self._thread:
+        for thread in self._threads:
             # It may be retrying a request; nothing depends on it any more.
-            self._thread.join(self._period_s)
+            thread.join(self._period_s)
 
     def _run(self) -> None:
-        while not self._is_stopped:
-            self._wanted.wait(min(self._period_s, BEAT_S))
+        while not self._stopped.is_set() and not self._loss:
+            self._wanted.wait(self._period_s)
             self._wanted.clear()
             try:
                 self.store_new()
             except StorageLost as loss:
+                self._stop_driver(loss)
+            except Exception as error:  # noqa: BLE001  (the copy would end without a word)
                 with self._changed:
-                    self._loss = loss
-                    self._changed.notify_all()
-                if self._on_loss:
-                    self._on_loss()
-                return
-            except StorageError as error:
-                with self._changed:
-                    self._error, self._num_errors = error, self._num_errors + 1
+                    self._error, self._num_errors = _as_storage_error(error), self._num_errors + 1
                     self._changed.notify_all()
             self.thread_cpu_s = time.thread_time()
+
+    def _beat(self) -> None:
+        while not self._loss:
+            try:
+                self._lock.beat()
+            except StorageLost as loss:
+                self._stop_driver(loss)
+            except StorageError as error:
+                _log.debug("no sign of life could be given: %s", error)
+            if self._stopped.wait(BEAT_S):
+                return
+
+    def _stop_driver(self, loss: StorageLost) -> None:
+        with self._changed:
+            self._loss = self._loss or loss
+            self._changed.notify_all()
+        if self._on_loss:
+            self._on_loss()
 
     def store_new(self) -> None:
         """Store what is new; done by the thread, if there is one.
@@ -238,7 +255,6 @@ class JournalMirror:
                 self._changed.notify_all()
         is_behind = self._mirrored < self._safe_sequence()
         self._behind_since_s = started_s if is_behind else None
-        self._lock.beat()
 
     def _store_objects(self) -> None:
         """Store the arrays that records may refer to; they were written before those."""
@@ -253,3 +269,11 @@ class JournalMirror:
         if new := sorted(names - self._known_objects):
             self._store.upload({f"{layout.OBJECTS}/{name}": self._objects / name for name in new})
             self._known_objects |= names
+
+
+def _as_storage_error(error: Exception) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    wrapped = StorageError(f"the copy of the journal cannot be continued: {error!r}")
+    wrapped.__cause__ = error
+    return wrapped
