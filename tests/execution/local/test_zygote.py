@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from tuner.core.events import Outcome, ResultReported
+from tuner.core.events import Outcome, ResultReported, WorkerExited
 from tuner.errors import TunerError
 from tuner.execution.local import zygote
 from tuner.execution.local.worker_pool import await_trial
 from tuner.execution.local.zygote_protocol import Kill, Start, send_request
+from tuner.execution.session import report
 
 
 def warnings_in(caplog):
@@ -46,6 +47,27 @@ def test_standby_workers_wait_as_long_as_needed_under_a_default_timeout():
         time.sleep(0.05)
         socket.send_fds(ours, [b"."], [0])
         os.close(received.result(30))
+
+
+@pytest.mark.parametrize("thread", ["", SLEEPER])
+def test_trials_run_under_a_default_timeout_of_all_sockets(
+    start_executor, trainable_importing, request, thread
+):
+    request.addfinalizer(lambda: socket.setdefaulttimeout(None))
+    socket.setdefaulttimeout(0.01)  # in the driver, as a module of the user's may
+    loads = trainable_importing(f"import socket; socket.setdefaulttimeout(0.01); {thread}")
+
+    def train(config):
+        loads({})
+        for number in range(2):
+            time.sleep(0.03)
+            report({"number": number})
+
+    harness = start_executor(train)
+    for trial_id in ("t00001", "t00002"):
+        harness.start(trial_id)
+    for trial_id in ("t00001", "t00002"):
+        assert harness.exit_of(trial_id) == WorkerExited(trial_id, 1, Outcome.COMPLETED)
 
 
 def test_threads_of_the_trainable_lead_to_spawned_workers_and_one_warning(

@@ -76,6 +76,7 @@ from .remote_worker import RemoteWorker, ReusableWorkers
 from .start_retry import StartRetryQueue, is_shortage
 from .trainable_blob import TrainableBlob
 from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
+from .zygote_protocol import blocking_pair
 
 StartMethod = Literal["zygote", "spawn"]
 
@@ -302,7 +303,7 @@ class ProcessExecutor:
             self._watch(worker)
 
     def _start_process(self, command: StartWorker, bootstrap: Bootstrap) -> RemoteWorker:
-        ours, theirs = socket.socketpair()
+        ours, theirs = blocking_pair()
         worker = RemoteWorker(
             next(self._numbers), command, DriverEnd(ours), Path(bootstrap.trial_dir, STDERR)
         )
@@ -324,7 +325,7 @@ class ProcessExecutor:
             if self._payloads.has(assignment):
                 assignment = replace(assignment, has_payload=True)
             bootstrap = self._bootstrap(assignment)
-            ours, theirs = socket.socketpair()
+            ours, theirs = blocking_pair()
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             if is_shortage(error):
                 self._start_retries.add(command, error)
@@ -756,5 +757,5 @@ class ProcessExecutor:
 
 def _opened_pair(opened: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
     """Return a socket pair that is closed with the stack."""
-    ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
+    ours, theirs = (opened.enter_context(end) for end in blocking_pair())
     return ours, theirs

@@ -17,7 +17,15 @@ from tuner.execution.resources import loading_environment
 
 from .process_setup import inherited_output
 from .trainable_blob import TrainableBlob, command
-from .zygote_protocol import DumpStack, Kill, Preload, Request, Start, send_request
+from .zygote_protocol import (
+    DumpStack,
+    Kill,
+    Preload,
+    Request,
+    Start,
+    blocking_pair,
+    send_request,
+)
 
 _READ_BYTES: Final = 1 << 16
 _EXIT_S: Final = 2.0
@@ -40,7 +48,7 @@ class Launcher:
             method: ``fork`` or ``spawn``: how the zygote starts workers.
             environ: Environment variables to add, for the zygote and all processes it starts.
         """
-        self.control, theirs = socket.socketpair()
+        self.control, theirs = blocking_pair()
         self.control.setblocking(False)
         self.is_ready = False
         self._partial = b""

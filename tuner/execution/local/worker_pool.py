@@ -19,7 +19,7 @@ from tuner.execution import preload
 
 from . import process_setup, worker
 from .trainable_blob import TrainableBlob, UserCode, command
-from .zygote_protocol import receive_with_descriptor
+from .zygote_protocol import blocking_pair, receive_with_descriptor
 
 # 3n - 2 standby workers for n running ones, but no more than 8: one for the first trial, which is
 # waiting for it, and several at a time once trials run side by side.
@@ -133,7 +133,7 @@ class ForkPool:
         if self._standby:
             return None
         for _ in range(min(_STANDBY_PER_WORKER * num_running - 2, _MAX_STANDBY)):
-            ours, theirs = socket.socketpair()
+            ours, theirs = blocking_pair()
             pid = os.fork()
             if pid == 0:
                 # The zygote's ends of all standby sockets: while this process held copies, its own
@@ -198,7 +198,7 @@ class SpawnPool:
         """Do nothing: every worker imports for itself."""
 
     def _spawn(self) -> None:
-        ours, theirs = socket.socketpair()
+        ours, theirs = blocking_pair()
         with theirs:
             # For no longer than the spawn: another worker must not inherit it, too.
             theirs.set_inheritable(True)

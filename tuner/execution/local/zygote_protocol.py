@@ -124,6 +124,18 @@ def receive_request(control: socket.socket) -> Request | None:
     return Start(number, descriptor)
 
 
+def blocking_pair() -> tuple[socket.socket, socket.socket]:
+    """Return connected sockets that block.
+
+    `socket.socketpair` leaves them non-blocking, also in the process that inherits one, where a
+    module of the user's has set a default timeout.
+    """
+    ours, theirs = socket.socketpair()
+    ours.settimeout(None)
+    theirs.settimeout(None)
+    return ours, theirs
+
+
 def receive_with_descriptor(
     end: socket.socket, num_bytes: int, flags: int = 0
 ) -> tuple[bytes, int | None]:
