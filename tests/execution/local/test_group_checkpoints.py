@@ -228,6 +228,34 @@ def test_a_part_of_a_checkpoint_that_was_given_up_is_not_taken_for_the_next(star
     assert staging_in(harness) == []
 
 
+def test_spawned_ranks_store_a_checkpoint_before_one_is_killed_and_after(start_executor):
+    def train(config):
+        report({}, written(f"{config['name']}0"), upload_mode=ASYNC)
+        report({}, written(f"{config['name']}1"))
+        if config["name"] == "killed":
+            if rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+
+    def validate(checkpoint):
+        return {"text": Path(checkpoint.path, "shard1").read_text()}
+
+    harness = start_executor(train, start_method="spawn", validator=validate)
+    ended = harness.run_group(name="killed")
+    assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "killed by SIGKILL")
+    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
+    harness.events.clear()
+    harness.start_group("t00001", attempt=2, next_checkpoint=2, name="again")
+    assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
+    texts = [
+        Path(harness.directory, "t00001", name, "shard1").read_text()
+        for name in checkpoints_in(harness)
+    ]
+    assert texts == ["killed0", "killed1", "again0", "again1"]
+    assert harness.validate(3).metrics == {"text": "again1"}
+    assert staging_in(harness) == []
+
+
 def slow_staging():
     """Let this rank take a while to stage its part in a thread."""
     from tuner.execution import checkpoint_uploads

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -175,6 +176,35 @@ def test_a_worker_that_vanishes_while_it_waits_is_replaced_when_needed(
         spare.kill()
     assert still_alive([spare.pid for spare in standby_pids]) == []
     assert harness.run("t00002").outcome is Outcome.COMPLETED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes are Linux's")
+def test_what_a_zygote_without_descriptors_cannot_start_is_started_later(start_executor, caplog):
+    import resource
+
+    harness = start_executor(
+        lambda config: {"zygote": os.getppid()}, validator=lambda checkpoint: {"score": 1}
+    )
+    harness.run("t00000")
+    (result,) = harness.results("t00000")
+    zygote = result.metrics["zygote"]
+    limits = resource.prlimit(zygote, resource.RLIMIT_NOFILE)
+    resource.prlimit(zygote, resource.RLIMIT_NOFILE, (3, limits[1]))
+    harness.start_validation()
+    harness.start_group("t00002")
+    harness.start("t00003")
+    harness.start("t00004")
+    while "too many files open" not in caplog.text:
+        assert harness.executor.wait(0.1) == []
+    harness.kill("t00004")
+    assert harness.exit_of("t00004").outcome is Outcome.KILLED
+    resource.prlimit(zygote, resource.RLIMIT_NOFILE, limits)
+    assert harness.end_of_validation().metrics == {"score": 1}
+    for trial_id in ("t00002", "t00003"):
+        assert harness.exit_of(trial_id).outcome is Outcome.COMPLETED
+        (result,) = harness.results(trial_id)
+        assert result.metrics["zygote"] == zygote
+    assert any("can be started again" in warning for warning in warnings_in(caplog))
 
 
 class FakePool:

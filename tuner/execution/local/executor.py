@@ -15,6 +15,7 @@ attempt then, and the core sees one exit when all of them are gone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import heapq
 import itertools
@@ -83,6 +84,11 @@ StartMethod = Literal["zygote", "spawn"]
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _MAX_ZYGOTE_DEATHS: Final = 3
 """After this many deaths in a row, with no trial ending in between, the executor gives up."""
+_NO_DESCRIPTOR: Final = OSError(
+    errno.EMFILE,
+    "the process that starts the trials has too many files open; raise the limit (ulimit -n), or "
+    "close files that modules open when they are imported",
+)
 _COMMITS_S: Final = 10.0
 """How long checkpoints of groups that are being committed may take at the end."""
 _IF_SILENT: Final = (
@@ -341,9 +347,7 @@ class ProcessExecutor:
                 )
             )
             return
-        validator = RemoteValidator(
-            next(self._numbers), assignment, DriverEnd(ours), is_last_try=command.is_last_try
-        )
+        validator = RemoteValidator(next(self._numbers), command, assignment, DriverEnd(ours))
         self._launch_process(validator, theirs, bootstrap)
         self._start_retries.note_start()
         self._validators[validator.key] = validator
@@ -420,6 +424,11 @@ class ProcessExecutor:
         """See `GroupHost`."""
         self._launcher.dump_stack(worker.number)
         self._watch_launcher()
+
+    def start_again(self, command: StartWorker) -> None:
+        """See `GroupHost`."""
+        del self._groups[command.trial_id, command.attempt]
+        self._start_retries.add(command, _NO_DESCRIPTOR)
 
     def expect_exit(self, worker: RemoteWorker) -> None:
         """See `GroupHost`."""
@@ -657,7 +666,7 @@ class ProcessExecutor:
         self._take(validator, validator.drain())
         ended = validator.exit_event(exit_info)
         self._events.append(ended)
-        is_failed_for_good = ended.outcome is Outcome.FAILED and validator.is_last_try
+        is_failed_for_good = ended.outcome is Outcome.FAILED and validator.command.is_last_try
         if is_failed_for_good or ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
             self._payloads.delete(validator.assignment)  # else it is tried again
         validator.end.close()
@@ -707,12 +716,32 @@ class ProcessExecutor:
                     self._finish(
                         worker, ExitInfo(report["code"], report["peak_bytes"], report["is_oom"])
                     )
+            case "unstarted":
+                if worker := self._workers.get(report["worker"]):
+                    self._on_unstarted(worker)
             case "ready":
                 self._launcher.is_ready = True
             case "spawning":
                 self._fall_back(report["reason"])
             case "warning":
                 _log.warning("%s", report["text"])
+
+    def _on_unstarted(self, worker: RemoteProcess) -> None:
+        """Have a process that the zygote could not receive started again."""
+        if worker.is_killed:
+            self._finish(worker, None)
+            return
+        self._unwatch(worker)
+        worker.end.close()
+        del self._workers[worker.number]
+        if isinstance(worker, RemoteValidator):
+            del self._validators[worker.key]
+            self._start_retries.add(worker.command, _NO_DESCRIPTOR)
+        elif isinstance(worker, RemoteWorker) and (group := self._group_of(worker)):
+            group.on_unstarted(worker)
+        elif isinstance(worker, RemoteWorker):
+            del self._by_attempt[worker.trial_id, worker.attempt]
+            self._start_retries.add(worker.command, _NO_DESCRIPTOR)
 
     def _fall_back(self, reason: str) -> None:
         if self._method == "fork":

@@ -92,6 +92,9 @@ class GroupHost(Protocol):
     def dump_stack(self, worker: RemoteWorker, /) -> None:
         """Have a worker write its stack to its standard error."""
 
+    def start_again(self, command: StartWorker, /) -> None:
+        """Start the attempt again later; all its processes are gone."""
+
     def expect_exit(self, worker: RemoteWorker, /) -> None:
         """Kill a worker that does not end in time."""
 
@@ -181,6 +184,7 @@ class RemoteGroup:
         patience: Patience,
     ) -> None:
         self.members = members
+        self._command = command
         self._trial_id, self._attempt = command.trial_id, command.attempt
         self._trial_dir, self._sync, self._host = trial_dir, sync, host
         self._patience = patience
@@ -206,7 +210,7 @@ class RemoteGroup:
         """Ranks that the others waited for when the group was killed."""
         self._kill_at_s: float | None = None
         self._failed_at_s: float | None = None
-        self._is_killing = self._is_lost = self._may_leave = False
+        self._is_killing = self._is_lost = self._may_leave = self._is_unstarted = False
         self._disagreement: Failure | None = None
 
     # What the executor tells.
@@ -260,6 +264,14 @@ class RemoteGroup:
                 self._blame(rank, failure, is_dead=True)
         if self._kill_reason is not None:
             self._leave_if_all_returned()
+        self._end_if_over()
+
+    def on_unstarted(self, worker: RemoteWorker) -> None:
+        """Note that a rank could not be started now; the others end, and all are started again."""
+        self._is_unstarted = True
+        self._hung_up.discard(worker.rank)
+        self._gone.add(worker.rank)
+        self._kill_all()
         self._end_if_over()
 
     def answer(self, command: AnswerReport) -> None:
@@ -555,7 +567,8 @@ class RemoteGroup:
 
     def _blame(self, rank: int, failure: Failure, *, is_dead: bool = False) -> None:
         """Note that a rank has failed, and have the others killed soon."""
-        if self._kill_reason is not None or self._disagreement or rank in self._failures:
+        is_decided = self._kill_reason is not None or self._disagreement or self._is_unstarted
+        if is_decided or rank in self._failures:
             return
         self._failures[rank] = failure
         if is_dead:
@@ -586,7 +599,12 @@ class RemoteGroup:
         return len(self._gone) == len(self.members) and not self._is_committing
 
     def _end_if_over(self) -> None:
-        if self.is_over:
+        if not self.is_over:
+            return
+        has_ended = self._failures or self._disagreement or self._kill_reason is not None
+        if self._is_unstarted and not has_ended:
+            self._host.start_again(self._command)
+        else:
             self._host.emit(self._exit())
 
     def _exit(self) -> WorkerExited:

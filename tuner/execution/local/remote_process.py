@@ -89,6 +89,11 @@ class RemoteProcess(ABC):
             self._note_violation(error)
             return []
 
+    @property
+    def is_killed(self) -> bool:
+        """Whether the core has had it killed."""
+        return self._kill_reason is not None
+
     def mark_killed(self, reason: str) -> None:
         """Note that the core has it killed; an exit message that comes later is ignored."""
         self._kill_reason = self._kill_reason or reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, final
 
+from tuner.core.commands import StartValidation
 from tuner.core.events import LeaseOwner, ValidationEnded
 from tuner.execution.validation import ValidationAssignment
 from tuner.execution.worker_protocol import lease_event, to_validation_end
@@ -20,29 +21,33 @@ class RemoteValidator(RemoteProcess):
 
     Attributes:
         assignment: What it was started for.
-        is_last_try: Whether the validation is not tried again if it fails.
+        command: The command that started it.
         exit_message: How the validation ended according to the process itself; None until then.
     """
 
-    __slots__ = ("assignment", "exit_message", "is_last_try")
+    __slots__ = ("assignment", "command", "exit_message")
 
     _RULE: ClassVar[str] = "nothing but tuner may write to this connection"
     _SUBJECT: ClassVar[str] = "validation"
 
     def __init__(
-        self, number: int, assignment: ValidationAssignment, end: DriverEnd, *, is_last_try: bool
+        self,
+        number: int,
+        command: StartValidation,
+        assignment: ValidationAssignment,
+        end: DriverEnd,
     ) -> None:
         """Expect the process's messages.
 
         Args:
             number: Unique among all processes of the executor.
+            command: The command that starts it.
             assignment: What it is started for.
             end: The driver's end of the connection.
-            is_last_try: Whether the validation is not tried again if it fails.
         """
         super().__init__(number, end, Path(assignment.trial_dir, assignment.log))
         self.assignment = assignment
-        self.is_last_try = is_last_try
+        self.command = command
         self.exit_message: ValidationEnded | None = None
 
     @property

@@ -38,7 +38,7 @@ from . import process_groups, process_setup, worker
 from .exit_diagnosis import OomKillCounter
 from .trainable_blob import TrainableBlob, UserCode, command
 from .worker_pool import ForkPool, SpawnPool, WorkerPool, await_trial
-from .zygote_protocol import DumpStack, Kill, Preload, Start, encoded, receive_request
+from .zygote_protocol import DumpStack, Kill, LostStart, Preload, Start, encoded, receive_request
 
 _POLL_S: Final = 0.005
 """How often to check whether a killed process group is gone."""
@@ -128,6 +128,8 @@ class Zygote:
                 match request:
                     case Start():
                         self._pending_starts.append(request)
+                    case LostStart(number):
+                        self._report({"kind": "unstarted", "worker": number})
                     case Kill(number, is_graceful):
                         self._kill(number, is_graceful=is_graceful)
                     case DumpStack(number):

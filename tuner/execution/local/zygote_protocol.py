@@ -6,6 +6,7 @@ worker's end of its socket pair. The zygote sends lines of JSON::
     {"kind": "ready"}                          the trainable is loaded, or workers will load it
     {"kind": "spawning", "reason": "..."}      workers cannot be forked, for this reason
     {"kind": "warning", "text": "..."}
+    {"kind": "unstarted", "worker": 17}        its descriptor was lost, see `LostStart`
     {"kind": "gone", "worker": 17, "code": -9, "peak_bytes": 50000000, "is_oom": false}
 
 ``gone`` says that a worker's whole process group is gone; for its other fields see
@@ -15,7 +16,6 @@ worker's end of its socket pair. The zygote sends lines of JSON::
 from __future__ import annotations
 
 import array
-import errno
 import json
 import socket
 import struct
@@ -39,6 +39,17 @@ class Start:
 
     worker: int
     descriptor: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostStart:
+    """A `Start` as it is received by a zygote that can hold no further descriptor.
+
+    Attributes:
+        worker: Number of the worker, which the driver has to start again.
+    """
+
+    worker: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +108,11 @@ def send_request(control: socket.socket, request: Request) -> None:
             control.send(_REQUEST.pack(_PRELOAD, module))
 
 
-def receive_request(control: socket.socket) -> Request | None:
+def receive_request(control: socket.socket) -> Request | LostStart | None:
     """Return the next request, None if the driver is gone.
 
     Raises:
         BlockingIOError: If there is none.
-        OSError: If a descriptor was sent and this process can hold no more of them.
     """
     # One request at a time: a longer read could take two descriptors, and there is room for one.
     try:
@@ -119,9 +129,7 @@ def receive_request(control: socket.socket) -> Request | None:
     if operation != _START:
         return Kill(number, is_graceful=operation == _TERMINATE)
     # The kernel drops a descriptor for which the process has no number left.
-    if descriptor is None:
-        raise OSError(errno.EMFILE, "no descriptor is left for another worker's connection")
-    return Start(number, descriptor)
+    return LostStart(number) if descriptor is None else Start(number, descriptor)
 
 
 def blocking_pair() -> tuple[socket.socket, socket.socket]:
