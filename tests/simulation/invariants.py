@@ -21,8 +21,9 @@ from typing import Any, Final, NamedTuple, cast, final
 
 from schedulers import ASHAScheduler, Scheduler
 from tuner.core.commands import StartWorker
+from tuner.core.events import ResultReported
 from tuner.core.experiment import Experiment
-from tuner.core.result import CONFIG, SHOULD_CHECKPOINT
+from tuner.core.result import CONFIG, SHOULD_CHECKPOINT, is_same_report
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import DamagedJournal
 from tuner.journal.completeness import check_end
@@ -397,15 +398,23 @@ def _difference(before: Any, after: Any) -> str:
     return f"{before} and is {after}"
 
 
-def results_come_from_live_attempts(trial: Trial, result: Mapping[str, Any]) -> None:
-    """I8: only the current attempt of a RUNNING trial adds results."""
+def stale_results_are_dropped(trial: Trial, result: Mapping[str, Any]) -> None:
+    """I8: what a callback gets is no message of an attempt that is over."""
     require(
         "I8",
         STALE not in result,
         "a message of an attempt that is over was taken for a result of %s",
         trial,
     )
-    require("I8", trial.status is Status.RUNNING, "a result was added to %s", trial)
+
+
+def results_come_from_live_attempts(env: Environment, event: ResultReported) -> None:
+    """I8: only the current attempt of a RUNNING trial adds results."""
+    trial = env.experiment.trial_table.find(event.trial_id) if env.experiment else None
+    if trial is None or not is_same_report(trial.last_result, event.metrics):
+        return  # it was dropped
+    is_live = trial.status is Status.RUNNING and trial.attempt == event.attempt
+    require("I8", is_live, "a result of attempt %s was added to %s", event.attempt, trial)
 
 
 def turns_are_bounded(env: Environment) -> None:

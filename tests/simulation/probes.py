@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
 from schedulers.decisions import Exploit, Reason
 from tuner.callbacks.callback import Callback
-from tuner.core.events import CheckpointRequested, DriverRestarted, Event, TrialForked, TurnEnded
+from tuner.core.events import (
+    CheckpointRequested,
+    DriverRestarted,
+    Event,
+    ResultReported,
+    TrialForked,
+    TurnEnded,
+)
 from tuner.core.manual_control import USER_FORK
 from tuner.core.policies import RecordedDecision
 from tuner.core.trial import CheckpointRecord, Trial
@@ -33,6 +41,8 @@ class LogProbe:
         """See `EventLog.append`."""
         if isinstance(event, DriverRestarted):
             self._on_restart()
+        if isinstance(event, ResultReported):
+            invariants.results_come_from_live_attempts(self._env, event)
         if isinstance(event, TrialForked):
             why = Reason(USER_FORK, {"checkpoint": event.checkpoint})
             self._env.ack_log.has_forks = True
@@ -110,7 +120,8 @@ class NoticeProbe(Callback):
     ) -> None:
         """Check and log a result."""
         ack_log = self._env.ack_log
-        invariants.results_come_from_live_attempts(trial, result)
+        with self._noting_violations():
+            invariants.stale_results_are_dropped(trial, result)
         ack_log.told[trial.trial_id] = max(
             result["training_iteration"], ack_log.told.get(trial.trial_id, 0)
         )
@@ -130,20 +141,26 @@ class NoticeProbe(Callback):
         """Check the outcome of a validation."""
         index = int(checkpoint.path.rpartition("_")[2])
         record = trial.validations[index].checkpoint
-        try:
+        with self._noting_violations():
             validation_invariants.metrics_belong_to_their_checkpoint(
                 self._env, trial, record, metrics, result
             )
-        except invariants.Violation as violation:
-            # A callback that raises is switched off, and the experiment goes on.
-            self._env.violations.append(violation)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Check and log a trial's end."""
-        cross_trial_invariants.paused_trials_survive_an_interruption(self._env, trial)
+        with self._noting_violations():
+            cross_trial_invariants.paused_trials_survive_an_interruption(self._env, trial)
         if trial.is_finished:  # unless it is resumed at once, as after an interruption
             self._env.ack_log.over[trial.trial_id] = str(trial.ending)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """Log a trial's failure."""
         self._env.ack_log.over[trial.trial_id] = str(trial.ending)
+
+    @contextmanager
+    def _noting_violations(self) -> Iterator[None]:
+        """Note violations for later: a callback that raises is switched off."""
+        try:
+            yield
+        except invariants.Violation as violation:
+            self._env.violations.append(violation)
