@@ -198,6 +198,19 @@ def test_a_request_that_is_withdrawn_lets_the_time_to_report_run_again():
     assert kills(conversation.say(after_s=0.1)) == ["t00000", "t00001"]
 
 
+def test_the_time_to_report_runs_again_only_when_no_request_of_the_trial_waits():
+    conversation = talk(1, report_timeout_s=10.0)
+    ask(conversation, FIRST, group(2), "a")
+    ask(conversation, FIRST, group(3), "b")
+    ask(conversation, FIRST, group(3), "c")
+    assert kills(conversation.say(after_s=20.0)) == []
+    release(conversation, FIRST, "c")
+    assert kills(conversation.say(after_s=20.0)) == []
+    assert granted(release(conversation, FIRST, "a")) == [("t00000", 3, ())]
+    assert kills(conversation.say(after_s=9.9)) == []
+    assert kills(conversation.say(after_s=0.1)) == ["t00000"]
+
+
 def validating(timeout_s=None, max_pending=None, **settings):
     """Return a conversation in which a checkpoint of the only trial is being validated."""
     policy = ValidationPolicy(timeout_s=timeout_s, max_pending=max_pending)

@@ -1092,8 +1092,9 @@ class Experiment:
             self._expect_report_again(trial)
 
     def _expect_report_again(self, trial: Trial) -> None:
-        """Start the report timeout of a trial that has waited for a lease."""
-        if trial.worker is WorkerState.TRAINING:
+        """Start the report timeout of a trial that has waited for a lease, unless it still does."""
+        is_waiting = self._leases.is_waiting_for(ev.LeaseOwner(trial.trial_id, trial.attempt))
+        if trial.worker is WorkerState.TRAINING and not is_waiting:
             self._timeouts.expect_report(trial.trial_id, self._now_s)
 
     def _running_owners(self) -> list[ev.LeaseOwner]:
