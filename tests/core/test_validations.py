@@ -841,3 +841,25 @@ def test_an_exploit_decided_late_counts_for_a_trial_that_is_retried(comes_first)
     talk.say(*(events if comes_first == "validation" else reversed(events)))
     trial = talk.trial("t00001")
     assert (trial.config, trial.source_id) == ({"x": 9}, "t00000")
+
+
+def test_results_from_before_an_exploit_are_not_those_of_the_new_configuration():
+    scheduler = ListeningScheduler()
+    scheduler.decide = lambda trial, result: (
+        [Exploit("t00001", "t00000", {"x": 9}, WHY), Resume("t00001", WHY)]
+        if trial.trial_id == "t00001" and trial.attempt == 1 and "acc" in result
+        else ()
+    )
+    talk = Validating(scheduler, num_trials=2)
+    talk.validate("t00000", 1)
+    talk.end("t00000", 0, {"acc": 0.9})
+    talk.validate("t00001", 1)
+    talk.end("t00001", 0, {"acc": 0.1})
+    talk.report("t00001", 2)
+    talk.exit("t00001", Outcome.STOPPED)
+    talk.say(WorkerStarted("t00001", 2, pid=2))
+    talk.validate("t00001", 2)
+    talk.exit("t00001", Outcome.COMPLETED)
+    talk.end("t00001", 1, outcome=Outcome.FAILED, failure=BOOM)
+    assert talk.trial("t00001").ending is TerminationReason.COMPLETED
+    assert scheduler.completed == [("t00001", None)]
