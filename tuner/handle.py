@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -15,16 +16,22 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError
-from tuner.storage import strict_json
+from tuner.restore.readable_copy import ReadableCopy
+from tuner.storage import layout, remote_requests, strict_json
 from tuner.storage.control_requests import ControlReply, ControlRequest, Verb, post
 from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
 from tuner.storage.lock import driver_of
+from tuner.storage.object_store import ObjectStore
+from tuner.storage.origin import origin_of
+from tuner.storage.remote_lock import present_driver
+from tuner.storage.urls import checked_url, is_like_url, is_url
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _POLL_S: Final = 0.1
+_STORE_POLL_S: Final = 2.0
 _MAX_REQUESTS: Final = 2
 """Ctrl-C once lets trials save and exit, twice kills them, and a third time ends `wait`."""
 
@@ -63,8 +70,9 @@ class Handle:
     so they are not lost in a crash. All methods may be called from any thread.
 
     Args:
-        path: The experiment's directory.
+        path: The experiment's directory, or its URL.
         session: The running experiment.
+        storage_filesystem: The fsspec file system on which a URL is; None for that of the URL.
 
     Example:
         >>> import tuner as tune
@@ -86,14 +94,21 @@ class Handle:
         Ray Tune has no such handle; it cannot stop a single trial from outside.
     """
 
-    def __init__(self, path: str | os.PathLike[str], session: Session) -> None:
-        self._path = Path(path)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        session: Session,
+        *,
+        storage_filesystem: Any = None,
+    ) -> None:
+        self._path = os.fspath(path)
         self._session = session
+        self._filesystem = storage_filesystem
 
     @property
     def path(self) -> str:
-        """Directory of the experiment."""
-        return str(self._path)
+        """Directory of the experiment, or its URL."""
+        return self._path
 
     @property
     def is_running(self) -> bool:
@@ -106,7 +121,7 @@ class Handle:
         Raises:
             StorageError: If the directory cannot be read.
         """
-        return ResultGrid.from_directory(self._path)
+        return ResultGrid.from_directory(self._path, storage_filesystem=self._filesystem)
 
     def dataframe(
         self, filter_metric: str | None = None, filter_mode: Mode | None = None
@@ -123,7 +138,10 @@ class Handle:
 
     def progress(self) -> Progress:
         """Return the progress of the experiment."""
-        return read_stored(self._path).progress()
+        if self._filesystem is None and not is_url(self._path):
+            return read_stored(Path(self._path)).progress()
+        copy = ReadableCopy(self._path, self._filesystem)  # there as long as this
+        return read_stored(copy.directory).progress()
 
     def stop(self, *, urgent: bool = False) -> None:
         """Stop the experiment, as Ctrl-C does: running trials save and exit.
@@ -245,21 +263,38 @@ class Handle:
         return answer
 
 
-def attach(path: str | os.PathLike[str]) -> Handle:
+def attach(path: str | os.PathLike[str], *, storage_filesystem: Any = None) -> Handle:
     """Return a handle of an experiment that another process runs, or has run.
 
     Args:
-        path: The experiment's directory. Control requests need write access to it.
+        path: The experiment's directory, or its URL in an object store. Control requests need write
+            access to it.
+        storage_filesystem: The fsspec file system on which `path` is; None for that of the URL, or
+            this machine.
 
     Raises:
-        StorageError: If the directory holds no experiment.
+        StorageError: If there is no experiment.
+        ValueError: If the URL is none.
     """
+    if storage_filesystem is not None or is_like_url(os.fspath(path)):
+        return _attach_to_store(os.fspath(path), storage_filesystem)
     directory = absolute_path(path)
     if not is_experiment(directory):
         raise StorageError(
             f"{str(directory)!r} holds no experiment; pass the directory that fit() created"
         )
+    origin = origin_of(directory)
+    if origin is not None and origin.is_copy:
+        return _attach_to_store(origin.url, None)
     return Handle(directory, _AttachedSession(directory))
+
+
+def _attach_to_store(path: str, filesystem: Any) -> Handle:
+    url = checked_url("path", path, filesystem)
+    store = ObjectStore(url, filesystem)
+    if store.get_if_exists(layout.DECLARATION) is None:
+        raise StorageError(f"there is no experiment in {url}; check the URL")
+    return Handle(url, _StoredSession(store, filesystem), storage_filesystem=filesystem)
 
 
 @final
@@ -287,6 +322,37 @@ class _AttachedSession:
 
     def results(self) -> ResultGrid:
         return ResultGrid.from_directory(self._path)
+
+
+@final
+class _StoredSession:
+    """An experiment in an object store that a driver on any machine runs, or has run."""
+
+    def __init__(
+        self, store: ObjectStore, filesystem: Any, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._store = store
+        self._filesystem = filesystem
+        self._sleep = sleep
+
+    @property
+    def is_running(self) -> bool:
+        return present_driver(self._store) is not None
+
+    def ask(self, request: ControlRequest) -> ControlReply:
+        return remote_requests.post(self._store, request)
+
+    def join(self, timeout_s: float | None) -> bool:
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.is_running:
+            rest_s = math.inf if until_s is None else until_s - time.monotonic()
+            if rest_s <= 0:
+                return False
+            self._sleep(min(_STORE_POLL_S, rest_s))
+        return True
+
+    def results(self) -> ResultGrid:
+        return ResultGrid.from_directory(self._store.url, storage_filesystem=self._filesystem)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
-from tuner.analysis.result import Result
+from tuner.analysis.result import ObjectStorage, Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
 from tuner.callbacks.formatting import printable
@@ -20,12 +20,13 @@ from tuner.driver.background_run import Background
 from tuner.driver.control import RequestQueue
 from tuner.driver.run import Finished, Resumption, Run, read
 from tuner.driver.signals import CODES_AT_THE_END, end_script_with, is_script, withdraw_failure
-from tuner.errors import StorageError, trial_failed
+from tuner.errors import StorageError, StorageUnreachable, trial_failed
 from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.maintenance.rerun import compare_results, prepare_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
+from tuner.restore.readable_copy import ReadableCopy
 from tuner.restore.resume_command import take_rerun, take_resume
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
@@ -38,7 +39,7 @@ from tuner.spec.experiment_location import (
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
 from tuner.spec.training_config import ValidationConfig
 from tuner.storage.directories import absolute_path
-from tuner.storage.urls import split_url
+from tuner.storage.urls import is_like_url, split_url
 
 from .handle import Handle
 
@@ -291,7 +292,13 @@ class Tuner:
             Ray Tune only checks that a file exists.
         """
         try:
-            check_restorable(location_of(path, storage_filesystem).directory)
+            if storage_filesystem is not None or is_like_url(os.fspath(path)):
+                copy = ReadableCopy(os.fspath(path), storage_filesystem)  # there as long as this
+                check_restorable(copy.directory)
+            else:
+                check_restorable(absolute_path(path))
+        except StorageUnreachable:
+            raise
         except StorageError:
             return False
         return True
@@ -416,7 +423,7 @@ class Tuner:
             remove_unused(self._spec, location.directory)
             raise
         # Before anything is raised, so that get_results returns the results after a SystemExit.
-        self._grid = _grid(self._spec, finished)
+        self._grid = _grid(self._spec, finished, location)
         _raise_failure(self._spec, finished)
         _end_script(finished)
         return self._grid
@@ -432,7 +439,10 @@ class Tuner:
             return self._grid
         if self._location is None or self._resumption is None:
             raise RuntimeError("the experiment has not been run yet; call fit() first")
-        return _grid(self._spec, read(self._spec, self._location.directory, self._resumption))
+        location = self._location
+        copy = ReadableCopy(location.address, location.filesystem) if location.store else None
+        directory = copy.directory if copy else location.directory
+        return _grid(self._spec, read(self._spec, directory, self._resumption), location, copy)
 
 
 def rerun(
@@ -458,7 +468,7 @@ def rerun(
     seed PyTorch and other libraries.
 
     Args:
-        path: The experiment's directory.
+        path: The experiment's directory, or its URL in an object store.
         trial: The trial's id, or its number: 3 stands for ``t00003``.
         trainable: The training code, with all parameters bound by `with_parameters`.
         param_space: The experiment's space; needed if the trial's configuration holds functions or
@@ -488,7 +498,8 @@ def rerun(
         >>> again.config, again.metrics["loss"] == first[1].metrics["loss"]
         ({'x': 2}, True)
     """
-    directory = absolute_path(path)
+    copy = ReadableCopy(os.fspath(path)) if is_like_url(os.fspath(path)) else None
+    directory = copy.directory if copy else absolute_path(path)
     repetition = prepare_rerun(
         directory, trial, trainable, param_space=param_space, stop=stop, **run_config
     )
@@ -514,18 +525,25 @@ def _print_lines(spec: ExperimentSpec, lines: Sequence[str]) -> None:
         sys.stdout.write(f"{printable(line)}\n")
 
 
-def _grid(spec: ExperimentSpec, finished: Finished) -> ResultGrid:
+def _grid(
+    spec: ExperimentSpec,
+    finished: Finished,
+    location: ExperimentLocation,
+    copy: ReadableCopy | None = None,
+) -> ResultGrid:
     mode: Any = spec.mode
+    store = location.store
     retention = spec.checkpoint.policy(is_class=is_class_trainable(spec.trainable)).retention
     return ResultGrid(
         finished.trials,
-        os.fspath(finished.directory),
-        JournalRows(finished.directory, histories_of(finished.trials)),
+        copy.url if copy else os.fspath(finished.directory),
+        JournalRows(copy or finished.directory, histories_of(finished.trials)),
         spec.metric,
         mode,
         retention=retention,
         persistence=finished.persistence,
         several=spec.several_objectives,
+        storage=ObjectStorage(store.url, location.filesystem, copy) if store else None,
     )
 
 

@@ -64,12 +64,13 @@ class ExperimentAnalysis:
     direction; properties named ``best_`` require that it has one.
 
     Args:
-        experiment: The results, or the directory of an experiment, which is read as by
+        experiment: The results, or the directory or URL of an experiment, which is read as by
             `ResultGrid.from_directory`.
         default_metric: For a directory: the metric, if the directory does not name one, or to
             replace the one that it names.
         default_mode: For a directory: ``"min"`` if smaller values of the metric are better,
             ``"max"`` if larger ones are.
+        storage_filesystem: For a URL: the fsspec file system it is on; None for that of the URL.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no experiment in it.
@@ -88,9 +89,12 @@ class ExperimentAnalysis:
         *,
         default_metric: str | None = None,
         default_mode: Mode | None = None,
+        storage_filesystem: Any = None,
     ) -> None:
         if not isinstance(experiment, ResultGrid):
-            experiment = ResultGrid.from_directory(experiment, default_metric, default_mode)
+            experiment = ResultGrid.from_directory(
+                experiment, default_metric, default_mode, storage_filesystem=storage_filesystem
+            )
         elif default_metric or default_mode:
             raise ValueError(
                 f"default_metric and default_mode must be left out for a ResultGrid, got "

@@ -21,13 +21,14 @@ from tuner.core.result import (
     identity,
     merged,
 )
-from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
 from tuner.core.validations import COMMITTED
 from tuner.errors import TrialFailed
 from tuner.journal.rows import MemoryRows, Row, Rows
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 from tuner.storage.reading import LARGE_BYTES, read_file
+from tuner.storage.urls import join_url
 
 from .frames import MetricsFrames, TableTrial, flat_metrics
 from .ranking import (
@@ -65,6 +66,29 @@ class CheckpointValidation:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class ObjectStorage:
+    """The object store that an experiment is in.
+
+    Attributes:
+        url: The experiment's URL.
+        filesystem: The fsspec file system that was given for it; None for that of the URL.
+        copy: The copy that is read if the experiment was opened by its URL; None if its local
+            directory was.
+    """
+
+    url: str
+    filesystem: Any = None
+    copy: os.PathLike[str] | None = None
+
+    def checkpoint(self, trial_id: str, record: CheckpointRecord, local: Path) -> Checkpoint:
+        """Return a trial's checkpoint: the local one if it is there, else the one in the store."""
+        if not record.remote or (self.copy is None and local.exists()):
+            return Checkpoint(local)
+        return Checkpoint(join_url(self.url, f"{trial_id}/{record.remote}"), self.filesystem)
+
+
+@final
 # Without slots, since cached properties need a __dict__.
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Result:
@@ -74,7 +98,7 @@ class Result:
 
     Attributes:
         trial_id: The trial.
-        path: The trial's directory.
+        path: The trial's directory; a URL if the experiment was opened by its URL.
         config: Its current hyperparameters, nested as they were given. If a scheduler changed them
             after the last result, no result was reached with them: ``metrics["config"]`` is the
             configuration of the last result, `best_config` that of the best one.
@@ -99,6 +123,9 @@ class Result:
             those for which no validation was asked.
         rows: Source of all of its results, read on demand.
         frames: The frames of all trials of the experiment; None for a trial read alone.
+        storage: The object store that the experiment is in; None if it is in none.
+        checkpoint_names: Names of the directories of checkpoints in the object store as they are in
+            results, by their URLs.
 
     Departures:
         `best_metrics` and `best_checkpoint` belong to the best step; Ray Tune offers only the last
@@ -122,6 +149,8 @@ class Result:
     validations: Mapping[str, CheckpointValidation] = field(default_factory=dict)
     rows: Rows = field(default_factory=lambda: MemoryRows({}))
     frames: MetricsFrames | None = None
+    storage: ObjectStorage | None = None
+    checkpoint_names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Result:
@@ -256,7 +285,7 @@ class Result:
         """
         kept = dict.fromkeys(self.kept_checkpoints, COMMITTED)
         return kept | {
-            Checkpoint(Path(self.path, name)): validation.status
+            self._checkpoint_named(name): validation.status
             for name, validation in self.validations.items()
         }
 
@@ -269,7 +298,7 @@ class Result:
             CheckpointError: If it has been deleted or damaged since.
         """
         path = Path(checkpoint.path)
-        name = os.path.relpath(path, self.path)
+        name = self.checkpoint_names.get(checkpoint.path) or os.path.relpath(path, self._files)
         found = None
         # Ray Tune writes no manifests; nor is there one in a directory that need not exist.
         if not (path / layout.MANIFEST).exists():
@@ -291,7 +320,7 @@ class Result:
         Departures:
             Ray Train returns any object that can be pickled.
         """
-        path = Path(self.path, layout.RETURN_VALUE)
+        path = Path(self._files, layout.RETURN_VALUE)
         return json.loads(path.read_bytes()) if path.exists() else None
 
     @functools.cached_property
@@ -321,7 +350,7 @@ class Result:
         names = {"stdout": layout.STDOUT, "stderr": layout.STDERR}
         if stream not in names:
             raise ValueError(f"stream must be 'stdout' or 'stderr', got {stream!r}")
-        path = Path(self.path, layout.of_rank(names[stream], rank))
+        path = Path(self._files, layout.of_rank(names[stream], rank))
         try:
             return read_file(path, LARGE_BYTES).decode(errors="replace")
         except FileNotFoundError:
@@ -330,7 +359,7 @@ class Result:
     @property
     def filesystem(self) -> Any:
         """The fsspec file system of `path`; needs fsspec."""
-        return remote.resolve(self.path, None)[0]
+        return remote.resolve(self.path, self.storage.filesystem if self.storage else None)[0]
 
     def __getstate__(self) -> dict[str, Any]:
         # The frames hold all trials of the experiment; a pickled result contains only its own.
@@ -389,6 +418,19 @@ class Result:
         rows = self.rows.of(self.trial_id)
         return {identity(row): config for row, config in zip(rows, configs, strict=True)}
 
+    @property
+    def _files(self) -> str:
+        """The directory of this machine with the trial's files."""
+        copy = self.storage.copy if self.storage else None
+        return layout.trial_path(copy, self.trial_id) if copy else self.path
+
+    def _checkpoint_named(self, name: str) -> Checkpoint:
+        """Return the checkpoint of a directory, which may have been deleted."""
+        url = next((url for url, known in self.checkpoint_names.items() if known == name), "")
+        if url:
+            return Checkpoint(url, self.storage.filesystem if self.storage else None)
+        return Checkpoint(Path(self._files, name))
+
     def _config_at(self, place: int) -> dict[str, Any]:
         configs = self.rows.configs(self.trial_id)
         return self.config if configs is None else dict(configs[place])
@@ -410,6 +452,7 @@ def result_of(
     metric: str | None,
     mode: Mode | None,
     frames: MetricsFrames | None = None,
+    storage: ObjectStorage | None = None,
 ) -> Result:
     """Return the result of a trial.
 
@@ -422,11 +465,22 @@ def result_of(
             best step.
         mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
         frames: The frames of all trials.
+        storage: The object store that the experiment is in; None if it is in none.
     """
     directory = trial.local_path or layout.trial_path(experiment_path, trial.trial_id)
+
+    def checkpoint(record: CheckpointRecord) -> Checkpoint:
+        local = Path(directory, record.directory)
+        return storage.checkpoint(trial.trial_id, record, local) if storage else Checkpoint(local)
+
+    is_copy = storage is not None and storage.copy is not None
     return Result(
         trial_id=trial.trial_id,
-        path=directory,
+        path=join_url(storage.url, trial.trial_id) if storage and is_copy else directory,
+        storage=storage,
+        checkpoint_names={checkpoint(record).path: record.directory for record in trial.checkpoints}
+        if storage
+        else {},
         config=dict(trial.config),
         metrics={
             **(
@@ -438,18 +492,13 @@ def result_of(
             EXPERIMENT_TAG: trial.experiment_tag,
         },
         # Also one from which nothing could continue, since its directory need not exist.
-        checkpoint=Checkpoint(Path(directory, trial.checkpoints[-1].directory))
-        if trial.checkpoints
-        else None,
+        checkpoint=checkpoint(trial.checkpoints[-1]) if trial.checkpoints else None,
         error=_error_of(trial),
         status=trial.status,
         ending=trial.ending,
         metric=metric,
         mode=mode,
-        kept_checkpoints=[
-            Checkpoint(Path(directory, record.directory))
-            for record in ranked(trial.checkpoints, retention)
-        ],
+        kept_checkpoints=[checkpoint(record) for record in ranked(trial.checkpoints, retention)],
         num_to_keep=retention.num_to_keep,
         validations=_validations_of(trial),
         rows=rows,

@@ -17,10 +17,13 @@ from tuner.core.result import CONFIG
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.reader import read as journal_records
-from tuner.journal.rows import Row, Rows
+from tuner.journal.rows import JournalRows, Row, Rows, histories_of
+from tuner.restore.readable_copy import ReadableCopy
 from tuner.storage import remote
 from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
+from tuner.storage.origin import origin_of
+from tuner.storage.urls import is_like_url
 
 from .explain import explain_trial, why_trial_never_compared
 from .frames import MetricsFrames, TableTrial
@@ -38,7 +41,7 @@ from .ranking import (
     objective_of,
     unknown_metric,
 )
-from .result import Result, is_over, result_of
+from .result import ObjectStorage, Result, is_over, result_of
 from .tables import (
     format_trials,
     html_trials,
@@ -110,6 +113,7 @@ class ResultGrid(Sequence[Result]):
         persistence: Cost of saving the experiment.
         several: Metric and mode of each objective if the experiment has several; there may be no
             single `metric` then.
+        storage: The object store that the experiment is in; None if it is in none.
 
     Departures:
         Trials stay in the order of creation where Ray Tune moves a retried one to the end, and
@@ -127,9 +131,11 @@ class ResultGrid(Sequence[Result]):
         retention: RetentionPolicy | None = None,
         persistence: Persistence | None = None,
         several: Objectives = (),
+        storage: ObjectStorage | None = None,
     ) -> None:
         self._trials = tuple(trials)
         self._path = str(experiment_path)
+        self._storage = storage
         self._rows = rows
         self._metric = metric
         self._mode = mode
@@ -150,13 +156,19 @@ class ResultGrid(Sequence[Result]):
                 metric=metric,
                 mode=mode,
                 frames=self._frames,
+                storage=storage,
             )
             for trial in self._trials
         ]
 
     @classmethod
     def from_directory(
-        cls, path: str | os.PathLike[str], metric: str | None = None, mode: Mode | None = None
+        cls,
+        path: str | os.PathLike[str],
+        metric: str | None = None,
+        mode: Mode | None = None,
+        *,
+        storage_filesystem: Any = None,
     ) -> ResultGrid:
         """Return the results in the directory of an experiment.
 
@@ -166,12 +178,17 @@ class ResultGrid(Sequence[Result]):
         so far is read, and a later call reads more. Directories of Ray Tune are read from their
         plain JSON files, and directories that lack a journal from the files of the trials.
 
+        Of an experiment in an object store, journal and logs are downloaded into a temporary
+        directory, which is removed with the results. Checkpoints are downloaded when they are used.
+
         Args:
-            path: The experiment's directory.
+            path: The experiment's directory, or its URL in an object store.
             metric: The metric, if the directory does not name one, or to replace the one that it
                 names.
             mode: ``"min"`` if smaller values of the metric are better, ``"max"`` if larger ones
                 are. Ray Tune never records it.
+            storage_filesystem: The fsspec file system on which `path` is; None for that of the URL,
+                or this machine.
 
         Returns:
             The results of all trials. Objects in configurations are replaced by text that describes
@@ -203,15 +220,24 @@ class ResultGrid(Sequence[Result]):
         """
         if mode is not None:
             check_mode(mode)
-        found = read_directory(directory := absolute_path(path))
+        copy: os.PathLike[str] | None = None
+        if storage_filesystem is not None or is_like_url(os.fspath(path)):
+            copy = ReadableCopy(os.fspath(path), storage_filesystem)
+        directory = absolute_path(copy or path)
+        origin = origin_of(directory)
+        if origin and origin.is_copy:
+            copy = copy or directory
+        found = read_directory(directory)
         return cls(
             found.trials,
-            os.fspath(directory),
-            found.rows,
+            origin.url if origin and origin.is_copy else os.fspath(directory),
+            # The copy, not its path, which would be removed.
+            JournalRows(copy, histories_of(found.trials)) if copy else found.rows,
             metric or found.metric,
             mode or mode_for(metric, found.metric, found.mode, found.several),
             retention=found.retention,
             several=found.several,
+            storage=ObjectStorage(origin.url, storage_filesystem, copy) if origin else None,
         )
 
     @property
@@ -221,8 +247,14 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def experiment_path(self) -> str:
-        """Directory of the experiment."""
+        """Directory of the experiment; its URL if it was opened by that."""
         return self._path
+
+    @property
+    def local_directory(self) -> str:
+        """The directory of this machine that is read: the experiment's, or that of a copy."""
+        copy = self._storage.copy if self._storage else None
+        return os.fspath(copy) if copy else self._path
 
     @property
     def persistence(self) -> Persistence | None:
@@ -232,7 +264,7 @@ class ResultGrid(Sequence[Result]):
     @property
     def filesystem(self) -> Any:
         """The fsspec file system of `experiment_path`; needs fsspec."""
-        return remote.resolve(self._path, None)[0]
+        return remote.resolve(self._path, self._storage.filesystem if self._storage else None)[0]
 
     @property
     def errors(self) -> list[TrialFailed]:
@@ -268,12 +300,12 @@ class ResultGrid(Sequence[Result]):
                 f"{trial_id!r}"
             )
         why = ""
-        if trial.status is Status.ERROR and is_experiment(Path(self._path)):
-            retries = read_stored(Path(self._path)).experiment.settings.retries
+        if trial.status is Status.ERROR and is_experiment(Path(self.local_directory)):
+            retries = read_stored(Path(self.local_directory)).experiment.settings.retries
             why = retries.why_given_up(trial)
-        for line in explain_trial(trial, journal_records(self._path), self._metric, why):
+        for line in explain_trial(trial, journal_records(self.local_directory), self._metric, why):
             print(line, file=file or sys.stdout)
-        if why := why_trial_never_compared(trial, Path(self._path)):
+        if why := why_trial_never_compared(trial, Path(self.local_directory)):
             print(why, file=file or sys.stdout)
 
     def get_best_result(
@@ -455,6 +487,7 @@ class ResultGrid(Sequence[Result]):
             self._mode,
             retention=self._retention,
             several=self._several,
+            storage=self._storage,
         )
 
     def objective(self, metric: str | None = None, mode: str | None = None) -> tuple[str, Mode]:

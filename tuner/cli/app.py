@@ -232,9 +232,9 @@ def _discard_output() -> None:
 def main() -> None:
     """Inspect and manage experiments.
 
-    EXP is the directory of an experiment, or its name under the default storage path,
-    ~/tuner_results. TRIAL is the id of a trial, the beginning of one, or its number: 3 means
-    t00003. The experiment may be running.
+    EXP is the directory of an experiment, its name under the default storage path,
+    ~/tuner_results, or its URL in an object store, such as s3://bucket/dir/name. TRIAL is the id of
+    a trial, the beginning of one, or its number: 3 means t00003. The experiment may be running.
 
     Exit codes: 0 success, 1 a problem was found or there is nothing to show, 2 the command line is
     invalid, 3 an experiment cannot be read or changed, 130 Ctrl-C.

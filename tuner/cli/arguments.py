@@ -10,8 +10,11 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
+from tuner.restore.readable_copy import ReadableCopy
 from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
+from tuner.storage.object_store import ObjectStore
+from tuner.storage.urls import is_like_url, split_url
 
 _MAX_LISTED: Final = 5
 _FIRST: Final = "t00000"
@@ -29,9 +32,41 @@ def is_external(path: Path) -> bool:
     )
 
 
+_copies: Final[list[ReadableCopy]] = []
+"""Copies of experiments in object stores; each is removed at the end of the command."""
+
+
+def local_copy(url: str) -> Path:
+    """Return a directory with a copy of an experiment in an object store, to be read.
+
+    Raises:
+        click.BadParameter: If the URL is none, or names no experiment.
+        StorageError: If the store cannot be read.
+    """
+    try:
+        copy = ReadableCopy(url)
+        if ObjectStore(copy.url).get_if_exists(layout.DECLARATION) is None:
+            above = split_url(copy.url)[0]
+            raise click.BadParameter(
+                f"there is no experiment in {url!r}; tuner ls {above} lists the experiments there"
+            )
+    except ValueError as refusal:
+        raise click.BadParameter(str(refusal)) from refusal
+    _copies.append(copy)
+    return copy.directory
+
+
+def remove_copies() -> None:
+    """Remove the copies that have been made, before the process is replaced by another."""
+    while _copies:
+        _copies.pop().close()
+
+
 @final
 class ExperimentType(click.ParamType[Path]):
-    """The directory of an experiment, or its name under the default storage path.
+    """The directory of an experiment, its name under the default storage path, or its URL.
+
+    Of an experiment in an object store, this is the directory of a copy; `origin_of` tells.
 
     Args:
         allow_external: Accept directories of Ray Tune as well, and those of which only the trials'
@@ -45,6 +80,8 @@ class ExperimentType(click.ParamType[Path]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the directory, absolute."""
+        if isinstance(value, str) and is_like_url(value):
+            return local_copy(value)
         given = Path(value).expanduser()
         for candidate in (given, default_storage() / given):
             if self._is_one(candidate):

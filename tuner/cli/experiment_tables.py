@@ -178,7 +178,7 @@ def _record(
         "num_failures": len(trial.failures),
         "error": error_text(result),
         "last_failure": str(trial.failures[-1]) if trial.failures else None,
-        "path": trial.local_path,
+        "path": result.path,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,14 @@ import click
 
 from tuner.callbacks.formatting import duration, printable
 from tuner.core.trial import Status
-from tuner.maintenance.status import ExperimentStatus, experiments_under, status_of
+from tuner.maintenance.status import (
+    ExperimentStatus,
+    experiments_under,
+    status_in_store,
+    status_of,
+)
+from tuner.restore.readable_copy import experiments_in_store
+from tuner.storage.urls import checked_url, is_like_url, split_url
 
 from .app import FOUND, OK
 from .arguments import default_storage
@@ -45,14 +53,15 @@ _COLUMNS: Final = (
 
 
 @click.command("ls")
-@click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.argument("path", required=False)
 @selection_options
 @output_option
-def list_experiments(path: Path | None, chosen: Selection, output: Output) -> int:
+def list_experiments(path: str | None, chosen: Selection, output: Output) -> int:
     """List the experiments at or under PATH with state and best trial, newest change first.
 
     The best trial is the one whose last value of the metric is best; best is the best value that
-    this trial has reported. PATH defaults to the default storage path. States: running (a driver
+    this trial has reported. PATH is a directory, or a URL such as s3://bucket/dir, and defaults to
+    the default storage path. States: running (a driver
     holds the experiment), finished, interrupted (it can be continued) and damaged (tuner doctor
     says more). Nothing is changed, and running experiments are not delayed.
 
@@ -62,27 +71,50 @@ def list_experiments(path: Path | None, chosen: Selection, output: Output) -> in
       tuner ls runs --filter "state == running" --filter "changed < 1h"
       tuner ls -f json | jq '.[].best'
     """
-    root = (path or default_storage()).expanduser()
-    if path is not None and not root.is_dir():
-        raise click.UsageError(f"PATH must be a directory, got {str(root)!r}")
-    records = sorted(
-        (_record(status_of(found), root) for found in experiments_under(root)),
-        key=lambda record: record["age_s"],
-    )
+    place, found = _found_in_store(path) if path and is_like_url(path) else _found_under(path)
+    records = sorted(found, key=lambda record: record["age_s"])
     if not records:
-        click.echo(f"tuner ls: there are no experiments in {root}", err=True)
+        click.echo(f"tuner ls: there are no experiments in {place}", err=True)
     chosen.write(records, _COLUMNS, output)
     return OK if records else FOUND
 
 
-def _record(status: ExperimentStatus, root: Path) -> Record:
-    name = status.path.relative_to(root).as_posix() if status.path != root else status.path.name
+def _found_under(path: str | None) -> tuple[str, Iterator[Record]]:
+    root = (Path(path) if path else default_storage()).expanduser()
+    if path is not None and not root.is_dir():
+        raise click.UsageError(f"PATH must be a directory or a URL, got {str(root)!r}")
+    return str(root), (
+        _record(
+            status_of(found),
+            found.relative_to(root).as_posix() if found != root else found.name,
+            str(found.absolute()),
+        )
+        for found in experiments_under(root)
+    )
+
+
+def _found_in_store(given: str) -> tuple[str, Iterator[Record]]:
+    try:
+        root = checked_url("PATH", given)
+    except ValueError as refusal:
+        raise click.UsageError(str(refusal)) from refusal
+    return root, (
+        _record(
+            status_in_store(url),
+            url.removeprefix(f"{root}/") if url != root else split_url(url)[1],
+            url,
+        )
+        for url in experiments_in_store(root)
+    )
+
+
+def _record(status: ExperimentStatus, name: str, path: str) -> Record:
     record: dict[str, Any] = {"name": name, "state": str(status.state)}
     if status.stored is None:
         return {
             **record,
             "age_s": status.age_s,
-            "path": str(status.path.absolute()),
+            "path": path,
             "remark": status.damage,
         }
     progress = status.stored.progress()
@@ -103,7 +135,7 @@ def _record(status: ExperimentStatus, root: Path) -> Record:
         "elapsed_s": progress.elapsed_s,
         "age_s": status.age_s,
         "created": _local(status.stored.declaration.get("created")),
-        "path": str(status.path.absolute()),
+        "path": path,
     }
 
 

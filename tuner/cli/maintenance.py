@@ -23,7 +23,7 @@ from tuner.storage.lock import driver_of
 from tuner.storage.origin import address_of
 
 from .app import FOUND, OK, UNREADABLE
-from .arguments import experiment_argument, find_trial, trial_argument
+from .arguments import experiment_argument, find_trial, remove_copies, trial_argument
 from .control import optional_trial_argument, resume_trial
 from .output import Column, Output, output_option
 
@@ -281,11 +281,9 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
     if Path(launch.directory).is_dir():
         os.chdir(launch.directory)
     sys.stdout.flush()
-    os.execve(  # noqa: S606
-        launch.arguments[0],
-        list(launch.arguments),
-        {**os.environ, RERUN: rerun_value(experiment, trial_id)},
-    )
+    environment = {**os.environ, RERUN: rerun_value(experiment, trial_id)}
+    remove_copies()
+    os.execve(launch.arguments[0], list(launch.arguments), environment)  # noqa: S606
 
 
 def _hint_for(state: State) -> str:

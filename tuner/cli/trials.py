@@ -140,7 +140,7 @@ def _facts(grid: ResultGrid, index: int) -> Record:
             f"{graft.donor_id} at iteration {graft.from_iteration}" for graft in trial.grafts
         ]
         or None,
-        "path": trial.local_path,
+        "path": grid[index].path,
     }
     return {name: value for name, value in (facts | metrics).items() if value is not None}
 

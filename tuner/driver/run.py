@@ -79,6 +79,7 @@ from .event_dispatch import EventDispatch
 from .executors import leased_group, make_executor
 from .journal_log import JournalLog
 from .persistence_cost import PersistenceAccount, PersistenceCosts
+from .remote_session import RemoteSession
 from .signals import Interrupts, cause_of_interruption, exit_code, is_script
 from .snapshots import Snapshots
 from .storage_retry import StorageRetry
@@ -157,6 +158,16 @@ class Run:
         self._location = location
         self._directory = directory = location.directory
         self._resumption = resumption
+        self._remote = (
+            RemoteSession(
+                location,
+                location.store,
+                spec.run,
+                steal=resumption is not None and resumption.steal,
+            )
+            if location.store
+            else None
+        )
         self._objects = ArrayStore(directory, sync=spec.run.durability != "process")
         self._callbacks = _callbacks(spec)
         self._environment = EnvironmentRecorder(directory, names_of_secrets(spec.space))
@@ -179,6 +190,8 @@ class Run:
         self._request_queue = requests or self._request_queue
         if self._spec.run.logging_config:
             _log.setLevel(self._spec.run.logging_config.log_level)
+        if self._remote:
+            self._remote.prepare()
         inspect_folder(self._directory)
         check_secrets(self._spec.space)
         # Given back last: while a worker of this experiment is alive, it occupies them.
@@ -200,18 +213,29 @@ class Run:
             # executor is shut down inside it: as long as a worker of this driver may write, no
             # other driver may begin.
             steal = self._resumption is not None and self._resumption.steal
-            with ExperimentLock(directory, steal=steal) as lock, closing:
+            remote = self._remote
+            with (
+                ExperimentLock(directory, steal=steal) as lock,
+                remote or contextlib.nullcontext(),
+                closing,
+            ):
                 if self._resumption:
-                    return self._execute_locked(executor, settings, lock)
-                self._make_room()
+                    if remote:
+                        remote.resume(lock, is_salvage=self._resumption.salvage)
+                    return self._execute_locked(executor, settings, lock, remote)
+                self._make_room(remote)
                 lock.note_segment(0, 0)  # there may be a note of an experiment that was replaced
                 with takeover_cleanup.removed_on_error(directory):
+                    if remote:
+                        remote.begin()
                     write_declaration(spec, settings, directory)
-                    return self._execute_locked(executor, settings, lock)
+                    return self._execute_locked(executor, settings, lock, remote)
 
-    def _make_room(self) -> None:
+    def _make_room(self, remote: RemoteSession | None) -> None:
         """Clear or check the directory of a new experiment, and note a remark for the user."""
         if self._spec.run.if_exists == "replace":
+            if remote:
+                remote.replace()
             if is_experiment(self._directory):
                 _kill_orphans(self._directory)
             self._remarks.append(replace_experiment(self._directory))
@@ -220,7 +244,11 @@ class Run:
             self._remarks.append(number_remark(self._spec, self._directory))
 
     def _execute_locked(
-        self, executor: Executor, settings: ExperimentSettings, lock: ExperimentLock
+        self,
+        executor: Executor,
+        settings: ExperimentSettings,
+        lock: ExperimentLock,
+        remote: RemoteSession | None,
     ) -> Finished:
         spec, directory = self._spec, self._directory
         configs = ConfigCodec(spec.space, self._objects)
@@ -239,11 +267,12 @@ class Run:
                 sync=spec.run.durability,
                 on_segment=lock.note_segment,
                 is_ours=lambda: lock.is_in_place,
+                mirror=remote.open_mirror() if remote else None,
             ) as journal,
             CheckpointDeleter(journal) as deleter,
         ):
             rewrite_declaration(spec, directory, journal.epoch)
-            stage = _Stage(restored_spec, restored, executor, settings, journal, deleter)
+            stage = _Stage(restored_spec, restored, executor, settings, journal, deleter, remote)
             earlier = [
                 (trial.trial_id, kept.index)
                 for trial in restored.state.experiment.trials
@@ -279,7 +308,8 @@ class Run:
         storage_retry = StorageRetry(spec.run.storage_retry_s)
         log = JournalLog(stage.journal, stage.deleter, account, state.configs, storage_retry)
         policies = [self._policies] if self._policies else []
-        callbacks = CallbackList([*self._callbacks, *policies, ErrorLog(), self._console])
+        files = [stage.remote.start(stage.journal, stage.executor.wake)] if stage.remote else []
+        callbacks = CallbackList([*self._callbacks, *policies, ErrorLog(), *files, self._console])
         callbacks.set_state(stage.restored.callbacks)
         account.log_files = _log_file_costs(callbacks, self._callbacks)
         account.add_source(lambda: PersistenceCosts(thread_s=stage.deleter.thread_cpu_s))
@@ -300,7 +330,11 @@ class Run:
             elapsed_s=stage.restored.elapsed_s,
             checkpoint_files=store,
             take_snapshot=snapshots.take_if_due,
-            request_sources=[self._request_queue, RequestInbox(directory)],
+            request_sources=[
+                self._request_queue,
+                RequestInbox(directory),
+                *([stage.remote.request_inbox(stage.executor.wake)] if stage.remote else []),
+            ],
             trainable=spec.trainable,
             print_notice=self._console.print_notice,
         )
@@ -471,6 +505,7 @@ class _Stage:
     settings: ExperimentSettings
     journal: Journal
     deleter: CheckpointDeleter
+    remote: RemoteSession | None
 
 
 @dataclass(frozen=True, slots=True)

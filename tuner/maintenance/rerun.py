@@ -34,6 +34,8 @@ from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
 from tuner.storage.declaration import read_environments
+from tuner.storage.origin import origin_of
+from tuner.storage.urls import split_url
 
 _MAX_NAME: Final = 60
 _MAX_SHOWN: Final = 8
@@ -96,7 +98,7 @@ def prepare_rerun(
         "callbacks": None,
         "stop": criterion,
         "name": f"{path.name[:_MAX_NAME]}_{meant.trial_id}_rerun",
-        "storage_path": path.parent,
+        **_place_beside(path),
         "if_exists": "new",
         "time_limit_s": None,
         **settings,
@@ -137,6 +139,15 @@ def prepare_rerun(
         rows,
         [*why.splitlines(), *_changes(record, path, spec)],
     )
+
+
+def _place_beside(path: Path) -> dict[str, Any]:
+    """Return the fields of `RunConfig` for an experiment beside another one."""
+    origin = origin_of(path)
+    if origin is None:
+        return {"storage_path": path.parent}
+    url = split_url(origin.url)[0]
+    return {"storage_path": url} | ({} if origin.is_copy else {"local_dir": path.parent})
 
 
 def require_own_checkpoints(trial: Trial, path: Path) -> None:

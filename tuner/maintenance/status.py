@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import os
 import time
@@ -13,10 +14,12 @@ from typing import Final
 from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.core.experiment import Experiment
 from tuner.core.policies import TIME_BUDGET
-from tuner.errors import StorageError
+from tuner.errors import StorageError, StorageUnreachable
+from tuner.restore.readable_copy import ReadableCopy, changed_at
 from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import journal_directory
 from tuner.storage.lock import driver_of
+from tuner.storage.urls import split_url
 
 _DECLARED_ENDINGS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
 """Rules that end an experiment as declared; after any other rule it counts as interrupted."""
@@ -37,7 +40,7 @@ class ExperimentStatus:
     """One look at an experiment.
 
     Attributes:
-        path: Its directory.
+        path: Its directory, or that of a copy.
         state: See `State`.
         stored: What is stored; None where it is damaged.
         changed_at: When something was last written to its journal, in seconds since 1970.
@@ -64,6 +67,26 @@ def status_of(path: Path) -> ExperimentStatus:
     except StorageError as damage:
         return ExperimentStatus(path, State.DAMAGED, None, changed_at, str(damage))
     return ExperimentStatus(path, state_of(path, stored.experiment), stored, changed_at)
+
+
+def status_in_store(url: str) -> ExperimentStatus:
+    """Return the status of an experiment in an object store, of which a copy is read.
+
+    Raises:
+        StorageUnreachable: If the store does not answer, or refuses.
+    """
+    copy = ReadableCopy(url, with_logs=False)
+    try:
+        status = status_of(copy.directory)
+    except StorageUnreachable:
+        raise
+    except StorageError as damage:
+        return ExperimentStatus(
+            Path(split_url(url)[1]), State.DAMAGED, None, changed_at(url), str(damage)
+        )
+    finally:
+        copy.close()
+    return dataclasses.replace(status, changed_at=changed_at(url))
 
 
 def state_of(path: Path, experiment: Experiment) -> State:

@@ -28,8 +28,8 @@ from .experiment_directory import (
 )
 from .experiment_spec import ExperimentSpec
 
-_LOCK_FOLDER: Final = "lock/"
-"""Left by drivers whose experiment has been removed, or that have not begun it."""
+_LEFT_WITHOUT_EXPERIMENT: Final = ("lock/", "start/", "probe/", f"{layout.REQUESTS}/")
+"""Keys of drivers whose experiment has been removed, or that have not begun it."""
 
 
 @final
@@ -105,7 +105,9 @@ class ExperimentLocation:
                 'RunConfig(if_exists="new"), remove it for this one with '
                 'RunConfig(if_exists="replace"), or choose another name'
             )
-        left = next((key for key in self.store.list() if not key.startswith(_LOCK_FOLDER)), "")
+        left = next(
+            (key for key in self.store.list() if not key.startswith(_LEFT_WITHOUT_EXPERIMENT)), ""
+        )
         if left:
             raise ExperimentExists(
                 f"{self.store.url} holds objects, such as {left!r}, and no experiment; delete "
@@ -203,7 +205,6 @@ def location_of(
     text = os.fspath(path)
     if filesystem is None and not is_like_url(text):
         return _from_directory(absolute_path(path), local_dir)
-    _refuse_yet(text)
     store = ObjectStore(checked_url("path", text, filesystem), filesystem, retry_s=RETRY_S)
     directory = local_root(local_dir) / _local_name(store)
     return ExperimentLocation(directory, store, filesystem)
@@ -226,12 +227,7 @@ def _from_directory(directory: Path, local_dir: Any) -> ExperimentLocation:
     return ExperimentLocation(directory, ObjectStore(origin.url, retry_s=RETRY_S))
 
 
-def _refuse_yet(url: str) -> None:
-    raise StorageError(f"{url} cannot be used yet; mount it, and give its path")
-
-
 def _in_store(run: RunConfig, url: str, directory: Path) -> ExperimentLocation:
-    _refuse_yet(url)
     name = directory.relative_to(storage_root(run)).as_posix()
     filesystem = run.storage_filesystem
     store = ObjectStore(join_url(url, name), filesystem, retry_s=run.storage_retry_s)

@@ -31,7 +31,8 @@ _POLL_S: Final = 0.02
 _NOTE: Final = ".json"
 _ANSWER: Final = ".answer"
 _REFUSED: Final = ".refused"
-_LIMIT_BYTES: Final = 1 << 20
+LIMIT_BYTES: Final = 1 << 20
+"""The largest size of a request that is read."""
 
 _log = logging.getLogger("tuner")
 
@@ -121,7 +122,7 @@ class RequestInbox:
         # has another name.
         for path in sorted(self._directory.glob(f"[0-9]*{_NOTE}")):
             try:
-                note = read_file(path, _LIMIT_BYTES)
+                note = read_file(path, LIMIT_BYTES)
             except FileNotFoundError:
                 continue  # taken back by the process that wrote it
             except OSError as cause:
@@ -135,7 +136,7 @@ class RequestInbox:
                 continue
             answer = _Reply(path)
             try:
-                to, request = _read(note)
+                to, request = read_request(note)
             except (ValueError, KeyError, TypeError, AttributeError) as cause:
                 _log.warning(
                     "request %s was not carried out, since it cannot be understood: %r", path, cause
@@ -192,9 +193,7 @@ def post(experiment: Path, request: ControlRequest, timeout_s: float = 30.0) -> 
     note = directory / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}{_NOTE}"
     try:
         make_own_folder(directory)
-        atomic.write_text(
-            note, strict_json.dumps({"to": _name_of(owner), **asdict(request)}), sync=False
-        )
+        atomic.write_bytes(note, encode_request(_name_of(owner), request), sync=False)
     except OSError as cause:
         raise StorageError(
             f"{directory} cannot be written to: {cause}; only a user with write permission can "
@@ -214,7 +213,7 @@ def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> C
         is_late = time.monotonic() >= until_s
         has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
         with suppress(FileNotFoundError):
-            return ControlReply(**strict_json.loads(read_file(reply, _LIMIT_BYTES)))
+            return ControlReply(**strict_json.loads(read_file(reply, LIMIT_BYTES)))
         if has_left:
             raise NotRunning(
                 f"the driver of {str(experiment)!r} has ended before it answered; look what has "
@@ -238,7 +237,17 @@ def _present_driver(experiment: Path) -> Owner:
     return owner
 
 
-def _read(note: bytes) -> tuple[str, ControlRequest]:
+def encode_request(to: str, request: ControlRequest) -> bytes:
+    """Return a request to a driver as JSON."""
+    return strict_json.to_bytes({"to": to, **asdict(request)})
+
+
+def read_request(note: bytes) -> tuple[str, ControlRequest]:
+    """Return to which driver a request is, and the request.
+
+    Raises:
+        ValueError: If it is none; also KeyError, TypeError and AttributeError.
+    """
     fields = strict_json.loads(note)
     to = fields.pop("to")
     request = ControlRequest(**{**fields, "verb": Verb(fields["verb"])})

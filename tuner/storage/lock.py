@@ -32,6 +32,7 @@ from tuner.errors import ExperimentLocked, StorageError
 from . import layout, strict_json
 from .disk import FILE_MODE, LOCAL_DISK, is_held
 from .layout import journal_directory, segments_in
+from .origin import origin_of
 from .reading import open_regular, read_file
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
@@ -409,7 +410,8 @@ def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
 
     The name in the lock file is not enough: its process may have died with its machine, or the
     directory may be a copy. Unless the process is surely gone the lock is tried, which does not
-    disturb a driver that holds it.
+    disturb a driver that holds it. Of a copy that was fetched from an object store, the driver is
+    the one that ran the experiment then.
 
     Args:
         experiment: Its directory, which is not changed.
@@ -421,6 +423,11 @@ def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
         ...     driver_of(directory).is_gone
         False
     """
+    origin = None
+    with suppress(StorageError):  # a copy is readable for its owner
+        origin = origin_of(Path(experiment))
+    if origin is not None and origin.is_copy:
+        return Owner(**origin.driver) if origin.driver else None
     owner = read_owner(experiment)
     return (
         owner

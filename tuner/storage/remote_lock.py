@@ -20,7 +20,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -273,6 +273,26 @@ class RemoteLock:
 
     def _read(self, key: str) -> bytes | None:
         return self._store.get_if_exists(key, _CONTENT_LIMIT_BYTES)
+
+
+def present_driver(store: ObjectStore) -> Owner | None:
+    """Return the driver that runs an experiment, None if it is not running.
+
+    One on another machine counts as running until it has released the lock or was replaced, since
+    only time would show that it was lost. Its `Owner.epoch` is that of the lock.
+
+    Raises:
+        StorageUnreachable: If the store does not answer, or refuses.
+    """
+    lock = RemoteLock(store)
+    epoch = lock._newest_from(max(lock._listed(_LOCK), default=0))  # noqa: SLF001  (its own module)
+    if not epoch:
+        return None
+    content = lock._read(lock_key(epoch))  # noqa: SLF001
+    if lock._has_ended(epoch, content):  # noqa: SLF001
+        return None
+    owner, _ = _parse(content)
+    return replace(owner or Owner(0, "an unknown machine", "", "an unknown time"), epoch=epoch)
 
 
 def lock_key(epoch: int) -> str:

@@ -362,7 +362,7 @@ def read_recording(grid: ResultGrid) -> Recording:
             one's checkpoint, or no trial has any results.
         StorageError: If the directory cannot be read.
     """
-    directory = Path(grid.experiment_path)
+    directory = Path(grid.local_directory)
     declared = read_declaration(directory) if (directory / DECLARATION).is_file() else {}
     settings = (
         ExperimentSettings.from_fields(declared["settings"]) if "settings" in declared else None

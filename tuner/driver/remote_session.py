@@ -1,0 +1,213 @@
+"""The object store's side of a run: its lock, the working copy, and what is copied back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self, final
+
+from tuner.errors import StorageError, StorageLost
+from tuner.journal.mirror import JournalMirror
+from tuner.journal.pieces import START
+from tuner.journal.writer import Journal
+from tuner.restore.remote import note_epoch, prepare_working_copy
+from tuner.spec.config import RunConfig
+from tuner.spec.experiment_location import ExperimentLocation
+from tuner.storage import layout
+from tuner.storage.directories import make_folder
+from tuner.storage.lock import ExperimentLock
+from tuner.storage.object_store import ObjectStore
+from tuner.storage.origin import note_origin
+from tuner.storage.remote_lock import RemoteLock
+from tuner.storage.remote_requests import RemoteRequestInbox
+
+from .file_mirror import FileMirror
+
+_START: Final = (0, 0)
+_LAST_TRY_S: Final = 1.0
+"""How long requests are retried at the end of a run that has failed since storage has."""
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class RemoteSession:
+    """Holds the lock of an experiment in an object store, and keeps the copy there up to date.
+
+    The order is what makes a second driver harmless: the local lock, the lock in the store, the
+    working copy, the start of this driver's epoch, and only then the first record.
+
+    Args:
+        location: Where the experiment is.
+        store: Its directory in the object store.
+        run: The run's settings.
+        steal: Whether to take over from a driver that runs.
+
+    Attributes:
+        store: As given.
+        epoch: Number of this driver among all that have driven the experiment; 0 without the lock.
+    """
+
+    def __init__(
+        self, location: ExperimentLocation, store: ObjectStore, run: RunConfig, *, steal: bool
+    ) -> None:
+        self.store = store
+        self.epoch = 0
+        self._location = location
+        self._directory = location.directory
+        self._run = run
+        self._is_checked = run.storage_lock == "epochs"
+        self._lock = RemoteLock(store, steal=steal, is_checked=self._is_checked)
+        self._after = _START
+        self._mirror: JournalMirror | None = None
+        self._files: FileMirror | None = None
+        self._is_new = False
+
+    def prepare(self) -> None:
+        """Check that the store can be reached and can hold a lock, and make the local directory.
+
+        Raises:
+            StorageError: If it cannot.
+        """
+        self.store.retry_s = self._run.storage_retry_s
+        self.store.probe(is_checked=self._is_checked)
+        try:
+            make_folder(self._directory)
+        except OSError as cause:
+            raise StorageError(
+                f"{str(self._directory)!r} cannot be made: {cause}; give another local_dir"
+            ) from cause
+
+    def __enter__(self) -> Self:
+        """Take the lock in the store.
+
+        Raises:
+            ExperimentLocked: If another driver runs the experiment.
+            StorageUnreachable: If the store does not answer, or refuses.
+        """
+        self.epoch = self._lock.acquire()
+        return self
+
+    def replace(self) -> None:
+        """Remove the experiment that the store holds.
+
+        Raises:
+            StorageUnreachable: If the store does not answer, or refuses.
+        """
+        # The locks stay, since another driver may look for one at any time.
+        own = [
+            key
+            for key in self.store.list()
+            if (layout.is_own(top := key.partition("/")[0]) and top != layout.LOCK) or top == START
+        ]
+        self.store.delete(key for key in own if key != layout.DECLARATION)
+        # Last: an experiment of which a part was removed is still one, and can be removed again.
+        self.store.delete([layout.DECLARATION])
+
+    def begin(self) -> None:
+        """Begin a new experiment in the local directory, which is empty.
+
+        Raises:
+            ExperimentExists: If the store has one.
+            ExperimentFenced: If another driver has taken over.
+        """
+        self._is_new = True
+        self._location.check_unused()
+        note_epoch(self._directory, self.epoch)
+        self._note_origin()
+        self._lock.start_after(*_START)
+
+    def resume(self, lock: ExperimentLock, *, is_salvage: bool) -> None:
+        """Bring the local directory up to date, from which the experiment is restored.
+
+        Args:
+            lock: The lock of the local directory, which is held.
+            is_salvage: Whether to continue from what is before damage or a gap.
+
+        Raises:
+            DamagedJournal: If a part of the stored journal is missing or does not verify.
+            ExperimentFenced: If another driver has taken over.
+            StorageError: If there is no experiment, or another one in the local directory.
+        """
+        try:
+            self._after = prepare_working_copy(
+                self.store, lock, self._directory, self.epoch, is_salvage=is_salvage
+            )
+        except StorageError:
+            # What another driver stores meanwhile looks like damage.
+            self._lock.check()
+            raise
+        self._note_origin()
+        self._lock.start_after(*self._after)
+
+    def open_mirror(self) -> JournalMirror:
+        """Return what copies the journal to the store, for the `Journal` that is to be opened."""
+        self._mirror = JournalMirror(
+            self._directory, self.store, self._lock, self._after, period_s=self._run.mirror_s
+        )
+        return self._mirror
+
+    def start(self, journal: Journal, wake: Callable[[], None]) -> FileMirror:
+        """Begin to copy journal and files, and return the callback that says which are due.
+
+        Args:
+            journal: The journal, opened with the mirror.
+            wake: Has the driver look whether another one has taken over.
+
+        Raises:
+            StorageError: If the declaration cannot be stored.
+        """
+        if self._mirror is None:
+            raise RuntimeError("open_mirror() has not been called")
+        self._files = FileMirror(
+            self._directory, self.store, self._lock, self._mirror, self._after[0]
+        )
+        self._files.start()
+        self._mirror.follow(lambda: journal.mirrorable_sequence, wake)
+        return self._files
+
+    def request_inbox(self, wake: Callable[[], None]) -> RemoteRequestInbox:
+        """Return the source of requests from commands on any machine.
+
+        Args:
+            wake: Has the driver take a request at once.
+        """
+        return RemoteRequestInbox(self.store, self.epoch, wake)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Store what is left, and give the lock back if all is stored.
+
+        Otherwise the lock is kept, so that a driver on another machine waits before it goes on
+        without what is here only.
+        """
+        for part in (self._files, self._mirror):
+            if part and isinstance(error, StorageLost):
+                part.stop()
+        if isinstance(error, StorageLost):
+            return
+        if isinstance(error, StorageError):
+            self.store.retry_s = _LAST_TRY_S
+        try:
+            if self._mirror:
+                self._mirror.close(self._run.storage_retry_s)
+            if self._files:
+                self._files.store_all()
+            if self._is_new and not (self._mirror and self._mirror.mirrored_sequence):
+                self.store.delete([layout.ENVIRONMENT, layout.DECLARATION])
+            self._lock.release()
+        except StorageError as failure:
+            _log.warning(
+                "%s; what is not in the store yet is in %s, and a restore on this machine uses it",
+                failure,
+                self._directory,
+            )
+
+    def _note_origin(self) -> None:
+        if origin := self._location.origin:
+            note_origin(self._directory, origin)
