@@ -219,8 +219,10 @@ def test_damage_in_the_store_is_found_and_the_local_copy_stays(
     checkpoints.upload(TRIAL, record, REMOTE)
     before = tree_of(experiment)
     damage(store, f"{TRIAL}/{REMOTE}")
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=message) as error:
         checkpoints.download(TRIAL, record)
+    assert f"{store.url}/{TRIAL}/{REMOTE}" in str(error.value)
+    assert ".tmp-" not in str(error.value)
     assert tree_of(experiment) == before
 
 

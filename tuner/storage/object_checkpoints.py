@@ -280,7 +280,7 @@ def _upload(place: ObjectStore, path: Path, sizes: Mapping[str, int]) -> None:
 
 def _download(place: ObjectStore, staging: Path) -> Manifest:
     """Download a checkpoint into an empty directory, verify it, and return its manifest."""
-    with _raising_checkpoint_error(place.url):
+    with _raising_checkpoint_error(place.url, staging):
         try:
             content = place.get(MANIFEST, SMALL_BYTES)
         except FileNotFoundError as cause:
@@ -324,11 +324,20 @@ def _check_names(manifest: Manifest) -> None:
 
 
 @contextmanager
-def _raising_checkpoint_error(what: str) -> Iterator[None]:
-    """Raise a `CheckpointError` that names the checkpoint for what cannot be read or named."""
+def _raising_checkpoint_error(what: str, staging: Path | None = None) -> Iterator[None]:
+    """Raise a `CheckpointError` for what cannot be read or named.
+
+    Args:
+        what: The checkpoint.
+        staging: Directory that messages are not to name, but the checkpoint instead.
+    """
     try:
         yield
     except StorageUnreachable:
         raise
+    except CheckpointError as damage:
+        if staging is None:
+            raise
+        raise CheckpointError(str(damage).replace(str(staging), what)) from damage
     except (FileNotFoundError, ValueError, StorageError) as cause:
         raise CheckpointError(f"checkpoint {what} cannot be used: {cause}") from cause
