@@ -1,16 +1,19 @@
 """Journals copied to an object store in pieces."""
 
 import threading
+import zlib
 
 import pytest
 
 from tests.journal.stored_journals import Driver, FailingStore, StoreLock, bodies, values_of
 from tuner.errors import DamagedJournal, ExperimentFenced, StorageUnreachable
+from tuner.journal import mirror as mirror_module
 from tuner.journal.mirror import JournalMirror
 from tuner.journal.pieces import (
     PieceReader,
     Stretch,
     find_end,
+    pack_key,
     piece_key,
     read_starts,
     stretches,
@@ -343,3 +346,54 @@ def test_a_journal_that_cannot_be_read_does_not_end_the_copy_without_a_word(stor
     mirror.push(1)
     assert values_of(store) == [1]
     mirror.stop()
+
+
+def packed(store, directory, monkeypatch):
+    """Store the values 0 to 13, one a piece and four a pack, and return the packs."""
+    monkeypatch.setattr(mirror_module, "_NUM_PACKED", 4)
+    write(directory, range(14))
+    stored_once(store, directory, 14, piece_bytes=1)
+    keys = [pack_key(1, first, first + 3) for first in (1, 5, 9)]
+    assert set(store.list("journal/")) == {*keys, *(piece_key(1, n) for n in range(1, 15))}
+    return keys
+
+
+def test_small_pieces_are_read_from_packs(store, tmp_path, monkeypatch):
+    packed(store, tmp_path, monkeypatch)
+    read_keys = []
+    get = ObjectStore.get
+    monkeypatch.setattr(
+        ObjectStore,
+        "get",
+        lambda self, key, *limit: read_keys.append(key) or get(self, key, *limit),
+    )
+    assert values_of(store) == list(range(14))
+    # The last one is asked for and not there.
+    assert sum(key.startswith("journal/") for key in read_keys) == 3 + 2 + 1
+
+
+@pytest.mark.parametrize("change", ["delete", "cut", "hide"])
+def test_pieces_are_read_where_a_pack_is_not_good(store, tmp_path, monkeypatch, change):
+    keys = packed(store, tmp_path, monkeypatch)
+    if change == "delete":
+        store.delete(keys[1:2])
+    elif change == "cut":
+        store.put(keys[1], store.get(keys[1])[:-5])
+    else:
+        shown = ObjectStore.list
+        monkeypatch.setattr(
+            ObjectStore,
+            "list",
+            lambda self, prefix="": {
+                key: size for key, size in shown(self, prefix).items() if key != keys[1]
+            },
+        )
+    assert values_of(store) == list(range(14))
+
+
+def test_a_pack_counts_up_to_where_a_later_epoch_continues(store, tmp_path, monkeypatch):
+    packed(store, tmp_path, monkeypatch)
+    (piece,) = (piece for piece in PieceReader(store) if piece.first == 5)
+    crc = zlib.crc32(piece.lines.splitlines()[1][9:])
+    StoreLock(store, (6, crc))
+    assert values_of(store) == list(range(6))

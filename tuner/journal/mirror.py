@@ -19,12 +19,15 @@ from tuner.storage import layout
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import BEAT_S, RemoteLock
 
-from .pieces import Piece, RecordId, piece_key
+from .pieces import Piece, RecordId, joined, pack_key, piece_key
 from .segment_tail import SegmentTail
 
 MIRROR_S: Final = 2.0
 """How often what is new is stored, in seconds."""
 _PIECE_BYTES: Final = 1 << 20
+_NUM_PACKED: Final = 256
+"""How many small pieces are stored once more in one object, from which they are read faster."""
+_SMALL_BYTES: Final = 1 << 16
 _LAG_S: Final = 10.0
 """How far the copy may be behind before that is printed, and how long `push` waits at a time."""
 
@@ -64,6 +67,8 @@ class JournalMirror:
         self._tail = SegmentTail(experiment, after, piece_bytes)
         self._piece: Piece | None = None
         """Read and not yet counted: it is stored again as it is, since pieces never change."""
+        self._packed: list[Piece] = []
+        """Small pieces that follow each other, for the next pack."""
         self._period_s = period_s
         self._piece_bytes = piece_bytes
         self._clock = clock
@@ -253,8 +258,19 @@ class JournalMirror:
             with self._changed:
                 self._mirrored, self._piece, self._error = piece.last[0], None, None
                 self._changed.notify_all()
+            self._pack(piece)
         is_behind = self._mirrored < self._safe_sequence()
         self._behind_since_s = started_s if is_behind else None
+
+    def _pack(self, piece: Piece) -> None:
+        if len(piece.lines) > _SMALL_BYTES:
+            self._packed = []
+            return
+        self._packed.append(piece)
+        if len(self._packed) >= _NUM_PACKED:
+            pack, self._packed = joined(self._packed), []
+            # It may be missing: what is in it is stored.
+            self._store.create(pack_key(self._lock.epoch, pack.first, pack.last[0]), pack.content)
 
     def _store_objects(self) -> None:
         """Store the arrays that records may refer to; they were written before those."""

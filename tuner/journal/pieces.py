@@ -5,10 +5,15 @@ the store (`tuner.storage.remote_lock`). Its pieces are ``journal/<epoch>/<first
 ``start/<epoch>.json`` names the record after which they continue. Who reads follows exact names,
 from one piece to the record behind its last one, so a listing that is out of date hides nothing.
 What a driver has stored behind the record after which a later epoch continues never counts.
+
+Under ``durability="storage"`` pieces are small and many. So a driver also stores the content of
+many at once, as a *pack* ``journal/<epoch>/<first record>-<last record>.pack``. That is a shortcut:
+the pieces stay, and are read where a listing does not show the pack.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +24,7 @@ from typing import Final, NamedTuple, Self, final
 
 from tuner.errors import DamagedJournal
 from tuner.storage import layout, strict_json
+from tuner.storage.layout import segment_path
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import lock_key, start_key
 
@@ -30,10 +36,13 @@ RecordId = tuple[int, int]
 ORIGIN: Final = (0, 0)
 START: Final = "start"
 _PIECE: Final = re.compile(rf"{layout.JOURNAL}/(\d{{1,8}})/(\d{{20}})\.log")
+_PACK: Final = re.compile(rf"{layout.JOURNAL}/(\d{{1,8}})/(\d{{20}})-(\d{{20}})\.pack")
 _START: Final = re.compile(rf"{START}/(\d{{8}})\.json")
 _NUM_AHEAD: Final = 32
 """How many pieces are fetched ahead of the one that is verified: 1 MiB each as a rule."""
 _NUM_THREADS: Final = 16
+
+_log = logging.getLogger("tuner")
 
 
 class Piece(NamedTuple):
@@ -75,6 +84,21 @@ def piece_key(epoch: int, first: int) -> str:
         'journal/7/00000000000000001234.log'
     """
     return f"{layout.JOURNAL}/{epoch}/{first:020d}.log"
+
+
+def pack_key(epoch: int, first: int, last: int) -> str:
+    """Return the name of the pack with these records.
+
+    Example:
+        >>> pack_key(7, 1, 1234)
+        'journal/7/00000000000000000001-00000000000000001234.pack'
+    """
+    return f"{layout.JOURNAL}/{epoch}/{first:020d}-{last:020d}.pack"
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """Return pieces that follow each other as one."""
+    return pieces[0]._replace(last=pieces[-1].last, lines=b"".join(piece.lines for piece in pieces))
 
 
 def pieces_in(keys: Sequence[str] | Mapping[str, int]) -> dict[int, list[int]]:
@@ -180,11 +204,17 @@ class PieceReader:
     def __init__(self, store: ObjectStore, *, is_salvage: bool = False) -> None:
         self._store = store
         self._is_salvage = is_salvage
-        self._walk = Walk()
         self.tail = JournalPosition()
+        self._tail_of_walk: JournalPosition | None = None
         self.missing: list[str] = []
         self.starts = read_starts(store)
-        self._listed = pieces_in(store.list(f"{layout.JOURNAL}/"))
+        keys = store.list(f"{layout.JOURNAL}/")
+        self._listed = pieces_in(keys)
+        self._packs = {
+            (int(name[1]), int(name[2])): int(name[3])
+            for name in map(_PACK.fullmatch, keys)
+            if name
+        }
         self._check_starts()
 
     def _check_starts(self) -> None:
@@ -200,12 +230,7 @@ class PieceReader:
             StorageError: If the store cannot be reached.
         """
         parts = stretches(self.starts)
-        names = [
-            piece_key(part.epoch, first)
-            for part in parts
-            for first in self._listed.get(part.epoch, ())
-            if part.after[0] < first and (part.end is None or first <= part.end)
-        ]
+        names = [name for part in parts for name in self._names(part)]
         with _Prefetch(self._store, names) as source:
             for part in parts:
                 if not self._is_at(part):
@@ -220,6 +245,19 @@ class PieceReader:
                         break
                     yield piece
         self._check_end(parts)
+
+    def _names(self, part: Stretch) -> Iterator[str]:
+        """Yield what is going to be read, as far as the listing shows it."""
+        last = part.after[0]
+        for first in self._listed.get(part.epoch, ()):
+            if last < first and (part.end is None or first <= part.end):
+                # Without a pack, the end of a piece is not known, and its beginning will do.
+                last = self._packs.get((part.epoch, first), first)
+                yield self._key(part.epoch, first)
+
+    def _key(self, epoch: int, first: int) -> str:
+        last = self._packs.get((epoch, first))
+        return piece_key(epoch, first) if last is None else pack_key(epoch, first, last)
 
     def _is_at(self, part: Stretch) -> bool:
         """Return whether the pieces reach up to where an epoch continues."""
@@ -240,12 +278,23 @@ class PieceReader:
 
     def _read(self, part: Stretch, source: _Prefetch) -> Piece | None:
         """Return the piece behind the last record, None if there is none."""
-        key = piece_key(part.epoch, self.tail.sequence + 1)
+        first = self.tail.sequence + 1
+        key = self._key(part.epoch, first)
         content = source.take(key)
-        if content is None:
+        if content is None and (part.epoch, first) not in self._packs:
             return None
-        piece = verified_piece(f"{self._store.url}/{key}", content, self._walk, part.end)
-        self.tail = self._walk.tail or self.tail
+        walk = Walk()
+        walk.tail = self._tail_of_walk
+        try:
+            piece = verified_piece(
+                f"{self._store.url}/{key}", content or b"", first, walk, part.end
+            )
+        except DamagedJournal as damage:
+            if not self._packs.pop((part.epoch, first), 0):
+                raise
+            _log.warning("%s; the pieces are read from which it was made", damage)
+            return self._read(part, source)
+        self.tail = self._tail_of_walk = walk.tail or self.tail
         return piece
 
     def _check_end(self, parts: Sequence[Stretch]) -> None:
@@ -267,13 +316,14 @@ class PieceReader:
 
 
 def verified_piece(
-    name: str, content: bytes, walk: Walk | None = None, end: int | None = None
+    name: str, content: bytes, first: int, walk: Walk | None = None, end: int | None = None
 ) -> Piece:
     """Return a piece whose lines and header verify.
 
     Args:
         name: Its name for messages.
         content: What is stored.
+        first: Number of its first record, by its name.
         walk: What has been gone through before it; None not to compare it with that.
         end: Number of the last record that counts, None for all.
 
@@ -281,9 +331,9 @@ def verified_piece(
         DamagedJournal: If it does not verify.
     """
     walk = walk or Walk()
-    path = Path(name)
+    path = segment_path(Path(), first)
     # Errors of the walk name a local file and its remedies; what is wrong with it stays the same.
-    length, epoch = 0, 0
+    length = 0
     try:
         for offset, body in walk.through(path, content, None):
             if end is not None and walk.tail and walk.tail.sequence >= end:
@@ -296,7 +346,7 @@ def verified_piece(
     head, tail = walk.head, walk.tail
     if walk.torn_at is not None or head is None or tail is None:
         raise _damaged_piece(name, f"it is cut off at byte {walk.torn_at or 0}")
-    epoch, begin = head.epoch, content.index(b"\n") + 1
+    begin = content.index(b"\n") + 1
     last = _last_of(content[: begin - 1])
     is_whole = length == len(content)
     if (is_whole and last != (tail.sequence, tail.crc)) or head.sequence == tail.sequence:
@@ -305,7 +355,7 @@ def verified_piece(
         head.sequence + 1,
         (head.sequence, head.crc),
         (tail.sequence, tail.crc),
-        epoch,
+        head.epoch,
         content[begin:length],
     )
 
@@ -369,7 +419,7 @@ def find_end(store: ObjectStore, starts: Mapping[int, RecordId]) -> RecordId:
     listed = pieces_in(store.list(f"{layout.JOURNAL}/{epoch}/")).get(epoch, [])
     first = max([tail[0] + 1, *listed])
     while (content := store.get_if_exists(key := piece_key(epoch, first))) is not None:
-        tail = verified_piece(f"{store.url}/{key}", content).last
+        tail = verified_piece(f"{store.url}/{key}", content, first).last
         first = tail[0] + 1
     return tail
 
