@@ -2,6 +2,7 @@
 
 import datetime as dt
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,6 +69,64 @@ def test_outside_a_group_a_model_is_not_wrapped():
 def test_outside_a_group_a_loader_keeps_its_sampler():
     loader = torch.utils.data.DataLoader(list(range(8)), shuffle=True)
     assert train_torch.prepare_data_loader(loader, move_to_device=False) is loader
+
+
+@pytest.fixture
+def wrapped(monkeypatch):
+    """Return what a model is wrapped with in one of two workers with a GPU each."""
+    given = {}
+
+    def wrap(model, **arguments):
+        given.update(arguments)
+        return model
+
+    monkeypatch.setattr(train_torch, "_world_size", lambda: 2)
+    monkeypatch.setattr(train_torch, "get_device", lambda: torch.device("cuda", 1))
+    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", wrap)
+    monkeypatch.setattr("torch.distributed.fsdp.FullyShardedDataParallel", wrap)
+    return given
+
+
+def test_a_model_that_is_not_moved_is_wrapped_where_it_is(wrapped):
+    model = torch.nn.Linear(2, 1)
+    train_torch.prepare_model(model, move_to_device=False)
+    assert wrapped == {}
+    train_torch.prepare_model(model, False, "fsdp")
+    assert wrapped == {}  # PyTorch looks where the parameters are
+
+
+def test_a_model_on_the_gpu_is_wrapped_for_it(wrapped, monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "to", lambda model, device: model)
+    train_torch.prepare_model(torch.nn.Linear(2, 1))
+    assert wrapped == {
+        "device_ids": [torch.device("cuda", 1)],
+        "output_device": torch.device("cuda", 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("sampler", "warning"),
+    [
+        ({"shuffle": True}, None),
+        ({"shuffle": False}, None),
+        ({"replacement": True}, "draws with replacement"),
+        ({"num_samples": 3}, "draws 3 of 8"),
+        ({"weights": [1.0] * 8, "num_samples": 3}, "WeightedRandomSampler"),
+    ],
+)
+def test_what_a_distributed_sampler_does_not_do_is_a_warning(sampler, warning, caplog, monkeypatch):
+    context = SimpleNamespace(get_world_size=lambda: 2, get_world_rank=lambda: 1)
+    monkeypatch.setattr(train_torch, "_world_size", lambda: 2)
+    monkeypatch.setattr(train_torch, "get_context", lambda: context)
+    data = list(range(8))
+    if "shuffle" not in sampler:
+        kind = "WeightedRandomSampler" if "weights" in sampler else "RandomSampler"
+        source = () if "weights" in sampler else (data,)
+        sampler = {"sampler": getattr(torch.utils.data, kind)(*source, **sampler)}
+    loader = train_torch.prepare_data_loader(torch.utils.data.DataLoader(data, **sampler))
+    assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)
+    (told,) = caplog.messages or [None]
+    assert told is None if warning is None else warning in told
 
 
 def loop(config):

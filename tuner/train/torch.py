@@ -269,6 +269,7 @@ def prepare_model(
     Args:
         model: The model.
         move_to_device: Whether to move it to the worker's device, or the device to move it to.
+            With False it is wrapped where it is.
         parallel_strategy: ``"ddp"``, the default, wraps it in ``DistributedDataParallel``,
             ``"fsdp"`` in ``FullyShardedDataParallel``, None in nothing.
         parallel_strategy_kwargs: Further arguments of that class.
@@ -292,12 +293,15 @@ def prepare_model(
         return model
     given = dict(parallel_strategy_kwargs or {})
     is_cuda = device.type == "cuda"
+    # A model that was not moved need not be there; PyTorch then looks where it is.
+    is_there = move_to_device is not False or not is_cuda
     if parallel_strategy == "ddp":
-        on_gpu = {"device_ids": [device], "output_device": device} if is_cuda else {}
+        on_gpu = {"device_ids": [device], "output_device": device} if is_there and is_cuda else {}
         return torch.nn.parallel.DistributedDataParallel(model, **{**on_gpu, **given})
     from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: PLC0415  (slow)
 
-    return FullyShardedDataParallel(model, **{"device_id": device, **given})
+    place = {"device_id": device} if is_there else {}
+    return FullyShardedDataParallel(model, **{**place, **given})
 
 
 def unwrap_model(model: Any) -> Any:
@@ -359,7 +363,6 @@ def _distributed(loader: DataLoader[Any]) -> DataLoader[Any]:
         DataLoader,
         DistributedSampler,
         IterableDataset,
-        RandomSampler,
         SequentialSampler,
     )
 
@@ -372,11 +375,11 @@ def _distributed(loader: DataLoader[Any]) -> DataLoader[Any]:
             "prepare_data_loader cannot split a loader with a batch sampler of its own; give that "
             "the rank and the world size, and pass add_dist_sampler=False"
         )
-    if not isinstance(loader.sampler, RandomSampler | SequentialSampler):
+    if what := _beyond_a_split(loader.sampler):
         _log.warning(
-            "the sampler %s is replaced by a DistributedSampler; pass add_dist_sampler=False to "
-            "keep it",
-            type(loader.sampler).__name__,
+            "the sampler %s is replaced by a DistributedSampler, which gives each worker its part "
+            "of the data once in each epoch; pass add_dist_sampler=False to keep it",
+            what,
         )
     context = get_context()
     generator = loader.generator
@@ -406,6 +409,20 @@ def _distributed(loader: DataLoader[Any]) -> DataLoader[Any]:
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
     )
+
+
+def _beyond_a_split(sampler: Any) -> str:
+    """Describe a sampler that does more than to order all rows; empty for others."""
+    from torch.utils.data import RandomSampler, SequentialSampler  # noqa: PLC0415
+
+    name = type(sampler).__name__
+    if not isinstance(sampler, RandomSampler):
+        return "" if isinstance(sampler, SequentialSampler) else name
+    if sampler.replacement:
+        return f"{name}, which draws with replacement,"
+    if sampler.num_samples != (num_rows := len(sampler.data_source)):
+        return f"{name}, which draws {sampler.num_samples} of {num_rows} rows,"
+    return ""
 
 
 class _DeviceLoader:
