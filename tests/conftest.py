@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from searchers import NevergradSearch
-from tests.object_servers import moto, s3_proxy, s3_url
+from tests.object_servers import ceph, moto, s3_proxy, s3_url
 from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
 from tuner.driver import signals
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
-__all__ = ["moto", "s3_proxy", "s3_url"]
+__all__ = ["ceph", "moto", "s3_proxy", "s3_url"]
 
 # How fast a machine is says nothing about the code: nothing may fail because another job was using
 # the processor.

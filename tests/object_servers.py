@@ -1,92 +1,17 @@
-"""S3 servers on loopback: moto's, Ceph's gateway where it is installed, and a proxy with faults."""
+"""Fixtures of S3 servers on loopback, and a proxy that lets them fail."""
 
 import http.client
 import importlib.util
-import os
-import secrets
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
 
-MOTO = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print("http://%s:%d" % server.get_host_and_port(), flush=True)
-sys.stdin.read()  # until the tests have ended
-"""
-
-
-@dataclass
-class S3Server:
-    """An S3 server.
-
-    Attributes:
-        endpoint: Its URL.
-        key: The access key of its user.
-        secret: The secret key.
-    """
-
-    endpoint: str
-    key: str = "tester"
-    secret: str = "tester-secret"  # noqa: S105
-
-    @property
-    def environment(self):
-        """Variables with which every S3 client finds the server, and no other settings."""
-        return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ACCESS_KEY_ID": self.key,
-            "AWS_SECRET_ACCESS_KEY": self.secret,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
-
-    def filesystem(self, **options):
-        """Return a file system of fsspec, which needs no variables."""
-        import s3fs  # noqa: PLC0415  (optional)
-
-        return s3fs.S3FileSystem(
-            endpoint_url=self.endpoint,
-            key=self.key,
-            secret=self.secret,
-            **options,
-        )
-
-    def make_bucket(self):
-        """Make a bucket of a name of its own and return its URL."""
-        name = f"bucket-{secrets.token_hex(6)}"
-        self.filesystem().mkdir(name)
-        return f"s3://{name}"
-
-
-@contextmanager
-def moto_server():
-    """Run moto's S3 server, in a process of its own that ends with this one."""
-    with subprocess.Popen(  # noqa: S603  (our own interpreter)
-        [sys.executable, "-W", "ignore", "-c", MOTO],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        endpoint = process.stdout.readline().strip()
-        assert endpoint, "moto's server has not started"
-        try:
-            yield S3Server(endpoint)
-        finally:
-            process.stdin.close()
-            process.kill()
+from benchmarks.faults.s3_servers import ceph_gateway, moto_server, why_no_ceph
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +21,16 @@ def moto():
         if not importlib.util.find_spec(module):
             pytest.skip(f"{module} is not installed")
     with moto_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ceph():
+    """Return Ceph's S3 server, where it is installed."""
+    if reason := why_no_ceph():
+        pytest.skip(reason)
+    pytest.importorskip("s3fs")
+    with ceph_gateway() as server:
         yield server
 
 

@@ -14,7 +14,12 @@ def s3(moto):
     return ObjectStore(moto.make_bucket(), moto.filesystem())
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
+@pytest.fixture(scope="module")
+def ceph_bucket(ceph):
+    return ObjectStore(ceph.make_bucket(), ceph.filesystem())
+
+
+@pytest.fixture(params=["memory", "file", "s3", "ceph"])
 def store(request, tmp_path):
     match request.param:
         case "memory":
@@ -24,6 +29,8 @@ def store(request, tmp_path):
             yield ObjectStore(f"file://{tmp_path}/bucket/run")
         case "s3":
             yield request.getfixturevalue("s3").child(tmp_path.name)
+        case "ceph":
+            yield request.getfixturevalue("ceph_bucket").child(tmp_path.name)
 
 
 def test_an_object_is_created_once_and_its_first_content_stays(store):

@@ -6,7 +6,8 @@ import threading
 import pytest
 
 pytest.importorskip("s3fs")
-from tests.object_servers import FaultProxy, S3Server
+from benchmarks.faults.s3_servers import S3Server
+from tests.object_servers import FaultProxy
 from tuner.errors import StorageUnreachable
 from tuner.storage.object_store import ObjectStore
 
