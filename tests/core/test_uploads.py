@@ -300,6 +300,15 @@ def test_a_name_that_is_used_again_replaces_the_earlier_checkpoint():
     assert (deleted(commands), indices(trial), trial.source.directory) == ([], [1], "latest")
 
 
+def test_a_replaced_checkpoint_is_deleted_where_an_object_store_still_has_it():
+    conversation = talk()
+    for index, remote in enumerate(["", "checkpoint_000001.e1a1", "checkpoint_000002.e1a1"]):
+        upload(conversation, "t00000", index + 1, index)
+        fields = {"name": "best", "remote": remote}
+        commands = commit(conversation, "t00000", index, index + 1, **fields)
+        assert deleted(commands) == ([1] if index == 2 else [])
+
+
 def test_an_exploit_of_a_replaced_checkpoint_takes_the_one_that_replaced_it():
     conversation = exploiting()
     conversation.report("t00000", 1, CheckpointRecord(0, 1, name="latest"))

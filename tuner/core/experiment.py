@@ -506,6 +506,8 @@ class Experiment:
         for replaced in self._checkpoints.replaced_by(trial, checkpoint):
             self._lose_checkpoint(trial, replaced.index, "another one has taken its directory")
             self._continue_unchanged(self.exploits.on_checkpoint_lost(trial, replaced.index))
+            if replaced.remote:  # the names of directories in a store are never used again
+                self._out.delete(trial, [replaced])
         validation = None
         if request := trial.validation_requests.pop(checkpoint.index, None):
             result = trial.checkpoint_results[checkpoint.index]

@@ -407,6 +407,7 @@ class UploadingExecutor:
         for kind in ("source", "latest"):
             self._checkpoints.cache.unpin((kind, attempt.worker))
         del self._attempts[attempt.worker]
+        self._jobs.upload(self._checkpoints.cache.trim)
         if attempt.unsaved and event.outcome is Outcome.STOPPED:
             return replace(event, outcome=Outcome.UNSAVED, failure=attempt.unsaved)
         return event
