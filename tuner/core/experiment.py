@@ -27,7 +27,7 @@ from . import events as ev
 from .best_trials import BestTrials
 from .checkpoints import CheckpointManager
 from .exploits import ExploitTracker
-from .failure_causes import FailureTally
+from .failure_causes import FailureTally, lost_too_often
 from .leases import LeaseQueue
 from .lifecycle import (
     TrialMove,
@@ -165,6 +165,8 @@ class Experiment:
         )
         self._validations.give_up_misfits()
         self._checkpoints = CheckpointManager(settings.checkpoints)
+        for trial in self.trials:
+            trial.losses = ()
         self.suggestion_budget.begin_session(settings.max_trials)
         self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
         self.policies.time_budget_s = settings.time_budget_s
@@ -481,6 +483,10 @@ class Experiment:
         owner = self.trial_table[event.trial_id]
         was_awaited = event.index in owner.uploads
         self._lose_checkpoint(owner, event.index, event.why)
+        for trial in self.trial_table.live.values():
+            if trial.source_id == owner.trial_id:
+                # An attempt that finds no intact checkpoint is lost through no fault of the trial.
+                trial.losses = ()
         without_donor = [*self.exploits.on_checkpoint_lost(owner, event.index)]
         if was_awaited and not owner.uploads:
             without_donor += self.exploits.dismiss_waiting(owner)
@@ -830,6 +836,9 @@ class Experiment:
             )
         if event.failure and event.outcome is not ev.Outcome.LOST:
             trial.failures.append(event.failure)
+        if event.outcome is ev.Outcome.LOST and self.settings.max_losses is not None:
+            why = event.failure.message if event.failure else ""
+            trial.losses += ((trial.attempt, why or "its worker vanished"),)
         self._end_attempt(trial, event.outcome)
 
     def _end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:  # noqa: C901  (all ends)
@@ -878,8 +887,15 @@ class Experiment:
                 self._end(trial, *exit_termination(intention, outcome))
             case TrialMove.FAIL:
                 self._retry_or_give_up(trial, intention)
+            case TrialMove.REQUEUE if self._is_lost_too_often(trial):
+                trial.failures.append(lost_too_often(trial.losses))
+                self._give_up(trial)
             case _:
                 self.trial_table.requeue(trial, move)
+
+    def _is_lost_too_often(self, trial: Trial) -> bool:
+        limit, is_counted = self.settings.max_losses, trial.attempt in dict(trial.losses)
+        return limit is not None and is_counted and len(trial.losses) >= limit
 
     def _retry_or_give_up(self, trial: Trial, intention: Intention | None = None) -> None:
         is_ended_by_user = intention is not None and intention.reason.rule == ev.USER_STOP

@@ -15,6 +15,8 @@ from .trial import Failure, Status, Trial
 
 COMMON_FAILURE: Final = "common_failure"
 """Rule for which an experiment ends when many trials fail for one cause and none gets farther."""
+WORKER_LOST: Final = "WorkerLost"
+"""Kind of the failure of a trial whose worker was lost too often."""
 
 _FRAME: Final = re.compile(
     r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE
@@ -158,7 +160,8 @@ class RetryPolicy:
 
     def why_given_up(self, trial: Trial) -> str:
         """Return why a trial in ERROR was not retried; empty for other trials or if not known."""
-        if trial.status is not Status.ERROR or not trial.failures:
+        is_lost = bool(trial.failures) and trial.failures[-1].kind == WORKER_LOST
+        if trial.status is not Status.ERROR or not trial.failures or is_lost:
             return ""
         if not self.max_failures:
             return "FailureConfig(max_failures=0) allows no retry"
@@ -307,6 +310,27 @@ def _without_placeholders(cause: str) -> str:
     kind, _, message = cause.partition(": ")
     known = [clause for clause in message.split("; ") if _ANY_NUMBER not in clause]
     return f"{kind}: {'; '.join(known)}" if any(known) else cause.replace(_ANY_NUMBER, "...")
+
+
+def lost_too_often(losses: Sequence[tuple[int, str]]) -> Failure:
+    """Return the failure of a trial whose worker was lost too often.
+
+    Args:
+        losses: The attempts and why each was lost, see `Trial.losses`.
+
+    Example:
+        >>> lost_too_often([(2, "node b is gone"), (3, "node c is gone")]).message.split("; ")[0]
+        'lost 2 times in a row without a new result, in attempts 2 and 3: node b is gone'
+    """
+    *earlier, latest = [str(attempt) for attempt, _ in losses]
+    attempts = f"attempts {', '.join(earlier)} and {latest}" if earlier else f"attempt {latest}"
+    times = f"{len(losses)} times in a row" if earlier else "once"
+    reasons = "; ".join(dict.fromkeys(why for _, why in losses))
+    return Failure(
+        WORKER_LOST,
+        f"lost {times} without a new result, in {attempts}: {reasons}; see whether the trial ends "
+        "what it runs on, for example by using up its memory",
+    )
 
 
 def errors_by_rank(failure: Failure) -> dict[int, Exception]:

@@ -73,6 +73,8 @@ class ExperimentSettings:
             together ask for `default_request`; None for a single process.
         max_overtaken_s: For how many seconds trials that became ready later may be started before
             the oldest one, which does not fit, until what is free is held for it; None for ever.
+        max_losses: After how many losses of its worker in a row, without a new result in between,
+            a trial is given up; None for no limit.
     """
 
     capacity: Mapping[str, float]
@@ -100,6 +102,7 @@ class ExperimentSettings:
     validation: ValidationPolicy | None = None
     default_group: WorkerGroup | None = None
     max_overtaken_s: float | None = None
+    max_losses: int | None = None
 
     @property
     def usual_request(self) -> Request:
@@ -130,7 +133,7 @@ class ExperimentSettings:
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values, without those that are younger and not in use."""
         fields = asdict(self)
-        for name in ("validation", "default_group", "max_overtaken_s"):
+        for name in ("validation", "default_group", "max_overtaken_s", "max_losses"):
             if fields[name] is None:
                 del fields[name]
         return fields

@@ -484,6 +484,8 @@ class Trial:
             validation while it had no worker; None for no such pause.
         farthest_iteration: The largest ``training_iteration`` of all attempts.
         num_vain_attempts: How many attempts in a row have failed before they got any farther.
+        losses: The attempts that were lost since it got any farther, each with the reason; empty
+            where `ExperimentSettings.max_losses` sets no limit.
     """
 
     __slots__ = (
@@ -509,6 +511,7 @@ class Trial:
         "late_pause",
         "leases",
         "local_path",
+        "losses",
         "next_checkpoint",
         "num_failures",
         "num_rows",
@@ -593,6 +596,7 @@ class Trial:
         self.late_pause: Reason | None = None
         self.farthest_iteration = 0
         self.num_vain_attempts = 0
+        self.losses: tuple[tuple[int, str], ...] = ()
 
     @property
     def status(self) -> Status:
@@ -642,6 +646,7 @@ class Trial:
         self.num_failures = self.num_vain_attempts = self.farthest_iteration = (
             self.resumed_iteration
         ) = self.resumed_row = 0
+        self.losses = ()
         self.superseded_attempt = self.attempt
         self.reason = None
         self.validation_requests.clear()
@@ -790,7 +795,7 @@ class Trial:
         iteration = flat.get(TRAINING_ITERATION, 0)
         self._count_row(iteration)
         if iteration > self.farthest_iteration:
-            self.farthest_iteration, self.num_vain_attempts = iteration, 0
+            self.farthest_iteration, self.num_vain_attempts, self.losses = iteration, 0, ()
         for name, value in flat.items():
             if (
                 value.__class__ in _NO_NUMBERS

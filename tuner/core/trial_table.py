@@ -375,6 +375,7 @@ class TrialTable:
             self.num_by_ending[trial.ending] -= 1
         trial.ending = trial.reason = None
         trial.num_failures = trial.num_vain_attempts = 0
+        trial.losses = ()
         self.requeue(trial, TrialMove.REVIVE)
 
     def readmit(self, trial: Trial, treatment: ResumeType) -> list[CheckpointRecord]:

@@ -50,6 +50,7 @@ _INNER: Final = ("searcher", "base_scheduler", "adapted")
 _MANY_SLOTS: Final = 10_000
 """More trials than ever run at once on one machine."""
 _MAX_OVERTAKEN_S: Final = 60.0
+_MAX_LOSSES: Final = 5
 _MIN_PENDING: Final = 16
 """How many trials of a grid or of random samples are suggested ahead at least, as in Ray Tune."""
 
@@ -258,6 +259,7 @@ class ExperimentSpec:
             # Only suggestions that no result can change may be made early, so that users see them.
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
             max_overtaken_s=_MAX_OVERTAKEN_S if requests_vary(self.trainable) else None,
+            max_losses=_MAX_LOSSES,
         )
 
     @property
