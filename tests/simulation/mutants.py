@@ -382,9 +382,11 @@ TRAINING = _of(
     "tuner/core/experiment.py",
     ("        elif event.upload is not None:\n            self._checkpoints.announce(trial, event.upload, flat)\n", "", "I5"),
     ("        if trial is None or trial.attempt != event.attempt or index not in trial.uploads:\n", "        if trial is None or trial.attempt != event.attempt or trial.worker is WorkerState.STOPPING or index not in trial.uploads:\n", "I5"),
-    ("        self._leases.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))\n", "", "I3"),
+    ("        self._leases.queue.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))\n", "", "I3"),
     ("        self._resolve_deadlock()\n", "", "I9"),
-    ("self._leases.release(owner, token)", "pass", "I9 I3"),
+) + _of(
+    "tuner/core/lease_manager.py",
+    ("self.queue.release(owner, event.token)", "False", "I9 I3"),
 ) + _of(
     "tuner/core/leases.py",
     ("                self._trial_table.take_back(lease.holder)\n", "                pass\n", "I3"),

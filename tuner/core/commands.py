@@ -465,6 +465,8 @@ class Effects(NamedTuple):
 class Outbox:
     """Collects the commands and notices of an event while it is being handled.
 
+    One serves all events, so that all that handle them can have it.
+
     Attributes:
         commands: See `Effects`, as for the others.
         notices: What observers receive.
@@ -478,6 +480,17 @@ class Outbox:
         self.commands: list[Command] = []
         self.notices: list[Notice] = []
         self.remarks: Sequence[str] = ()
+
+    def take(self, recorded: Sequence[RecordedDecision], *, is_noop: bool) -> Effects:
+        """Return what was collected, and begin anew.
+
+        Args:
+            recorded: See `Effects`.
+            is_noop: See `Effects`.
+        """
+        effects = Effects(self.commands, self.notices, recorded, self.remarks, is_noop)
+        self.commands, self.notices, self.remarks = [], [], ()
+        return effects
 
     def keep(
         self, trial: Trial, checkpoint: CheckpointRecord, superseded: Sequence[CheckpointRecord]

@@ -28,7 +28,7 @@ from .best_trials import BestTrials
 from .checkpoints import CheckpointManager
 from .exploits import ExploitTracker
 from .failure_causes import FailureTally, lost_too_often
-from .leases import LeaseQueue
+from .lease_manager import LeaseManager
 from .lifecycle import (
     TrialMove,
     WorkerMove,
@@ -47,7 +47,7 @@ from .policies import (
     subject,
     termination_reason_for,
 )
-from .resources import Request, amounts_of
+from .resources import amounts_of
 from .result import (
     AUTO_FILLED,
     CHECKPOINT_DIR_NAME,
@@ -141,7 +141,7 @@ class Experiment:
         self._out = cmd.Outbox()
         self._paused = PausedTrials(self.trial_table, self.exploits, self._notify)
         self._validations = ValidationQueue(self.trial_table)
-        self._leases = LeaseQueue(self.trial_table)
+        self._leases = LeaseManager(self.trial_table, self._validations, self._out)
         self._unannounced: dict[str, Trial] = {}
         """Trials that are TERMINATED, and of which a validation is open."""
         self._checkpoint_requests: list[ev.CheckpointsRequested] = []
@@ -169,6 +169,7 @@ class Experiment:
             trial.losses = ()
         self.suggestion_budget.begin_session(settings.max_trials)
         self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
+        self._leases.begin_session(self._timeouts)
         self.policies.time_budget_s = settings.time_budget_s
         self._typical_request = settings.usual_request
         self._stopping: Intention | None = None
@@ -251,7 +252,7 @@ class Experiment:
         )
         assert self.suggestion_budget.num_outstanding >= 0, "more suggestions than were requested"
         self._validations.check()
-        self._leases.check(self._running_owners())
+        self._leases.check()
         assert all(
             trial.status is Status.TERMINATED and trial.has_open_validation
             for trial in self._unannounced.values()
@@ -287,10 +288,7 @@ class Experiment:
         self._dispatch(event)
         for donor in self.exploits.take_released():
             self._out.delete(donor, self._checkpoints.drop_superseded(donor))
-        out, self._out = self._out, cmd.Outbox()
-        return cmd.Effects(
-            out.commands, out.notices, self.policies.given, out.remarks, self._is_noop_turn
-        )
+        return self._out.take(self.policies.given, is_noop=self._is_noop_turn)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each event)
         match event:
@@ -320,15 +318,17 @@ class Experiment:
             case ev.CheckpointCommitted():
                 self._on_checkpoint_committed(event)
             case ev.ValidationEnded():
-                self._leases.end_owner(ev.LeaseOwner(event.trial_id, event.num_try, event.index))
+                self._leases.queue.end_owner(
+                    ev.LeaseOwner(event.trial_id, event.num_try, event.index)
+                )
                 if validated := self._validations.on_ended(event):
                     self._pass_on_validations(validated)
             case ev.CheckpointsRequested():
                 self._checkpoint_requests.append(event)
             case ev.LeaseRequested():
-                self._on_lease_requested(event)
-            case ev.LeaseReleased(owner, token):
-                self._on_lease_released(owner, token)
+                self._leases.on_requested(event, self._now_s)
+            case ev.LeaseReleased():
+                self._leases.on_released(event, self._now_s)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
@@ -848,7 +848,7 @@ class Experiment:
         self._unanswered.pop(trial.trial_id, None)
         self.trial_table.release_worker(trial)
         self._timeouts.forget(trial.trial_id)
-        self._leases.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))
+        self._leases.queue.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))
         self._checkpoints.forget_uploads(trial)
         self._out.delete(trial, self._checkpoints.release(trial))
         self.suggestion_budget.on_progress()
@@ -1000,7 +1000,7 @@ class Experiment:
         # end by the rules under which they ran.
         for trial in list(self.trial_table.live.values()):
             self._end_attempt(trial, ev.Outcome.LOST)
-        self._leases.clear()  # those of validations
+        self._leases.queue.clear()  # those of validations
         self._begin_session(event.settings)
         self._paused.unhold_all()
         treatments = self.trial_table.treatments_of_never_admitted(event.settings.max_trials)
@@ -1042,9 +1042,9 @@ class Experiment:
         had_pending_resumes = self._paused.has_pending
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
-        self._grant_leases()
+        self._leases.answer_waiting(self._now_s, is_stopping=self._stopping is not None)
         self._out.commands += self._validations.start(self._now_s)
-        self._leases.reserve()
+        self._leases.queue.reserve()
         held = {
             trial_id: report
             for trial_id, report in self._unanswered.items()
@@ -1081,65 +1081,12 @@ class Experiment:
         is_leaving = trial.intention is not None and (
             trial.intention.reply is not ReportReply.PAUSE or bool(trial.source)
         )
-        num_stuck = self._leases.num_validations_waiting
+        num_stuck = self._leases.queue.num_validations_waiting
         return not is_leaving and self._validations.is_holding(trial, num_stuck)
-
-    # ---------------------------------------------------------------- leases
-
-    def _on_lease_requested(self, event: ev.LeaseRequested) -> None:
-        owner = event.owner
-        if owner not in self._running_owners():
-            return
-        trial = self.trial_table[owner.trial_id]
-        if owner.index is None:
-            own: Request | None = trial.request
-            if trial.worker is WorkerState.TRAINING:
-                self._timeouts.suspend(trial.trial_id)  # until it has its answer
-        else:
-            validation = trial.validations[owner.index]
-            own = None if validation.is_apart else validation.resources
-            self._validations.suspend_time_limit(owner.trial_id, owner.index, self._now_s)
-        if refusal := self._leases.request(event, own):
-            self._answer_lease(refusal)
-
-    def _on_lease_released(self, owner: ev.LeaseOwner, token: str) -> None:
-        is_withdrawn = self._leases.release(owner, token)
-        self._resume_time_limit(owner)
-        trial = self.trial_table.live.get(owner.trial_id)
-        if is_withdrawn and owner.index is None and trial and trial.attempt == owner.attempt:
-            self._expect_report_again(trial)
-
-    def _expect_report_again(self, trial: Trial) -> None:
-        """Start the report timeout of a trial that has waited for a lease, unless it still does."""
-        is_waiting = self._leases.is_waiting_for(ev.LeaseOwner(trial.trial_id, trial.attempt))
-        if trial.worker is WorkerState.TRAINING and not is_waiting:
-            self._timeouts.expect_report(trial.trial_id, self._now_s)
-
-    def _running_owners(self) -> list[ev.LeaseOwner]:
-        """Return all processes that may hold a lease."""
-        workers = [
-            ev.LeaseOwner(trial.trial_id, trial.attempt) for trial in self.trial_table.live.values()
-        ]
-        return workers + [
-            ev.LeaseOwner(trial_id, self.trial_table[trial_id].validations[index].num_try, index)
-            for trial_id, index in self._validations.running
-        ]
-
-    def _grant_leases(self) -> None:
-        """Grant the leases that fit; where the experiment stops, refuse all that wait."""
-        if not self._leases.is_waiting:
-            return
-        answers = (
-            self._leases.refuse_all("the experiment is stopping")
-            if self._stopping
-            else self._leases.grant()
-        )
-        for answer in answers:
-            self._answer_lease(answer)
 
     def _resolve_deadlock(self) -> None:
         """Refuse a lease if every process waits for what the others hold."""
-        if not self._leases.is_waiting:
+        if not self._leases.queue.is_waiting:
             return
         # These wait for a validation, which may itself wait for a lease.
         blocked = {
@@ -1151,19 +1098,7 @@ class Experiment:
             # A checkpoint that is still being stored needs no lease.
             if not (request.waits_for_uploads and self.trial_table[request.trial_id].uploads)
         }
-        if answer := self._leases.resolve_deadlock(self._running_owners(), blocked):
-            self._answer_lease(answer)
-
-    def _answer_lease(self, answer: cmd.GrantLease | cmd.RefuseLease) -> None:
-        self._out.commands.append(answer)
-        if answer.owner.index is None:
-            self._expect_report_again(self.trial_table[answer.owner.trial_id])
-        self._resume_time_limit(answer.owner)
-
-    def _resume_time_limit(self, owner: ev.LeaseOwner) -> None:
-        """Let the time limit of a validation run on unless it still waits for a lease."""
-        if owner.index is not None and not self._leases.is_waiting_for(owner):
-            self._validations.resume_time_limit(owner.trial_id, owner.index, self._now_s)
+        self._leases.resolve_deadlock(blocked, self._now_s)
 
     # ---------------------------------------------------------------- time and answers
 
@@ -1412,7 +1347,7 @@ class Experiment:
                     for each in self._checkpoint_requests
                 ],
             }
-        if leases := self._leases.state_dict():
+        if leases := self._leases.queue.state_dict():
             fields["leases"] = leases
         return fields
 
@@ -1442,7 +1377,7 @@ class Experiment:
         self.fatal_error = state["misuse"]
         if validations := state.get("validations"):
             self._load_validations(validations)
-        self._leases.load_state_dict(state.get("leases", {}))
+        self._leases.queue.load_state_dict(state.get("leases", {}))
 
     def _load_validations(self, state: Mapping[str, Any]) -> None:
         self._validations.load_state_dict(state["queue"])
