@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Final, Self, final
 
 from tuner.errors import StorageError, StorageLost
+from tuner.execution.executor import Executor
+from tuner.execution.uploading import UploadingExecutor
 from tuner.journal.mirror import JournalMirror
-from tuner.journal.pieces import START
 from tuner.journal.writer import Journal
 from tuner.restore.remote import note_epoch, prepare_working_copy
 from tuner.spec.config import RunConfig
@@ -17,6 +18,7 @@ from tuner.spec.experiment_location import ExperimentLocation
 from tuner.storage import layout
 from tuner.storage.directories import make_folder
 from tuner.storage.lock import ExperimentLock
+from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.origin import note_origin
 from tuner.storage.remote_lock import RemoteLock
@@ -25,6 +27,8 @@ from tuner.storage.remote_requests import RemoteRequestInbox
 from .file_mirror import FileMirror
 
 _START: Final = (0, 0)
+_COPY_RETRY_S: Final = 10.0
+"""How long a request of the threads that copy journal and files is retried at a time."""
 _LAST_TRY_S: Final = 1.0
 """How long requests are retried at the end of a run that has failed since storage has."""
 
@@ -47,6 +51,7 @@ class RemoteSession:
     Attributes:
         store: As given.
         epoch: Number of this driver among all that have driven the experiment; 0 without the lock.
+        checkpoints: The checkpoints in the store; None before `uploading`.
     """
 
     def __init__(
@@ -59,9 +64,12 @@ class RemoteSession:
         self._run = run
         self._is_checked = run.storage_lock == "epochs"
         self._lock = RemoteLock(store, steal=steal, is_checked=self._is_checked)
+        # The driver itself retries what it waits for, and tells the user.
+        self._copies = ObjectStore(store.url, location.filesystem, retry_s=_COPY_RETRY_S)
         self._after = _START
         self._mirror: JournalMirror | None = None
         self._files: FileMirror | None = None
+        self.checkpoints: ObjectCheckpoints | None = None
         self._is_new = False
 
     def prepare(self) -> None:
@@ -95,11 +103,12 @@ class RemoteSession:
         Raises:
             StorageUnreachable: If the store does not answer, or refuses.
         """
-        # The locks stay, since another driver may look for one at any time.
+        # Locks and starts of epochs stay: another driver may look for one at any time, and the
+        # start of this one makes the pieces of all others count for nothing.
         own = [
             key
             for key in self.store.list()
-            if (layout.is_own(top := key.partition("/")[0]) and top != layout.LOCK) or top == START
+            if layout.is_own(top := key.partition("/")[0]) and top != layout.LOCK
         ]
         self.store.delete(key for key in own if key != layout.DECLARATION)
         # Last: an experiment of which a part was removed is still one, and can be removed again.
@@ -141,10 +150,18 @@ class RemoteSession:
         self._note_origin()
         self._lock.start_after(*self._after)
 
+    def uploading(self, executor: Executor) -> UploadingExecutor:
+        """Return an executor whose checkpoints count once they are in the store."""
+        self.checkpoints = ObjectCheckpoints(
+            self.store, self._directory, self.epoch, sync=self._run.durability != "process"
+        )
+        is_inline = self._run.executor == "inline"
+        return UploadingExecutor(executor, self.checkpoints, in_background=not is_inline)
+
     def open_mirror(self) -> JournalMirror:
         """Return what copies the journal to the store, for the `Journal` that is to be opened."""
         self._mirror = JournalMirror(
-            self._directory, self.store, self._lock, self._after, period_s=self._run.mirror_s
+            self._directory, self._copies, self._lock, self._after, period_s=self._run.mirror_s
         )
         return self._mirror
 
@@ -161,7 +178,7 @@ class RemoteSession:
         if self._mirror is None:
             raise RuntimeError("open_mirror() has not been called")
         self._files = FileMirror(
-            self._directory, self.store, self._lock, self._mirror, self._after[0]
+            self._directory, self._copies, self._lock, self._mirror, self._after[0]
         )
         self._files.start()
         self._mirror.follow(lambda: journal.mirrorable_sequence, wake)
@@ -191,11 +208,12 @@ class RemoteSession:
                 part.stop()
         if isinstance(error, StorageLost):
             return
-        if isinstance(error, StorageError):
-            self.store.retry_s = _LAST_TRY_S
+        is_failing = isinstance(error, StorageError)
+        rest_s = _LAST_TRY_S if is_failing else self._run.storage_retry_s
+        self.store.retry_s = self._copies.retry_s = rest_s
         try:
             if self._mirror:
-                self._mirror.close(self._run.storage_retry_s)
+                self._mirror.close(rest_s)
             if self._files:
                 self._files.store_all()
             if self._is_new and not (self._mirror and self._mirror.mirrored_sequence):

@@ -219,6 +219,9 @@ class Run:
                 remote or contextlib.nullcontext(),
                 closing,
             ):
+                if remote:
+                    executor = remote.uploading(executor)
+                    closing.callback(executor.shutdown, _SHUTDOWN_S)
                 if self._resumption:
                     if remote:
                         remote.resume(lock, is_salvage=self._resumption.salvage)
@@ -278,7 +281,10 @@ class Run:
                 for trial in restored.state.experiment.trials
                 for kept in trial.checkpoints
             ]
-            store = CheckpointStore(directory, deleter, earlier)
+            in_store = remote.checkpoints if remote else None
+            store = CheckpointStore(directory, deleter, earlier, in_store)
+            if remote and self._resumption and not self._resumption.salvage:
+                store.clean_up(restored.state.experiment.trials)
             return self._drive(stage, self._assemble(stage, store))
 
     def _restore(
