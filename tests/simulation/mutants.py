@@ -211,8 +211,10 @@ VALIDATIONS = _of(
     "tuner/core/trial.py",
     ("set(self.leases.values()) | self.open_validations.keys()", "set(self.leases.values())", "I21 I3 I16"),
 ) + _of(
+    "tuner/core/late_results.py",
+    ("            trial.checkpoint_results[checkpoint.index] = result\n", "            pass\n", "I21 I16"),
+) + _of(
     "tuner/core/experiment.py",
-    ("                trial.checkpoint_results[checkpoint.index] = result\n", "                pass\n", "I21 I16"),
     ("        if not self._validations.is_over:\n            return False\n", "", "I21 I9 I20"),
 ) + _of(
     "tuner/core/trial_json.py",

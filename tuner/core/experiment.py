@@ -25,9 +25,11 @@ from tuner.errors import InvalidDecision, InvalidTransition
 from . import commands as cmd
 from . import events as ev
 from .best_trials import BestTrials
+from .checkpoint_requests import CheckpointRequests
 from .checkpoints import CheckpointManager
 from .exploits import ExploitTracker
 from .failure_causes import FailureTally, lost_too_often
+from .late_results import LateResults
 from .lease_manager import LeaseManager
 from .lifecycle import (
     TrialMove,
@@ -49,14 +51,11 @@ from .policies import (
 )
 from .resources import amounts_of
 from .result import (
-    AUTO_FILLED,
     CHECKPOINT_DIR_NAME,
     CONFIG,
     DONE,
     TRAINING_ITERATION,
     flatten,
-    is_same_report,
-    merged,
 )
 from .settings import ExperimentSettings
 from .stoppers import Stopper
@@ -72,7 +71,6 @@ from .trial import (
     Status,
     TerminationReason,
     Trial,
-    Validation,
     ValidationState,
     WaitsFor,
     WorkerGroup,
@@ -82,7 +80,6 @@ from .trial_json import group_fields, group_from, intention_fields, intention_fr
 from .trial_metrics import TrackedMetric
 from .trial_table import TrialTable
 from .validation_queue import ValidationQueue
-from .validations import COMMITTED
 
 _TRAINABLE_DONE: Final = "trainable.done"
 """Rule for which a trial ends whose result says that it is done."""
@@ -144,7 +141,12 @@ class Experiment:
         self._leases = LeaseManager(self.trial_table, self._validations, self._out)
         self._unannounced: dict[str, Trial] = {}
         """Trials that are TERMINATED, and of which a validation is open."""
-        self._checkpoint_requests: list[ev.CheckpointsRequested] = []
+        self._checkpoint_requests = CheckpointRequests(
+            self.trial_table, self._validations, self._out
+        )
+        self._late_results = LateResults(
+            self._validations, self.suggestion_budget, self.policies, self._out, self._apply
+        )
         self._begin_session(settings)
 
     def _begin_session(self, settings: ExperimentSettings) -> None:
@@ -158,13 +160,13 @@ class Experiment:
         self._validations.begin_session(settings.validation)
         self._checkpoint_requests.clear()
         self._retries = settings.retries
+        self._checkpoints = CheckpointManager(settings.checkpoints)
         self._watch_session(settings)
         self.stall_reason = self.fatal_error = ""
         self.trial_table.set_resources(
             settings.capacity, settings.max_concurrent, settings.max_overtaken_s
         )
         self._validations.give_up_misfits()
-        self._checkpoints = CheckpointManager(settings.checkpoints)
         for trial in self.trials:
             trial.losses = ()
         self.suggestion_budget.begin_session(settings.max_trials)
@@ -181,6 +183,7 @@ class Experiment:
             settings.watched_metrics, is_required=settings.is_metric_required, trials=self.trials
         )
         self._failure_tally = FailureTally(settings.max_common_failures, self.trials)
+        self._late_results.begin_session(settings, self._checkpoints, self.best, self._metric_watch)
 
     # ---------------------------------------------------------------- state
 
@@ -324,7 +327,7 @@ class Experiment:
                 if validated := self._validations.on_ended(event):
                     self._pass_on_validations(validated)
             case ev.CheckpointsRequested():
-                self._checkpoint_requests.append(event)
+                self._checkpoint_requests.add(event)
             case ev.LeaseRequested():
                 self._leases.on_requested(event, self._now_s)
             case ev.LeaseReleased():
@@ -407,7 +410,7 @@ class Experiment:
         self._needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
         self._needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
-        self._note_validation(trial, event, flat)
+        self._late_results.note_reported(trial, event, flat)
         # A validation may yet supply the metric.
         num_rows = 0 if event.validation or trial.open_validations else trial.num_rows
         is_metric_missed = self._metric_watch.on_result(flat, num_rows)
@@ -431,9 +434,9 @@ class Experiment:
             late_pause, trial.late_pause = trial.late_pause, None
             self._intend_pause(trial, late_pause)
         elif trial.dismissed_row is not None and trial.intention is None:
-            self._judge_held_back(trial)
+            self._late_results.judge_held_back(trial)
         # A trial that the scheduler has leave on a late result would not have reported this one.
-        is_superfluous = trial.dismissed_row is not None and self._lacks_metric(flat)
+        is_superfluous = trial.dismissed_row is not None and self._late_results.lacks_metric(flat)
         self._apply(
             self.policies.on_trial_result(
                 trial, report.result, flat, asks_scheduler=not is_superfluous
@@ -514,13 +517,8 @@ class Experiment:
             self._continue_unchanged(self.exploits.on_checkpoint_lost(trial, replaced.index))
             if replaced.remote:  # the names of directories in a store are never used again
                 self._out.delete(trial, [replaced])
-        validation = None
-        if request := trial.validation_requests.pop(checkpoint.index, None):
-            result = trial.checkpoint_results[checkpoint.index]
-            self._await_judgement(trial, result)
-            # First, so that retention keeps it even if later ones have been stored before it.
-            validation = Validation(checkpoint, request, result)
-            self._validations.add(trial, validation)
+        # First, so that retention keeps it even if later ones have been stored before it.
+        validation = self._late_results.request_validation(trial, checkpoint)
         recorded, superseded = self._checkpoints.add_announced(trial, checkpoint)
         self._out.keep(trial, recorded, superseded)
         if validation:
@@ -533,149 +531,18 @@ class Experiment:
 
     # ---------------------------------------------------------------- validations
 
-    def _note_validation(
-        self, trial: Trial, event: ev.ResultReported, flat: Mapping[str, Any]
-    ) -> None:
-        """Note what is needed of a result once its checkpoint is stored and validated."""
-        if trial.judged_index is not None and not self._lacks_metric(flat):
-            trial.judged_index = trial.judged_result = None
-            self._out.delete(trial, self._checkpoints.drop_superseded(trial))
-        index = event.checkpoint.index if event.checkpoint else event.upload
-        if index is None:
-            return
-        if event.validation or trial.group or self.settings.validation:
-            trial.checkpoint_results[index] = event.metrics
-        if event.validation:
-            trial.validation_requests[index] = event.validation
-
-    def _lacks_metric(self, flat: Mapping[str, Any]) -> bool:
-        """Return whether a result lacks a metric by which scheduler and searcher decide."""
-        return any(metric not in flat for metric in self.settings.watched_metrics)
-
-    def _await_judgement(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Show schedulers the checkpoint that is now the latest until the next one is validated."""
-        if trial.judged_index is None and self._lacks_metric(flatten(result)):
-            latest = trial.latest_checkpoint
-            trial.judged_index = latest.index if latest else -1
-
     def _pass_on_validations(self, trial: Trial) -> None:
         """Pass on the outcomes that are due, and then the end of a trial that has waited for it."""
         if not trial.open_validations:
             return
-        for validation in self._validations.take_ended(trial):
-            self._pass_on(trial, validation)
+        self._late_results.pass_on_ended(trial)
         if not trial.open_validations and trial.trial_id in self._unannounced:
             del self._unannounced[trial.trial_id]
             self._announce_end(trial)
 
-    def _pass_on(self, trial: Trial, validation: Validation) -> None:
-        """Correct a result by the outcome of a validation, and tell who decides by it."""
-        metrics = validation.metrics or {}
-        reported, result = flatten(validation.result), merged(validation.result, metrics)
-        flat = flatten(result)
-        checkpoint = self._checkpoints.rescore(trial, validation.checkpoint, flat)
-        added = flat.keys() - reported.keys()
-        watched = self.settings.watched_metrics
-        is_decisive = bool(added.intersection(watched) if watched else added)
-        is_judged = not _is_given_up(trial, checkpoint)
-        row = checkpoint.num_rows or 0
-        if metrics:
-            self._metric_watch.on_result(flat, 0)
-            trial.correct_summary(reported, flat)
-            self.best.correct(trial, flat, row, checkpoint.index)
-            if checkpoint.index in trial.checkpoint_results:
-                trial.checkpoint_results[checkpoint.index] = result
-            if is_same_report(trial.last_result, result):
-                trial.last_result = merged(trial.last_result, metrics)
-        if is_decisive and is_judged and trial.judged_index is not None:
-            trial.judged_result = result
-        full = {**result, CONFIG: trial.config_at(row)}
-        self._notify(
-            cmd.CheckpointValidated(
-                trial,
-                checkpoint,
-                validation.status,
-                metrics,
-                full,
-                flat,
-                is_decisive and is_judged,
-                None if validation.state is ValidationState.VALIDATED else validation.failure,
-            )
-        )
-        if names := tuple(sorted(AUTO_FILLED & metrics.keys())):
-            self._notify(cmd.KeysReplaced(trial, names))
-        validation.result = {}
-        self.suggestion_budget.on_progress()
-        if added and is_judged:
-            self._apply(self.policies.on_trial_validated(trial, full, added), is_late=True)
-        if is_decisive and is_judged:
-            if trial.dismissed_row is not None and row > trial.dismissed_row:
-                trial.unjudged[checkpoint.index] = result
-            else:
-                self._judge_late(trial, checkpoint.index, row, flat)
-        self._out.delete(trial, self._checkpoints.drop_superseded(trial))
-
-    def _judge_late(self, trial: Trial, index: int, row: int, flat: Mapping[str, Any]) -> None:
-        """Let the scheduler judge a result by the metric that the validation has supplied.
-
-        Had it known that when the trial reported, a trial that it has leave would not have reported
-        again. So later results are held back until the trial continues.
-        """
-        if trial.judged_index is not None:
-            trial.judged_index = index
-        decisions = self.policies.on_late_result(trial, flat)
-        self._apply(decisions, is_late=True)
-        if any(
-            isinstance(decision, (Stop, Pause, Exploit, Resize))
-            and decision.trial_id == trial.trial_id
-            for decision in decisions
-        ):
-            trial.dismissed_row = row
-
-    def _judge_held_back(self, trial: Trial) -> None:
-        """Let the scheduler judge what was held back, since the trial continues or was done."""
-        trial.dismissed_row = None
-        held_back, trial.unjudged = trial.unjudged, {}
-        for index, result in held_back.items():
-            record = trial.validations[index].checkpoint
-            if _is_given_up(trial, record):
-                continue
-            if trial.dismissed_row is None:
-                self._judge_late(trial, index, record.num_rows or 0, flatten(result))
-            else:
-                trial.unjudged[index] = result
-
     def _interrupt_validations(self) -> None:
         why = "the experiment was interrupted; the checkpoint is validated when it is restored"
         self._out.commands += self._validations.interrupt(why)
-
-    def _list_checkpoints(self) -> None:
-        """Answer workers that have asked for their checkpoints, once these are as they wanted."""
-        waiting: list[ev.CheckpointsRequested] = []
-        for request in self._checkpoint_requests:
-            trial = self.trial_table.live.get(request.trial_id)
-            if trial is None or trial.attempt != request.attempt:
-                continue  # it has left since
-            is_open = (request.waits_for_uploads and bool(trial.uploads)) or (
-                request.waits_for_validation and trial.has_open_validation
-            )
-            if is_open and not self._validations.is_interrupted:
-                waiting.append(request)
-                continue
-            checkpoints = [
-                (
-                    checkpoint,
-                    trial.checkpoint_results.get(checkpoint.index, {}),
-                    trial.validations[checkpoint.index].status
-                    if checkpoint.index in trial.validations
-                    else COMMITTED,
-                )
-                for checkpoint in trial.checkpoints
-            ]
-            self._out.commands.append(
-                cmd.ListCheckpoints(trial.trial_id, trial.attempt, request.token, checkpoints)
-            )
-        self._checkpoint_requests = waiting
 
     # ---------------------------------------------------------------- decisions
 
@@ -949,7 +816,7 @@ class Experiment:
         Those of one that is interrupted may be, since it is not over.
         """
         if trial.reason is None or trial.reason.rule == _TRAINABLE_DONE:
-            self._judge_held_back(trial)
+            self._late_results.judge_held_back(trial)
         elif trial.ending is not TerminationReason.INTERRUPTED:
             trial.unjudged.clear()
         if self._completes_without_metric(trial):
@@ -1056,7 +923,7 @@ class Experiment:
             if trial_id not in held
         ]
         self._unanswered = held
-        self._list_checkpoints()
+        self._checkpoint_requests.answer()
         if self._stopping:
             self._kill_overdue()  # a worker answered just now may have no time left to leave
             self._end_trials_without_worker(self._stopping)
@@ -1092,12 +959,8 @@ class Experiment:
         blocked = {
             ev.LeaseOwner(report.trial.trial_id, report.trial.attempt)
             for report in self._unanswered.values()
-        } | {
-            ev.LeaseOwner(request.trial_id, request.attempt)
-            for request in self._checkpoint_requests
-            # A checkpoint that is still being stored needs no lease.
-            if not (request.waits_for_uploads and self.trial_table[request.trial_id].uploads)
         }
+        blocked |= self._checkpoint_requests.blocked_by_validations
         self._leases.resolve_deadlock(blocked, self._now_s)
 
     # ---------------------------------------------------------------- time and answers
@@ -1336,16 +1199,7 @@ class Experiment:
                 "queue": self._validations.state_dict(),
                 "unannounced": list(self._unannounced),
                 "held": list(self._unanswered),
-                "checkpoint_requests": [
-                    [
-                        each.trial_id,
-                        each.attempt,
-                        each.token,
-                        each.waits_for_validation,
-                        each.waits_for_uploads,
-                    ]
-                    for each in self._checkpoint_requests
-                ],
+                "checkpoint_requests": self._checkpoint_requests.state_dict(),
             }
         if leases := self._leases.queue.state_dict():
             fields["leases"] = leases
@@ -1390,18 +1244,4 @@ class Experiment:
                 {key: trial.last_result[key] for key in trial.last_result if key != CONFIG}
             )
             self._unanswered[trial_id] = _UnansweredReport(trial, trial.last_result, flat)
-        self._checkpoint_requests = [
-            ev.CheckpointsRequested(*request) for request in state["checkpoint_requests"]
-        ]
-
-
-def _is_given_up(trial: Trial, checkpoint: CheckpointRecord) -> bool:
-    """Return whether the training that led to a checkpoint no longer counts for decisions.
-
-    The trial has failed for good, or has exploited another one since, or is about to.
-    """
-    is_exploiting = trial.exploit is not None or (
-        trial.intention is not None and trial.intention.reply is ReportReply.EXPLOIT
-    )
-    is_replaced = bool(trial.grafts) and checkpoint.index < trial.grafts[-1].first_checkpoint
-    return trial.status is Status.ERROR or is_exploiting or is_replaced
+        self._checkpoint_requests.load_state_dict(state["checkpoint_requests"])

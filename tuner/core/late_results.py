@@ -1,0 +1,221 @@
+"""Late results: those whose metrics a validation completes after they were reported.
+
+The metrics of a validation are attached to the result of its checkpoint: in the trial's summary, in
+the ranking of trials, and in the checkpoint's score. If the result lacked the metric by which
+scheduler and searcher decide, the scheduler judges it now, although the trial has trained on.
+Results of a trial are judged in their order. Once the scheduler has decided that a trial leaves,
+later results are held back until it is known whether the trial goes on: had the metric come with
+the report, they would not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, final
+
+from schedulers.decisions import Decision, Exploit, Pause, Resize, Stop
+
+from .best_trials import BestTrials
+from .checkpoints import CheckpointManager
+from .commands import CheckpointValidated, KeysReplaced, Outbox
+from .events import ResultReported
+from .metric_watch import MetricWatch
+from .policies import Policies
+from .result import AUTO_FILLED, CONFIG, flatten, is_same_report, merged
+from .settings import ExperimentSettings
+from .suggestion_budget import SuggestionBudget
+from .trial import (
+    CheckpointRecord,
+    ReportReply,
+    Status,
+    Trial,
+    Validation,
+    ValidationState,
+)
+from .validation_queue import ValidationQueue
+
+
+class _Apply(Protocol):
+    """Carries out decisions."""
+
+    def __call__(self, decisions: Sequence[Decision], *, is_late: bool) -> None: ...
+
+
+@final
+class LateResults:
+    """Corrects results by what validations return, and has them judged.
+
+    Args:
+        validations: The validations.
+        suggestion_budget: To be told of progress, since the searcher learns from validations.
+        policies: Scheduler and stop criterion.
+        out: Receives the commands and notices.
+        apply: Carries out decisions.
+    """
+
+    def __init__(
+        self,
+        validations: ValidationQueue,
+        suggestion_budget: SuggestionBudget,
+        policies: Policies,
+        out: Outbox,
+        apply: _Apply,
+    ) -> None:
+        self._validations = validations
+        self._suggestion_budget = suggestion_budget
+        self._policies = policies
+        self._out = out
+        self._apply = apply
+        self._settings: ExperimentSettings
+        self._checkpoints: CheckpointManager
+        self._best: BestTrials
+        self._metric_watch: MetricWatch
+
+    def begin_session(
+        self,
+        settings: ExperimentSettings,
+        checkpoints: CheckpointManager,
+        best: BestTrials,
+        metric_watch: MetricWatch,
+    ) -> None:
+        """Use what belongs to a new session."""
+        self._settings = settings
+        self._checkpoints = checkpoints
+        self._best = best
+        self._metric_watch = metric_watch
+
+    def lacks_metric(self, flat: Mapping[str, Any]) -> bool:
+        """Return whether a result lacks a metric by which scheduler and searcher decide."""
+        return any(metric not in flat for metric in self._settings.watched_metrics)
+
+    def note_reported(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> None:
+        """Note what is needed of a result once its checkpoint is stored and validated."""
+        if trial.judged_index is not None and not self.lacks_metric(flat):
+            trial.judged_index = trial.judged_result = None
+            self._out.delete(trial, self._checkpoints.drop_superseded(trial))
+        index = event.checkpoint.index if event.checkpoint else event.upload
+        if index is None:
+            return
+        if event.validation or trial.group or self._settings.validation:
+            trial.checkpoint_results[index] = event.metrics
+        if event.validation:
+            trial.validation_requests[index] = event.validation
+
+    def request_validation(self, trial: Trial, checkpoint: CheckpointRecord) -> Validation | None:
+        """Queue the validation of a checkpoint that has been stored; None if none was asked for."""
+        request = trial.validation_requests.pop(checkpoint.index, None)
+        if request is None:
+            return None
+        result = trial.checkpoint_results[checkpoint.index]
+        if trial.judged_index is None and self.lacks_metric(flatten(result)):
+            # Until the next one is validated, schedulers see the one that is the latest now.
+            latest = trial.latest_checkpoint
+            trial.judged_index = latest.index if latest else -1
+        validation = Validation(checkpoint, request, result)
+        self._validations.add(trial, validation)
+        return validation
+
+    def pass_on_ended(self, trial: Trial) -> None:
+        """Pass on the outcomes of a trial's validations that are due."""
+        for validation in self._validations.take_ended(trial):
+            self._pass_on(trial, validation)
+
+    def judge_held_back(self, trial: Trial) -> None:
+        """Let the scheduler judge what was held back, since the trial continues or was done."""
+        trial.dismissed_row = None
+        held_back, trial.unjudged = trial.unjudged, {}
+        for index, result in held_back.items():
+            record = trial.validations[index].checkpoint
+            if _is_given_up(trial, record):
+                continue
+            if trial.dismissed_row is None:
+                self._judge(trial, index, record.num_rows or 0, flatten(result))
+            else:
+                trial.unjudged[index] = result
+
+    def _pass_on(self, trial: Trial, validation: Validation) -> None:
+        """Correct a result by the outcome of a validation, and tell who decides by it."""
+        metrics = validation.metrics or {}
+        reported, result = flatten(validation.result), merged(validation.result, metrics)
+        flat = flatten(result)
+        checkpoint = self._checkpoints.rescore(trial, validation.checkpoint, flat)
+        added = flat.keys() - reported.keys()
+        watched = self._settings.watched_metrics
+        is_decisive = bool(added.intersection(watched) if watched else added)
+        is_judged = not _is_given_up(trial, checkpoint)
+        row = checkpoint.num_rows or 0
+        if metrics:
+            self._correct(trial, checkpoint, validation, result)
+        if is_decisive and is_judged and trial.judged_index is not None:
+            trial.judged_result = result
+        full = {**result, CONFIG: trial.config_at(row)}
+        self._out.notices.append(
+            CheckpointValidated(
+                trial,
+                checkpoint,
+                validation.status,
+                metrics,
+                full,
+                flat,
+                is_decisive and is_judged,
+                None if validation.state is ValidationState.VALIDATED else validation.failure,
+            )
+        )
+        if names := tuple(sorted(AUTO_FILLED & metrics.keys())):
+            self._out.notices.append(KeysReplaced(trial, names))
+        validation.result = {}
+        self._suggestion_budget.on_progress()
+        if added and is_judged:
+            self._apply(self._policies.on_trial_validated(trial, full, added), is_late=True)
+        if is_decisive and is_judged:
+            if trial.dismissed_row is not None and row > trial.dismissed_row:
+                trial.unjudged[checkpoint.index] = result
+            else:
+                self._judge(trial, checkpoint.index, row, flat)
+        self._out.delete(trial, self._checkpoints.drop_superseded(trial))
+
+    def _correct(
+        self,
+        trial: Trial,
+        checkpoint: CheckpointRecord,
+        validation: Validation,
+        result: Mapping[str, Any],
+    ) -> None:
+        """Correct all that was derived from a result when it was reported."""
+        flat = flatten(result)
+        self._metric_watch.on_result(flat, 0)
+        trial.correct_summary(flatten(validation.result), flat)
+        self._best.correct(trial, flat, checkpoint.num_rows or 0, checkpoint.index)
+        if checkpoint.index in trial.checkpoint_results:
+            trial.checkpoint_results[checkpoint.index] = result
+        if is_same_report(trial.last_result, result):
+            trial.last_result = merged(trial.last_result, validation.metrics or {})
+
+    def _judge(self, trial: Trial, index: int, row: int, flat: Mapping[str, Any]) -> None:
+        """Let the scheduler judge a result by the metric that the validation has supplied.
+
+        Had it known that when the trial reported, a trial that it has leave would not have reported
+        again. So later results are held back until the trial continues.
+        """
+        if trial.judged_index is not None:
+            trial.judged_index = index
+        decisions = self._policies.on_late_result(trial, flat)
+        self._apply(decisions, is_late=True)
+        if any(
+            isinstance(decision, (Stop, Pause, Exploit, Resize))
+            and decision.trial_id == trial.trial_id
+            for decision in decisions
+        ):
+            trial.dismissed_row = row
+
+
+def _is_given_up(trial: Trial, checkpoint: CheckpointRecord) -> bool:
+    """Return whether the training that led to a checkpoint no longer counts for decisions.
+
+    The trial has failed for good, or has exploited another one since, or is about to.
+    """
+    is_exploiting = trial.exploit is not None or (
+        trial.intention is not None and trial.intention.reply is ReportReply.EXPLOIT
+    )
+    is_replaced = bool(trial.grafts) and checkpoint.index < trial.grafts[-1].first_checkpoint
+    return trial.status is Status.ERROR or is_exploiting or is_replaced
