@@ -168,6 +168,7 @@ def test_settings_of_the_search_of_the_wrong_type(options, message):
             {"checkpoint_frequency": -1},
             r"checkpoint_frequency must be at least 0 \(0 is off\), got -1",
         ),
+        ({"upload": "later"}, "upload must be 'sync' or 'async', got 'later'"),
     ],
 )
 def test_settings_of_checkpoints(options, message):

@@ -21,6 +21,7 @@ SETTINGS = {
         "num_to_keep": 2,
         "checkpoint_score_attribute": "loss",
         "checkpoint_score_order": "min",
+        "upload": "async",
     },
     FailureConfig: {"max_failures": 3, "stop_grace_s": 1.0},
     ResumeConfig: {

@@ -123,6 +123,7 @@ def test_a_checkpoint_at_the_end_belongs_to_the_last_result(fit):
         ("num_to_keep", 2, True),
         ("checkpoint_score_attribute", "score", True),
         ("checkpoint_score_order", "min", True),
+        ("upload", "async", True),
         ("checkpoint_frequency", 2, False),
         ("checkpoint_at_end", True, False),
     ],

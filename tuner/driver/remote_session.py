@@ -155,8 +155,13 @@ class RemoteSession:
         self.checkpoints = ObjectCheckpoints(
             self.store, self._directory, self.epoch, sync=self._run.durability != "process"
         )
-        is_inline = self._run.executor == "inline"
-        return UploadingExecutor(executor, self.checkpoints, in_background=not is_inline)
+        config = self._run.checkpoint_config
+        return UploadingExecutor(
+            executor,
+            self.checkpoints,
+            is_async=config is not None and config.upload == "async",
+            in_background=self._run.executor != "inline",
+        )
 
     def open_mirror(self) -> JournalMirror:
         """Return what copies the journal to the store, for the `Journal` that is to be opened."""

@@ -36,6 +36,7 @@ DURABILITIES = ("process", "group", "strict", "storage")
 IN_STORAGE: Final = "storage"
 """The durability of an experiment that waits until the object store has each result."""
 STORAGE_LOCKS = ("epochs", "none")
+UPLOADS = ("sync", "async")
 IF_EXISTS = ("error", "new", "replace")
 
 FOR_FUNCTIONS, FOR_CLASSES = "function", "class"
@@ -45,6 +46,7 @@ CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
     "checkpoint_score_order": (FOR_FUNCTIONS, FOR_CLASSES),
     "checkpoint_frequency": (FOR_CLASSES,),
     "checkpoint_at_end": (FOR_CLASSES,),
+    "upload": (FOR_FUNCTIONS, FOR_CLASSES),
 }
 """Which fields of `CheckpointConfig` apply to function trainables and which to class trainables."""
 
@@ -65,6 +67,11 @@ class CheckpointConfig(Settings):
             default, for never.
         checkpoint_at_end: Class trainables only: save at a trial's last result. None, the default,
             means yes for them.
+        upload: For experiments in an object store: when a function that has reported a checkpoint
+            goes on. ``"sync"``, the default, is once the checkpoint is stored; ``"async"`` is at
+            once, and a checkpoint whose upload fails, or is cut off by a crash, does not count.
+            Then one checkpoint of a trial is uploaded at a time, and its next report with one waits
+            for that. Class trainables always train on after saving.
 
     Raises:
         ValueError: If a value is out of range.
@@ -75,6 +82,7 @@ class CheckpointConfig(Settings):
     checkpoint_score_order: Literal["max", "min"] = "max"
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool | None = None
+    upload: Literal["sync", "async"] = "sync"
 
     def _check(self) -> None:
         if self.num_to_keep is not None:
@@ -94,6 +102,8 @@ class CheckpointConfig(Settings):
                 "checkpoint_score_order must be 'max' or 'min', got "
                 f"{self.checkpoint_score_order!r}"
             )
+        if self.upload not in UPLOADS:
+            raise ValueError(f"upload must be 'sync' or 'async', got {self.upload!r}")
         if not self.checkpoint_frequency >= 0:
             raise ValueError(
                 "checkpoint_frequency must be at least 0 (0 is off), got "
