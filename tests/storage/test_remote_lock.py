@@ -219,11 +219,11 @@ class SteppedBackend:
         self.step()
         self.objects[key] = content
 
-    def get(self, key, limit_bytes):
+    def read(self, key, begin, end):
         self.step()
         if key not in self.objects:
             raise FileNotFoundError(key)
-        return self.objects[key][:limit_bytes]
+        return self.objects[key][begin:end]
 
     def sizes(self, directory):
         self.step()

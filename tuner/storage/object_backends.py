@@ -61,17 +61,14 @@ class Backend(Protocol):
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
 
-    def get(self, key: str, limit_bytes: int) -> bytes:
-        """Return at most so many bytes from the beginning of an object."""
+    def read(self, key: str, begin: int, end: int) -> bytes:
+        """Return the bytes of an object from one number up to another, or up to its end."""
 
     def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
         """Yield keys and sizes in bytes of the objects below a directory, "" for all."""
 
     def upload(self, key: str, source: Path) -> None:
         """Create or replace an object with the content of a file."""
-
-    def download(self, key: str, target: Path) -> None:
-        """Write the content of an object into a file."""
 
     def delete(self, key: str) -> None:
         """Delete an object, which may be absent."""
@@ -141,18 +138,18 @@ class FsspecObjects:
             filesystem, path = self._at(key)
             filesystem.pipe_file(path, content)
 
-    def get(self, key: str, limit_bytes: int) -> bytes:
-        """See `Backend.get`."""
+    def read(self, key: str, begin: int, end: int) -> bytes:
+        """See `Backend.read`."""
         # A range, since without one s3fs first asks for the size, for which it lists the directory
         # where the object is absent, or looks into its cache.
         with self._exclusive():
             filesystem, path = self._at(key)
             try:
-                content: bytes = filesystem.cat_file(path, start=0, end=limit_bytes)
+                content: bytes = filesystem.cat_file(path, start=begin, end=end)
             except Exception as error:
                 if status_of(error) != _UNSATISFIABLE:
                     raise
-                return b""  # no range is satisfiable in an empty object
+                return b""  # it ends before
             return content
 
     def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
@@ -181,12 +178,6 @@ class FsspecObjects:
             part_bytes = max(_PART_BYTES, math.ceil(source.stat().st_size / _MAX_PARTS))
             options = {"chunksize": part_bytes} if self._protocol in _EXTRAS else {}
             filesystem.put_file(str(source), path, **options)
-
-    def download(self, key: str, target: Path) -> None:
-        """See `Backend.download`."""
-        with self._exclusive():
-            filesystem, path = self._at(key)
-            filesystem.get_file(path, str(target))
 
     def delete(self, key: str) -> None:
         """See `Backend.delete`."""
@@ -298,10 +289,11 @@ class LocalObjects:
         """See `Backend.put`."""
         write_bytes(self._place(key), content)
 
-    def get(self, key: str, limit_bytes: int) -> bytes:
-        """See `Backend.get`."""
+    def read(self, key: str, begin: int, end: int) -> bytes:
+        """See `Backend.read`."""
         with open_file(self._directory / key) as file:
-            return file.read(limit_bytes)
+            file.seek(begin)
+            return file.read(end - begin)
 
     def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
         """See `Backend.sizes`."""
@@ -321,10 +313,6 @@ class LocalObjects:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-
-    def download(self, key: str, target: Path) -> None:
-        """See `Backend.download`."""
-        shutil.copyfile(self._directory / key, target, follow_symlinks=False)
 
     def delete(self, key: str) -> None:
         """See `Backend.delete`."""

@@ -27,9 +27,7 @@ class Failure(Enum):
     TRANSIENT = auto()
     """The store, or the way to it, is down or overloaded."""
     PERMANENT = auto()
-    """The request is wrong, e.g. names a bucket that does not exist; retrying does not help."""
-    UNKNOWN = auto()
-    """Not an error of the store; to be raised as it is."""
+    """Any other, e.g. a bucket that does not exist; retrying does not help."""
 
 
 _TRANSIENT_STATUS: Final = frozenset({408, 409, 425, 429})
@@ -73,7 +71,6 @@ _TRANSIENT_CLASSES: Final = frozenset(
         "TransportError",
     }
 )
-_PERMANENT_CLASSES: Final = frozenset({"BotoCoreError", "HttpError"})
 _USER_INFO: Final = re.compile(r"(?<=//)[^/@\s]+@")
 
 
@@ -96,7 +93,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure.DENIED
     if isinstance(error, TimeoutError) or names & _TRANSIENT_CLASSES:
         return Failure.TRANSIENT
-    return Failure.PERMANENT if names & _PERMANENT_CLASSES else Failure.UNKNOWN
+    return Failure.PERMANENT
 
 
 def is_full(error: BaseException) -> bool:

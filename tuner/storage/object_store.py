@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import secrets
 import time
 import warnings
@@ -34,6 +35,9 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _TELL_AFTER_S: Final = 5.0
 _FILES_AT_ONCE: Final = 4
+_PARTS_AT_ONCE: Final = 4
+_PART_BYTES: Final = 8 << 20
+"""What is downloaded by one request; times the two above in memory."""
 _PROBE: Final = "probe"
 
 _log = logging.getLogger("tuner")
@@ -50,8 +54,8 @@ class ObjectStore:
         filesystem: The fsspec file system it is on, for credentials and endpoints of your own; None
             for that of the URL, with the credentials that its library finds.
         retry_s: How long, in seconds, a call is retried while the store cannot be reached or is
-            overloaded. A call may take one attempt longer, of up to 50 s where the store accepts
-            connections and does not answer.
+            overloaded, from the first error on. Where the store accepts connections and does not
+            answer, an attempt takes up to 50 s.
 
     Raises:
         ImportError: If the library for this kind of store is not installed.
@@ -121,7 +125,7 @@ class ObjectStore:
             else:
                 return True
             try:
-                return self._backend.get(path, len(content) + 1) == content
+                return self._backend.read(path, 0, len(content) + 1) == content
             except FileNotFoundError as error:
                 # Deleted in between, or a listing of the store that is behind.
                 raise OSError(errno.EAGAIN, f"{key} exists, and cannot be read") from error
@@ -150,7 +154,7 @@ class ObjectStore:
             StorageUnreachable: If the store did not answer, or refused.
         """
         path = self._key(key)
-        content = self._retry.call(self.url, lambda: self._backend.get(path, limit_bytes + 1))
+        content = self._retry.call(self.url, lambda: self._backend.read(path, 0, limit_bytes + 1))
         if len(content) > limit_bytes:
             raise StorageError(
                 f"object {self.url}/{key} has more than {limit_bytes} bytes, the most that is read"
@@ -202,9 +206,7 @@ class ObjectStore:
         for source in paths.values():
             if not source.is_file():
                 raise FileNotFoundError(errno.ENOENT, "no such file to upload", str(source))
-        _at_once(
-            lambda path: self._write(lambda: self._backend.upload(path, paths[path])), list(paths)
-        )
+        _at_once(lambda path: self._upload(path, paths[path]), list(paths))
 
     def download(self, files: Mapping[str, Path]) -> None:
         """Write the contents of objects into files, several at once.
@@ -221,12 +223,7 @@ class ObjectStore:
         paths = {self._key(key): target for key, target in files.items()}
         for directory in sorted({target.parent for target in paths.values()}):
             make_folder(directory)
-        _at_once(
-            lambda path: self._retry.call(
-                self.url, lambda: self._backend.download(path, paths[path])
-            ),
-            list(paths),
-        )
+        _at_once(lambda path: self._download(path, paths[path]), list(paths))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, in any order and several at once; absent ones are no error.
@@ -273,6 +270,36 @@ class ObjectStore:
             # Should the store not answer, that has been raised already.
             with suppress(StorageError):
                 self.delete([key])
+
+    def _upload(self, path: str, source: Path) -> None:
+        try:
+            self._write(lambda: self._backend.upload(path, source))
+        except StorageUnreachable as error:
+            if not source.is_file():
+                raise FileNotFoundError(
+                    errno.ENOENT, "the file was removed while it was uploaded", str(source)
+                ) from error
+            raise
+
+    def _download(self, path: str, target: Path) -> None:
+        """Download in parts, each of which is retried: the whole may take longer than any fault."""
+
+        def read(begin: int) -> bytes:
+            end = begin + _PART_BYTES
+            return self._retry.call(self.url, lambda: self._backend.read(path, begin, end))
+
+        part = read(0)
+        with target.open("wb") as file:
+            file.write(part)
+            if len(part) < _PART_BYTES:
+                return
+            with ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="tuner-objects") as pool:
+                while len(part) == _PART_BYTES:
+                    begins = [file.tell() + n * _PART_BYTES for n in range(_PARTS_AT_ONCE)]
+                    for part in pool.map(read, begins):
+                        file.write(part)
+                        if len(part) < _PART_BYTES:
+                            break
 
     def _write(self, call: Callable[[], _T]) -> _T:
         try:
@@ -328,7 +355,8 @@ class _Retry:
             FileNotFoundError: If the object does not exist.
             StorageUnreachable: If the store is no longer retried, or has refused.
         """
-        started_s = time.monotonic()
+        # Counted from the first error, since an upload that has taken minutes may be retried, too.
+        failing_since_s = math.inf
         pause_s = _FIRST_PAUSE_S
         is_told = False
         while True:
@@ -336,7 +364,9 @@ class _Retry:
                 return call()
             except Exception as error:
                 _raise_final(error, url)
-                waited_s = time.monotonic() - started_s
+                now_s = time.monotonic()
+                failing_since_s = min(failing_since_s, now_s)
+                waited_s = now_s - failing_since_s
                 if waited_s >= self.limit_s:
                     raise StorageUnreachable(
                         f"{url} could not be reached for {waited_s:.0f} s: {describe(error)}; "
