@@ -621,7 +621,7 @@ def test_a_restarted_driver_resumes_interrupted_trials_with_the_settings_of_its_
         DriverRestarted(dataclasses.replace(talk.experiment.settings, capacity={"cpu": 1.0}))
     )
     assert starts(commands) == [("t00000", 2)]
-    assert talk.experiment.trial_table.pool.capacity == {"cpu": 1.0}
+    assert talk.experiment.trial_table.nodes.capacity == {"cpu": 1.0}
     assert talk.experiment.stop_reason is None
 
 

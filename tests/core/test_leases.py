@@ -54,7 +54,7 @@ def refused(commands):
 
 
 def used(conversation):
-    return conversation.experiment.trial_table.pool.used["cpu"]
+    return conversation.experiment.trial_table.nodes.used["cpu"]
 
 
 def test_a_lease_is_granted_when_the_turn_ends_and_holds_its_resources():

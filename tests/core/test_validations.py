@@ -176,7 +176,7 @@ def test_validations_of_several_trials_start_in_the_order_of_their_requests():
 def test_one_validation_by_cpu_runs_even_where_trials_hold_every_cpu():
     talk = Validating(num_trials=2, capacity={"cpu": 2.0})
     assert validations(talk.validate("t00000", 1)) == [("t00000", 0, 1)]
-    assert talk.experiment.trial_table.pool.used == {"cpu": 2.0}
+    assert talk.experiment.trial_table.nodes.used == {"cpu": 2.0}
     assert validations(talk.validate("t00001", 1)) == []
     assert validations(talk.end("t00000", 0, {"acc": 0.1})) == [("t00001", 0, 1)]
 

@@ -225,7 +225,7 @@ def test_a_restored_trial_starts_with_the_workers_that_are_declared_now():
     assert dict(restart(conversation, **others)) == {"t00000": 3, "t00001": 2, "t00002": 3}
     conversation.restore_from_snapshot()
     assert conversation.exit("t00000", Outcome.COMPLETED) == []
-    assert dict(conversation.experiment.trial_table.pool.used) == {"cpu": 5.0}
+    assert dict(conversation.experiment.trial_table.nodes.used) == {"cpu": 5.0}
 
 
 def test_a_paused_trial_resumes_with_the_workers_that_are_declared_now():

@@ -176,4 +176,4 @@ def test_nothing_is_lost_or_validated_twice_whatever_happens(policy, num_to_keep
             if isinstance(notice, cmd.TrialEnded) and notice.trial.trial_id == trial.trial_id
         ]
         assert bool(ends) == (trial.status is Status.TERMINATED) or trial.status is Status.ERROR
-    assert talk.experiment.trial_table.pool.used == {"cpu": 0.0, "gpu": 0.0}
+    assert talk.experiment.trial_table.nodes.used == {"cpu": 0.0, "gpu": 0.0}

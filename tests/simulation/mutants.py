@@ -91,7 +91,7 @@ CORE = _of(
     ("        self._out.delete(trial, self._checkpoints.release(trial))\n        self.suggestion_budget.on_progress()", "        self.suggestion_budget.on_progress()", "I16 I3"),
 ) + _of(
     "tuner/core/trial_table.py",
-    ("        self.pool.release(trial.request, trial.gpu_ids)\n", "", "I3 I9"),
+    ("        self.nodes.release(trial.request, _granted(trial))\n", "", "I3 I9"),
     ("        trial.attempt += 1\n", "", "I8 I4"),
     ("        trial.num_failures += 1\n        trial.num_vain_attempts", "        trial.num_failures += 2\n        trial.num_vain_attempts", "I12"),
     ("        trial.intention = None\n", "        pass\n", "I17 I20 I9"),
@@ -368,8 +368,8 @@ TRAINING = _of(
 ) + _of(
     "tuner/core/trial_table.py",
     ("            trial.group, trial.resources = sized, sized.total\n", "            trial.group = sized\n", "I3"),
-    ("            self.pool.hold(trial.request, trial.gpu_ids)\n", "            pass\n", "I3 I4"),
-    ("        self.pool.release(*self.lent.pop(holder))\n", "        self.lent.pop(holder)\n", "I3 I9"),
+    ("            self.nodes.hold(trial.request, _granted(trial))\n", "            pass\n", "I3 I4"),
+    ("        self.nodes.release(*self.lent.pop(holder))\n", "        self.lent.pop(holder)\n", "I3 I9"),
 ) + _of(
     "tuner/core/trial.py",
     ("return next((kept for kept in reversed(self.checkpoints) if not kept.is_placeholder), None)", "return self.checkpoints[-1] if self.checkpoints else None", "I5 I11"),

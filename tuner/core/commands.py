@@ -40,6 +40,7 @@ class StartWorker:
         next_checkpoint: Index that the worker's first checkpoint gets.
         experiment_tag: See `Trial`.
         group: The workers to start, `gpu_ids` being those of all; None for a single process.
+        nodes: Where to start it, see `Trial.nodes`.
     """
 
     trial_id: str
@@ -52,6 +53,12 @@ class StartWorker:
     experiment_tag: str = ""
     source_id: str = ""
     group: WorkerGroup | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """Name of the node of the worker, or of rank 0; empty where there is only this machine."""
+        return self.nodes[0] if self.nodes else ""
 
     @classmethod
     def of(cls, trial: Trial, checkpoint: CheckpointRecord | None) -> Self:
@@ -67,6 +74,7 @@ class StartWorker:
             experiment_tag=trial.experiment_tag,
             source_id=trial.source_id,
             group=trial.group,
+            nodes=trial.nodes,
         )
 
 

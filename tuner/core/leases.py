@@ -136,8 +136,8 @@ class LeaseQueue:
                 return command  # it asked later, and the others would wait for nothing
         lease = list(self._waiting.values())[-1]
         del self._waiting[lease.holder]
-        pool = self._trial_table.pool
-        free = {name: amount - pool.used[name] for name, amount in pool.capacity.items()}
+        nodes = self._trial_table.nodes
+        free = {name: amount - nodes.used[name] for name, amount in nodes.capacity.items()}
         return RefuseLease(
             lease.owner,
             lease.token,
@@ -176,7 +176,7 @@ class LeaseQueue:
         return {
             "waiting": [_fields(lease) for lease in self._waiting.values()],
             "granted": [
-                {**_fields(lease), "gpu_ids": list(self._trial_table.lent[holder][1])}
+                {**_fields(lease), "gpu_ids": list(self._trial_table.lent[holder][1].devices)}
                 for holder, lease in self._granted.items()
             ],
         }
@@ -201,7 +201,7 @@ class LeaseQueue:
                 self._trial_table.take_back(lease.holder)
 
     def _grant(self, lease: _Lease) -> GrantLease | None:
-        sized = self._trial_table.pool.largest_fitting(lease.group)
+        sized = self._trial_table.nodes.largest_fitting(lease.group)
         gpu_ids = self._trial_table.lend(lease.holder, sized) if sized else None
         if sized is None or gpu_ids is None:
             return None
@@ -211,7 +211,7 @@ class LeaseQueue:
 
     def _misfit(self, group: WorkerGroup, own: Request | None) -> str:
         """Return why it could never be granted, even if its owner alone were left."""
-        pool = ResourcePool(self._trial_table.pool.capacity)
+        pool = ResourcePool(self._trial_table.nodes.capacity)
         if own is not None:
             pool.acquire(own)
         num_fitting = pool.num_fitting(group.resources_per_worker, group.fewest)
@@ -227,11 +227,11 @@ class LeaseQueue:
 
     def _short_of(self, group: WorkerGroup) -> frozenset[str]:
         """Return the resources that new trials must not take while these workers wait."""
-        pool, share = self._trial_table.pool, group.resources_per_worker
+        nodes, share = self._trial_table.nodes, group.resources_per_worker
         short = {
             name
             for name, amount in share.items()
-            if amount and pool.num_fitting({name: amount}, group.fewest) < group.fewest
+            if amount and nodes.num_fitting({name: amount}, group.fewest) < group.fewest
         }
         return frozenset(short)
 

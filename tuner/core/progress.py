@@ -226,8 +226,8 @@ def look_at(
         full_iteration=full_iteration,
         elapsed_s=elapsed_s,
         time_budget_s=settings.time_budget_s,
-        used=trial_table.pool.used,
-        capacity=trial_table.pool.capacity,
+        used=trial_table.nodes.used,
+        capacity=trial_table.nodes.capacity,
         best=leaders[0] if leaders else None,
         best_last=leaders[0].objective.last if leaders else None,
         best_ever=leaders[0].objective.best if leaders else None,
@@ -287,8 +287,8 @@ def _waiting_for(experiment: Experiment) -> str:
     group = first.group
     wanted = group.resized(group.fewest).total if group else first.resources
     free = {
-        resource: amount - trial_table.pool.used.get(resource, 0.0)
-        for resource, amount in trial_table.pool.capacity.items()
+        resource: amount - trial_table.nodes.used.get(resource, 0.0)
+        for resource, amount in trial_table.nodes.capacity.items()
     }
     short = [resource for resource, amount in wanted.items() if amount > free.get(resource, 0.0)]
     workers = f" for {group.fewest} workers" if group and group.fewest > 1 else ""

@@ -61,14 +61,12 @@ class ResourcePool:
                 f"the trial asks for {dict(request)}, the experiment has {self.capacity} in all; "
                 f"ask for less {' and '.join(too_much)}"
             )
-        if (gpus := request.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
-            return f"gpu must be a fraction below 1 or a whole number, got {gpus}"
-        return ""
+        return gpu_misfit(request)
 
     def _misfit_of_group(self, group: WorkerGroup) -> str:
         share, fewest = group.resources_per_worker, group.fewest
-        if (gpus := share.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
-            return f"gpu of each worker must be a fraction below 1 or a whole number, got {gpus}"
+        if why := gpu_misfit(group):
+            return why
         num_fitting = ResourcePool(self.capacity).num_fitting(share, fewest)
         if num_fitting >= fewest:
             return ""
@@ -175,6 +173,15 @@ class ResourcePool:
         if units >= _UNIT:
             return sum(free == _UNIT for free in self._devices) // (units // _UNIT)
         return sum(free // units for free in self._devices)
+
+
+def gpu_misfit(request: Request) -> str:
+    """Return why no machine could grant the GPUs that are asked for; empty if one could."""
+    share, _ = _shares(request)
+    if (gpus := share.get(GPU, 0)) > 1 and _units(gpus) % _UNIT:
+        whose = " of each worker" if isinstance(request, WorkerGroup) else ""
+        return f"gpu{whose} must be a fraction below 1 or a whole number, got {gpus}"
+    return ""
 
 
 def amounts_of(request: Request) -> dict[str, float]:

@@ -461,7 +461,10 @@ class Trial:
         grafts: The exploits that have been applied, oldest first.
         num_rows: How many of its results count, those from before exploits included.
         owes_save: Whether the next reply has to ask the worker for a checkpoint.
-        gpu_ids: Devices assigned to the current attempt.
+        nodes: Names of the nodes of the current or the latest attempt: one where all its processes
+            are on the same, otherwise one for each worker, by rank; empty where there is only this
+            machine, and before the first attempt.
+        gpu_ids: Devices assigned to the current attempt, each of the node of its worker.
         start_time_s: Experiment time at which the current attempt was started.
         failures: What went wrong in each failed attempt.
         validations: The validation of each checkpoint for which one was requested, by its index,
@@ -513,6 +516,7 @@ class Trial:
         "local_path",
         "losses",
         "next_checkpoint",
+        "nodes",
         "num_failures",
         "num_rows",
         "num_vain_attempts",
@@ -567,6 +571,7 @@ class Trial:
         self.attempt = 0
         self.superseded_attempt = 0
         self.num_failures = 0
+        self.nodes: tuple[str, ...] = ()
         self.gpu_ids: tuple[int, ...] = ()
         self.start_time_s = 0.0
         self.last_result: dict[str, Any] = {}
@@ -615,6 +620,11 @@ class Trial:
     def move_to(self, status: Status) -> None:
         """Change the status; for the engine alone, which checks moves in `lifecycle`."""
         self._status = status
+
+    @property
+    def node(self) -> str:
+        """Name of the node of its worker, or of rank 0; empty where there is only this machine."""
+        return self.nodes[0] if self.nodes else ""
 
     @property
     def request(self) -> Mapping[str, float] | WorkerGroup:

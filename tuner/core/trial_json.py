@@ -78,6 +78,8 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
     }
     if trial.group:
         fields["group"] = group_fields(trial.group)
+    if trial.nodes:
+        fields["nodes"] = list(trial.nodes)
     if trial.losses:
         fields["losses"] = [list(loss) for loss in trial.losses]
     if trial.uploads:
@@ -156,6 +158,7 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     trial.num_vain_attempts = fields["num_vain_attempts"]
     trial.losses = tuple((attempt, why) for attempt, why in fields.get("losses", ()))
     trial.farthest_iteration = fields["farthest_iteration"]
+    trial.nodes = tuple(fields.get("nodes", ()))
     trial.gpu_ids = tuple(fields["gpu_ids"])
     trial.start_time_s = fields["start_time_s"]
     trial.summary = {

@@ -12,8 +12,9 @@ from tuner.errors import InvalidTransition
 
 from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
+from .nodes import THIS_NODE, Grant, Nodes
 from .ready_queue import ReadyQueue
-from .resources import Request, ResourcePool
+from .resources import Request
 from .trial import (
     CheckpointRecord,
     Failure,
@@ -54,8 +55,8 @@ class TrialTable:
         paused: Paused trials, by id, in the order they were paused.
         held: Trials that the user has paused, by id.
         num_forked: How many trials the user has forked.
-        pool: The resources.
-        lent: What others than trials occupy, and the devices assigned to them, by holder.
+        nodes: The resources.
+        lent: What others than trials occupy, and what was granted to them, by holder.
         reserved: Names of resources that no trial is started with, since something that precedes
             trials waits until there is enough of them.
     """
@@ -72,8 +73,8 @@ class TrialTable:
         self.paused: dict[str, Trial] = {}
         self.held: dict[str, Trial] = {}
         self.num_forked = 0
-        self.pool = ResourcePool(capacity)
-        self.lent: dict[str, tuple[Request, tuple[int, ...]]] = {}
+        self.nodes = Nodes(capacity)
+        self.lent: dict[str, tuple[Request, Grant]] = {}
         self.reserved: frozenset[str] = frozenset()
         self._max_concurrent = max_concurrent
         self._max_overtaken_s: float | None = None
@@ -93,7 +94,7 @@ class TrialTable:
             max_concurrent: How many trials may run at once; None for as many as fit.
             max_overtaken_s: See `ExperimentSettings`.
         """
-        self.pool = ResourcePool(capacity)
+        self.nodes = Nodes(capacity)
         self.lent.clear()
         self.reserved = frozenset()
         self._max_concurrent = max_concurrent
@@ -189,18 +190,18 @@ class TrialTable:
         self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
         for trial in self.live.values():
-            self.pool.hold(trial.request, trial.gpu_ids)
+            self.nodes.hold(trial.request, _granted(trial))
 
     def misfit(self, trial: Trial) -> Failure | None:
         """Return why the trial could never run here, None if it could."""
-        why = self.pool.misfit(trial.request)
+        why = self.nodes.misfit(trial.request)
         return Failure("ResourcesUnavailable", why) if why else None
 
     def misfit_of_admitted(self, trial: Trial) -> Failure | None:
         """Return why an admitted trial that is not over could never run here, None if it could."""
         if trial.is_finished or not self.is_admitted(trial):
             return None
-        if trial.group and trial.group.is_decided and self.pool.misfit(trial.group):
+        if trial.group and trial.group.is_decided and self.nodes.misfit(trial.group):
             # The scheduler has decided on it for a larger machine.
             undecided = replace(trial.group, is_decided=False)
             self._set_request(trial, trial.resources, undecided)
@@ -210,23 +211,25 @@ class TrialTable:
         """Return how many more trials with this request could run now, at most `limit`."""
         if self._max_concurrent is not None:
             limit = min(limit, self._max_concurrent - len(self.live))
-        return 0 if self._is_reserved(request) else self.pool.num_fitting(request, limit)
+        return 0 if self._is_reserved(request) else self.nodes.num_fitting(request, limit)
 
     def lend(self, holder: str, request: Request) -> tuple[int, ...] | None:
         """Book resources for what is no trial; return its devices, None if they do not fit now."""
-        gpu_ids = self.pool.acquire(request)
-        if gpu_ids is not None:
-            self.lent[holder] = request, gpu_ids
-        return gpu_ids
+        grant = self.nodes.acquire(request)
+        if grant is None:
+            return None
+        self.lent[holder] = request, grant
+        return grant.devices
 
     def hold_lent(self, holder: str, request: Request, gpu_ids: tuple[int, ...]) -> None:
         """Book what `lend` granted before a restore."""
-        self.pool.hold(request, gpu_ids)
-        self.lent[holder] = request, gpu_ids
+        grant = Grant((THIS_NODE,), gpu_ids)
+        self.nodes.hold(request, grant)
+        self.lent[holder] = request, grant
 
     def take_back(self, holder: str) -> None:
         """Release what a holder was lent."""
-        self.pool.release(*self.lent.pop(holder))
+        self.nodes.release(*self.lent.pop(holder))
 
     def _is_reserved(self, request: Request) -> bool:
         if not self.reserved:
@@ -258,14 +261,14 @@ class TrialTable:
         """Return whether starting a trial would take nothing of what is held for another one."""
         if awaited is None or trial is awaited:
             return True
-        sized = trial.group and self.pool.largest_fitting(trial.group)
-        return self.pool.leaves(awaited.request, sized or trial.request)
+        sized = trial.group and self.nodes.largest_fitting(trial.group)
+        return self.nodes.leaves(awaited.request, sized or trial.request)
 
     def misfit_of_resize(self, trial: Trial, resources: Mapping[str, float]) -> str:
         """Return why the trial could never continue with these resources; empty if it could."""
         group = trial.group
         if group is None:
-            return self.pool.misfit(resources)
+            return self.nodes.misfit(resources)
         num_workers = group.num_workers_for(resources)
         if num_workers is None:
             return (
@@ -273,7 +276,7 @@ class TrialTable:
                 f"{dict(group.resources_per_worker)} each; ask for what a whole number of them "
                 "takes"
             )
-        return self.pool.misfit(group.decided(num_workers))
+        return self.nodes.misfit(group.decided(num_workers))
 
     def start(self, trial: Trial, now_s: float) -> None:
         """Start the trial from its latest checkpoint, with the resources that were acquired."""
@@ -290,7 +293,7 @@ class TrialTable:
         """Free what the trial's worker held; one of the moves below has to follow."""
         move_worker(trial, WorkerMove.EXIT)
         del self.live[trial.trial_id]
-        self.pool.release(trial.request, trial.gpu_ids)
+        self.nodes.release(trial.request, _granted(trial))
         trial.gpu_ids = ()
         trial.owes_save = False
         trial.intention = None
@@ -478,7 +481,7 @@ class TrialTable:
         self._check_resources()
 
     def _check_resources(self) -> None:
-        for name, used in self.pool.used.items():
+        for name, used in self.nodes.used.items():
             held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
             held += sum(
                 (lent.total if isinstance(lent, WorkerGroup) else lent).get(name, 0.0)
@@ -493,14 +496,17 @@ class TrialTable:
         if self._is_reserved(trial.request):
             return False
         if trial.group:
-            sized = self.pool.largest_fitting(trial.group)
+            sized = self.nodes.largest_fitting(trial.group)
             if sized is None:
                 return False
             trial.group, trial.resources = sized, sized.total
-        gpu_ids = self.pool.acquire(trial.request)
-        if gpu_ids is None:  # and an empty tuple where it asks for none
+        # Where it has run, its latest checkpoint is; that of a donor is where the donor has run.
+        donor = self.by_id[trial.source_id]
+        grant = self.nodes.acquire(trial.request, preferred=(*trial.nodes, *donor.nodes))
+        if grant is None:
             return False
-        trial.gpu_ids = gpu_ids
+        trial.nodes = () if self.nodes.is_local else grant.nodes
+        trial.gpu_ids = grant.devices
         return True
 
     def _restart(self, trial: Trial) -> list[CheckpointRecord]:
@@ -529,3 +535,7 @@ class TrialTable:
         move_trial(trial, move)
         self.num_by_status[before] -= 1
         self.num_by_status[trial.status] += 1
+
+
+def _granted(trial: Trial) -> Grant:
+    return Grant(trial.nodes or (THIS_NODE,), trial.gpu_ids)

@@ -12,7 +12,8 @@ from typing import Any, Final, final
 
 from .commands import KillValidation, StartValidation
 from .events import Outcome, ValidationEnded
-from .resources import GPU, ResourcePool
+from .nodes import Nodes
+from .resources import GPU
 from .settings import ValidationPolicy
 from .timeouts import Deadlines
 from .trial import Failure, Trial, Validation, ValidationState
@@ -137,7 +138,7 @@ class ValidationQueue:
             if not self._acquire(trial_id, validation):
                 # All ask for the same resources.
                 self._trial_table.reserved = _short_of(
-                    self._trial_table.pool, self._policy.resources
+                    self._trial_table.nodes, self._policy.resources
                 )
                 break
             move_validation(validation, ValidationMove.START)
@@ -385,7 +386,7 @@ class ValidationQueue:
         """Return why the declared resources could never be granted; empty if they could."""
         if self._needs_cpus_only:
             return ""
-        return self._trial_table.pool.misfit(self._policy.resources).replace(
+        return self._trial_table.nodes.misfit(self._policy.resources).replace(
             "the trial asks", "the validation asks"
         )
 
@@ -408,9 +409,9 @@ def _holder(trial_id: str, index: int) -> str:
     return f"{trial_id}/{index}"
 
 
-def _short_of(pool: ResourcePool, request: Mapping[str, float]) -> frozenset[str]:
+def _short_of(nodes: Nodes, request: Mapping[str, float]) -> frozenset[str]:
     """Return the resources of which there is not enough for a request that does not fit."""
-    capacity, used = pool.capacity, pool.used
+    capacity, used = nodes.capacity, nodes.used
     short = {
         name
         for name, amount in request.items()

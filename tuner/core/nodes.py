@@ -1,0 +1,366 @@
+"""Nodes: the machines on which trials run, each with a pool of resources of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, final
+
+from .resources import Request, ResourcePool, gpu_misfit
+from .trial import WorkerGroup
+
+THIS_NODE: Final = ""
+"""Name of the only node where nodes neither join nor leave."""
+
+
+class Grant(NamedTuple):
+    """What was granted of a request.
+
+    Attributes:
+        nodes: Names of the nodes: one where all processes are on the same, otherwise one for each
+            worker of a group, by rank.
+        devices: Devices assigned on them, in the order of the ranks.
+    """
+
+    nodes: tuple[str, ...]
+    devices: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Node:
+    """A machine that takes part in the experiment.
+
+    Attributes:
+        name: Unique among the nodes that are present.
+        pool: Its resources.
+        labels: What requests may ask for, e.g. ``{"accelerator": "A100"}``.
+        is_draining: Whether it is about to leave, so that nothing more is started on it.
+    """
+
+    name: str
+    pool: ResourcePool
+    labels: Mapping[str, str] = field(default_factory=dict)
+    is_draining: bool = False
+
+    @property
+    def load(self) -> float:
+        """The largest share of any of its resources that is in use, 0 to 1."""
+        used = self.pool.used
+        return max(
+            (used[name] / total for name, total in self.pool.capacity.items() if total),
+            default=0.0,
+        )
+
+
+@final
+class Nodes:
+    """Grants requests from the nodes that are present.
+
+    The processes of a trial are on one node; those of a group may be spread over several, as its
+    strategy says: ``"PACK"`` on as few as possible, ``"SPREAD"`` on as many as possible,
+    ``"STRICT_PACK"`` on one, ``"STRICT_SPREAD"`` each on another one. Where there is only this
+    machine, all are on it, whatever the strategy.
+
+    Args:
+        capacity: Total amounts of this machine by name; None where nodes join and leave.
+    """
+
+    def __init__(self, capacity: Mapping[str, float] | None) -> None:
+        self._local = None if capacity is None else ResourcePool(capacity)
+        self._by_name: dict[str, Node] = {}
+        if self._local is not None:
+            self._by_name[THIS_NODE] = Node(THIS_NODE, self._local)
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a node is present."""
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Node]:
+        """Iterate over the nodes in the order in which they joined."""
+        return iter(self._by_name.values())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether there is only this machine."""
+        return self._local is not None
+
+    @property
+    def usable(self) -> list[Node]:
+        """The nodes on which something may be started."""
+        return [node for node in self._by_name.values() if not node.is_draining]
+
+    def join(self, name: str, resources: Mapping[str, float], labels: Mapping[str, str]) -> None:
+        """Add a node; a new one that has the name of an old one takes its place."""
+        self._by_name[name] = Node(name, ResourcePool(resources), dict(labels))
+
+    def drain(self, name: str) -> None:
+        """Start nothing more on a node."""
+        self._by_name[name].is_draining = True
+
+    def leave(self, name: str) -> None:
+        """Remove a node, on which nothing is held any more."""
+        del self._by_name[name]
+
+    @property
+    def capacity(self) -> dict[str, float]:
+        """Total amount by name, of all nodes together."""
+        return self._local.capacity if self._local else self._sum("capacity")
+
+    @property
+    def used(self) -> dict[str, float]:
+        """Granted amount by name, of all nodes together."""
+        return self._local.used if self._local else self._sum("used")
+
+    def misfit(self, request: Request) -> str:
+        """Return why the request could never be granted, whatever nodes join; empty if it could."""
+        return self._local.misfit(request) if self._local else gpu_misfit(request)
+
+    def shortage(self, request: Request, labels: Mapping[str, str] | None = None) -> str:
+        """Return why no node that is present could grant the request; empty if one could."""
+        if self._local:
+            return self._local.misfit(request)
+        empty = Nodes(None)
+        for node in self._matching(labels):
+            empty.join(node.name, node.pool.capacity, node.labels)
+        if empty.num_fitting(request, 1):
+            return ""
+        asked = request.shown if isinstance(request, WorkerGroup) else f"{dict(request)}"
+        wanted = f" with the labels {dict(labels)}" if labels else ""
+        present = "; ".join(f"{node.name}: {node.pool.capacity}" for node in empty) or "none"
+        return f"the trial asks for {asked}, which no node{wanted} has; the nodes are: {present}"
+
+    def num_fitting(
+        self, request: Request, limit: int, labels: Mapping[str, str] | None = None
+    ) -> int:
+        """Return how many such requests fit now, counting no further than `limit`."""
+        if self._local:
+            return self._local.num_fitting(request, limit)
+        nodes = self._matching(labels)
+        if not isinstance(request, WorkerGroup):
+            return _sum_up((node.pool.num_fitting(request, limit) for node in nodes), limit)
+        if request.strategy == "STRICT_PACK":
+            return _sum_up((node.pool.num_fitting(request, limit) for node in nodes), limit)
+        counts = _num_shares(nodes, request, max(limit, 0) * request.most)
+        if request.strategy == "STRICT_SPREAD":
+            return _num_spread(counts, request, limit)
+        num_full, num_left = divmod(sum(counts), request.most)
+        return max(min(num_full + (num_left >= request.fewest), limit), 0)
+
+    def largest_fitting(
+        self,
+        group: WorkerGroup,
+        labels: Mapping[str, str] | None = None,
+        only: str | None = None,
+    ) -> WorkerGroup | None:
+        """Return the group with as many workers as fit now; None if not even the fewest do.
+
+        Args:
+            group: The group.
+            labels: What the nodes must have.
+            only: The node on which all must be; None for any.
+        """
+        if self._local:
+            return self._local.largest_fitting(group)
+        counts = _num_shares(self._matching(labels, only), group, group.most)
+        match group.strategy:
+            case "STRICT_PACK":
+                num_workers = max(counts, default=0)
+            case "STRICT_SPREAD" if only is None:
+                num_workers = sum(count > 0 for count in counts)
+            case _:
+                num_workers = sum(counts)
+        num_workers = min(num_workers, group.most)
+        return group.resized(num_workers) if num_workers >= group.fewest else None
+
+    def leaves(self, held: Request, request: Request) -> bool:
+        """Return whether granting a request now would take nothing of what another one waits for.
+
+        Nodes that cannot contribute to the other one do not matter.
+        """
+        if self._local:
+            return self._local.leaves(held, request)
+        share = held.resources_per_worker if isinstance(held, WorkerGroup) else held
+        return all(
+            node.pool.leaves(held, request) for node in self.usable if not node.pool.misfit(share)
+        )
+
+    def acquire(
+        self,
+        request: Request,
+        labels: Mapping[str, str] | None = None,
+        preferred: Sequence[str] = (),
+        only: str | None = None,
+    ) -> Grant | None:
+        """Grant the request; of a group, the shares of `num_workers`.
+
+        Args:
+            request: What is asked for.
+            labels: What the nodes must have.
+            preferred: Names of nodes that are tried first, in this order; the others follow, the
+                least loaded first.
+            only: The node on which it must be; None for any.
+
+        Returns:
+            None if the request does not fit now.
+        """
+        if self._local:
+            devices = self._local.acquire(request)
+            return None if devices is None else Grant((THIS_NODE,), devices)
+        nodes = self._matching(labels, only)
+        nodes.sort(key=lambda node: (_rank(preferred, node.name), node.load))
+        if isinstance(request, WorkerGroup):
+            return self._acquire_group(request, nodes, is_spread=only is None)
+        for node in nodes:
+            devices = node.pool.acquire(request)
+            if devices is not None:
+                return Grant((node.name,), devices)
+        return None
+
+    def hold(self, request: Request, grant: Grant) -> None:
+        """Reserve what `acquire` granted before a restore."""
+        for node, part, devices in self._parts(request, grant):
+            node.pool.hold(part, devices)
+
+    def release(self, request: Request, grant: Grant) -> None:
+        """Release what `acquire` granted; what was on a node that has left is gone with it."""
+        for node, part, devices in self._parts(request, grant):
+            node.pool.release(part, devices)
+
+    def state_dict(self) -> list[Any]:
+        """Return the nodes as JSON values, without what is granted; empty for this machine."""
+        if self._local:
+            return []
+        return [
+            [node.name, node.pool.capacity, dict(node.labels), node.is_draining] for node in self
+        ]
+
+    def load_state_dict(self, state: Sequence[Any]) -> None:
+        """Restore what `state_dict` returned."""
+        for name, resources, labels, is_draining in state:
+            self.join(name, resources, labels)
+            self._by_name[name].is_draining = is_draining
+
+    def _sum(self, what: str) -> dict[str, float]:
+        total: Counter[str] = Counter()
+        for node in self:
+            for name, amount in getattr(node.pool, what).items():
+                total[name] += amount
+        return dict(total)
+
+    def _matching(self, labels: Mapping[str, str] | None, only: str | None = None) -> list[Node]:
+        return [
+            node
+            for node in self.usable
+            if (only is None or node.name == only)
+            and all(node.labels.get(name) == value for name, value in (labels or {}).items())
+        ]
+
+    def _acquire_group(
+        self, group: WorkerGroup, nodes: list[Node], *, is_spread: bool
+    ) -> Grant | None:
+        counts = _num_shares(nodes, group, group.num_workers)
+        chosen = _distribution(group, counts, is_spread=is_spread)
+        if chosen is None:
+            return None
+        names: list[str] = []
+        devices: list[int] = []
+        for node, count in zip(nodes, chosen, strict=True):
+            if count:
+                assigned = node.pool.acquire(group.resized(count))
+                names += [node.name] * count
+                devices += assigned or ()
+        is_on_one = len(set(names)) == 1
+        return Grant(tuple(names[:1] if is_on_one else names), tuple(devices))
+
+    def _parts(
+        self, request: Request, grant: Grant
+    ) -> Iterator[tuple[Node, Request, tuple[int, ...]]]:
+        """Yield node, request and devices of each part of a grant whose node is present."""
+        if len(grant.nodes) == 1 or not isinstance(request, WorkerGroup):
+            if node := self._by_name.get(grant.nodes[0]):
+                yield node, request, grant.devices
+            return
+        num_each = len(grant.devices) // len(grant.nodes)
+        for name in dict.fromkeys(grant.nodes):
+            ranks = [rank for rank, each in enumerate(grant.nodes) if each == name]
+            devices = [
+                device
+                for rank in ranks
+                for device in grant.devices[rank * num_each : (rank + 1) * num_each]
+            ]
+            if node := self._by_name.get(name):
+                yield node, request.resized(len(ranks)), tuple(devices)
+
+
+def _distribution(
+    group: WorkerGroup, counts: Sequence[int], *, is_spread: bool
+) -> list[int] | None:
+    """Return how many workers each node gets, None if not all can be placed.
+
+    Args:
+        group: The workers.
+        counts: How many fit on each node, in the order in which nodes are preferred.
+        is_spread: Whether they may be on several nodes.
+    """
+    wanted = group.num_workers
+    if is_spread and group.strategy == "STRICT_SPREAD":
+        counts = [min(count, 1) for count in counts]
+    if sum(counts) < wanted:
+        return None
+    if is_spread and group.strategy.endswith("SPREAD"):
+        return _spread(counts, wanted)
+    chosen = [0] * len(counts)
+    whole = next((index for index, count in enumerate(counts) if count >= wanted), None)
+    if whole is not None:
+        chosen[whole] = wanted
+        return chosen
+    if group.strategy == "STRICT_PACK":
+        return None
+    # Where most fit first, so that few nodes are needed; ties as preferred.
+    for index in sorted(range(len(counts)), key=lambda index: -counts[index]):
+        chosen[index] = min(counts[index], wanted)
+        wanted -= chosen[index]
+    return chosen
+
+
+def _spread(counts: Sequence[int], wanted: int) -> list[int]:
+    """Return how many workers each node gets if each gets one in turn."""
+    chosen = [0] * len(counts)
+    while wanted:
+        for index, count in enumerate(counts):
+            if wanted and chosen[index] < count:
+                chosen[index] += 1
+                wanted -= 1
+    return chosen
+
+
+def _num_shares(nodes: Sequence[Node], group: WorkerGroup, limit: int) -> list[int]:
+    """Return how many workers fit on each node."""
+    return [node.pool.num_fitting(group.resources_per_worker, limit) for node in nodes]
+
+
+def _num_spread(counts: Sequence[int], group: WorkerGroup, limit: int) -> int:
+    """Return how many groups fit of which no two workers are on one node."""
+    left, num_groups = list(counts), 0
+    while num_groups < limit:
+        roomy = sorted((index for index, count in enumerate(left) if count), key=lambda i: -left[i])
+        if len(roomy) < group.fewest:
+            break
+        for index in roomy[: group.most]:
+            left[index] -= 1
+        num_groups += 1
+    return num_groups
+
+
+def _sum_up(counts: Iterator[int], limit: int) -> int:
+    total = 0
+    for count in counts:
+        total += count
+        if total >= limit:
+            return max(limit, 0)
+    return max(total, 0)
+
+
+def _rank(preferred: Sequence[str], name: str) -> int:
+    return preferred.index(name) if name in preferred else len(preferred)
