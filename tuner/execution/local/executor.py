@@ -14,7 +14,6 @@ attempt then, and the core sees one exit when all of them are gone.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import heapq
@@ -68,7 +67,8 @@ from tuner.storage.layout import STDERR
 
 from .commit_pool import CommitPool
 from .exit_diagnosis import ExitInfo
-from .group import LOOPBACK, Patience, RemoteGroup, ranks_of
+from .group import Patience, RemoteGroup
+from .group_start import GroupStart
 from .launcher import Launcher
 from .process_setup import WakeupPipe
 from .remote_process import Message, RemoteProcess
@@ -78,12 +78,11 @@ from .start_retry import StartRetryQueue, is_shortage
 from .trainable_blob import TrainableBlob
 from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
 from .zygote_protocol import blocking_pair
+from .zygote_supervisor import ZygoteSupervisor
 
 StartMethod = Literal["zygote", "spawn"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_MAX_ZYGOTE_DEATHS: Final = 3
-"""After this many deaths in a row, with no trial ending in between, the executor gives up."""
 _NO_DESCRIPTOR: Final = OSError(
     errno.EMFILE,
     "the process that starts the trials has too many files open; raise the limit (ulimit -n), or "
@@ -170,8 +169,6 @@ class ProcessExecutor:
         self._capacity = capacity
         self._has_gpus = bool(machine_capacity(capacity).get("gpu"))
         self._grace_s = kill_grace_s
-        # On macOS, system libraries may start threads, with which a process cannot be forked.
-        self._method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
         # Never reused: a late report of the zygote must not be taken for one about a newer worker.
         self._numbers = itertools.count(1)
         self._workers: dict[int, RemoteProcess] = {}
@@ -186,12 +183,18 @@ class ProcessExecutor:
         self._on_packages = on_packages
         self._exit_deadlines: list[tuple[float, int]] = []
         self._start_retries = StartRetryQueue()
-        self._zygote_deaths = 0
         self._is_woken = self._is_closed = False
         self._selector = selectors.DefaultSelector()
         self._wakeup_pipe = WakeupPipe()
         self._selector.register(self._wakeup_pipe, selectors.EVENT_READ, self._on_wake)
-        self._launcher = self._launch()
+        # On macOS, system libraries may start threads, with which a process cannot be forked.
+        method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
+        self._zygotes = ZygoteSupervisor(self._blob, method, self._environ)
+        self._selector.register(self._launcher.control, _READ, self._on_launcher)
+
+    @property
+    def _launcher(self) -> Launcher:
+        return self._zygotes.launcher
 
     # The Executor protocol.
 
@@ -355,19 +358,12 @@ class ProcessExecutor:
 
     def _start_group(self, command: StartWorker, num_workers: int) -> None:
         """Start all workers of a group, or none."""
-        with contextlib.ExitStack() as opened:
-            try:
-                assignment = self._assign(command)
-                listener = opened.enter_context(socket.create_server((LOOPBACK, 0)))
-                bootstraps = [
-                    self._bootstrap(replace(assignment, rank=rank))
-                    for rank in ranks_of(command, num_workers, listener.getsockname()[1])
-                ]
-                ends = [_opened_pair(opened) for _ in bootstraps]
-            except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
-                self._on_start_error(command, error)
-                return
-            opened.pop_all()
+        try:
+            assignment = self._assign(command)
+            start = GroupStart.of(command, num_workers, assignment, self._bootstrap)
+        except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+            self._on_start_error(command, error)
+            return
         self._start_retries.note_start()
         members = [
             RemoteWorker(
@@ -377,7 +373,9 @@ class ProcessExecutor:
                 Path(bootstrap.trial_dir, bootstrap.streams[1]),
                 rank if num_workers > 1 else None,
             )
-            for rank, ((ours, _), bootstrap) in enumerate(zip(ends, bootstraps, strict=True))
+            for rank, ((ours, _), bootstrap) in enumerate(
+                zip(start.ends, start.bootstraps, strict=True)
+            )
         ]
         if num_workers > 1:
             self._groups[command.trial_id, command.attempt] = RemoteGroup(
@@ -390,10 +388,12 @@ class ProcessExecutor:
             )
         else:
             self._by_attempt[command.trial_id, command.attempt] = members[0]
-        for worker, (_, theirs), bootstrap in zip(members, ends, bootstraps, strict=True):
+        for worker, (_, theirs), bootstrap in zip(
+            members, start.ends, start.bootstraps, strict=True
+        ):
             self._launch_process(worker, theirs, bootstrap)
             if bootstrap.has_master_socket:
-                worker.end.attach(listener)
+                worker.end.attach(start.listener)
             self._watch(worker)
 
     def _group_of(self, worker: RemoteWorker) -> RemoteGroup | None:
@@ -703,15 +703,10 @@ class ProcessExecutor:
 
     # The zygote.
 
-    def _launch(self) -> Launcher:
-        launcher = Launcher(self._blob, self._method, self._environ)
-        self._selector.register(launcher.control, _READ, self._on_launcher)
-        return launcher
-
     def _on_report(self, report: dict[str, Any]) -> None:
         match report["kind"]:
             case "gone":
-                self._zygote_deaths = 0
+                self._zygotes.note_progress()
                 if worker := self._workers.get(report["worker"]):
                     self._finish(
                         worker, ExitInfo(report["code"], report["peak_bytes"], report["is_oom"])
@@ -722,7 +717,7 @@ class ProcessExecutor:
             case "ready":
                 self._launcher.is_ready = True
             case "spawning":
-                self._fall_back(report["reason"])
+                self._zygotes.spawn_from_now_on(report["reason"])
             case "warning":
                 _log.warning("%s", report["text"])
 
@@ -743,37 +738,17 @@ class ProcessExecutor:
             del self._by_attempt[worker.trial_id, worker.attempt]
             self._start_retries.add(worker.command, _NO_DESCRIPTOR)
 
-    def _fall_back(self, reason: str) -> None:
-        if self._method == "fork":
-            self._method = "spawn"
-            _log.warning(
-                "each trial loads the trainable anew, which takes longer, "
-                "because a process cannot be forked with it: %s",
-                reason,
-            )
-
     def _replace_launcher(self) -> None:
         self._selector.unregister(self._launcher.control)
-        was_ready = self._launcher.is_ready
-        code = self._launcher.close()
-        self._zygote_deaths += 1
-        _log.warning(
-            "the process that starts the trials died (exit code %d); "
-            "running trials are lost, another is started",
-            code,
-        )
-        if not was_ready:
-            # Forking again would load it again in the zygote, with the same result.
-            self._fall_back("loading it ends the process")
+        self._zygotes.close_dead()
         for worker in list(self._workers.values()):
             self._orphan(worker)
-        if self._zygote_deaths >= _MAX_ZYGOTE_DEATHS:
+        try:
+            self._zygotes.replace()
+        except TunerError:
             self.shutdown(0.0)
-            raise TunerError(
-                f"the process that starts the trials died {self._zygote_deaths} times in a row, "
-                f"at last with exit code {code}"
-            )
-        self._launcher = self._launch()
+            raise
+        self._selector.register(self._launcher.control, _READ, self._on_launcher)
 
     def _orphan(self, worker: RemoteProcess) -> None:
         """Wait until the kernel has killed a worker of a dead zygote, which ends its connection."""
@@ -782,9 +757,3 @@ class ProcessExecutor:
             self._set_exit_deadline(worker, self._grace_s)
         else:  # its connection has ended already, so no other event would finish it
             self._finish(worker, None)
-
-
-def _opened_pair(opened: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
-    """Return a socket pair that is closed with the stack."""
-    ours, theirs = (opened.enter_context(end) for end in blocking_pair())
-    return ours, theirs

@@ -51,14 +51,13 @@ from tuner.execution.group_protocol import (
     RankReported,
     duplicates_among,
 )
-from tuner.execution.worker_protocol import Rank, as_reported, report_answer
+from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json
 
 from .exit_diagnosis import ExitInfo, last_lines, size
 from .group_checkpoint import GroupCheckpoint, discard, with_directory
 from .remote_worker import RemoteWorker
 
-LOOPBACK: Final = "127.0.0.1"
 _COLLATERAL_S: Final = 0.1
 """How long the others may take to fail, too, before they are killed."""
 _DEATH_S: Final = 2.0
@@ -669,29 +668,6 @@ class RemoteGroup:
                 now_s - barrier.since_s,
                 where,
             )
-
-
-def ranks_of(command: StartWorker, num_workers: int, port: int) -> list[Rank]:
-    """Return the ranks of a group that runs on this machine.
-
-    Args:
-        command: The command that starts it.
-        num_workers: How many workers it has.
-        port: Port on which rank 0 listens.
-    """
-    return [
-        Rank(
-            world_rank=rank,
-            world_size=num_workers,
-            local_rank=rank,
-            local_world_size=num_workers,
-            node_rank=0,
-            master_addr=LOOPBACK,
-            master_port=port,
-            run_id=f"{command.trial_id}-{command.attempt}",
-        )
-        for rank in range(num_workers)
-    ]
 
 
 _LEAVE: Final = strict_json.to_bytes({"leave": True}) + b"\n"

@@ -286,8 +286,6 @@ def main(method: str, control: str, liveness: str, blob: str) -> None:
     process_groups.adopt_orphans()
     process_setup.use_batch_scheduling()
     channel = socket.socket(fileno=inherited[0])
-    # A default timeout in the driver would have made the socket non-blocking.
-    channel.settimeout(None)
     if method == "fork":
         _fork_workers(channel, inherited[1], TrainableBlob(inherited[2]), inherited)
     else:

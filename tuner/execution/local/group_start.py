@@ -1,0 +1,74 @@
+"""What the workers of a group are started with: ranks, connections, and the socket of rank 0."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+from tuner.core.commands import StartWorker
+from tuner.execution.worker_protocol import Assignment, Rank
+
+from .worker_connection import Bootstrap
+from .zygote_protocol import blocking_pair
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GroupStart:
+    """The opened sockets of a group, and its first messages.
+
+    Attributes:
+        listener: The socket at which rank 0 is to listen for the others.
+        bootstraps: The first message for each rank.
+        ends: For each rank, the driver's end of its connection, and its own.
+    """
+
+    listener: socket.socket
+    bootstraps: list[Bootstrap]
+    ends: list[tuple[socket.socket, socket.socket]]
+
+    @classmethod
+    def of(
+        cls,
+        command: StartWorker,
+        num_workers: int,
+        assignment: Assignment,
+        bootstrap_of: Callable[[Assignment], Bootstrap],
+    ) -> GroupStart:
+        """Open the sockets of a group that runs on this machine, which belong to the caller.
+
+        Raises:
+            OSError: If one cannot be opened; none is left open then.
+            Exception: Raised by `bootstrap_of`.
+        """
+        with contextlib.ExitStack() as opened:
+            listener = opened.enter_context(socket.create_server((LOOPBACK, 0)))
+            port = listener.getsockname()[1]
+            bootstraps = [
+                bootstrap_of(replace(assignment, rank=_rank(command, rank, num_workers, port)))
+                for rank in range(num_workers)
+            ]
+            ends = []
+            for _ in bootstraps:
+                ours, theirs = blocking_pair()
+                ends.append((opened.enter_context(ours), opened.enter_context(theirs)))
+            opened.pop_all()
+        return cls(listener, bootstraps, ends)
+
+
+def _rank(command: StartWorker, rank: int, num_workers: int, port: int) -> Rank:
+    return Rank(
+        world_rank=rank,
+        world_size=num_workers,
+        local_rank=rank,
+        local_world_size=num_workers,
+        node_rank=0,
+        master_addr=LOOPBACK,
+        master_port=port,
+        run_id=f"{command.trial_id}-{command.attempt}",
+    )
