@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from tuner.callbacks.trackers.comet_logger import CometLoggerCallback
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import (
+    CheckpointRecord,
+    Status,
+    TerminationReason,
+    Validation,
+    ValidationRequest,
+    ValidationState,
+)
+from tuner.storage.checkpoints import Checkpoint
 
 pytest.importorskip("comet_ml")
 pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
@@ -110,3 +118,44 @@ def test_the_client_is_imported_when_it_is_needed():
     code += "assert not {'comet_ml', 'mlflow', 'wandb'} & set(sys.modules)"
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)  # noqa: S603
+
+
+def test_metrics_of_validations_that_were_lost_are_filled_in_once(start, told, make_trial, report):
+    trial = make_trial()
+    results = [report(trial, iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)]
+    trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
+    for record in trial.checkpoints:
+        trial.validations[record.index] = Validation(
+            record,
+            ValidationRequest(),
+            {},
+            ValidationState.VALIDATED,
+            metrics={"acc": record.index / 4},
+            is_open=False,
+        )
+    first = start()
+    first.log_trial_start(trial)
+    for result in results[:2]:
+        first.log_trial_result(0, trial, result)
+    first.on_checkpoint_validated(
+        0,
+        [trial],
+        trial,
+        checkpoint=Checkpoint(f"{trial.local_path}/checkpoint_000000"),
+        status="VALIDATED",
+        metrics={"acc": 0.0},
+        result=results[0],
+    )
+    first.on_experiment_end(trials=[trial])
+    merged = [{**result, "acc": index / 4} for index, result in enumerate(results)]
+    for _ in range(2):
+        logger = start()
+        logger.catch_up([trial], lambda _: merged)
+        logger.on_experiment_end(trials=[trial])
+    points = told()[0]
+    assert sorted((step, value) for name, step, value in points if name == "acc") == [
+        (1, 0.0),
+        (2, 0.25),
+        (3, 0.5),
+    ]
+    assert [value for name, _, value in points if name == "loss"] == [1, 2, 3]

@@ -10,7 +10,14 @@ from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker_queue import Begun
 from tuner.callbacks.trackers.wandb_files import records, trace_of
 from tuner.callbacks.trackers.wandb_logger import WandbLoggerCallback
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import (
+    CheckpointRecord,
+    Status,
+    TerminationReason,
+    Validation,
+    ValidationRequest,
+    ValidationState,
+)
 from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 
@@ -355,3 +362,46 @@ def test_metrics_of_a_validation_have_the_iteration_of_its_checkpoint(
     shown = {name: value for name, value in last.items() if not name.startswith("_")}
     assert shown == {"acc": 0.5, "training_iteration": 2}
     assert last["_step"] == 4
+
+
+def test_metrics_of_validations_that_were_lost_are_filled_in_once(
+    start, written, make_trial, report
+):
+    trial = make_trial()
+    results = [report(trial, iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)]
+    trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
+    for record in trial.checkpoints:
+        trial.validations[record.index] = Validation(
+            record,
+            ValidationRequest(),
+            {},
+            ValidationState.VALIDATED,
+            metrics={"acc": record.index / 4},
+            is_open=False,
+        )
+    first = start()
+    first.log_trial_start(trial)
+    for result in results[:2]:
+        first.log_trial_result(0, trial, result)
+    first.on_checkpoint_validated(
+        0,
+        [trial],
+        trial,
+        checkpoint=Checkpoint(f"{trial.local_path}/checkpoint_000000"),
+        status="VALIDATED",
+        metrics={"acc": 0.0},
+        result=results[0],
+    )
+    leave(first)
+    merged = [{**result, "acc": index / 4} for index, result in enumerate(results)]
+    for _ in range(2):
+        logger = start()
+        logger.catch_up([trial], lambda _: merged)
+        leave(logger)
+    told = rows(written("history"))
+    assert [(row["training_iteration"], row["acc"]) for row in told if "acc" in row] == [
+        (1, 0.0),
+        (3, 0.5),
+        (2, 0.25),
+    ]
+    assert [row["loss"] for row in told if "loss" in row] == [1, 2, 3]

@@ -18,7 +18,16 @@ from tuner.core.trial import Status, Trial
 from tuner.storage.reading import open_file
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
-from .tracker_queue import Begun, Ended, Outcome, Recalled, Saved, Tracker, rows_after
+from .tracker_queue import (
+    Begun,
+    Ended,
+    Outcome,
+    Recalled,
+    Saved,
+    Tracker,
+    rows_after,
+    validations_without,
+)
 
 _PATIENCE_S: Final = 120.0
 _FOLDER: Final = "comet"
@@ -149,9 +158,7 @@ class _CometTracker(Tracker):
         if trial not in self._open and trial in self._begun:
             self.begin(trial, self._begun[trial])  # it was closed while paused
         if trial in self._open:
-            shown = measured(flatten(validated.metrics))
-            numbers = {name: value for name, value in shown.items() if not isinstance(value, str)}
-            self._open[trial].log_metrics(numbers, step=validated.iteration)
+            self._open[trial].log_metrics(_numbers(validated), step=validated.iteration)
 
     def save(self, trial: Trial, saved: Saved) -> None:
         # Retention may have deleted the checkpoint.
@@ -166,10 +173,13 @@ class _CometTracker(Tracker):
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         if self._options.online:
             return  # the server has what was sent, and the client keeps the rest
-        last = self._last_of(trial)
-        if rows := rows_after(recalled.rows, last):
+        rows = rows_after(recalled.rows, self._last_of(trial))
+        lost = self._lost(trial, validations_without(rows, recalled.validations))
+        if rows or lost:
             self.begin(trial, recalled.begun)
             self.log(trial, rows)
+            for one in lost:
+                self.log_validation(trial, one)
             if recalled.ended:
                 self.end(trial, recalled.ended)
 
@@ -228,6 +238,24 @@ class _CometTracker(Tracker):
             self._directory.glob(f"{self._key(trial)}*.zip"), key=lambda path: path.stat().st_mtime
         )
 
+    def _lost(self, trial: Trial, validations: Sequence[Validated]) -> list[Validated]:
+        """Return the validations of which the archives lack a metric."""
+        if not validations:
+            return []
+        known = {
+            (metric["metricName"], metric.get("step"), repr(float(metric["metricValue"])))
+            for path in self._archives(trial)
+            for metric in _metrics_in(path)
+        }
+        return [
+            one
+            for one in validations
+            for logged in [
+                {(name, one.iteration, repr(float(value))) for name, value in _numbers(one).items()}
+            ]
+            if not logged <= known
+        ]
+
     def _last_of(self, trial: Trial) -> tuple[int, int] | None:
         """Return when the last result in the archives was reported, and its training iteration."""
         last: dict[str, int] = {}
@@ -236,6 +264,11 @@ class _CometTracker(Tracker):
                 if metric["metricName"] in (TIMESTAMP, TRAINING_ITERATION):
                     last[metric["metricName"]] = int(metric["metricValue"])
         return (last[TIMESTAMP], last[TRAINING_ITERATION]) if len(last) > 1 else None
+
+
+def _numbers(validated: Validated) -> dict[str, Any]:
+    shown = measured(flatten(validated.metrics))
+    return {name: value for name, value in shown.items() if not isinstance(value, str)}
 
 
 def _metrics_in(archive: Path) -> Iterator[dict[str, Any]]:

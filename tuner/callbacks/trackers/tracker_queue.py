@@ -369,6 +369,12 @@ def rows_after(rows: Sequence[Row], last: tuple[int, int] | None) -> Sequence[Ro
     return [row for row in rows if key_of(row)[0] > last[0]]
 
 
+def validations_without(rows: Sequence[Row], validations: Sequence[Validated]) -> list[Validated]:
+    """Return the validations whose metrics are not in these results."""
+    iterations = {row.result.get("training_iteration") for row in rows}
+    return [one for one in validations if one.iteration not in iterations]
+
+
 def key_of(row: Row) -> tuple[int, int]:
     """Return the key of a result: its time, in whole seconds, and its training iteration."""
     return int(row.at), int(row.result.get("training_iteration", 0))

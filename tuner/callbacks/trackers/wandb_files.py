@@ -1,4 +1,4 @@
-"""Reader of the transaction logs of Weights & Biases: the last result of a run, and its end.
+"""Reader of the transaction logs of Weights & Biases: last result, validations and end of a run.
 
 An offline run cannot be read from the server. Its log is a sequence of blocks in LevelDB's format,
 with the client's protocol buffers as records. The client flushes it in the background, so that
@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 import json
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,11 +32,13 @@ class Trace:
         last_step: The last step of W&B, 0 for none.
         last: Time, in whole seconds, and training iteration of the last result; None for none.
         has_ended: Whether the run has ended and was not begun again.
+        metrics: The latest values of each training iteration, as JSON, validations' included.
     """
 
     last_step: int = 0
     last: tuple[int, int] | None = None
     has_ended: bool = False
+    metrics: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 def trace_of(directory: Path, run_id: str) -> Trace:
@@ -55,6 +57,7 @@ def trace_of(directory: Path, run_id: str) -> Trace:
 
 def _continued(trace: Trace, path: Path) -> Trace:
     last_step, last, has_ended = trace.last_step, trace.last, False
+    metrics = {iteration: dict(row) for iteration, row in trace.metrics.items()}
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "history":
@@ -63,10 +66,12 @@ def _continued(trace: Trace, path: Path) -> Trace:
                 for item in record.history.item
             }
             last_step = max(last_step, record.history.step.num)
+            iteration = int(json.loads(row.get("training_iteration", "0")))
+            metrics.setdefault(iteration, {}).update(row)
             if "timestamp" in row and "training_iteration" in row:
-                last = int(json.loads(row["timestamp"])), int(json.loads(row["training_iteration"]))
+                last = int(json.loads(row["timestamp"])), iteration
         has_ended = has_ended or kind == "exit"
-    return Trace(last_step, last, has_ended)
+    return Trace(last_step, last, has_ended, metrics)
 
 
 def records(path: Path) -> Iterator[Any]:

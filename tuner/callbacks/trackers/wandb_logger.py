@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,16 @@ from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
-from .tracker_queue import Begun, Ended, Outcome, Recalled, Saved, Tracker, rows_after
+from .tracker_queue import (
+    Begun,
+    Ended,
+    Outcome,
+    Recalled,
+    Saved,
+    Tracker,
+    rows_after,
+    validations_without,
+)
 from .wandb_files import Trace, trace_of
 
 DEFAULT_UPLOAD_TIMEOUT_S: Final = 1800
@@ -198,15 +208,10 @@ class _WandbTracker(Tracker):
         if trial not in self._runs and trial in self._begun:
             self.begin(trial, self._begun[trial])  # it was closed while paused
         if open_run := self._runs.get(trial):
-            shown = {
-                name: value
-                for name, value in measured(flatten(validated.metrics)).items()
-                if not _starts_with(name, self._options.excludes)
-            }
             # Steps of W&B only increase; the axis of its charts is the iteration.
             open_run.last_step += 1
             open_run.run.log(
-                {**shown, TRAINING_ITERATION: validated.iteration},
+                {**self._shown(validated), TRAINING_ITERATION: validated.iteration},
                 step=open_run.last_step,
                 commit=True,
             )
@@ -230,12 +235,19 @@ class _WandbTracker(Tracker):
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         trace = self._trace(trial)
         rows = rows_after(recalled.rows, trace.last)
+        lost = [
+            one
+            for one in validations_without(rows, recalled.validations)
+            if not _has(trace.metrics.get(one.iteration, {}), self._shown(one))
+        ]
         is_settled = trace.has_ended if recalled.ended else True
-        if self._is_offline and not rows and is_settled:
+        if self._is_offline and not (rows or lost) and is_settled:
             return
         self._steps[trial.trial_id] = trace.last_step
         self.begin(trial, recalled.begun)
         self.log(trial, rows_after(rows, self._last_of(self._runs[trial].run)))
+        for one in lost:
+            self.log_validation(trial, one)
         if recalled.ended:
             self.end(trial, recalled.ended)
 
@@ -308,6 +320,13 @@ class _WandbTracker(Tracker):
         if self._options.log_config:
             yield from ((f"config/{name}", value) for name, value in _plain(config).items())
 
+    def _shown(self, validated: Validated) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in measured(flatten(validated.metrics)).items()
+            if not _starts_with(name, self._options.excludes)
+        }
+
     def _trace(self, trial: Trial) -> Trace:
         try:
             return trace_of(self._directory / "wandb", self._experiment.run_id(trial))
@@ -378,6 +397,19 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
         name: value if isinstance(value, bool | int | float | str | None) else str(value)
         for name, value in config.items()
     }
+
+
+def _has(written: Mapping[str, str], metrics: Mapping[str, Any]) -> bool:
+    """Return whether these values are among those that W&B has written as JSON."""
+    return all(
+        name in written and _comparable(json.loads(written[name])) == _comparable(value)
+        for name, value in metrics.items()
+    )
+
+
+def _comparable(value: Any) -> str:
+    # NaN equals itself as text, and W&B writes 1.0 as 1.
+    return repr(float(value)) if isinstance(value, bool | int | float) else repr(value)
 
 
 def _starts_with(name: str, names: frozenset[str]) -> bool:
