@@ -365,6 +365,8 @@ def test_a_stop_criterion_that_is_none(stop, kind, message):
             "local_dir must be a directory of this machine, got 's3://bucket'; give the URL as",
         ),
         ({"mirror_s": 0}, ValueError, "mirror_s must be finite and more than 0 s, got 0"),
+        ({"cache_bytes": -1}, ValueError, "cache_bytes must be at least 0, or None for a tenth"),
+        ({"cache_bytes": 0.5}, TypeError, "cache_bytes must be a whole number of bytes or None"),
         ({"storage_lock": "flock"}, ValueError, "storage_lock must be one of 'epochs', 'none'"),
         (
             {"storage_path": ""},

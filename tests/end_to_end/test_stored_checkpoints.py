@@ -74,6 +74,29 @@ def test_what_retention_keeps_is_in_the_store_and_nothing_else(upload, stored, u
     ]
 
 
+def train_and_look_back(config):
+    train(config)
+    for number, reported in enumerate(tune.train.get_all_reported_checkpoints(), start=1):
+        with reported.checkpoint.as_directory() as directory:
+            assert Path(directory, "step").read_text() == str(number)
+
+
+def test_checkpoints_whose_local_copies_are_deleted_are_read_from_the_store(build, url, tmp_path):
+    pytest.importorskip("fsspec")
+    (result,) = build(
+        train_and_look_back,
+        {"until": 4},
+        storage_path=url,
+        local_dir=tmp_path / "local",
+        cache_bytes=0,
+    ).fit()
+    assert result.error is None
+    assert list((tmp_path / "local").glob("**/step")) == []
+    for number, (checkpoint, _) in enumerate(result.best_checkpoints, start=1):
+        with checkpoint.as_directory() as directory:
+            assert Path(directory, "step").read_text() == str(number)
+
+
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_trial_goes_on_elsewhere_from_the_latest_checkpoint_that_is_intact(
     is_damaged, stored, url, tmp_path, caplog

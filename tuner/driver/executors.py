@@ -21,6 +21,7 @@ from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.directories import make_own_folder
+from tuner.storage.urls import join_url
 
 
 def leased_group(spec: ExperimentSpec) -> WorkerGroup | None:
@@ -38,6 +39,8 @@ def make_executor(
     objects: ArrayStore,
     environment: EnvironmentRecorder,
     resources: Mapping[str, float] | None,
+    *,
+    stored_in: str = "",
 ) -> Executor:
     """Return the executor that `RunConfig` names.
 
@@ -47,8 +50,9 @@ def make_executor(
         objects: Where large constants of configurations lie.
         environment: Takes the versions of packages that trials import.
         resources: Amounts by name that replace what is found on the machine.
+        stored_in: URL of the experiment in an object store; empty where it is in none.
     """
-    assign = AssignmentBuilder(spec, directory, objects)
+    assign = AssignmentBuilder(spec, directory, objects, stored_in)
     validator = spec.validation_config.validator if spec.validation_config else None
     if spec.run.executor == "inline":
         return InlineExecutor(
@@ -75,8 +79,11 @@ def make_executor(
 class AssignmentBuilder:
     """Completes a `StartWorker` command to an assignment, and makes the trial's directory."""
 
-    def __init__(self, spec: ExperimentSpec, directory: Path, objects: ArrayStore) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, directory: Path, objects: ArrayStore, stored_in: str = ""
+    ) -> None:
         self._spec = spec
+        self._stored_in = stored_in
         self._directory = directory
         self._objects = objects
 
@@ -103,6 +110,7 @@ class AssignmentBuilder:
             seed=self._spec.seed_of(command.trial_id),
             sync_checkpoints=self._spec.run.durability != "process",
             works_in_trial_dir=bool(self._spec.tune.chdir_to_trial_dir),
+            stored_in=join_url(self._stored_in, command.trial_id) if self._stored_in else "",
         )
 
     def validation(self, command: StartValidation) -> ValidationAssignment:

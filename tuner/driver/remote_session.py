@@ -153,7 +153,11 @@ class RemoteSession:
     def uploading(self, executor: Executor) -> UploadingExecutor:
         """Return an executor whose checkpoints count once they are in the store."""
         self.checkpoints = ObjectCheckpoints(
-            self.store, self._directory, self.epoch, sync=self._run.durability != "process"
+            self.store,
+            self._directory,
+            self.epoch,
+            sync=self._run.durability != "process",
+            cache_bytes=self._run.cache_bytes,
         )
         config = self._run.checkpoint_config
         return UploadingExecutor(

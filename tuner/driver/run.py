@@ -205,7 +205,15 @@ class Run:
         spec.check_resources(machine_capacity(resources))
         spec.connect()
         with self._console.showing_warnings(), contextlib.ExitStack() as closing:
-            executor = make_executor(spec, directory, self._objects, self._environment, resources)
+            store = self._location.store
+            executor = make_executor(
+                spec,
+                directory,
+                self._objects,
+                self._environment,
+                resources,
+                stored_in=store.url if store else "",
+            )
             closing.callback(executor.shutdown, _SHUTDOWN_S)
             self._began_s = executor.clock()
             settings = spec.settings(executor.capacity())

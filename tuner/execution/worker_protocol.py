@@ -142,6 +142,7 @@ class Assignment:
         sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
         works_in_trial_dir: Whether `trial_dir` becomes the working directory.
         rank: The worker's place in its group, None for a single process without ranks.
+        stored_in: URL of the trial's directory in an object store; empty where it is in none.
     """
 
     trial_id: str
@@ -161,6 +162,7 @@ class Assignment:
     sync_checkpoints: bool = True
     works_in_trial_dir: bool = False
     rank: Rank | None = None
+    stored_in: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # To unpickle with the constructor: the default for dataclasses with slots runs ten times as

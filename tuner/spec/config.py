@@ -387,6 +387,9 @@ class RunConfig(Settings):
         storage_lock: With a URL as `storage_path`: ``"epochs"``, the default, lets one driver at a
             time write the experiment, whatever machine it is on. ``"none"`` is for stores that
             cannot create an object only if it is absent, and leaves that to you.
+        cache_bytes: With a URL as `storage_path`: how large the local copies of stored checkpoints
+            may be together; above that, those that were used least recently and that no trial is
+            using are deleted. None, the default, for a tenth of the disk.
 
     Raises:
         ValueError: If a value is out of range, or two contradict each other.
@@ -428,10 +431,12 @@ class RunConfig(Settings):
     local_dir: str | os.PathLike[str] | None = None
     mirror_s: float = 2.0
     storage_lock: Literal["epochs", "none"] = "epochs"
+    cache_bytes: int | None = None
 
     def _check(self) -> None:
         stopper_from(self.stop)
         self._check_storage()
+        self._check_cache()
         checked_environment(self.worker_runtime_env)
         check_type("logging_config", self.logging_config, LoggingConfig)
         check_type("validation_config", self.validation_config, ValidationConfig)
@@ -529,6 +534,15 @@ class RunConfig(Settings):
                 f"trials that do not exit and to close the files, got {self.time_limit_s!r}; "
                 "give a longer limit or less grace"
             )
+
+    def _check_cache(self) -> None:
+        if self.cache_bytes is not None:
+            check_whole("cache_bytes", self.cache_bytes, "a whole number of bytes or None")
+            if self.cache_bytes < 0:
+                raise ValueError(
+                    f"cache_bytes must be at least 0, or None for a tenth of the disk, got "
+                    f"{self.cache_bytes!r}"
+                )
 
     def _check_storage(self) -> None:
         if self.name is not None:

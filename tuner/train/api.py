@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.core.trial import CheckpointRecord
 from tuner.execution import session
 from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import (
@@ -19,8 +20,10 @@ from tuner.execution.report_options import (
     ValidationTask,
 )
 from tuner.execution.session import TuneContext
+from tuner.execution.worker_protocol import Assignment
 from tuner.spec.training_config import ValidationTaskConfig
 from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.urls import join_url
 
 from .data import DataShard, shard_named
 from .errors import PreemptionInfo
@@ -166,15 +169,25 @@ def get_all_reported_checkpoints(
     listed = attempt.list_checkpoints(
         consistency_mode is CheckpointConsistencyMode.VALIDATED, timeout_s
     )
-    trial_dir = Path(attempt.assignment.trial_dir)
     return [
         ReportedCheckpoint(
-            Checkpoint(trial_dir / record.directory),
+            _reported(attempt.assignment, record),
             dict(metrics),
             ReportedCheckpointStatus(status),
         )
         for record, metrics, status in listed
     ]
+
+
+def _reported(assignment: Assignment, record: CheckpointRecord) -> Checkpoint:
+    """Return a checkpoint of the trial: its local copy, or where that was deleted, the stored one.
+
+    The engine deletes local copies of what an object store holds when they take too much space.
+    """
+    local = Path(assignment.trial_dir, record.directory)
+    if record.remote and assignment.stored_in and not local.exists():
+        return Checkpoint(join_url(assignment.stored_in, record.remote))
+    return Checkpoint(local)
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> DataShard:
