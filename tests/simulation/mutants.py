@@ -77,13 +77,13 @@ DRIVER = _of(
 CORE = _of(
     "tuner/core/experiment.py",
     ("trial is not None and trial.attempt == attempt and can_move", "trial is not None and can_move", "I8"),
-    ("        self._unanswered[trial.trial_id] = report\n", "", "I9"),
+    ("        self._unanswered.add(report)\n", "", "I9"),
     ("        trial.last_result = report.result\n", "", "I2 I7 I3"),
     ("if event.failure and event.outcome is not ev.Outcome.LOST:", "if event.failure:", "I12"),
     ("            self._end_attempt(trial, ev.Outcome.LOST)\n        self._leases", "            pass\n        self._leases", "I13 I4"),
     ("not self._retries.has_retries_left(trial):", "trial.num_failures > self.settings.max_failures >= 0:", "I12"),
     ("        self._timeouts.forget(trial.trial_id)\n", "", "defect"),
-    ("        self._unanswered.pop(trial.trial_id, None)\n        self.trial_table.release_worker(trial)\n", "        self.trial_table.release_worker(trial)\n", "defect"),
+    ("        self._unanswered.drop(trial)\n        self.trial_table.release_worker(trial)\n", "        self.trial_table.release_worker(trial)\n", "defect"),
     ("self._intend(trial, self._stopping)\n                self._timeouts", "self._timeouts", "I9 I20"),
     ("        for trial in [*waiting, *table.backlog.values()]:", "        for trial in []:", "I9"),
     ("        for trial in [*waiting, *table.backlog.values()]:", "        for trial in waiting:", "I9"),
@@ -420,9 +420,11 @@ ESCAPING = _of(
     # donor's checkpoint is then damaged.
     ("if kept.iteration <= graft.checkpoint.iteration and", "if True and", "I2"),
 ) + _of(
-    "tuner/core/experiment.py",
+    "tuner/core/unanswered_reports.py",
     # Trials that are paused in the simulation save on demand; tests of the core find it.
     ("        can_leave = save or trial.source or trial.uploads", "        can_leave = save or trial.uploads", "I9"),
+) + _of(
+    "tuner/core/experiment.py",
     # A trial that is paused with an older checkpoint repeats what it has lost when it is resumed:
     # later than it should, but with the same outcome.
     ("            if latest is not None and latest.iteration == trial.iteration:", "            if latest is not None:", "I17 I12"),

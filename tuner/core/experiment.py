@@ -14,7 +14,6 @@ have added an event of their own, such as `CheckpointRequested`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, assert_never, final
 
@@ -79,25 +78,11 @@ from .trial import (
 from .trial_json import group_fields, group_from, intention_fields, intention_from
 from .trial_metrics import TrackedMetric
 from .trial_table import TrialTable
+from .unanswered_reports import UnansweredReport, UnansweredReports
 from .validation_queue import ValidationQueue
 
 _TRAINABLE_DONE: Final = "trainable.done"
 """Rule for which a trial ends whose result says that it is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class _UnansweredReport:
-    """A result whose worker is blocked until it gets a reply.
-
-    Attributes:
-        trial: The trial.
-        result: The result, nested as reported, with ``config``; becomes the trial's last result.
-        flat: The same flattened, without ``config``.
-    """
-
-    trial: Trial
-    result: dict[str, Any]
-    flat: Mapping[str, Any]
 
 
 @final
@@ -132,7 +117,6 @@ class Experiment:
         scheduler.experiment = LiveExperimentView(
             self.trial_table, self.suggestion_budget, lambda: self.settings
         )
-        self._unanswered: dict[str, _UnansweredReport] = {}
         self._now_s = 0.0
         self._is_noop_turn = False
         self._out = cmd.Outbox()
@@ -141,6 +125,9 @@ class Experiment:
         self._leases = LeaseManager(self.trial_table, self._validations, self._out)
         self._unannounced: dict[str, Trial] = {}
         """Trials that are TERMINATED, and of which a validation is open."""
+        self._unanswered = UnansweredReports(
+            self.trial_table, self.exploits, self._validations, self._leases.queue, self._out
+        )
         self._checkpoint_requests = CheckpointRequests(
             self.trial_table, self._validations, self._out
         )
@@ -172,6 +159,7 @@ class Experiment:
         self.suggestion_budget.begin_session(settings.max_trials)
         self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
         self._leases.begin_session(self._timeouts)
+        self._unanswered.begin_session(self._checkpoints, self._timeouts)
         self.policies.time_budget_s = settings.time_budget_s
         self._typical_request = settings.usual_request
         self._stopping: Intention | None = None
@@ -224,7 +212,7 @@ class Experiment:
     @property
     def held_trials(self) -> list[Trial]:
         """Trials that have reported, and get an answer only once a validation has ended."""
-        return [report.trial for report in self._unanswered.values() if self._is_held(report.trial)]
+        return self._unanswered.held_trials
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due without any event; None for never."""
@@ -245,14 +233,7 @@ class Experiment:
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
         self.trial_table.check()
-        waiting = {
-            trial_id
-            for trial_id, trial in self.trial_table.live.items()
-            if trial.worker is WorkerState.WAITING
-        }
-        assert set(self._unanswered) <= waiting, (
-            "an unanswered report of a worker that is not waiting"
-        )
+        self._unanswered.check()
         assert self.suggestion_budget.num_outstanding >= 0, "more suggestions than were requested"
         self._validations.check()
         self._leases.check()
@@ -405,8 +386,8 @@ class Experiment:
         self._timeouts.on_report(trial.trial_id, self._now_s)
         # Flattened once; everything below that looks at metrics shares it.
         flat = flatten(event.metrics)
-        report = _UnansweredReport(trial, {**event.metrics, CONFIG: trial.config}, flat)
-        self._unanswered[trial.trial_id] = report
+        report = UnansweredReport(trial, {**event.metrics, CONFIG: trial.config}, flat)
+        self._unanswered.add(report)
         self._needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
         self._needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
@@ -712,7 +693,7 @@ class Experiment:
         """Release what the worker held, and do what its exit means for the trial."""
         # Read first: with its worker, the trial loses its intention.
         move, intention = exit_move(trial, outcome), trial.intention
-        self._unanswered.pop(trial.trial_id, None)
+        self._unanswered.drop(trial)
         self.trial_table.release_worker(trial)
         self._timeouts.forget(trial.trial_id)
         self._leases.queue.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))
@@ -912,17 +893,7 @@ class Experiment:
         self._leases.answer_waiting(self._now_s, is_stopping=self._stopping is not None)
         self._out.commands += self._validations.start(self._now_s)
         self._leases.queue.reserve()
-        held = {
-            trial_id: report
-            for trial_id, report in self._unanswered.items()
-            if self._is_held(report.trial)
-        }
-        continued = [
-            self._answer(report)
-            for trial_id, report in self._unanswered.items()
-            if trial_id not in held
-        ]
-        self._unanswered = held
+        all_continue = self._unanswered.answer(self._now_s, is_stopping=self._stopping is not None)
         self._checkpoint_requests.answer()
         if self._stopping:
             self._kill_overdue()  # a worker answered just now may have no time left to leave
@@ -937,30 +908,18 @@ class Experiment:
         self._resolve_deadlock()
         self._out.remarks = self.policies.take_remarks()
         self._is_noop_turn = (
-            all(continued)
+            all_continue
             and self._has_no_effect(has_events=has_events)
             and self._stopping is was_stopping
             and not had_pending_resumes
         )
-
-    def _is_held(self, trial: Trial) -> bool:
-        """Return whether a report is answered only when fewer validations of its trial are open."""
-        is_leaving = trial.intention is not None and (
-            trial.intention.reply is not ReportReply.PAUSE or bool(trial.source)
-        )
-        num_stuck = self._leases.queue.num_validations_waiting
-        return not is_leaving and self._validations.is_holding(trial, num_stuck)
 
     def _resolve_deadlock(self) -> None:
         """Refuse a lease if every process waits for what the others hold."""
         if not self._leases.queue.is_waiting:
             return
         # These wait for a validation, which may itself wait for a lease.
-        blocked = {
-            ev.LeaseOwner(report.trial.trial_id, report.trial.attempt)
-            for report in self._unanswered.values()
-        }
-        blocked |= self._checkpoint_requests.blocked_by_validations
+        blocked = self._unanswered.owners | self._checkpoint_requests.blocked_by_validations
         self._leases.resolve_deadlock(blocked, self._now_s)
 
     # ---------------------------------------------------------------- time and answers
@@ -1003,7 +962,7 @@ class Experiment:
         for overdue in self._timeouts.take_overdue(self._now_s):
             trial = self.trial_table.live[overdue.trial_id]
             move_worker(trial, WorkerMove.KILL)
-            self._unanswered.pop(trial.trial_id, None)
+            self._unanswered.drop(trial)
             self._out.commands.append(
                 cmd.KillWorker(
                     trial.trial_id,
@@ -1013,47 +972,6 @@ class Experiment:
                     overdue.is_silent,
                 )
             )
-
-    def _answer(self, report: _UnansweredReport) -> bool:
-        """Answer a report and return whether its trial simply continues."""
-        trial = report.trial
-        save = self._checkpoints.is_due(trial, report.flat)
-        reply = trial.intention.reply if trial.intention else ReportReply.CONTINUE
-        # A worker that is still storing a checkpoint leaves once it has.
-        can_leave = save or trial.source or trial.uploads or self._stopping
-        if reply is ReportReply.PAUSE and not can_leave:
-            reply = ReportReply.CONTINUE  # until the training code itself reports a checkpoint
-        if trial.owes_save and not save:
-            self.exploits.supply(trial)  # it has just reported one, or never saves on demand
-        trial.owes_save = False
-        if reply is ReportReply.CONTINUE:
-            move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)
-            self._timeouts.expect_report(trial.trial_id, self._now_s)
-        else:
-            move_worker(trial, WorkerMove.LEAVE)
-            self._timeouts.expect_exit(trial.trial_id, self._now_s)
-        stay = reply is ReportReply.EXPLOIT and self._restarts_at_once(trial)
-        self._out.commands.append(
-            cmd.AnswerReport(
-                trial.trial_id, trial.attempt, reply, save, stay, self._interruption(trial)
-            )
-        )
-        return reply is ReportReply.CONTINUE and not save
-
-    def _interruption(self, trial: Trial) -> cmd.Interruption | None:
-        """Return why a trial is asked to leave that will go on later; None where it is not."""
-        intention = trial.intention
-        if trial.worker is not WorkerState.STOPPING or intention is None:
-            return None
-        is_interrupted = intention.ending is TerminationReason.INTERRUPTED
-        if not is_interrupted or intention.reply is ReportReply.EXPLOIT:
-            return None
-        left_s = self._timeouts.left_s(trial.trial_id, self._now_s)
-        return cmd.Interruption(intention.reason.rule, left_s)
-
-    def _restarts_at_once(self, trial: Trial) -> bool:
-        """Return whether a trial that leaves for an exploit is the next one to be started."""
-        return trial.exploit is not None and not (trial.waits_for or self.trial_table.ready)
 
     def _end_trials_without_worker(self, stopping: Intention) -> None:
         """End trials that have no worker, since the experiment stops.
@@ -1175,9 +1093,7 @@ class Experiment:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after a turn as JSON values, without trials, scheduler and stopper."""
-        assert all(self._is_held(report.trial) for report in self._unanswered.values()), (
-            "a turn is under way"
-        )
+        self._unanswered.check_held()
         fields = {
             "settings": self.settings.as_fields(),
             "roster": self.trial_table.state_dict(),
@@ -1198,7 +1114,7 @@ class Experiment:
             fields["validations"] = {
                 "queue": self._validations.state_dict(),
                 "unannounced": list(self._unannounced),
-                "held": list(self._unanswered),
+                "held": self._unanswered.state_dict(),
                 "checkpoint_requests": self._checkpoint_requests.state_dict(),
             }
         if leases := self._leases.queue.state_dict():
@@ -1238,10 +1154,5 @@ class Experiment:
         self._unannounced = {
             trial_id: self.trial_table[trial_id] for trial_id in state["unannounced"]
         }
-        for trial_id in state["held"]:
-            trial = self.trial_table[trial_id]
-            flat = flatten(
-                {key: trial.last_result[key] for key in trial.last_result if key != CONFIG}
-            )
-            self._unanswered[trial_id] = _UnansweredReport(trial, trial.last_result, flat)
+        self._unanswered.load_state_dict(state["held"])
         self._checkpoint_requests.load_state_dict(state["checkpoint_requests"])
