@@ -12,9 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "accelerate", "ax", "bayes_opt", "click", "fsspec", "hyperopt", "joblib", "keras", "lightgbm",
-    "lightning", "nevergrad", "optuna", "pandas", "plotly", "pyarrow", "pytorch_lightning", "ray",
-    "rich", "scipy", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "torch",
+    "accelerate", "aiobotocore", "ax", "bayes_opt", "botocore", "click", "fsspec", "hyperopt",
+    "joblib", "keras", "lightgbm", "lightning", "nevergrad", "optuna", "pandas", "plotly",
+    "pyarrow", "pytorch_lightning", "ray",
+    "rich", "s3fs", "scipy", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "torch",
     "transformers", "xgboost",
 }  # fmt: skip
 EXAMPLES = {

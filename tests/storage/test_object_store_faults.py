@@ -201,6 +201,15 @@ def test_a_machine_without_credentials_is_told_so(moto, bucket, monkeypatch):
         ObjectStore(f"{bucket}/run").get("key")
 
 
+def test_a_store_with_retries_of_its_own_leaves_those_of_the_other_alone(store, proxy):
+    impatient = store.with_retry_s(0.0)
+    impatient.put("key", b"content")
+    assert (store.get("key"), store.retry_s) == (b"content", 20.0)
+    proxy.fault = lambda number, method, path: "503"
+    with pytest.raises(StorageUnreachable):
+        impatient.get("key")
+
+
 def test_a_forked_child_uses_the_store_with_a_connection_of_its_own(store):
     store.put("parent", b"content")
     pid = os.fork()

@@ -65,7 +65,7 @@ class RemoteSession:
         self._is_checked = run.storage_lock == "epochs"
         self._lock = RemoteLock(store, steal=steal, is_checked=self._is_checked)
         # The driver itself retries what it waits for, and tells the user.
-        self._copies = ObjectStore(store.url, location.filesystem, retry_s=_COPY_RETRY_S)
+        self._copies = store.with_retry_s(_COPY_RETRY_S)
         self._after = _START
         self._mirror: JournalMirror | None = None
         self._files: FileMirror | None = None

@@ -38,6 +38,8 @@ _S3_CONFIG: Final = {
     "retries": {"mode": "adaptive", "total_max_attempts": 3},
     "connect_timeout": 5,
     "read_timeout": 15,
+    # More than the parts of all files that are uploaded at once, or the journal waits for those.
+    "max_pool_connections": 50,
 }
 
 _memory_lock: Final = threading.RLock()

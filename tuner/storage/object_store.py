@@ -101,6 +101,12 @@ class ObjectStore:
         child._open(self._backend, f"{self._key(name)}/", self._retry)
         return child
 
+    def with_retry_s(self, retry_s: float) -> ObjectStore:
+        """Return the same directory, over the same connections, with retries of its own."""
+        same = object.__new__(ObjectStore)
+        same._open(self._backend, self._prefix, _Retry(retry_s))
+        return same
+
     def create(self, key: str, content: bytes) -> bool:
         """Create an object unless it exists.
 
