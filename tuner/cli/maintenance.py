@@ -17,6 +17,7 @@ from tuner.maintenance.pruning import KeepRules, Usage, total_size, usage_of
 from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.rerun import require_own_checkpoints
 from tuner.maintenance.status import State, state_of
+from tuner.maintenance.store_inventory import inventory_of
 from tuner.restore.resume_command import RERUN, RESUME, launch_of, recorded_snippet, rerun_value
 from tuner.spec.environment import WITHHELD
 from tuner.storage.lock import driver_of
@@ -74,7 +75,10 @@ def prune(
     try:
         if not yes:
             usage = usage_of(
-                read_stored(experiment), keep, is_driven=driver_of(experiment) is not None
+                read_stored(experiment),
+                keep,
+                is_driven=driver_of(experiment) is not None,
+                inventory=inventory_of(experiment),
             )
             _write_usage(usage, output)
             _print_superseded(usage, output)

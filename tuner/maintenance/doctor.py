@@ -28,10 +28,12 @@ from tuner.storage.disk import LOCAL_DISK
 from tuner.storage.layout import journal_directory, segments_in, trial_directory
 from tuner.storage.lock import driver_of, read_owner
 from tuner.storage.manifest import verify
+from tuner.storage.origin import address_of
 
 from .pruning import KeepRules, needed_checkpoints, usage_of
 from .record_checks import contradictions
 from .status import State, state_of
+from .store_inventory import StoreInventory, inventory_of
 
 _LITTLE_BYTES: Final = 256 << 20
 _MAX_NAMED: Final = 5
@@ -92,9 +94,15 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
         return [*findings, *gaps]  # the findings say why
     # Where the journal lacks records, files that it does not know may be all that is left of them.
     leftovers = gaps or _leftovers(stored)
+    try:
+        inventory = inventory_of(experiment)
+    except StorageError as refusal:
+        inventory = None
+        findings.append(Finding("storage", Level.WARNING, *_split_remedy(str(refusal))))
     return [
         *findings,
-        *_checkpoints(stored, is_deep=is_deep),
+        *(_store(stored, inventory) if inventory else ()),
+        *_checkpoints(stored, inventory, is_deep=is_deep),
         *_validations(stored),
         *leftovers,
         *_disk_space(stored),
@@ -148,8 +156,8 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         torn_at = _torn_at(experiment)
     except StorageError as damage:
         remedy = (
-            f"or Tuner.restore({str(experiment)!r}, trainable, salvage=True), which mends it "
-            f"or cuts it there and keeps the rest aside"
+            f"or Tuner.restore({address_of(experiment)!r}, trainable, salvage=True), which mends "
+            f"it or cuts it there and keeps the rest aside"
         )
         what, first = _split_remedy(str(damage))
         yield Finding("journal", Level.ERROR, what, f"{first}, {remedy}" if first else remedy)
@@ -238,21 +246,68 @@ def _objects(experiment: Path) -> Iterator[Finding]:
             yield Finding("objects", Level.ERROR, f"{path.name} is damaged: {damage}", remedy)
 
 
-def _checkpoints(stored: StoredExperiment, *, is_deep: bool) -> Iterator[Finding]:
+def _store(stored: StoredExperiment, inventory: StoreInventory) -> Iterator[Finding]:
+    url = inventory.store.url
+    yield Finding(
+        "storage", Level.OK, f"{url} holds {inventory.total_bytes / 1e6:.1f} MB, logs included"
+    )
+    if orphans := inventory.orphans(stored):
+        names = ", ".join("/".join(place) for place in list(orphans)[:3])
+        yield Finding(
+            "storage",
+            Level.WARNING,
+            f"{len(orphans)} checkpoints in {url} are in no record: {names}",
+            f"tuner prune {url} --yes removes them, and so does a restore",
+        )
+    try:
+        num_uploads = inventory.unfinished_uploads()
+    except StorageError as refusal:
+        yield Finding("storage", Level.WARNING, *_split_remedy(str(refusal)))
+        return
+    if num_uploads and stored.driver is None:
+        yield Finding(
+            "storage",
+            Level.WARNING,
+            f"{num_uploads} multipart uploads were begun and not completed; their parts are stored "
+            "and paid for",
+            "abort them, or give the bucket a rule that aborts incomplete multipart uploads after "
+            "a day",
+        )
+
+
+def _damage_of(
+    stored: StoredExperiment,
+    inventory: StoreInventory | None,
+    trial: Trial,
+    record: CheckpointRecord,
+    *,
+    is_deep: bool,
+) -> str:
+    """Return what is wrong with a checkpoint where it is kept for good, empty for nothing."""
+    if record.remote and inventory:
+        return inventory.find_damage(trial.trial_id, record, is_deep=is_deep)
+    try:
+        verify(trial_directory(stored.path, trial.trial_id) / record.directory, with_hashes=is_deep)
+    except (CheckpointError, OSError) as damage:
+        return str(damage)
+    return ""
+
+
+def _checkpoints(
+    stored: StoredExperiment, inventory: StoreInventory | None, *, is_deep: bool
+) -> Iterator[Finding]:
     num_whole = 0
     for trial in stored.experiment.trials:
         for record in list(trial.checkpoints):
             if record.is_placeholder:
                 continue  # it was reported for the sake of its metrics, and need not exist
             path = trial_directory(stored.path, trial.trial_id) / record.directory
-            try:
-                verify(path, with_hashes=is_deep)
-            except (CheckpointError, OSError) as damage:
-                # A driver deletes what is superseded.
-                if driver_of(stored.path) is None or path.exists():
-                    yield _damaged(trial, record, str(damage))
-            else:
+            damage = _damage_of(stored, inventory, trial, record, is_deep=is_deep)
+            if not damage:
                 num_whole += 1
+            # A driver deletes what is superseded.
+            elif driver_of(stored.path) is None or path.exists():
+                yield _damaged(trial, record, damage)
     how = (
         "read and compared" if is_deep else "names and sizes compared; --deep compares the contents"
     )
@@ -327,7 +382,7 @@ def _leftovers(stored: StoredExperiment) -> Iterator[Finding]:
             "leftovers",
             Level.WARNING,
             what,
-            f"tuner prune {stored.path} --yes removes them, and so does a restore",
+            f"tuner prune {address_of(stored.path)} --yes removes them, and so does a restore",
         )
 
 
@@ -353,7 +408,7 @@ def _experiment_state(stored: StoredExperiment) -> Iterator[Finding]:
             f"checkpoints that are still to be validated: {num_open}; a restore does so",
         )
     if state is State.INTERRUPTED:
-        command = f"tuner resume {stored.path}"
+        command = f"tuner resume {address_of(stored.path)}"
         yield Finding(
             "experiment",
             Level.OK,

@@ -7,8 +7,10 @@ journal no longer lists, which the next prune or restore removes.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,16 +24,23 @@ from tuner.core.checkpoints import ranked
 from tuner.core.events import CheckpointLost
 from tuner.core.result import flatten, merged
 from tuner.core.trial import CheckpointRecord, Status, Trial
+from tuner.driver.remote_session import RemoteSession
 from tuner.errors import CheckpointError
 from tuner.journal import completeness, records, takeover_cleanup
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal, SyncPolicy
+from tuner.spec.config import RunConfig
+from tuner.spec.experiment_location import ExperimentLocation
 from tuner.storage import checkpoints, layout
 from tuner.storage.checkpoints import leftovers
 from tuner.storage.directories import inspect_folder
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.manifest import read_manifest
+from tuner.storage.origin import Origin, origin_of
+from tuner.storage.urls import split_url
+
+from .store_inventory import StoreInventory, inventory_of
 
 _BLOCK_BYTES: Final = 512
 
@@ -104,13 +113,20 @@ def total_size(checkpoints: Iterable[StoredCheckpoint]) -> int:
     return sum(one.size_bytes for one in checkpoints)
 
 
-def usage_of(stored: StoredExperiment, keep: KeepRules, *, is_driven: bool) -> Usage:
-    """Return what an experiment takes on the disk.
+def usage_of(
+    stored: StoredExperiment,
+    keep: KeepRules,
+    *,
+    is_driven: bool,
+    inventory: StoreInventory | None = None,
+) -> Usage:
+    """Return what an experiment takes on the disk, or in its object store.
 
     Args:
         stored: The experiment.
         keep: Which checkpoints are kept.
         is_driven: Whether a driver is at work: what is unfinished is then no leftover.
+        inventory: What its object store holds; None if it is in none.
 
     Raises:
         ValueError: If the best trials are to be kept and the experiment does not say what is
@@ -122,9 +138,20 @@ def usage_of(stored: StoredExperiment, keep: KeepRules, *, is_driven: bool) -> U
     for trial in stored.experiment.trials:
         for record in _deletable(trial):
             path = trial_directory(stored.path, trial.trial_id) / record.directory
-            one = StoredCheckpoint(trial.trial_id, record, path, size_of(path))
+            in_store = inventory is not None and bool(record.remote)
+            size_bytes = (
+                inventory.size_of(trial.trial_id, record)
+                if inventory and in_store
+                else size_of(path)
+            )
+            one = StoredCheckpoint(trial.trial_id, record, path, size_bytes)
             (kept if (trial.trial_id, record.index) in wanted else superseded).append(one)
     left = {} if is_driven else {path: size_of(path) for path in _leftovers(stored)}
+    if inventory:
+        left |= {
+            trial_directory(stored.path, trial_id) / name: size_bytes
+            for (trial_id, name), size_bytes in inventory.orphans(stored).items()
+        }
     state = sum(
         map(
             size_of,
@@ -135,7 +162,7 @@ def usage_of(stored: StoredExperiment, keep: KeepRules, *, is_driven: bool) -> U
         )
     )
     other = (
-        size_of(stored.path)
+        (inventory.total_bytes if inventory else size_of(stored.path))
         - state
         - total_size(kept)
         - total_size(superseded)
@@ -304,6 +331,8 @@ def prune(experiment: Path, keep: KeepRules) -> PruneResult:
         ValueError: If the best trials are to be kept and the experiment does not say what is
             optimised.
     """
+    if origin := origin_of(experiment):
+        return _prune_stored(experiment, origin, keep)
     inspect_folder(experiment)
     with ExperimentLock(experiment) as lock:
         # First, since a journal that lacks records may not know checkpoints that are needed.
@@ -318,6 +347,53 @@ def prune(experiment: Path, keep: KeepRules) -> PruneResult:
         ) as journal:
             _record_deletions(journal, stored, usage.superseded)
         return _delete(stored, usage)
+
+
+def _prune_stored(experiment: Path, origin: Origin, keep: KeepRules) -> PruneResult:
+    """Prune an experiment in an object store, there and in its local directory."""
+    inventory = inventory_of(experiment)
+    if inventory is None:
+        raise ValueError(f"{str(experiment)!r} is in no object store")
+    with contextlib.ExitStack() as closing:
+        directory = experiment
+        if origin.is_copy:
+            folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="tuner-prune-"))
+            directory = Path(folder, experiment.name)
+        above, _ = split_url(origin.url)
+        session = RemoteSession(
+            ExperimentLocation(directory, inventory.store),
+            inventory.store,
+            RunConfig(storage_path=above),
+            steal=False,
+        )
+        session.prepare()
+        lock = closing.enter_context(ExperimentLock(directory))
+        closing.enter_context(session)
+        session.resume(lock, is_salvage=False)
+        completeness.check(directory)
+        tail = recover(directory)
+        stored = read_stored(directory)
+        usage = usage_of(stored, keep, is_driven=False, inventory=inventory)
+        with Journal(
+            directory,
+            tail,
+            sync=SyncPolicy.STRICT,
+            on_segment=lock.note_segment,
+            mirror=session.open_mirror(),
+        ) as journal:
+            session.start(journal, lambda: None)
+            _record_deletions(journal, stored, usage.superseded)
+            journal.flush()
+            # In the store, too, before anything is deleted there.
+            journal.push()
+        orphans = inventory.orphans(stored)
+        done = _delete(stored, usage)
+        for one in usage.superseded:
+            if one.record.remote:
+                inventory.delete(one.trial_id, one.record.remote)
+        for trial_id, name in orphans:
+            inventory.delete(trial_id, name)
+        return done
 
 
 def _record_deletions(

@@ -1,0 +1,112 @@
+"""Commands on experiments in object stores, through a directory that stands for one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import tuner as tune
+from tuner.cli.app import main
+
+pytest.importorskip("fsspec")
+
+
+class Counter(tune.Trainable):
+    def setup(self, config):
+        self.n = 0
+
+    def step(self):
+        self.n += 1
+        return {"loss": self.config["x"] / self.n}
+
+    def save_checkpoint(self, directory):
+        Path(directory, "n").write_text(str(self.n))
+
+    def load_checkpoint(self, directory):
+        self.n = int(Path(directory, "n").read_text())
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Return the URL of an experiment, of which this machine has nothing else."""
+    folder = tmp_path_factory.mktemp("urls")
+    tune.Tuner(
+        Counter,
+        param_space={"x": tune.grid_search([1.0, 2.0])},
+        tune_config=tune.TuneConfig(metric="loss", mode="min", seed=1),
+        run_config=tune.RunConfig(
+            name="digits",
+            storage_path=f"file://{folder}/store",
+            local_dir=folder / "local",
+            stop={"training_iteration": 3},
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+            executor="inline",
+            verbose=0,
+        ),
+    ).fit()
+    shutil.rmtree(folder / "local")
+    return f"file://{folder}/store/digits"
+
+
+@pytest.fixture
+def tuner():
+    """Return a function that calls the command."""
+    return lambda *arguments: CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "expected"),
+    [
+        (["show", "URL"], 0, "t00001"),
+        (["show", "URL", "1"], 0, "URL/t00001"),
+        (["best", "URL"], 0, "URL/t00000"),
+        (["compare", "URL", "URL"], 0, "digits"),
+        (["explain", "URL", "0"], 0, "t00000: TERMINATED after 3 iterations"),
+        (["tail", "URL", "0"], 1, "has printed nothing"),
+        (["what-if", "URL", "--scheduler", "asha", "--arg", "max_t=3"], 0, "trials"),
+        (["export", "URL"], 0, "URL/t00000"),
+        (["resume", "URL"], 1, "URL"),
+        (["prune", "URL"], 0, "checkpoints superseded  4"),
+        (["doctor", "URL"], 0, "6 are whole"),
+        (["doctor", "URL", "--deep"], 0, "6 are whole (read and compared"),
+        (["stop", "URL"], 3, "experiment URL is not running; resume it with Tuner.restore"),
+        (["pause", "URL", "0"], 3, "experiment URL is not running"),
+        (["fork", "URL", "0"], 3, "experiment URL is not running"),
+        (["resume", "URL", "0"], 3, "experiment URL is not running"),
+        (["show", "URL-other"], 2, "there is no experiment in 'URL-other'; tuner ls"),
+        (["show", "s3:/bucket"], 2, "path must be a directory, or a"),
+    ],
+)
+def test_commands_take_a_url_for_a_directory(stored, tuner, command, code, expected):
+    result = tuner(*(part.replace("URL", stored) for part in command))
+    assert result.exit_code == code
+    assert expected.replace("URL", stored) in result.output
+
+
+def test_a_report_is_written_of_an_experiment_in_a_store(stored, tuner, tmp_path):
+    pytest.importorskip("plotly")
+    assert tuner("report", stored, "-o", str(tmp_path / "report.html")).exit_code == 0
+    assert stored in (tmp_path / "report.html").read_text()
+
+
+def test_ls_lists_the_experiments_below_a_url(stored, tuner):
+    (line,) = json.loads(tuner("ls", stored.rpartition("/")[0], "-f", "json").output)
+    assert (line["name"], line["state"], line["path"]) == ("digits", "finished", stored)
+    assert tuner("ls", f"{stored}-other").exit_code == 1
+
+
+def test_prune_deletes_checkpoints_in_the_store_and_records_it(stored, tuner, tmp_path):
+    source = Path(stored.removeprefix("file://"))
+    url = f"file://{tmp_path}/digits"
+    shutil.copytree(source, tmp_path / "digits")
+    orphan = tmp_path / "digits" / "t00000" / "checkpoint_000009.e1a1" / "n"
+    orphan.parent.mkdir()
+    orphan.write_text("9")
+    assert "are in no record: t00000/checkpoint_000009.e1a1" in tuner("doctor", url).output
+    assert tuner("prune", url, "--yes").exit_code == 0
+    assert len(list((tmp_path / "digits").glob("t*/checkpoint_*/.manifest.json"))) == 2
+    assert not orphan.exists()
+    assert tuner("doctor", url).exit_code == 0
+    assert "2 are whole" in tuner("doctor", url).output
