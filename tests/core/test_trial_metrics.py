@@ -260,3 +260,14 @@ def test_a_corrected_best_value_is_not_the_best_any_more():
     supply(late, 2, 0.1)
     assert late.last == Evaluation(0.6, 3, 3)
     assert late.best == Evaluation(0.6, 3, 3)
+
+
+def test_after_a_correction_the_best_value_is_looked_for_at_the_other_checkpoints():
+    late = with_checkpoints("max", 0.8, 0.9, 0.7, 0.6)
+    supply(late, 2, 0.1)
+    assert late.last == Evaluation(0.6, 4, 4)
+    assert late.best == Evaluation(0.8, 1, 1)
+    supply(late, 1, 0.2)
+    assert late.best == Evaluation(0.7, 3, 3)
+    late.take({"training_iteration": 3}, 3)  # reported again, after the second checkpoint
+    assert late.best == Evaluation(0.2, 1, 1)

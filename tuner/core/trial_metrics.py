@@ -214,26 +214,36 @@ class TrackedMetric:
         if value is None:
             return
         found = Evaluation(value, int(flat.get(TRAINING_ITERATION, row)), row)
+        marked = [
+            evaluation
+            for mark in (self._base, *self._marks.values())
+            for evaluation in (mark.last, mark.best)
+            if evaluation is not None and evaluation.row != row
+        ]
         earlier = (mark for mark in self._marks.values() if mark.row <= row)
         before = max(earlier, key=lambda mark: mark.row, default=self._base)
         if before.row <= row:
             # An attempt that continues from the checkpoint begins with this value.
             self._marks[checkpoint_index] = self._corrected(
-                _Mark(row, before.last, before.best), found
+                _Mark(row, before.last, before.best), found, marked
             )
-        self._marks = {index: self._corrected(mark, found) for index, mark in self._marks.items()}
-        self._base = self._corrected(self._base, found)
-        now = self._corrected(_Mark(max(self._row, row), self.last, self.best), found)
+        self._marks = {
+            index: self._corrected(mark, found, marked) for index, mark in self._marks.items()
+        }
+        self._base = self._corrected(self._base, found, marked)
+        now = self._corrected(_Mark(max(self._row, row), self.last, self.best), found, marked)
         self.last, self.best = now.last, now.best
 
-    def _corrected(self, mark: _Mark, found: Evaluation) -> _Mark:
+    def _corrected(self, mark: _Mark, found: Evaluation, marked: Sequence[Evaluation]) -> _Mark:
         if mark.row < found.row:
             return mark
         is_newest = mark.last is None or mark.last.row <= found.row
         last = found if is_newest else mark.last
         sign = sign_of(self.mode)
         best = None if mark.best is None or mark.best.row == found.row else mark.best
-        for candidate in (found, last):
+        # Of the values behind the one that is replaced, those at checkpoints are known.
+        others = [] if best else [other for other in marked if other.row <= mark.row]
+        for candidate in (found, *others, last):
             if (
                 candidate is not None
                 and math.isfinite(candidate.value)
