@@ -217,7 +217,8 @@ class RemoteSession:
                 part.stop()
         if isinstance(error, StorageLost):
             return
-        is_failing = isinstance(error, StorageError)
+        # An interrupt while storage fails ends a script with SystemExit.
+        is_failing = isinstance(error, (StorageError, SystemExit, KeyboardInterrupt))
         rest_s = _LAST_TRY_S if is_failing else self._run.storage_retry_s
         self.store.retry_s = self._copies.retry_s = rest_s
         try:

@@ -327,6 +327,8 @@ class Run:
         callbacks.set_state(stage.restored.callbacks)
         account.log_files = _log_file_costs(callbacks, self._callbacks)
         account.add_source(lambda: PersistenceCosts(thread_s=stage.deleter.thread_cpu_s))
+        if mirror := stage.journal.mirror:
+            account.add_source(lambda: PersistenceCosts(thread_s=mirror.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
         caller = ImmediateCaller() if spec.run.executor == "inline" else CallerThread()

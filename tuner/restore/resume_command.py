@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from schedulers.decisions import Reason
-from tuner.errors import StorageLost
+from tuner.errors import ExperimentFenced, StorageLost
 from tuner.spec import argument_codec
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig
@@ -282,6 +282,12 @@ def how_to_recover(error: BaseException, directory: Path, spec: ExperimentSpec) 
         return (
             "what had been reported is kept; when this is mended, "
             f"{how_to_continue(directory, spec)}"
+        )
+    if isinstance(error, ExperimentFenced):
+        return (
+            "the other driver goes on with the experiment, without what only "
+            f"{str(directory)!r} contains; when it has ended, "
+            f"continue with\n    {restore_line(directory, spec)}"
         )
     if error.is_deleted:
         return (
