@@ -103,6 +103,23 @@ def test_a_taken_name_is_refused_numbered_or_replaced_in_the_store(stored, url):
     assert rows_of(tune.ResultGrid.from_directory(f"{url}/experiment")) == ROWS
 
 
+def test_a_driver_that_finds_the_name_taken_under_its_lock_leaves_the_experiment_alone(
+    stored, url, monkeypatch
+):
+    location = "tuner.spec.experiment_location"
+    declared = stored("other")
+    with monkeypatch.context() as patch:
+
+        def run_another(*given, **options):
+            patch.undo()
+            stored().fit()
+
+        patch.setattr(f"{location}._check_free", run_another)
+        with pytest.raises(ExperimentExists, match="already holds an experiment"):
+            declared.fit()
+    assert rows_of(tune.ResultGrid.from_directory(f"{url}/experiment")) == ROWS
+
+
 def test_resume_auto_finds_the_experiment_in_the_store(stored, tmp_path, url):
     for local in ("first", "second"):
         tune.Tuner(

@@ -70,7 +70,7 @@ class RemoteSession:
         self._mirror: JournalMirror | None = None
         self._files: FileMirror | None = None
         self.checkpoints: ObjectCheckpoints | None = None
-        self._is_new = False
+        self._has_begun = False
 
     def prepare(self) -> None:
         """Check that the store can be reached and can hold a lock, and make the local directory.
@@ -121,11 +121,11 @@ class RemoteSession:
             ExperimentExists: If the store has one.
             ExperimentFenced: If another driver has taken over.
         """
-        self._is_new = True
         self._location.check_unused()
         note_epoch(self._directory, self.epoch)
         self._note_origin()
         self._lock.start_after(*_START)
+        self._has_begun = True
 
     def resume(self, lock: ExperimentLock, *, is_salvage: bool) -> None:
         """Bring the local directory up to date, from which the experiment is restored.
@@ -226,7 +226,9 @@ class RemoteSession:
                 self._mirror.close(rest_s)
             if self._files:
                 self._files.store_all()
-            if self._is_new and not (self._mirror and self._mirror.mirrored_sequence):
+            if self._has_begun and not (self._mirror and self._mirror.mirrored_sequence):
+                # Of a new experiment that could not start there is nothing to restore.
+                self._lock.check()
                 self.store.delete([layout.ENVIRONMENT, layout.DECLARATION])
             self._lock.release()
         except StorageError as failure:
