@@ -14,8 +14,9 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Callable
 
-from .campaign import OPTIONS, report_of, run_campaign
+from .campaign import OPTIONS, drawn_by, report_of, run_campaign
 from .fault_injection import Fault
 from .invariants import Violation
 from .run import run_scenario
@@ -29,10 +30,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
-        draw = training_scenario if options.training else scenario
-        draw = validating_scenario if options.validating else draw
-        return _replay(_changed(draw(options.seed), options))
+        return _replay(_changed(_draw(options, scenario)(options.seed), options))
     return _run_many(options)
+
+
+def _draw(
+    options: argparse.Namespace, usual: Callable[[int], Scenario]
+) -> Callable[[int], Scenario]:
+    """Return what makes the scenario of a number."""
+    if options.validating:
+        return validating_scenario
+    return training_scenario if options.training else usual
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,9 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--seed", type=int, help="simulate this one alone")
     parser.add_argument(
-        "--training", action="store_true", help="let its trials train over several processes"
+        "--training",
+        action="store_true",
+        help="let trials train over several processes, in all experiments",
     )
-    parser.add_argument("--validating", action="store_true", help="validate its checkpoints")
+    parser.add_argument(
+        "--validating", action="store_true", help="validate checkpoints, in all experiments"
+    )
     for name, option in OPTIONS.items():
         parser.add_argument(option, dest=name, type=int, help=f"with another {name}")
     parser.add_argument(
@@ -85,7 +97,13 @@ def _run_many(options: argparse.Namespace) -> int:
     first = int(time.time()) if options.first_seed is None else options.first_seed
     seconds = None if options.minutes is None else 60 * options.minutes
     num = 1_000 if seconds is None and options.experiments is None else options.experiments
-    campaign = run_campaign(first, num, seconds=seconds, shrinks=not options.no_shrink)
+    campaign = run_campaign(
+        first,
+        num,
+        seconds=seconds,
+        shrinks=not options.no_shrink,
+        draw=_draw(options, drawn_by),
+    )
     if options.json:
         invariant = campaign.violation.invariant if campaign.violation else None
         figures = {"num_experiments": campaign.num_experiments, "cpu_s": round(campaign.cpu_s, 2)}

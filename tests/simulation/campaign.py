@@ -80,12 +80,20 @@ class Campaign:
         )
 
 
+def drawn_by(seed: int) -> Scenario:
+    """Return the scenario of a campaign: some are of training in groups, some of validations."""
+    if seed % 3 == 2:
+        return training_scenario(seed)
+    return validating_scenario(seed) if seed % 6 == 1 else scenario(seed)
+
+
 def run_campaign(
     first_seed: int = 0,
     num_experiments: int | None = None,
     *,
     seconds: float | None = None,
     shrinks: bool = True,
+    draw: Callable[[int], Scenario] = drawn_by,
 ) -> Campaign:
     """Simulate experiments until one violates an invariant, their number is reached or time is up.
 
@@ -94,6 +102,7 @@ def run_campaign(
         num_experiments: How many at most.
         seconds: How long at most.
         shrinks: Whether to make a failing scenario smaller, which may take a minute.
+        draw: Returns the scenario of a number.
     """
     campaign, began, began_cpu = Campaign(), time.monotonic(), time.process_time()
     seeds = (
@@ -103,18 +112,11 @@ def run_campaign(
     )
     with counted_transitions(campaign.seen), rare_garbage_collection():
         for seed in seeds:
-            _add(campaign, drawn_by(seed), shrinks=shrinks)
+            _add(campaign, draw(seed), shrinks=shrinks)
             if campaign.failing or (seconds is not None and time.monotonic() - began > seconds):
                 break
     campaign.cpu_s = time.process_time() - began_cpu
     return campaign
-
-
-def drawn_by(seed: int) -> Scenario:
-    """Return the scenario of a campaign: some are of training in groups, some of validations."""
-    if seed % 3 == 2:
-        return training_scenario(seed)
-    return validating_scenario(seed) if seed % 6 == 1 else scenario(seed)
 
 
 def _add(campaign: Campaign, drawn: Scenario, *, shrinks: bool) -> None:
