@@ -152,8 +152,10 @@ EXPLOITS = _of(
     ("            self._notify(cmd.CheckpointMissed(trial, event.failure))\n            self._continue_unchanged(self.exploits.dismiss_waiting(trial))", "            self._notify(cmd.CheckpointMissed(trial, event.failure))", "I9"),
     ("            self._offer_slots_to_paused()\n", "", "I9"),
     ("        without_donor = [*self.exploits.on_checkpoint_lost(owner, event.index)]", "        without_donor = []", "I5 I16"),
-    ("            trial.owes_save = self.exploits.has_waiting(trial)\n", "", "I9"),
     ("            self._out.delete(donor, self._checkpoints.drop_superseded(donor))", "            self._checkpoints.drop_superseded(donor)", "I16"),
+) + _of(
+    "tuner/core/trial_starter.py",
+    ("            trial.owes_save = self._exploits.has_waiting(trial)\n", "", "I9"),
 ) + _of(
     "tuner/core/trial.py",
     ("        return self.grafts[-1] if self.grafts and not self.grafts[-1].is_over else None", "        return self.grafts[-1] if self.grafts else None", "I5 I16"),

@@ -48,7 +48,6 @@ from .policies import (
     subject,
     termination_reason_for,
 )
-from .resources import amounts_of
 from .result import (
     CHECKPOINT_DIR_NAME,
     CONFIG,
@@ -72,11 +71,11 @@ from .trial import (
     Trial,
     ValidationState,
     WaitsFor,
-    WorkerGroup,
     WorkerState,
 )
-from .trial_json import group_fields, group_from, intention_fields, intention_from
+from .trial_json import intention_fields, intention_from
 from .trial_metrics import TrackedMetric
+from .trial_starter import TrialStarter
 from .trial_table import TrialTable
 from .unanswered_reports import UnansweredReport, UnansweredReports
 from .validation_queue import ValidationQueue
@@ -125,6 +124,9 @@ class Experiment:
         self._leases = LeaseManager(self.trial_table, self._validations, self._out)
         self._unannounced: dict[str, Trial] = {}
         """Trials that are TERMINATED, and of which a validation is open."""
+        self._starter = TrialStarter(
+            self.trial_table, self.exploits, self.suggestion_budget, self._out
+        )
         self._unanswered = UnansweredReports(
             self.trial_table, self.exploits, self._validations, self._leases.queue, self._out
         )
@@ -161,7 +163,7 @@ class Experiment:
         self._leases.begin_session(self._timeouts)
         self._unanswered.begin_session(self._checkpoints, self._timeouts)
         self.policies.time_budget_s = settings.time_budget_s
-        self._typical_request = settings.usual_request
+        self._starter.begin_session(settings, self._checkpoints, self._timeouts)
         self._stopping: Intention | None = None
         self._needs_scheduling = True
 
@@ -356,10 +358,7 @@ class Experiment:
         elif self._stopping:
             self._end(trial, self._stopping.ending, self._stopping.reason)
         else:
-            # Nearly all trials ask for the same resources, and need no dictionary each.
-            if trial.resources == self._typical_request:
-                trial.resources = self._typical_request
-            self._typical_request = trial.request
+            self._starter.note_admitted(trial)
             self.trial_table.make_ready(trial)
 
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
@@ -993,36 +992,25 @@ class Experiment:
         """Fill free slots with ready trials, then paused ones, the backlog, and suggestions."""
         self._paused.resume_pending()
         if not (self.trial_table.live and self._suspected_failure()):
-            self._start_ready()
+            self._starter.start_ready(self._now_s)
             self._offer_slots_to_paused()
             self._admit_backlog()
-            self._ask_searcher()
+            self._starter.ask_searcher()
         self._end_if_stalled()
-
-    def _start_ready(self) -> None:
-        while trial := self.trial_table.pop_startable(self._now_s):
-            is_resumed, has_failed = trial.status is Status.PAUSED, trial.num_failures > 0
-            checkpoint = self._checkpoints.lease_start(trial)
-            self.trial_table.start(trial, self._now_s)
-            trial.owes_save = self.exploits.has_waiting(trial)
-            self._timeouts.expect_report(trial.trial_id, self._now_s)
-            self._out.commands.append(cmd.StartWorker.of(trial, checkpoint))
-            is_retry = has_failed and not is_resumed
-            self._notify(cmd.TrialStarted(trial, is_retry=is_retry, is_resumed=is_resumed))
 
     def _offer_slots_to_paused(self) -> None:
         """Let the scheduler resume paused trials, as long as it uses free slots for them."""
         table = self.trial_table
         while table.paused and not table.ready:
             # Listing the paused trials is left to the turns in which there is room for one.
-            num_free = table.num_free_slots(self._typical_request)
+            num_free = self._starter.num_free
             if num_free <= 0 or not (idle := table.idle):
                 break
             # A scheduler that leaves all trials paused is not asked again in this turn.
             num_before = len(table.paused)
             self._apply(self.policies.on_idle(tuple(idle), num_free))
             self._paused.resume_pending()
-            self._start_ready()
+            self._starter.start_ready(self._now_s)
             if len(table.paused) == num_before:
                 break
 
@@ -1030,32 +1018,16 @@ class Experiment:
         """Give free slots to the trials that were suggested first."""
         if not self.trial_table.backlog:
             return
-        num_admitted = max(self._num_vacant, 0)
+        num_admitted = max(self._starter.num_vacant, 0)
         for trial in list(islice(self.trial_table.backlog.values(), num_admitted)):
             self._admit(trial, trial.failures.pop() if trial.failures else None)
             if self._stopping:
                 self._end_trials_without_worker(self._stopping)
                 return
-        self._start_ready()
+        self._starter.start_ready(self._now_s)
         # Some may have failed at once. The next turn checks whether that ends the experiment before
         # it admits others.
-        self._needs_scheduling |= bool(self.trial_table.backlog) and self._num_vacant > 0
-
-    @property
-    def _num_vacant(self) -> int:
-        """Number of free slots less the ready trials; negative where too many are ready."""
-        num_free = self.trial_table.num_free_slots(self._typical_request)
-        return num_free - len(self.trial_table.ready)
-
-    def _ask_searcher(self) -> None:
-        if not self.suggestion_budget.is_open:
-            return
-        num_wanted = self._num_vacant
-        if self.settings.max_pending:
-            num_missing = self.settings.max_pending - len(self.trial_table.backlog)
-            num_wanted = max(num_wanted, 0) + num_missing
-        trial_ids = self.suggestion_budget.request(num_wanted)
-        self._out.commands.extend(cmd.AskSearcher(trial_id) for trial_id in trial_ids)
+        self._needs_scheduling |= bool(self.trial_table.backlog) and self._starter.num_vacant > 0
 
     def _end_if_stalled(self) -> None:
         """Where nothing can happen any more, end what is left, so that no experiment hangs."""
@@ -1064,14 +1036,14 @@ class Experiment:
         if self.trial_table.paused:
             self._continue_unchanged(self.exploits.dismiss_all_waiting())
             self._paused.resume_pending()
-            self._start_ready()
+            self._starter.start_ready(self._now_s)
             for trial in list(self.trial_table.paused.values()):
                 if self._can_progress():
                     return
                 idle = Intention(ReportReply.STOP, TerminationReason.STOPPED_EARLY, Reason("idle"))
                 self._intend(trial, idle)
-                self._start_ready()
-            self._ask_searcher()
+                self._starter.start_ready(self._now_s)
+            self._starter.ask_searcher()
         if not (self._can_progress() or self.suggestion_budget.is_over):
             self.suggestion_budget.suspend()
             self.stall_reason = (
@@ -1101,14 +1073,12 @@ class Experiment:
             "failure_tally": self._failure_tally.state_dict(),
             "desk": self.suggestion_budget.state_dict(),
             "patience": self._timeouts.state_dict(),
-            "typical_request": amounts_of(self._typical_request),
+            **self._starter.state_dict(),
             "stopping": intention_fields(self._stopping),
             "is_unsettled": self._needs_scheduling,
             "stall": self.stall_reason,
             "misuse": self.fatal_error,
         }
-        if isinstance(self._typical_request, WorkerGroup):
-            fields["typical_group"] = group_fields(self._typical_request)
         validations = self._validations
         if validations.num_open or validations.is_interrupted or self._checkpoint_requests:
             fields["validations"] = {
@@ -1140,7 +1110,7 @@ class Experiment:
             self._metric_watch.load_state_dict(state["metric_watch"], self.trial_table.__getitem__)
         self.suggestion_budget.load_state_dict(state["desk"])
         self._timeouts.load_state_dict(state["patience"])
-        self._typical_request = group_from(state.get("typical_group")) or state["typical_request"]
+        self._starter.load_state_dict(state)
         self._stopping = intention_from(state["stopping"])
         self._needs_scheduling = state["is_unsettled"]
         self.stall_reason = state["stall"]
