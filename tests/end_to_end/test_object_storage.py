@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -183,3 +186,34 @@ def test_durability_storage_stores_every_result_before_it_counts(stored, url):
 
     stored(durability="storage", mirror_s=60.0, callbacks=[Count()]).fit()
     assert counts == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_script_that_ends_while_its_experiment_runs_waits_for_the_uploads(tmp_path, url):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import tempfile, time
+            import tuner as tune
+
+            def train(config):
+                for step in range(3):
+                    time.sleep(0.3)  # the script ends meanwhile, and Python closes thread pools
+                    with tempfile.TemporaryDirectory() as directory:
+                        checkpoint = tune.Checkpoint.from_directory(directory)
+                        tune.report({{"loss": step}}, checkpoint=checkpoint)
+
+            tune.Tuner(
+                train,
+                run_config=tune.RunConfig(
+                    name="run", storage_path={url!r}, local_dir={str(tmp_path / "work")!r}
+                ),
+            ).start()
+            """
+        ),
+        encoding="utf-8",
+    )
+    subprocess.run([sys.executable, script], check=True, timeout=60)
+    (result,) = tune.ResultGrid.from_directory(f"{url}/run")
+    assert list(result.metrics_dataframe["loss"]) == [0, 1, 2]
+    assert result.checkpoint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import thread as _  # noqa: F401  (before `_wait_at_exit`, see there)
 from typing import final
 
 from tuner.analysis.result_grid import ResultGrid
@@ -39,6 +40,7 @@ class Background:
         """
         self._requests.when_open(self._begun.set)
         self._thread.start()
+        _wait_at_exit(self._thread)
         self._begun.wait()
         if not self._requests.is_open and self._error is not None:
             self._thread.join()
@@ -79,3 +81,16 @@ class Background:
         finally:
             self._requests.close()
             self._begun.set()
+
+
+def _wait_at_exit(thread: threading.Thread) -> None:
+    """Let the end of the script wait for a thread while thread pools still work.
+
+    Python waits for threads by itself, but before that it shuts thread pools down for good, also
+    those with which libraries open connections. Such calls are made in reverse order; that of the
+    pools is registered when their module is imported.
+    """
+    # Private, and the only way; without it Python still waits, later.
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(thread.join)
