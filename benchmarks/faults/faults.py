@@ -1,4 +1,4 @@
-"""The fault cases, F1 to F30.
+"""The fault cases, F1 to F32.
 
 A new test of a case is one more line in its list.
 """
@@ -554,5 +554,25 @@ FAULTS = [
             ),
             Suite("faults/test_two_drivers"),
         ],
+    ),
+    Case(
+        "F31",
+        "several drivers take an experiment in an object store over from each other, at any step "
+        "of each, with listings that are behind",
+        "nothing that a driver was told is stored is lost, the journal is one line, a driver "
+        "that was replaced stops; a driver that gives a sign of life is not replaced",
+        [
+            Suite("storage/test_remote_lock"),
+            Suite("storage/test_racing_drivers"),
+            Bench("racing_drivers --rounds 100"),
+        ],
+    ),
+    Case(
+        "F32",
+        "the object store answers 503, answers in part or not at all, is away for a while, "
+        "carries a request out and loses the answer, or refuses the credentials",
+        "each call is retried for the time set and then names the store and the cause, nothing "
+        "is created twice or overwritten, missing rights are told at once",
+        [Suite("storage/test_object_store_faults"), Suite("storage/test_object_store")],
     ),
 ]

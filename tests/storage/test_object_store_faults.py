@@ -134,6 +134,12 @@ def test_an_object_whose_creation_was_not_answered_is_ours_and_no_other_drivers(
     assert store.create("second", b"mine") is False
 
 
+def test_a_creation_that_conflicts_with_another_is_tried_again(store, proxy):
+    conflict = (409, "ConditionalRequestConflict")
+    proxy.fault = lambda number, method, path: conflict if number == 1 else None
+    assert store.create("lock", b"mine") is True
+
+
 def test_a_server_that_stalls_is_asked_again(store, proxy):
     proxy.fault = lambda number, method, path: "stall" if number == 1 else None
     store.put("key", b"content")
