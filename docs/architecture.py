@@ -34,6 +34,11 @@ def generated() -> dict[str, Callable[[], str]]:
     # Imported here, once the script has put this clone first on the path.
     from tuner.core import lifecycle, trial, validations  # noqa: PLC0415
 
+    ends_of_worker: dict[tuple[str, str], str] = {
+        **{(reply.value, how): move for (reply, how), move in lifecycle.EXIT_MOVES.items()},
+        **{("leave its node", how): move for how, move in lifecycle.EVACUATION_MOVES.items()},
+    }
+
     return {
         "states of a trial": lambda: states(trial.Status),
         "diagram of a trial": lambda: diagram(lifecycle.TRIAL_TABLE, trial.Status.PENDING),
@@ -46,7 +51,7 @@ def generated() -> dict[str, Callable[[], str]]:
             validations.VALIDATION_TABLE, trial.ValidationState.QUEUED
         ),
         "moves of a validation": lambda: moves(validations.VALIDATION_TABLE),
-        "ends of a worker": lambda: matrix(lifecycle.EXIT_MOVES, "it was to"),
+        "ends of a worker": lambda: matrix(ends_of_worker, "it was to"),
     }
 
 
@@ -103,7 +108,7 @@ def diagram(table: Table[Row, Column, Row], first: Row) -> str:
     return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {first}", *lines, "```"])
 
 
-def matrix(table: Table[Row, Column, Entry], corner: str) -> str:
+def matrix(table: Mapping[tuple[str, str], str], corner: str) -> str:
     """Return a table with a row for each first key and a column for each second one."""
     heads = list(dict.fromkeys(column for _, column in table))
     rows = [

@@ -1,10 +1,13 @@
 """The tables of transitions: listed transitions happen, all others are refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from schedulers.decisions import Reason
 from tuner.core.events import Outcome
 from tuner.core.lifecycle import (
+    EVACUATION_MOVES,
     EXIT_MOVES,
     LIVE_WORKERS,
     TRIAL_TABLE,
@@ -18,6 +21,7 @@ from tuner.core.lifecycle import (
     move_worker,
 )
 from tuner.core.trial import (
+    NODE_DRAINING,
     Failure,
     Intention,
     ReportReply,
@@ -146,6 +150,16 @@ def test_every_worker_state_can_be_reached_and_left():
 
 def test_the_table_of_exits_is_complete():
     assert set(EXIT_MOVES) == {(reply, outcome) for reply in ReportReply for outcome in Outcome}
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_trial_that_is_to_leave_its_node_is_queued_again_unless_it_fails_or_is_done(outcome):
+    trial = trial_in(Status.RUNNING, WorkerState.STOPPING, ReportReply.PAUSE)
+    trial.intention = replace(trial.intention, reason=Reason(NODE_DRAINING))
+    move = exit_move(trial, outcome)
+    assert move is EVACUATION_MOVES[outcome]
+    assert move in {TrialMove.REQUEUE, TrialMove.FAIL, TrialMove.END}
+    assert (Status.RUNNING, move) in TRIAL_TABLE
 
 
 @pytest.mark.parametrize("reply", ReportReply)

@@ -56,6 +56,7 @@ BY_TYPE = {
     Mapping[str, typing.Any]: mappings(JSON),
     Mapping[str, float]: mappings(FLOATS),
     Mapping[str, int]: mappings(st.integers()),
+    Mapping[str, str]: mappings(st.text(max_size=4)),
     Mapping[str, Number | str]: mappings(FLOATS | st.integers() | st.text(max_size=3)),
 }
 

@@ -79,7 +79,7 @@ CORE = _of(
     ("trial is not None and trial.attempt == attempt and can_move", "trial is not None and can_move", "I8"),
     ("        self._unanswered.add(report)\n", "", "I9"),
     ("        trial.last_result = report.result\n", "", "I2 I7 I3"),
-    ("if event.failure and event.outcome is not ev.Outcome.LOST:", "if event.failure:", "I12"),
+    ('            self._note_loss(trial, why or "its worker vanished")\n', "            trial.failures += [event.failure] if event.failure else []\n", "I12"),
     ("            self._end_attempt(trial, ev.Outcome.LOST)\n        self._leases", "            pass\n        self._leases", "I13 I4"),
     ("not self._retries.has_retries_left(trial):", "trial.num_failures > self.settings.max_failures >= 0:", "I12"),
     ("        self._timeouts.forget(trial.trial_id)\n", "", "defect"),

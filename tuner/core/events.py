@@ -295,6 +295,48 @@ class LeaseReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A machine takes part in the experiment from now on.
+
+    Attributes:
+        node: Its name, unique among all that ever join under one driver. One that is present and
+            joins again has lost all that ran on it.
+        resources: What it has, by name.
+        labels: What requests may ask for, e.g. ``{"accelerator": "A100"}``.
+    """
+
+    node: str
+    resources: Mapping[str, float]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraining:
+    """A node is going to leave soon: its trials have to move.
+
+    Attributes:
+        node: Its name.
+        deadline_s: In how many seconds; None where that is not known.
+    """
+
+    node: str
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLeft:
+    """A node is gone, with all that ran on it; no more events of these attempts follow.
+
+    Attributes:
+        node: Its name.
+        reason: Why, in a few words.
+    """
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The user wants the experiment to end: running trials are stopped and stay resumable.
 
@@ -411,6 +453,9 @@ Event = (
     | CheckpointsRequested
     | LeaseRequested
     | LeaseReleased
+    | NodeJoined
+    | NodeDraining
+    | NodeLeft
     | StopRequested
     | TrialStopRequested
     | PauseRequested

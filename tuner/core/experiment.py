@@ -40,6 +40,7 @@ from .lifecycle import (
 )
 from .manual_control import USER_FORK, fork_tag, why_rejected, with_changes
 from .metric_watch import METRIC_NOT_REPORTED, MetricWatch, error_for
+from .node_waits import NO_NODE, NodeWaits
 from .paused_trials import PausedTrials
 from .policies import (
     LiveExperimentView,
@@ -61,6 +62,7 @@ from .suggestion_budget import SuggestionBudget
 from .timeouts import Timeouts, earliest
 from .trial import (
     CANNOT_PAUSE,
+    NODE_DRAINING,
     USER_PAUSE,
     CheckpointRecord,
     Failure,
@@ -153,8 +155,11 @@ class Experiment:
         self._watch_session(settings)
         self.stall_reason = self.fatal_error = ""
         self.trial_table.set_resources(
-            settings.capacity, settings.max_concurrent, settings.max_overtaken_s
+            settings.capacity if settings.node_wait_s is None else None,
+            settings.max_concurrent,
+            settings.max_overtaken_s,
         )
+        self._node_waits = NodeWaits(self.trial_table, settings.node_wait_s)
         self._validations.give_up_misfits()
         for trial in self.trials:
             trial.losses = ()
@@ -225,7 +230,7 @@ class Experiment:
             self._timeouts.next_s,
             self._validations.next_s,
             self.trial_table.ready.next_s,
-            None if self._stopping else policies_s,
+            None if self._stopping else earliest(policies_s, self._node_waits.next_s),
         )
 
     def why_rejected(self, request: ev.ManualRequest) -> str:
@@ -315,6 +320,8 @@ class Experiment:
                 self._leases.on_requested(event, self._now_s)
             case ev.LeaseReleased():
                 self._leases.on_released(event, self._now_s)
+            case ev.NodeJoined() | ev.NodeDraining() | ev.NodeLeft():
+                self._on_node_event(event)
             case ev.StopRequested():
                 self._timeouts.interrupt(
                     self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
@@ -671,6 +678,54 @@ class Experiment:
         trial.experiment_tag = tag
         self.trial_table.make_ready(trial)
 
+    # ---------------------------------------------------------------- nodes
+
+    def _on_node_event(self, event: ev.NodeJoined | ev.NodeDraining | ev.NodeLeft) -> None:
+        nodes = self.trial_table.nodes
+        if nodes.is_local:
+            raise InvalidTransition(f"{event!r:.200} in an experiment on one machine")
+        match event:
+            case ev.NodeJoined(name, resources, labels):
+                self._lose_node(name, "it has joined again")
+                nodes.join(name, resources, labels)
+            case ev.NodeDraining(name, deadline_s) if name in nodes:
+                nodes.drain(name)
+                within = {} if deadline_s is None else {"deadline_s": deadline_s}
+                reason = Reason(NODE_DRAINING, {"node": name, **within})
+                for trial in self.trial_table.on_node(name):
+                    self._intend_pause(trial, reason)
+            case ev.NodeLeft(name, why):
+                self._lose_node(name, why)
+
+    def _lose_node(self, name: str, why: str) -> None:
+        """End what runs on a node, since it is gone."""
+        if name not in self.trial_table.nodes:
+            return
+        for trial in self.trial_table.on_node(name):
+            self._note_loss(trial, f"node {name} is gone: {why}")
+            self._end_attempt(trial, ev.Outcome.LOST)
+        for trial_id, index in self._validations.on_node(name):
+            num_try = self.trial_table[trial_id].validations[index].num_try
+            self._dispatch(ev.ValidationEnded(trial_id, index, num_try, ev.Outcome.LOST))
+        self.trial_table.nodes.leave(name)
+
+    def _note_loss(self, trial: Trial, why: str) -> None:
+        """Count the loss of a worker, unless its node had announced that it would leave."""
+        nodes = self.trial_table.nodes
+        is_announced = any(node.is_draining for node in nodes if node.name in trial.nodes)
+        if self.settings.max_losses is not None and not is_announced:
+            trial.losses += ((trial.attempt, why),)
+
+    def _end_waits_for_nodes(self) -> None:
+        """Give up what has waited for a node for too long."""
+        if why := self._node_waits.why_stuck(self._starter.typical_request, self._now_s):
+            self.fatal_error = why
+            self._stop_all(TerminationReason.INTERRUPTED, Reason(NO_NODE))
+            return
+        for trial, why in self._node_waits.take_failed(self._now_s):
+            trial.failures.append(Failure("ResourcesUnavailable", why))
+            self._give_up(trial)
+
     # ---------------------------------------------------------------- the end of an attempt
 
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
@@ -681,11 +736,11 @@ class Experiment:
             raise InvalidTransition(
                 f"the worker of trial {event.trial_id} failed, but its executor gave no reason"
             )
-        if event.failure and event.outcome is not ev.Outcome.LOST:
-            trial.failures.append(event.failure)
-        if event.outcome is ev.Outcome.LOST and self.settings.max_losses is not None:
+        if event.outcome is ev.Outcome.LOST:
             why = event.failure.message if event.failure else ""
-            trial.losses += ((trial.attempt, why or "its worker vanished"),)
+            self._note_loss(trial, why or "its worker vanished")
+        elif event.failure and exit_move(trial, event.outcome) is not TrialMove.REQUEUE:
+            trial.failures.append(event.failure)
         self._end_attempt(trial, event.outcome)
 
     def _end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:  # noqa: C901  (all ends)
@@ -703,6 +758,7 @@ class Experiment:
         has_failed_to_pause = (
             intention is not None
             and intention.reply is ReportReply.PAUSE
+            and intention.reason.rule != NODE_DRAINING
             and move in (TrialMove.REQUEUE, TrialMove.FAIL)
         )
         if has_failed_to_pause:
@@ -886,6 +942,7 @@ class Experiment:
         the journal writes them in a few bytes.
         """
         was_stopping, has_events = self._stopping, self._needs_scheduling
+        remarks: Sequence[str] = ()
         had_pending_resumes = self._paused.has_pending
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
@@ -903,9 +960,9 @@ class Experiment:
             or self.trial_table.paused
         ):
             self._needs_scheduling = False
-            self._schedule()
+            remarks = self._schedule()
         self._resolve_deadlock()
-        self._out.remarks = self.policies.take_remarks()
+        self._out.remarks = [*self.policies.take_remarks(), *remarks]
         self._is_noop_turn = (
             all_continue
             and self._has_no_effect(has_events=has_events)
@@ -942,6 +999,8 @@ class Experiment:
             if reason.rule == METRIC_NOT_REPORTED:
                 self.fatal_error = error_for(reason)
             self._stop_all(termination_reason_for(reason), reason)
+        if not self._stopping:
+            self._end_waits_for_nodes()
         if self._timeouts.may_be_due(self._now_s):
             self._kill_overdue()
             self._out.notices += [
@@ -988,15 +1047,23 @@ class Experiment:
             elif not (is_interrupted and trial.status is Status.PAUSED):
                 self._intend(trial, stopping)
 
-    def _schedule(self) -> None:
-        """Fill free slots with ready trials, then paused ones, the backlog, and suggestions."""
+    def _schedule(self) -> Sequence[str]:
+        """Fill free slots with ready trials, then paused ones, the backlog, and suggestions.
+
+        Returns:
+            What the user has to know.
+        """
         self._paused.resume_pending()
         if not (self.trial_table.live and self._suspected_failure()):
             self._starter.start_ready(self._now_s)
             self._offer_slots_to_paused()
             self._admit_backlog()
             self._starter.ask_searcher()
+        remarks: Sequence[str] = ()
+        if not self.is_finished:
+            remarks = self._node_waits.update(self._starter.typical_request, self._now_s)
         self._end_if_stalled()
+        return remarks
 
     def _offer_slots_to_paused(self) -> None:
         """Let the scheduler resume paused trials, as long as it uses free slots for them."""
@@ -1058,6 +1125,7 @@ class Experiment:
             or table.backlog
             or table.held
             or self.suggestion_budget.num_outstanding
+            or self._node_waits.is_stuck
             or not self._validations.is_over
         )
 
@@ -1087,6 +1155,8 @@ class Experiment:
                 "held": self._unanswered.state_dict(),
                 "checkpoint_requests": self._checkpoint_requests.state_dict(),
             }
+        if waits := self._node_waits.state_dict():
+            fields["node_waits"] = waits
         if leases := self._leases.queue.state_dict():
             fields["leases"] = leases
         return fields
@@ -1113,6 +1183,7 @@ class Experiment:
         self._starter.load_state_dict(state)
         self._stopping = intention_from(state["stopping"])
         self._needs_scheduling = state["is_unsettled"]
+        self._node_waits.load_state_dict(state.get("node_waits", {}))
         self.stall_reason = state["stall"]
         self.fatal_error = state["misuse"]
         if validations := state.get("validations"):

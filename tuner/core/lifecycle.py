@@ -47,7 +47,15 @@ from schedulers.decisions import Reason
 from tuner.errors import InvalidTransition
 
 from .events import Outcome
-from .trial import Intention, ReportReply, Status, TerminationReason, Trial, WorkerState
+from .trial import (
+    NODE_DRAINING,
+    Intention,
+    ReportReply,
+    Status,
+    TerminationReason,
+    Trial,
+    WorkerState,
+)
 
 
 class TrialMove(enum.StrEnum):
@@ -167,6 +175,17 @@ EXIT_MOVES: dict[tuple[ReportReply, Outcome], TrialMove] = {
     (ReportReply.STOP, Outcome.LOST): TrialMove.END,
 }
 
+EVACUATION_MOVES: dict[Outcome, TrialMove] = {
+    # It was asked to leave since its node is going to, and continues on another one.
+    Outcome.COMPLETED: TrialMove.END,
+    Outcome.STOPPED: TrialMove.REQUEUE,
+    Outcome.FAILED: TrialMove.FAIL,
+    Outcome.UNSAVED: TrialMove.FAIL,
+    # Had it not been asked to leave, it would not have been killed for taking too long.
+    Outcome.KILLED: TrialMove.REQUEUE,
+    Outcome.LOST: TrialMove.REQUEUE,
+}
+
 LIVE_WORKERS = frozenset(WorkerState) - {WorkerState.ABSENT}
 
 
@@ -201,6 +220,8 @@ def can_move_worker(trial: Trial, move: WorkerMove) -> bool:
 
 def exit_move(trial: Trial, outcome: Outcome) -> TrialMove:
     """Return what the exit of its worker means for the trial; FAIL also where it may retry."""
+    if trial.intention and trial.intention.reason.rule == NODE_DRAINING:
+        return EVACUATION_MOVES[outcome]
     reply = trial.intention.reply if trial.intention else ReportReply.CONTINUE
     return EXIT_MOVES[reply, outcome]
 

@@ -99,6 +99,11 @@ class ReadyQueue:
         self._begin_anew(trial)
 
     @property
+    def firsts(self) -> list[Trial]:
+        """The trial that has waited longest of each different request."""
+        return [group[0][1] for group in self._live_groups()]
+
+    @property
     def oldest(self) -> Trial | None:
         """The trial that has waited longest; None if none waits."""
         first = min((group[0] for group in self._live_groups()), key=_position, default=None)

@@ -75,6 +75,9 @@ class ExperimentSettings:
             the oldest one, which does not fit, until what is free is held for it; None for ever.
         max_losses: After how many losses of its worker in a row, without a new result in between,
             a trial is given up; None for no limit.
+        node_wait_s: For how many seconds what no node that is present could run may wait for one to
+            join; None where there is only this machine, with `capacity`, which otherwise does not
+            count.
     """
 
     capacity: Mapping[str, float]
@@ -103,6 +106,7 @@ class ExperimentSettings:
     default_group: WorkerGroup | None = None
     max_overtaken_s: float | None = None
     max_losses: int | None = None
+    node_wait_s: float | None = None
 
     @property
     def usual_request(self) -> Request:
@@ -133,7 +137,7 @@ class ExperimentSettings:
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values, without those that are younger and not in use."""
         fields = asdict(self)
-        for name in ("validation", "default_group", "max_overtaken_s", "max_losses"):
+        for name in ("validation", "default_group", "max_overtaken_s", "max_losses", "node_wait_s"):
             if fields[name] is None:
                 del fields[name]
         return fields

@@ -904,6 +904,10 @@ USER_PAUSE: Final = "user.pause"
 """Rule for which trials are paused by the user."""
 
 
+NODE_DRAINING: Final = "node.draining"
+"""Rule for which trials leave a node that is going to leave, to continue on another one."""
+
+
 class ReportReply(enum.StrEnum):
     """Reply to a worker that has reported, which also tells why it leaves."""
 
@@ -928,12 +932,15 @@ class Intention:
         An end for good outweighs an exploit, that a pause, and that an interruption. A pause that
         the scheduler wants outweighs one that the user wants, since the user may take theirs back.
         Otherwise the first intention stays. A trial that is interrupted on its way into a pause is
-        paused: it continues when it is resumed, and not as soon as the experiment does.
+        paused: it continues when it is resumed, and not as soon as the experiment does. One that
+        only moves to another node does anything else that is decided instead.
         """
         return other is None or _weight(self) > _weight(other)
 
 
 def _weight(intention: Intention) -> int:
+    if intention.reason.rule == NODE_DRAINING:
+        return -1
     match intention.reply:
         case ReportReply.STOP:
             return 0 if intention.ending is TerminationReason.INTERRUPTED else 4

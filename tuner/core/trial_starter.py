@@ -28,6 +28,9 @@ class TrialStarter:
         exploits: Exploits that wait for a donor to save.
         suggestion_budget: Configurations requested from the searcher.
         out: Receives the commands and notices.
+
+    Attributes:
+        typical_request: What the trial that was admitted last asks for.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class TrialStarter:
         self._exploits = exploits
         self._suggestion_budget = suggestion_budget
         self._out = out
-        self._typical_request: Request = {}
+        self.typical_request: Request = {}
         self._max_pending = 0
         self._checkpoints: CheckpointManager
         self._timeouts: Timeouts
@@ -50,7 +53,7 @@ class TrialStarter:
         self, settings: ExperimentSettings, checkpoints: CheckpointManager, timeouts: Timeouts
     ) -> None:
         """Use what belongs to a new session."""
-        self._typical_request = settings.usual_request
+        self.typical_request = settings.usual_request
         self._max_pending = settings.max_pending
         self._checkpoints = checkpoints
         self._timeouts = timeouts
@@ -58,15 +61,15 @@ class TrialStarter:
     def note_admitted(self, trial: Trial) -> None:
         """Count slots by what a trial asks for that was admitted."""
         # Nearly all trials ask for the same resources, and need no dictionary each.
-        typical = self._typical_request
+        typical = self.typical_request
         if not isinstance(typical, WorkerGroup) and trial.resources == typical:
             trial.resources = typical
-        self._typical_request = trial.request
+        self.typical_request = trial.request
 
     @property
     def num_free(self) -> int:
         """Number of free slots."""
-        return self._trial_table.num_free_slots(self._typical_request)
+        return self._trial_table.num_free_slots(self.typical_request)
 
     @property
     def num_vacant(self) -> int:
@@ -98,11 +101,11 @@ class TrialStarter:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the size of a slot as JSON values, under the keys of the experiment's state."""
-        fields: dict[str, Any] = {"typical_request": amounts_of(self._typical_request)}
-        if isinstance(self._typical_request, WorkerGroup):
-            fields["typical_group"] = group_fields(self._typical_request)
+        fields: dict[str, Any] = {"typical_request": amounts_of(self.typical_request)}
+        if isinstance(self.typical_request, WorkerGroup):
+            fields["typical_group"] = group_fields(self.typical_request)
         return fields
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, from the state of the experiment."""
-        self._typical_request = group_from(state.get("typical_group")) or state["typical_request"]
+        self.typical_request = group_from(state.get("typical_group")) or state["typical_request"]

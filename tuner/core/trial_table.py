@@ -75,6 +75,8 @@ class TrialTable:
         self.num_forked = 0
         self.nodes = Nodes(capacity)
         self.lent: dict[str, tuple[Request, Grant]] = {}
+        self._nodes_lent: dict[str, tuple[str, ...]] = {}
+        """The nodes of what was lent before a restore."""
         self.reserved: frozenset[str] = frozenset()
         self._max_concurrent = max_concurrent
         self._max_overtaken_s: float | None = None
@@ -83,14 +85,14 @@ class TrialTable:
 
     def set_resources(
         self,
-        capacity: Mapping[str, float],
+        capacity: Mapping[str, float] | None,
         max_concurrent: int | None,
         max_overtaken_s: float | None = None,
     ) -> None:
         """Replace the resources; nothing may hold any.
 
         Args:
-            capacity: Total amount by name.
+            capacity: Total amount by name; None where nodes join and leave.
             max_concurrent: How many trials may run at once; None for as many as fit.
             max_overtaken_s: See `ExperimentSettings`.
         """
@@ -99,6 +101,10 @@ class TrialTable:
         self.reserved = frozenset()
         self._max_concurrent = max_concurrent
         self._max_overtaken_s = max_overtaken_s
+
+    def on_node(self, name: str) -> list[Trial]:
+        """Return the trials of which a worker is on a node."""
+        return [trial for trial in self.live.values() if name in trial.nodes]
 
     def __getitem__(self, trial_id: str) -> Trial:
         """Return a trial by its id."""
@@ -163,7 +169,19 @@ class TrialTable:
             "held": list(self.held),
             "num_forked": self.num_forked,
             "num_failed_attempts": self.num_failed_attempts,
-        } | ({"overtaken": list(self.ready.overtaken)} if self.ready.overtaken else {})
+        } | self._optional_state()
+
+    def _optional_state(self) -> dict[str, Any]:
+        """Return what most experiments do not have."""
+        state: dict[str, Any] = {}
+        if self.ready.overtaken:
+            state["overtaken"] = list(self.ready.overtaken)
+        if not self.nodes.is_local:
+            state["nodes"] = self.nodes.state_dict()
+            state["nodes_lent"] = {
+                holder: list(grant.nodes) for holder, (_, grant) in self.lent.items()
+            }
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
         """Restore all trials, and what `state_dict` returned, in an empty table."""
@@ -189,6 +207,10 @@ class TrialTable:
             trial.waits_for |= WaitsFor.USER
         self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
+        self.nodes.load_state_dict(state.get("nodes", ()))
+        self._nodes_lent = {
+            holder: tuple(names) for holder, names in state.get("nodes_lent", {}).items()
+        }
         for trial in self.live.values():
             self.nodes.hold(trial.request, _granted(trial))
 
@@ -223,7 +245,7 @@ class TrialTable:
 
     def hold_lent(self, holder: str, request: Request, gpu_ids: tuple[int, ...]) -> None:
         """Book what `lend` granted before a restore."""
-        grant = Grant((THIS_NODE,), gpu_ids)
+        grant = Grant(self._nodes_lent.get(holder, (THIS_NODE,)), gpu_ids)
         self.nodes.hold(request, grant)
         self.lent[holder] = request, grant
 

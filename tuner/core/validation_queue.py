@@ -212,6 +212,15 @@ class ValidationQueue:
             kills += self._kill(trial, validation, ValidationMove.TIME_OUT, why)
         return kills
 
+    def on_node(self, name: str) -> list[tuple[str, int]]:
+        """Return those whose process is on a node, as `running` does."""
+        lent = self._trial_table.lent
+        return [
+            (trial_id, index)
+            for trial_id, index in self.running
+            if (holder := _holder(trial_id, index)) in lent and name in lent[holder][1].nodes
+        ]
+
     def suspend_time_limit(self, trial_id: str, index: int, now_s: float) -> None:
         """Stop the time limit of a validation that waits for a lease, for which it is not slow."""
         holder = _holder(trial_id, index)

@@ -29,6 +29,9 @@ from tuner.core.events import (
     LeaseOwner,
     LeaseReleased,
     LeaseRequested,
+    NodeDraining,
+    NodeJoined,
+    NodeLeft,
     Outcome,
     PauseRequested,
     ResultReported,
@@ -80,8 +83,10 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "group": _OPTIONAL_DICT,
     "id": str,
     "index": int,
+    "labels": dict,
     "m": dict,
     "metrics": _OPTIONAL_DICT,
+    "node": str,
     "of": (int, type(None)),
     "pid": int,
     "resources": dict,
@@ -94,6 +99,8 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "upload": (int, type(None)),
     "v": _OPTIONAL_DICT,
     "waits": bool,
+    "why": str,
+    "within": (int, float, type(None)),
 }
 """The types of a record's fields."""
 _REQUEST_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -227,6 +234,17 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             }
         case LeaseReleased(owner, token):
             return {"k": "lease_released", **_owner_fields(owner), "token": token}
+        case NodeJoined(node, resources, labels):
+            return {
+                "k": "node_joined",
+                "node": node,
+                "resources": dict(resources),
+                "labels": dict(labels),
+            }
+        case NodeDraining(node, deadline_s):
+            return {"k": "node_draining", "node": node, "within": deadline_s}
+        case NodeLeft(node, reason):
+            return {"k": "node_left", "node": node, "why": reason}
         case CheckpointFailed(trial_id, attempt, failure):
             return {
                 "k": "save_failed",
@@ -510,6 +528,9 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     ),
     "lease_requested": _lease_requested,
     "lease_released": lambda body: LeaseReleased(_owner(body), body["token"]),
+    "node_joined": lambda body: NodeJoined(body["node"], body["resources"], body["labels"]),
+    "node_draining": lambda body: NodeDraining(body["node"], body["within"]),
+    "node_left": lambda body: NodeLeft(body["node"], body["why"]),
     "save_failed": _checkpoint_failed,
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),
     "stop_requested": lambda body: StopRequested(body["rule"], body["is_urgent"]),

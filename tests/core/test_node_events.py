@@ -1,0 +1,311 @@
+"""Nodes that join, drain and leave, and trials that are placed on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedulers.decisions import Exploit, Pause, Reason, Resume
+from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, starts, suggest
+from tuner.core.checkpoints import CheckpointPolicy
+from tuner.core.commands import AskSearcher, StartWorker
+from tuner.core.events import (
+    DriverRestarted,
+    NodeDraining,
+    NodeJoined,
+    NodeLeft,
+    Outcome,
+    StopRequested,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, WorkerGroup
+from tuner.errors import InvalidTransition
+from tuner.journal.records import decode, encode
+
+A, B = "t00000", "t00001"
+SAVES = CheckpointPolicy(can_save_on_demand=True)
+
+
+def cluster(num_trials, scheduler=None, *, nodes=("a", "b"), cpu=1.0, **settings):
+    """Return a conversation whose trials train on nodes with so many CPUs each."""
+    settings = {"max_trials": num_trials, "node_wait_s": 300.0, "capacity": {}} | settings
+    talk = Conversation(scheduler, **settings)
+    commands = talk.say(*[NodeJoined(name, {"cpu": cpu}) for name in nodes])
+    asked = [each.trial_id for each in commands if isinstance(each, AskSearcher)]
+    for trial_id in asked[:num_trials]:
+        for started, attempt in starts(talk.say(suggest(trial_id))):
+            talk.say(WorkerStarted(started, attempt, pid=1))
+    return talk
+
+
+def places(talk):
+    """Return the node of each trial that runs."""
+    return {trial.trial_id: trial.node for trial in talk.experiment.trial_table.live.values()}
+
+
+def remarks_of(talk, *events, after_s=0.0):
+    """Let the events happen and return what the user has to know."""
+    heard = []
+    handle = talk.experiment.handle
+
+    def listen(event, at_s):
+        effects = handle(event, at_s)
+        heard.extend(effects.remarks)
+        return effects
+
+    talk.experiment.handle = listen
+    talk.say(*events, after_s=after_s)
+    talk.experiment.handle = handle
+    return heard
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        NodeJoined("a", {"cpu": 2.0, "gpu": 1}, {"zone": "x"}),
+        NodeDraining("a", 30.0),
+        NodeDraining("a"),
+        NodeLeft("a", "silent for 30 s"),
+    ],
+)
+def test_what_happens_to_nodes_is_recorded(event):
+    assert decode(encode(event, 1.5)) == (event, 1.5, ())
+
+
+def test_trials_are_started_on_nodes_that_have_room():
+    talk = cluster(2, max_trials=3)
+    assert places(talk) == {A: "a", B: "b"}
+    talk.exit(B, Outcome.COMPLETED)
+    [start] = [each for each in talk.say(suggest("t00002")) if isinstance(each, StartWorker)]
+    assert (start.trial_id, start.node, start.nodes) == ("t00002", "b", ("b",))
+
+
+def test_nothing_starts_before_a_node_joins_and_what_waits_starts_then():
+    talk = cluster(1, nodes=())
+    talk.say()
+    assert places(talk) == {}
+    commands = talk.say(NodeJoined("a", {"cpu": 1.0}))
+    [ask] = [each for each in commands if isinstance(each, AskSearcher)]
+    assert starts(talk.say(suggest(ask.trial_id))) == [(A, 1)]
+
+
+def test_on_one_machine_no_node_can_join():
+    talk = Conversation(max_trials=1)
+    with pytest.raises(InvalidTransition, match="one machine"):
+        talk.say(NodeJoined("a", {"cpu": 1.0}))
+
+
+def test_a_trial_is_started_again_where_it_has_run():
+    talk = cluster(2, max_failures=1)
+    talk.say(NodeJoined("c", {"cpu": 8.0}))
+    talk.exit(B, Outcome.FAILED, BOOM)
+    assert places(talk) == {A: "a", B: "b"}
+
+
+def test_a_trial_that_takes_over_anothers_training_is_started_on_its_own_node_or_the_donors():
+    exploit = Exploit(B, A, {"x": 2}, Reason("pbt"), 0)
+    scheduler = ScriptedScheduler({(B, 1): [exploit]}, idle=[[Resume(B, Reason("pbt"))]])
+    talk = cluster(2, scheduler, checkpoints=SAVES)
+    talk.say(NodeJoined("c", {"cpu": 1.0}), NodeLeft("b", "gone"))
+    assert places(talk) == {A: "a", B: "c"}
+    talk.say(NodeJoined("d", {"cpu": 9.0}), NodeDraining("c"), NodeJoined("e", {"cpu": 9.0}))
+    talk.report(A, 1, CheckpointRecord(0, 1))
+    talk.say(WorkerStarted(B, 2, 1))
+    talk.report(B, 1)
+    talk.say(NodeLeft("e", "gone"), NodeJoined("a2", {"cpu": 1.0}))
+    talk.exit(A, Outcome.COMPLETED)
+    talk.exit(B, Outcome.STOPPED)
+    assert talk.trial(B).grafts
+    assert places(talk) == {B: "a"}
+
+
+def test_trials_of_a_node_that_has_left_continue_elsewhere_from_their_checkpoints():
+    talk = cluster(2, nodes=("a", "b", "c"), checkpoints=SAVES)
+    first = CheckpointRecord(0, 1)
+    talk.report(A, 1, first)
+    commands = talk.say(NodeLeft("a", "silent for 30 s"))
+    [start] = [each for each in commands if isinstance(each, StartWorker)]
+    assert (start.trial_id, start.attempt, start.node, start.checkpoint) == (A, 2, "c", first)
+    assert talk.trial(A).num_failures == 0
+    assert talk.trial(A).failures == []
+    assert talk.say(WorkerExited(A, 1, Outcome.FAILED, BOOM)) == []  # it comes late
+    assert talk.say(NodeLeft("a", "again")) == []
+    assert talk.say(NodeDraining("a")) == []
+
+
+def test_a_node_that_joins_again_has_lost_what_ran_on_it():
+    talk = cluster(1, nodes=("a",))
+    assert starts(talk.say(NodeJoined("a", {"cpu": 1.0}))) == [(A, 2)]
+
+
+def test_a_trial_that_ends_the_nodes_it_runs_on_is_given_up_and_the_nodes_are_named():
+    talk = cluster(1, nodes=("a", "b", "c", "d"), max_losses=3)
+    for name in "abc":
+        talk.say(NodeLeft(name, "no sign of life"))
+    trial = talk.trial(A)
+    assert trial.status is Status.ERROR
+    assert "node a is gone: no sign of life; node b is gone" in trial.failures[-1].message
+
+
+def test_nodes_that_leave_as_announced_do_not_count_as_losses():
+    talk = cluster(1, nodes=("a", "b", "c", "d"), max_losses=3)
+    for name in "abc":
+        talk.say(NodeDraining(name, 30.0))
+        talk.say(NodeLeft(name, "preempted"))
+    assert places(talk) == {A: "d"}
+
+
+def test_a_trial_on_a_draining_node_saves_at_its_next_report_and_continues_elsewhere():
+    talk = cluster(2, nodes=("a", "b"), cpu=2.0, checkpoints=SAVES)
+    assert places(talk) == {A: "a", B: "b"}
+    assert talk.say(NodeDraining("a", 30.0)) == []
+    assert answers(talk.report(A, 1)) == [(A, "pause", True)]
+    talk.saved(A, 0, 1)
+    commands = talk.exit(A, Outcome.STOPPED)
+    [start] = [each for each in commands if isinstance(each, StartWorker)]
+    assert (start.node, start.checkpoint) == ("b", CheckpointRecord(0, 1))
+    assert talk.trial(A).num_failures == 0
+
+
+def test_why_a_trial_has_to_leave_is_told_to_it():
+    talk = cluster(1, checkpoints=SAVES)
+    talk.say(NodeDraining("a", 30.0))
+    [answer] = talk.report(A, 1)
+    assert answer.interruption.rule == "node.draining"
+
+
+def test_nothing_is_started_on_a_draining_node():
+    talk = cluster(2, nodes=("a",))
+    assert places(talk) == {A: "a"}
+    talk.say(NodeDraining("a"))
+    assert starts(talk.exit(A, Outcome.COMPLETED)) == []
+
+
+def test_a_trial_that_cannot_save_trains_on_until_its_node_leaves():
+    talk = cluster(1)
+    talk.say(NodeDraining("a", 5.0))
+    assert answers(talk.report(A, 1)) == [(A, "continue", False)]
+    assert starts(talk.say(NodeLeft("a", "preempted"))) == [(A, 2)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure", "status"),
+    [
+        (Outcome.COMPLETED, None, Status.TERMINATED),
+        (Outcome.KILLED, Failure("killed", "too slow"), Status.RUNNING),
+        (Outcome.LOST, Failure("lost", "gone"), Status.RUNNING),
+        (Outcome.FAILED, BOOM, Status.ERROR),
+        (Outcome.UNSAVED, BOOM, Status.ERROR),
+    ],
+)
+def test_on_its_way_to_another_node_a_trial_fails_only_by_itself(outcome, failure, status):
+    talk = cluster(1, checkpoints=SAVES)
+    talk.say(NodeDraining("a"))
+    talk.report(A, 1)
+    talk.exit(A, outcome, failure)
+    assert talk.trial(A).status is status
+    assert talk.trial(A).failures == ([BOOM] if status is Status.ERROR else [])
+
+
+def test_what_else_is_decided_for_a_trial_outweighs_its_move_to_another_node():
+    scheduler = ScriptedScheduler({(A, 1): [Pause(A, Reason("asha"))]})
+    talk = cluster(1, scheduler, checkpoints=SAVES)
+    talk.say(NodeDraining("a"))
+    talk.report(A, 1)
+    talk.saved(A, 0, 1)
+    scheduler.idle = [[]]
+    talk.exit(A, Outcome.STOPPED)
+    assert talk.trial(A).ending is TerminationReason.STOPPED_EARLY  # paused, and never resumed
+
+
+def test_an_experiment_that_is_interrupted_while_a_trial_moves_can_be_continued():
+    talk = cluster(1, checkpoints=SAVES)
+    talk.say(NodeDraining("a"))
+    talk.say(StopRequested("signal.SIGINT"))
+    talk.report(A, 1)
+    talk.exit(A, Outcome.STOPPED)
+    assert talk.trial(A).ending is TerminationReason.INTERRUPTED
+    assert talk.experiment.is_finished
+
+
+def test_what_no_node_has_is_waited_for_with_one_warning_and_then_fails():
+    talk = cluster(1, nodes=("a",), max_trials=2, max_concurrent=None, cpu=4.0)
+    [warning] = remarks_of(talk, suggest(B, gpu=1.0))
+    assert f"trial {B} waits for a node" in warning
+    assert "node_wait_s=300" in warning
+    assert remarks_of(talk, after_s=200.0) == []
+    assert talk.experiment.next_deadline_s() == 300.0
+    assert talk.trial(B).status is Status.PENDING
+    talk.say(after_s=100.0)
+    assert talk.trial(B).status is Status.ERROR
+    assert "none that has this has joined within node_wait_s=300" in str(talk.trial(B).failures[-1])
+    assert talk.trial(A).status is Status.RUNNING
+
+
+def test_a_node_that_joins_in_time_ends_the_wait():
+    talk = cluster(1, nodes=("a",), max_trials=2, cpu=4.0)
+    talk.say(suggest(B, gpu=1.0))
+    talk.say(NodeJoined("b", {"cpu": 1.0, "gpu": 1}), after_s=299.0)
+    assert places(talk) == {A: "a", B: "b"}
+    talk.say(after_s=9.0)
+    assert talk.trial(B).status is Status.RUNNING
+
+
+def test_without_any_node_the_experiment_ends_and_can_be_continued():
+    talk = cluster(1, nodes=("a",))
+    [warning] = remarks_of(talk, NodeLeft("a", "gone"))
+    assert "the experiment waits for a node" in warning
+    talk.restore_from_snapshot()
+    talk.say(after_s=299.0)
+    assert talk.experiment.stop_reason is None
+    talk.say(after_s=1.0)
+    assert "no trial can run" in talk.experiment.fatal_error
+    assert talk.trial(A).ending is TerminationReason.INTERRUPTED
+    assert talk.experiment.is_finished
+    talk.say(DriverRestarted(talk.experiment.settings))
+    assert starts(talk.say(NodeJoined("x", {"cpu": 1.0}))) == [(A, 2)]
+
+
+def test_trials_suggested_ahead_wait_for_the_first_node():
+    talk = cluster(2, nodes=(), max_pending=4)
+    assert talk.experiment.stall_reason == ""
+    talk.say(NodeJoined("a", {"cpu": 2.0}))
+    assert places(talk) == {A: "a", B: "a"}
+
+
+def test_a_new_driver_has_no_nodes_until_they_join():
+    talk = cluster(1, nodes=("a",))
+    assert starts(talk.say(DriverRestarted(talk.experiment.settings))) == []
+    assert starts(talk.say(NodeJoined("b", {"cpu": 1.0}))) == [(A, 2)]
+
+
+def test_nodes_and_what_is_held_on_them_outlast_a_snapshot():
+    talk = cluster(2, nodes=("a", "b", "c"), cpu=2.0)
+    talk.say(NodeDraining("c"))
+    talk.restore_from_snapshot()
+    assert places(talk) == {A: "a", B: "b"}
+    nodes = talk.experiment.trial_table.nodes
+    assert [(node.name, node.pool.used["cpu"]) for node in nodes] == [("a", 1), ("b", 1), ("c", 0)]
+    assert [node.name for node in nodes.usable] == ["a", "b"]
+
+
+def test_a_group_is_spread_over_nodes_and_lost_with_any_of_them():
+    group = WorkerGroup(3, {"cpu": 1.0}, 2, 3, "SPREAD")
+    talk = cluster(0, nodes=("a", "b", "c"), max_trials=1, default_group=group,
+                   default_request=group.total)  # fmt: skip
+    talk.say()
+    suggested = suggest(A, **group.total)
+    object.__setattr__(suggested, "group", group)
+    [start] = [each for each in talk.say(suggested) if isinstance(each, StartWorker)]
+    assert start.nodes == ("a", "b", "c")
+    [start] = [each for each in talk.say(NodeLeft("c", "x")) if isinstance(each, StartWorker)]
+    assert (start.attempt, start.nodes, start.group.num_workers) == (2, ("a", "b"), 2)
+
+
+def test_a_node_that_joins_in_the_last_moment_ends_the_wait():
+    talk = cluster(1, nodes=("a",), max_trials=2, cpu=4.0)
+    talk.say(suggest(B, gpu=1.0))
+    talk.say(NodeJoined("b", {"cpu": 1.0, "gpu": 1}), after_s=300.0)
+    assert places(talk) == {A: "a", B: "b"}
+    talk.say(NodeLeft("a", "gone"), NodeLeft("b", "gone"))
+    assert starts(talk.say(NodeJoined("c", {"cpu": 1.0}), after_s=300.0)) == [(A, 2)]

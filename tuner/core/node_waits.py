@@ -1,0 +1,128 @@
+"""Waits for nodes: what no node that is present could run, and for how long that may last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+from .resources import Request, request_shape
+from .timeouts import Deadlines
+from .trial import Trial
+from .trial_table import TrialTable
+
+NO_NODE: Final = "no_node"
+"""Rule for which an experiment ends when no node has joined on which anything can run."""
+
+_ALL: Final = "all"
+"""Key of the wait of the whole experiment, while nothing can run."""
+
+
+@final
+class NodeWaits:
+    """Deadlines until which nodes have to join that have what is asked for.
+
+    A trial that no node present could run waits, and the user is warned once. Where others run, or
+    could, it fails when the time is over; where nothing can run, the whole experiment ends.
+
+    Args:
+        trial_table: The trials and the nodes.
+        wait_s: For how long to wait; None where there is only this machine.
+    """
+
+    def __init__(self, trial_table: TrialTable, wait_s: float | None) -> None:
+        self._trial_table = trial_table
+        self._wait_s = wait_s
+        self._deadlines = Deadlines()
+
+    @property
+    def next_s(self) -> float | None:
+        """When the next wait is over; None for never."""
+        return self._deadlines.next_s()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing can run before a node joins."""
+        return self._deadlines.due_s(_ALL) is not None
+
+    def update(self, typical: Request, now_s: float) -> list[str]:
+        """Look at what waits now; return what the user has to know.
+
+        Args:
+            typical: What a trial that is yet to be suggested will ask for.
+            now_s: Experiment time.
+        """
+        if self._wait_s is None:
+            return []
+        lacking = self._lacking(typical)
+        for key in self._deadlines.due.keys() - lacking.keys():
+            self._deadlines.cancel(key)
+        remarks: list[str] = []
+        for key, (who, why) in lacking.items():
+            if self._deadlines.due_s(key) is None:
+                self._deadlines.set(key, now_s + self._wait_s)
+                remarks.append(
+                    f"{who} for a node: {why}; it ends with an error unless a node that has this "
+                    f"joins within node_wait_s={self._wait_s:g}"
+                )
+        return remarks
+
+    def take_failed(self, now_s: float) -> list[tuple[Trial, str]]:
+        """Return the trials that have waited for too long, each with the reason.
+
+        The wait of the whole experiment is not over by this, see `why_stuck`.
+        """
+        if not self._deadlines.may_be_due(now_s) or self.is_stuck:
+            return []
+        keys = set(self._deadlines.take_due(now_s))
+        nodes = self._trial_table.nodes
+        return [
+            (trial, f"{why}; none that has this has joined {self._within}")
+            for trial in list(self._trial_table.ready)
+            # One may have joined in this turn.
+            if _key(trial.request) in keys and (why := nodes.shortage(trial.request))
+        ]
+
+    def why_stuck(self, typical: Request, now_s: float) -> str:
+        """Return why the experiment has to end; empty if it has not."""
+        due_s = self._deadlines.due_s(_ALL)
+        if due_s is None or now_s < due_s:
+            return ""
+        # One may have joined in this turn.
+        _, why = self._lacking(typical).get(_ALL, ("", ""))
+        ending = f"no trial can run: {why}; no node that has this has joined {self._within}"
+        return ending if why else ""
+
+    def state_dict(self) -> dict[str, float]:
+        """Return the deadlines as JSON values; empty where nothing waits."""
+        return self._deadlines.due
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        for key, due_s in state.items():
+            self._deadlines.set(key, due_s)
+
+    @property
+    def _within(self) -> str:
+        return f"within node_wait_s={self._wait_s:g}"
+
+    def _lacking(self, typical: Request) -> dict[str, tuple[str, str]]:
+        """Return who waits and why, by the key of the request."""
+        table = self._trial_table
+        nodes, firsts = table.nodes, table.ready.firsts
+        shortages = {trial: nodes.shortage(trial.request) for trial in firsts}
+        can_run = bool(table.live) or not all(shortages.values())
+        if not can_run or not firsts:
+            why = "" if table.live else nodes.shortage(typical)
+            if why or (firsts and not nodes.usable):
+                return {_ALL: ("the experiment waits", why or shortages[firsts[0]])}
+        if not nodes.usable:
+            return {}  # those that drain are going to leave
+        return {
+            _key(trial.request): (f"trial {trial.trial_id} waits", why)
+            for trial, why in shortages.items()
+            if why
+        }
+
+
+def _key(request: Request) -> str:
+    return repr(request_shape(request))
