@@ -215,6 +215,16 @@ def test_the_same_name_continues_a_run_and_says_so(trainer, capsys):
     assert trainer(loop, {"epochs": 6}).fit().return_value["first"] == 4
 
 
+def test_another_number_of_workers_than_the_checkpoint_has_is_a_warning(trainer):
+    for num_workers, epochs in ((1, 1), (1, 2), (2, 3)):
+        result = trainer(loop, {"epochs": epochs}, num_workers=num_workers).fit()
+    assert result.return_value == {"first": 2, "size": 2}
+    told = Path(result.path, "stderr").read_text()
+    assert told.count("training continues over") == 1
+    assert "over 2 workers from" in told
+    assert "which 1 have written" in told
+
+
 def test_the_name_of_a_completed_run_calls_the_function_again(trainer):
     def report_only(config):
         for epoch in range(config["epochs"]):

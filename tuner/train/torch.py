@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import logging
 import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -42,7 +42,6 @@ _BACKENDS: Final = ("gloo", "mpi", "nccl", "ucc", "xccl")
 """Backends of PyTorch itself."""
 _MAX_TIMEOUT_S: Final = 365 * 24 * 3600
 _STRATEGIES: Final = ("ddp", "fsdp", None)
-_log = logging.getLogger("tuner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,10 +375,10 @@ def _distributed(loader: DataLoader[Any]) -> DataLoader[Any]:
             "the rank and the world size, and pass add_dist_sampler=False"
         )
     if what := _beyond_a_split(loader.sampler):
-        _log.warning(
-            "the sampler %s is replaced by a DistributedSampler, which gives each worker its part "
-            "of the data once in each epoch; pass add_dist_sampler=False to keep it",
-            what,
+        warnings.warn(
+            f"the sampler {what} is replaced by a DistributedSampler, which gives each worker its "
+            "part of the data once in each epoch; pass add_dist_sampler=False to keep it",
+            stacklevel=3,
         )
     context = get_context()
     generator = loader.generator

@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from searchers.space import flat_name, is_word, leaves
@@ -18,8 +18,9 @@ from tuner.analysis.result import Result
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
 from tuner.core.trial import Failure, Status, TerminationReason, WorkerGroup
-from tuner.errors import StorageError, TrialFailed
+from tuner.errors import CheckpointError, StorageError, TrialFailed
 from tuner.execution.attempt import StopTraining
+from tuner.execution.session import get_checkpoint as get_own_checkpoint
 from tuner.execution.session import get_context
 from tuner.execution.trainable import trainable_name
 from tuner.spec.argument_codec import note
@@ -29,12 +30,15 @@ from tuner.spec.training_config import ScalingConfig, ValidationConfig
 from tuner.storage import atomic
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import RETURN_VALUE
+from tuner.storage.manifest import read_manifest
 from tuner.tuner import Tuner
 
 from .config import BackendConfig, DataConfig
 from .errors import ControllerError, PreemptionError, PreemptionInfo, group_error
 from .running import TrainerRun, running
 
+_DCP_METADATA: Final = ".metadata"
+"""A file in checkpoints of PyTorch's distributed checkpoint, which are divided anew on loading."""
 LOOP_CONFIG: Final = "train_loop_config"
 SCALING_CONFIG: Final = "scaling_config"
 _UNKNOWN: Final = Failure("TrialFailed", "the run has failed before a worker was started")
@@ -250,6 +254,7 @@ class TrainLoop:
         is_first = context.get_world_rank() == 0
         if is_first:
             returned_path.unlink(missing_ok=True)  # what an earlier attempt returned
+            _warn_of_other_size(context.get_world_size())
         if self._run_config.logging_config:
             logging.getLogger("tuner").setLevel(self._run_config.logging_config.log_level)
         with running(self._run):
@@ -427,6 +432,25 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             else value
         )
     return merged
+
+
+def _warn_of_other_size(world_size: int) -> None:
+    """Warn if a group of another size has written the checkpoint to continue from."""
+    checkpoint = get_own_checkpoint()
+    if checkpoint is None:
+        return
+    try:
+        manifest = read_manifest(checkpoint.path)
+    except CheckpointError:
+        return  # the user's code will find out what is wrong with it
+    is_dcp = any(PurePath(name).name == _DCP_METADATA for name in manifest.files)
+    if manifest.world_size != world_size and not is_dcp:
+        warnings.warn(
+            f"training continues over {world_size} workers from {checkpoint.path}, which "
+            f"{manifest.world_size} have written; what depends on the number of workers, such as "
+            "parts of the model or of the data, has to be divided anew by the training function",
+            stacklevel=2,
+        )
 
 
 def _write_return_value(value: Any, path: Path) -> None:
