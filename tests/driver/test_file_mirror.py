@@ -50,18 +50,18 @@ def stored(world):
     return {key: world.store.get(key).decode() for key in found if key[0] in "tp"}
 
 
-def test_files_of_a_running_trial_are_stored_every_minute(world):
+def test_files_of_a_running_trial_are_stored_soon_and_every_minute(world):
     assert "experiment.json" in world.store.list()
     write(world, "t00000/stdout", "1")
     write(world, "t00000/.hidden")
     write(world, "t00000/checkpoint_000000/weights")
     write(world, "pbt_global.txt", "[]")
     hook(world, "on_trial_start")
-    assert at(world, 59.0) == {}
-    assert at(world, 61.0) == {"t00000/stdout": "1", "pbt_global.txt": "[]"}
+    assert at(world, 1.0) == {}
+    assert at(world, 2.0) == {"t00000/stdout": "1", "pbt_global.txt": "[]"}
     write(world, "t00000/stdout", "12")
-    assert at(world, 100.0)["t00000/stdout"] == "1"
-    assert at(world, 122.0)["t00000/stdout"] == "12"
+    assert at(world, 61.0)["t00000/stdout"] == "1"
+    assert at(world, 62.0)["t00000/stdout"] == "12"
     assert not list(world.directory.glob(".tmp-*"))
 
 

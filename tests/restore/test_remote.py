@@ -179,6 +179,20 @@ def test_a_local_copy_that_is_behind_is_kept_aside(store, tmp_path, caplog):
     again.end()
 
 
+def test_a_local_copy_is_kept_aside_where_another_driver_has_begun_and_stored_nothing(
+    store, tmp_path
+):
+    here = Driver(store, tmp_path / "here")
+    here.append(1)
+    here.mirror.store_new()
+    here.append("only here")
+    here.end()
+    Driver(store, tmp_path / "there").end()
+    Driver(store, tmp_path / "here").end()
+    assert values_in(tmp_path / "here") == [1]
+    assert values_in(tmp_path / "here.aside-1") == [1, "only here"]
+
+
 def test_a_local_copy_whose_journal_is_damaged_is_kept_aside(store, tmp_path):
     driver = Driver(store, tmp_path / "run")
     for value in range(5):
@@ -321,3 +335,15 @@ def test_machines_lost_one_after_the_other_lose_nothing_that_was_acknowledged(tm
     values = values_in(tmp_path / "copy")
     assert values == list(range(1, len(values) + 1))
     assert len(values) >= acknowledged
+
+
+def test_a_stored_declaration_that_was_cut_is_replaced_from_the_local_copy(store, tmp_path):
+    first = Driver(store, tmp_path / "run")
+    first.append(1)
+    first.mirror.store_new()
+    first.end()
+    store.put("experiment.json", store.get("experiment.json")[:-9])
+    second = Driver(store, tmp_path / "run")
+    second.end()
+    fetch_experiment(store, tmp_path / "copy")
+    assert values_in(tmp_path / "copy") == [1]

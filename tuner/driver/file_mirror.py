@@ -82,7 +82,7 @@ class FileMirror(Callback):
         """Numbers of the last records of the snapshots that are stored, the newest last."""
         self._clock = clock
         self._began_ns = time.time_ns()
-        self._next_scan_s = clock() + LOG_PERIOD_S
+        self._next_scan_s = clock() + _PERIOD_S
         self._stored: dict[str, _File] = {}
         self._too_large: set[str] = set()
         self._moves: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()

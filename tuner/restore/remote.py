@@ -318,7 +318,7 @@ def _end_in_local_copy(store: ObjectStore, directory: Path) -> RecordId | None:
     """Return the last stored record if the local copy contains it and is the newest, else None."""
     stored = store.get_if_exists(layout.DECLARATION, SMALL_BYTES)
     identity = _identity_of(read_declaration(directory))
-    if stored is not None and _identity_of(strict_json.loads(stored)) != identity:
+    if stored is not None and _identity_in(stored) not in {identity, ""}:
         raise StorageError(
             f"{directory} contains another experiment than {store.url}; move it away, or choose "
             "another local_dir"
@@ -336,6 +336,13 @@ def _end_in_local_copy(store: ObjectStore, directory: Path) -> RecordId | None:
 
 def _identity_of(declaration: Any) -> str:
     return str(declaration.get("id") or declaration.get("created", ""))
+
+
+def _identity_in(content: bytes) -> str:
+    """Return the identity of a stored declaration, empty if it cannot be read."""
+    with suppress(ValueError, AttributeError, RecursionError):
+        return _identity_of(strict_json.loads(content))
+    return ""
 
 
 def _contains(directory: Path, record: RecordId) -> bool:
