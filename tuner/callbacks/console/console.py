@@ -23,6 +23,8 @@ from tuner.callbacks.pipe_safe_stream import PipeSafeStream
 from tuner.core.failure_causes import Cause, cause_of
 from tuner.core.progress import Progress
 from tuner.core.trial import Trial
+from tuner.errors import StorageError
+from tuner.storage.origin import origin_of
 
 from .console_view import (
     Scene,
@@ -111,6 +113,7 @@ class Console(Callback):
         self._clock = clock
         self._metric: str | None = None
         self._experiment_path: Path | None = None
+        self._url = ""
         self._handler: logging.Handler | None = None
         self._always_shows_warnings = False
         self._refresh_at = self._status_at = self._new_best_at = float("-inf")
@@ -149,6 +152,9 @@ class Console(Callback):
         """Prepare, and show the engine's warnings unless another handler does."""
         path = info.get("experiment_path")
         self._experiment_path = Path(path) if path else None
+        with contextlib.suppress(StorageError):
+            origin = origin_of(self._experiment_path) if self._experiment_path else None
+            self._url = origin.url if origin else ""
         self._metric = info.get("metric")
         self._status_at = self._clock() + _STATUS_S
         self._start_showing_warnings()
@@ -274,7 +280,15 @@ class Console(Callback):
         if isinstance(self._reporter, TableReporter):
             progress = self._reporter.adjusted(progress, trials)
             options = self._reporter.options(redraws=self._display.redraws)
-        return Scene(progress, trials, self._failed, options, self._curves, self._experiment_path)
+        return Scene(
+            progress,
+            trials,
+            self._failed,
+            options,
+            self._curves,
+            self._experiment_path,
+            self._url,
+        )
 
     def _report_by(
         self, reporter: ProgressReporter, trials: Sequence[Trial], *, done: bool

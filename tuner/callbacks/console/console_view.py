@@ -48,6 +48,7 @@ class Scene:
         options: Options of the tables.
         curves: The learning curves, None for none.
         experiment_path: The experiment's directory, None if it has none.
+        url: The URL of an experiment in an object store; empty for none.
     """
 
     progress: Progress
@@ -56,6 +57,7 @@ class Scene:
     options: TableOptions = field(default_factory=TableOptions)
     curves: Curves | None = None
     experiment_path: Path | None = None
+    url: str = ""
 
 
 def live_view(scene: Scene, width: int, height: int | None = None) -> View:
@@ -104,11 +106,7 @@ def summary_view(scene: Scene, width: int) -> View:
         *_failures(
             list(by_cause(failed).values())[: options.max_error_rows], len(failed), scene, width
         ),
-        *(
-            [line(f"results in {_path(scene.experiment_path)}", is_whole=True)]
-            if scene.experiment_path
-            else []
-        ),
+        *([line(f"results in {_address(scene)}", is_whole=True)] if scene.experiment_path else []),
     ]
 
 
@@ -252,7 +250,12 @@ def _failures(shown: Sequence[Sequence[Trial]], num_all: int, scene: Scene, widt
 
 
 def _place(scene: Scene) -> Line:
-    return line((f"in {_path(scene.experiment_path)}", "dim")) if scene.experiment_path else line()
+    return line((f"in {_address(scene)}", "dim")) if scene.experiment_path else line()
+
+
+def _address(scene: Scene) -> str:
+    path = _path(scene.experiment_path)
+    return f"{printable(scene.url)}, local directory {path}" if scene.url else path
 
 
 def _path(path: Path | None) -> str:
