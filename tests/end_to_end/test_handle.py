@@ -182,6 +182,29 @@ def test_wait_raises_what_ended_the_experiment(build):
         handle.wait()
 
 
+def test_a_script_that_ends_without_asking_is_told_what_ended_its_experiment(tmp_path):
+    script = f"""
+        import tuner as tune
+
+        def fails(config):
+            raise ValueError("boom")
+
+        tune.Tuner(
+            fails,
+            run_config=tune.RunConfig(
+                storage_path={str(tmp_path)!r},
+                failure_config=tune.FailureConfig(fail_fast="raise"),
+            ),
+        ).start()
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    ).stderr
+    assert "Exception in thread tuner-driver:" in told
+    assert "TrialFailed: " in told
+    assert "ValueError: boom" in told
+
+
 def test_ctrl_c_in_a_wait_stops_the_experiment_and_waits_on(start, press_ctrl_c):
     handle = start(Walker, {"by": 1}, stop={"at": 10**9})
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")

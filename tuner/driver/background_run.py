@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import thread as _  # noqa: F401  (before `_wait_at_exit`, see there)
+from concurrent.futures import thread as _  # noqa: F401  (before `_call_at_exit`, see there)
 from typing import final
 
 from tuner.analysis.result_grid import ResultGrid
@@ -30,6 +30,7 @@ class Background:
         self._begun = threading.Event()
         self._grid: ResultGrid | None = None
         self._error: BaseException | None = None
+        self._is_error_raised = False
         self._thread = threading.Thread(target=self._work, name="tuner-driver")
 
     def start(self) -> None:
@@ -40,10 +41,11 @@ class Background:
         """
         self._requests.when_open(self._begun.set)
         self._thread.start()
-        _wait_at_exit(self._thread)
+        _call_at_exit(self._end)
         self._begun.wait()
         if not self._requests.is_open and self._error is not None:
             self._thread.join()
+            self._is_error_raised = True
             raise self._error
 
     @property
@@ -68,6 +70,7 @@ class Background:
             RuntimeError: If it is still running.
         """
         if self._error is not None:
+            self._is_error_raised = True
             raise self._error
         if self._grid is None:
             raise RuntimeError("the experiment is still running; wait() returns its results")
@@ -82,9 +85,18 @@ class Background:
             self._requests.close()
             self._begun.set()
 
+    def _end(self) -> None:
+        self._thread.join()
+        error = self._error
+        if error is not None and not self._is_error_raised:
+            # As for any thread that ends with an error.
+            threading.excepthook(
+                threading.ExceptHookArgs((type(error), error, error.__traceback__, self._thread))
+            )
 
-def _wait_at_exit(thread: threading.Thread) -> None:
-    """Let the end of the script wait for a thread while thread pools still work.
+
+def _call_at_exit(function: Callable[[], None]) -> None:
+    """Have a function called when the script has reached its end, while thread pools still work.
 
     Python waits for threads by itself, but before that it shuts thread pools down for good, also
     those with which libraries open connections. Such calls are made in reverse order; that of the
@@ -93,4 +105,4 @@ def _wait_at_exit(thread: threading.Thread) -> None:
     # Private, and the only way; without it Python still waits, later.
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
-        register(thread.join)
+        register(function)
