@@ -313,3 +313,20 @@ def test_the_record_names_the_directory_in_the_store_only_where_there_is_one():
     stored = CheckpointRecord(3, 4, remote=REMOTE)
     assert CheckpointRecord(**checkpoint_fields(stored)) == stored
     assert stored.directory == Path("checkpoint_000003").name
+
+
+@pytest.mark.parametrize("fault", ["cut", "lose"])
+def test_on_s3_a_checkpoint_is_whole_whatever_requests_fail(
+    fault, s3_url, s3_proxy, experiment, tree_of
+):
+    s3_proxy.fault = lambda number, method, path: fault if number % 4 == 2 else None
+    checkpoints = ObjectCheckpoints(ObjectStore(f"{s3_url}/run"), experiment, 8)
+    record = saved(experiment, content=bytes(range(256)) * 4096)
+    checkpoints.upload(TRIAL, record, REMOTE)
+    before = tree_of(checkpoints.path(TRIAL, record))
+    shutil.rmtree(experiment / TRIAL)
+    checkpoints.download(TRIAL, record)
+    assert tree_of(checkpoints.path(TRIAL, record)) == before
+    assert checkpoints.sweep({(TRIAL, REMOTE)}) == []
+    assert checkpoints.sweep(set()) == [f"{TRIAL}/{REMOTE}"]
+    assert ObjectStore(f"{s3_url}/run").list() == {}
