@@ -10,7 +10,7 @@ from tuner.journal.writer import Journal
 from tuner.restore.remote import note_epoch, prepare_working_copy
 from tuner.storage import layout, strict_json
 from tuner.storage.lock import ExperimentLock
-from tuner.storage.remote_lock import lock_key, start_key
+from tuner.storage.remote_lock import RemoteLock, lock_key, start_key
 
 
 class StoreLock:
@@ -71,7 +71,8 @@ class Driver:
         self.local_lock = ExperimentLock(directory)
         self.local_lock.acquire()
         try:
-            self.lock = StoreLock(store)
+            self.lock = RemoteLock(store, steal=True)
+            self.lock.acquire()
             if store.get_if_exists(layout.DECLARATION) is None:
                 declare(directory)
                 note_epoch(directory, self.lock.epoch)
