@@ -1,10 +1,13 @@
+import errno
+from unittest.mock import Mock
+
 import pytest
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.dirfs import DirFileSystem  # noqa: E402  (if installed)
 from fsspec.implementations.local import LocalFileSystem  # noqa: E402
 
-from tuner.errors import StorageError  # noqa: E402
+from tuner.errors import StorageError, StorageUnreachable  # noqa: E402
 from tuner.storage.object_store import ObjectStore  # noqa: E402
 
 
@@ -162,6 +165,23 @@ def test_a_file_system_without_conditional_writes_is_refused_by_the_probe(tmp_pa
         store.probe(is_checked=False)
     assert store.create("key", b"first")
     assert not store.create("key", b"second")
+
+
+def test_a_full_disk_under_a_store_is_an_error_of_the_store(tmp_path, monkeypatch):
+    store = ObjectStore(f"file://{tmp_path}")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("tuner.storage.object_backends.write_bytes", Mock(side_effect=full))
+    for write in (store.put, store.create):
+        with pytest.raises(StorageUnreachable, match="No space left on device"):
+            write("key", b"content")
+
+
+def test_a_key_below_an_object_is_refused_at_once():
+    store = ObjectStore("memory://below/run")
+    store.put("file", b"")
+    with pytest.raises(StorageUnreachable, match="FileExistsError"):
+        store.put("file/key", b"")
+    store.delete(store.list())
 
 
 def test_a_url_with_credentials_is_refused_without_repeating_them():

@@ -314,6 +314,10 @@ class ObjectStore:
             raise StorageUnreachable(
                 f"{self.url} cannot be written: {describe(error)}; check that its bucket exists"
             ) from error
+        except OSError as error:
+            raise StorageUnreachable(
+                f"{self.url} cannot be written: {describe(error)}; make space there"
+            ) from error
 
     def _key(self, key: str) -> str:
         if not _is_safe(key):
@@ -404,7 +408,7 @@ def _raise_final(error: Exception, url: str) -> None:
                 "library finds (environment variables, configuration files, the machine's role) "
                 "are valid and allow to read, write, list and delete"
             ) from error
-        case Failure.PERMANENT:
+        case Failure.PERMANENT | Failure.REFUSED:
             raise StorageUnreachable(
                 f"{url} refused a request: {describe(error)}; check the URL and the store's "
                 "settings"
