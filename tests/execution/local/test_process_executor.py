@@ -373,6 +373,19 @@ def test_a_trial_directory_that_cannot_be_used_fails_its_trial_only(start_execut
     assert harness.run("t00002").outcome is Outcome.COMPLETED
 
 
+def test_warnings_that_the_engine_logs_in_a_worker_go_to_the_trials_stderr(
+    start_executor, start_method
+):
+    def train(config):
+        import logging
+
+        logging.getLogger("tuner").warning("said in a worker")
+
+    harness = start_executor(train, start_method=start_method)
+    harness.run()
+    assert (harness.directory / "t00001/stderr").read_text() == "said in a worker\n"
+
+
 def test_a_link_in_place_of_the_output_is_not_followed(start_executor):
     harness = start_executor(lambda config: None)
     (harness.directory / "t00001").mkdir()

@@ -131,10 +131,22 @@ def _prepare_process(bootstrap: Bootstrap) -> None:
     # By descriptor, so that native libraries and child processes write there, too.
     for descriptor, name in zip(_DESCRIPTORS.values(), bootstrap.streams, strict=True):
         _append_to_file(descriptor, f"{bootstrap.trial_dir}/{name}")
+    _print_warnings()
     random.seed(bootstrap.seed)  # noqa: TID251  (for the training code)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(bootstrap.seed % 2**32)
     limit_threads(bootstrap.environ)
+
+
+def _print_warnings() -> None:
+    """Let the engine's warnings reach the trial's ``stderr``, or handlers of the training code.
+
+    In the driver the console shows them, so the package keeps Python from printing them as well. A
+    worker has no console.
+    """
+    engine = logging.getLogger("tuner")
+    for handler in [found for found in engine.handlers if isinstance(found, logging.NullHandler)]:
+        engine.removeHandler(handler)
 
 
 def _change_directory(trial_dir: str | os.PathLike[str]) -> None:
