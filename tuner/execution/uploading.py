@@ -312,16 +312,17 @@ class UploadingExecutor:
             self._events.append(event)
             return
         later: CheckpointCommitted | None = None
-        if self._is_async and isinstance(event, ResultReported) and _is_to_upload(event):
-            assert event.checkpoint  # noqa: S101  (for the type checker)
-            later = CheckpointCommitted(*attempt.worker, event.checkpoint)
-            event = replace(event, checkpoint=None, upload=event.checkpoint.index)
+        record = _to_upload(event)
+        if self._is_async and isinstance(event, ResultReported) and record:
+            later = CheckpointCommitted(*attempt.worker, record)
+            event = replace(event, checkpoint=None, upload=record.index)
         self._hold_or_pass(attempt, event)
         if later:
             self._hold_or_pass(attempt, later)
 
     def _hold_or_pass(self, attempt: _Attempt, event: Event) -> None:
-        upload = self._begin_upload(attempt, event) if _is_to_upload(event) else None
+        record = _to_upload(event)
+        upload = self._begin_upload(attempt, record) if record else None
         held = _Held(event, upload)
         if attempt.must_hold(held):
             if isinstance(event, ResultReported | CheckpointSaved) and not attempt.is_saving:
@@ -333,12 +334,10 @@ class UploadingExecutor:
             self._deliver(attempt, held)
         attempt.is_saving = isinstance(event, CheckpointStarted)
 
-    def _begin_upload(self, attempt: _Attempt, event: Event) -> _Upload:
-        assert isinstance(event, _WithCheckpoint)  # noqa: S101  (for the type checker)
-        assert event.checkpoint  # noqa: S101  (for the type checker)
+    def _begin_upload(self, attempt: _Attempt, record: CheckpointRecord) -> _Upload:
         trial_id, num_attempt = attempt.worker
-        name = self._checkpoints.remote_name(event.checkpoint.index, num_attempt)
-        upload = _Upload(replace(event.checkpoint, remote=name))
+        name = self._checkpoints.remote_name(record.index, num_attempt)
+        upload = _Upload(replace(record, remote=name))
         self._jobs.upload(lambda: self._upload(trial_id, upload))
         return upload
 
@@ -358,13 +357,12 @@ class UploadingExecutor:
     def _deliver(self, attempt: _Attempt, held: _Held) -> None:
         """Pass on an event whose turn it is."""
         event, upload = held.event, held.upload
-        if upload is None:
+        if upload is None or not isinstance(event, _WithCheckpoint):
             self._events.append(self._on_exit(attempt, event))
         elif upload.is_given_up or upload.failure:
             self._deliver_without(attempt, event, upload)
         else:
             trial_id, record = attempt.worker[0], upload.record
-            assert isinstance(event, _WithCheckpoint)  # noqa: S101  (for the type checker)
             self._events.append(replace(event, checkpoint=record))
             attempt.has_checkpoint = True
             self._checkpoints.cache.pin(("latest", attempt.worker), (trial_id, record.remote))
@@ -422,10 +420,10 @@ def _worker_of(event: Event) -> _Worker | None:
     return None
 
 
-def _is_to_upload(event: Event) -> bool:
-    if not isinstance(event, _WithCheckpoint) or event.checkpoint is None:
-        return False
-    return not event.checkpoint.is_placeholder
+def _to_upload(event: Event) -> CheckpointRecord | None:
+    """Return the checkpoint that an event names; None for a placeholder, which has no files."""
+    record = event.checkpoint if isinstance(event, _WithCheckpoint) else None
+    return None if record is None or record.is_placeholder else record
 
 
 @dataclass(slots=True, eq=False)
