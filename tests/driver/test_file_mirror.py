@@ -1,5 +1,6 @@
 """Snapshots and files of trials copied to an object store."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.journal.stored_journals import StoreLock, declare
 from tuner.driver import file_mirror
 from tuner.driver.file_mirror import FileMirror
-from tuner.errors import ExperimentFenced
+from tuner.errors import ExperimentFenced, StorageError
 from tuner.journal import snapshot_files
 from tuner.storage.object_store import ObjectStore
 
@@ -155,3 +156,9 @@ def test_a_driver_that_was_taken_over_from_replaces_no_file(world):
     with pytest.raises(ExperimentFenced):
         world.mirror.store_all()
     assert stored(world)["t00000/stdout"] == "1"
+
+
+def test_a_directory_that_was_deleted_is_an_error_of_storage(world):
+    shutil.rmtree(world.directory)
+    with pytest.raises(StorageError, match=r"files of .* cannot be stored in memory://"):
+        world.mirror.store_all()

@@ -154,22 +154,23 @@ class FileMirror(Callback):
             StorageError: If it cannot be stored; it may be called again.
         """
         self.stop()
-        self._store_snapshots()
+        try:
+            self._store_snapshots()
+            self._upload(self._changed_files(), is_stable=True)
+        except OSError as cause:
+            raise StorageError(
+                f"files of {self._directory} cannot be stored in {self._store.url}: {cause}"
+            ) from cause
+
+    def _changed_files(self) -> Iterator[_File]:
+        """Yield the files that were not stored by an earlier session, or have changed since."""
         sizes = self._store.list()
         with os.scandir(self._directory) as entries:
             trials = sorted(entry.name for entry in entries if layout.is_trial(entry.name))
-        found = itertools.chain(self._top_files(), *map(self._files_of, trials))
-        self._upload(
-            (
-                file
-                for file in found
-                # Those of earlier sessions, as far as they have not changed since.
-                if not (
-                    file.changed_ns < self._began_ns and sizes.get(file.path) == file.size_bytes
-                )
-            ),
-            is_stable=True,
-        )
+        for file in itertools.chain(self._top_files(), *map(self._files_of, trials)):
+            is_unchanged = file.changed_ns < self._began_ns
+            if not (is_unchanged and sizes.get(file.path) == file.size_bytes):
+                yield file
 
     def _run(self) -> None:
         while not self._is_stopped.wait(_PERIOD_S):
