@@ -1,6 +1,7 @@
 """Commands on experiments in object stores, through a directory that stands for one."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from click.testing import CliRunner
 
 import tuner as tune
 from tuner.cli.app import main
+from tuner.restore.readable_copy import ReadableCopy, refresh
+from tuner.storage.lock import driver_of
+from tuner.storage.object_store import ObjectStore
+from tuner.storage.remote_lock import RemoteLock
 
 pytest.importorskip("fsspec")
 
@@ -110,3 +115,17 @@ def test_prune_deletes_checkpoints_in_the_store_and_records_it(stored, tuner, tm
     assert not orphan.exists()
     assert tuner("doctor", url).exit_code == 0
     assert "2 are whole" in tuner("doctor", url).output
+
+
+def test_a_trial_that_is_followed_is_downloaded_again_until_its_driver_ends(stored, tmp_path):
+    shutil.copytree(stored.removeprefix("file://"), tmp_path / "digits")
+    url = f"file://{tmp_path}/digits"
+    lock = RemoteLock(ObjectStore(url))
+    lock.acquire()
+    copy = ReadableCopy(url)
+    assert driver_of(copy.directory).pid == os.getpid()
+    (tmp_path / "digits" / "t00000" / "stdout").write_text("more\n")
+    lock.release()
+    refresh(copy.directory, "t00000")
+    assert (copy.directory / "t00000" / "stdout").read_text() == "more\n"
+    assert driver_of(copy.directory) is None

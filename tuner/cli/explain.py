@@ -16,8 +16,10 @@ from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.core.progress import why_waiting
 from tuner.journal.reader import read
+from tuner.restore.readable_copy import refresh
 from tuner.storage import layout
 from tuner.storage.lock import driver_of
+from tuner.storage.origin import is_copy
 from tuner.storage.reading import open_file
 
 from .app import FOUND, OK
@@ -32,6 +34,7 @@ from .arguments import (
 from .experiment_tables import open_grid
 
 _POLL_S: Final = 0.2
+_STORE_POLL_S: Final = 10.0
 _CHUNK_BYTES: Final = 1 << 16
 _FILES: Final = {"stdout": layout.STDOUT, "stderr": layout.STDERR, "error": layout.ERROR}
 
@@ -103,7 +106,8 @@ def tail(
 
     It is in the files stdout and stderr of the trial's directory, for all attempts together; error
     has the tracebacks. If several workers train the trial, these files are those of rank 0, and
-    stdout.rank1 is that of rank 1. If several files have output, a line names the file.
+    stdout.rank1 is that of rank 1. If several files have output, a line names the file. In an
+    object store is what was printed until a minute ago.
 
     \b
     Examples:
@@ -125,7 +129,11 @@ def tail(
             shown.write(file, file.news())
         if not is_driven:
             break
-        time.sleep(_POLL_S)
+        if is_copy(experiment):
+            time.sleep(_STORE_POLL_S)
+            refresh(experiment, directory.name)
+        else:
+            time.sleep(_POLL_S)
     if not shown.has_shown:
         click.echo(
             f"{click.get_current_context().command_path}: {directory.name} has printed nothing",
@@ -145,6 +153,10 @@ def _outputs(directory: Path, names: Sequence[str], ranks: Sequence[int]) -> lis
 
 
 def _directory_of(experiment: Path, trial: str) -> Path:
+    if is_copy(experiment):
+        # Nothing of a trial is in the store in its first minute but its results.
+        ids = [one.trial_id for one in read_stored(experiment).experiment.trials]
+        return experiment / find_trial(trial, ids, experiment)
     if not is_external(experiment):
         return experiment / find_trial(trial, trial_folders(experiment), experiment)
     folders = {one.trial_id: one.local_path for one in open_grid(experiment).trials}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -15,13 +16,17 @@ from tuner.errors import StorageUnreachable
 from tuner.storage import layout, remote
 from tuner.storage.object_errors import describe
 from tuner.storage.object_store import ObjectStore
-from tuner.storage.origin import Origin, note_origin
+from tuner.storage.origin import Origin, note_origin, origin_of
+from tuner.storage.reading import LARGE_BYTES
 from tuner.storage.remote_lock import present_driver
 from tuner.storage.urls import checked_url, join_url, split_url
 
 from .remote import fetch_experiment
 
 _MAX_DEPTH: Final = 4
+_OUTPUT: Final = re.compile(
+    rf"[^/]+/(?:{layout.STDOUT}|{layout.STDERR}|{re.escape(layout.ERROR)})(?:\.rank\d+)?"
+)
 
 
 def experiments_in_store(url: str, max_depth: int = _MAX_DEPTH) -> Iterator[str]:
@@ -63,6 +68,31 @@ def changed_at(url: str) -> float:
         return 0.0
     except Exception as cause:
         raise StorageUnreachable(f"{url} cannot be read: {describe(cause)}") from cause
+
+
+def refresh(copy: Path, trial_id: str) -> None:
+    """Download the output of a trial anew into a copy, and note whether the experiment still runs.
+
+    Args:
+        copy: The directory of a `ReadableCopy`.
+        trial_id: The trial.
+
+    Raises:
+        StorageUnreachable: If the store does not answer, or refuses.
+    """
+    origin = origin_of(copy)
+    if origin is None:
+        return
+    store = ObjectStore(origin.url)
+    # First, so that what a driver stores at its end is downloaded.
+    driver = present_driver(store)
+    outputs = [
+        key
+        for key, size_bytes in store.list(f"{trial_id}/").items()
+        if _OUTPUT.fullmatch(key) and size_bytes <= LARGE_BYTES
+    ]
+    store.download({key: copy / key for key in outputs})
+    note_origin(copy, replace(origin, driver=asdict(driver) if driver else None))
 
 
 @final

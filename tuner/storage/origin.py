@@ -72,3 +72,9 @@ def address_of(experiment: Path) -> str:
     """Return what `Tuner.restore` and commands accept on every machine: the URL, or the path."""
     origin = origin_of(experiment)
     return origin.url if origin else str(experiment)
+
+
+def is_copy(experiment: Path) -> bool:
+    """Return whether a directory is a copy that was fetched to be read."""
+    origin = origin_of(experiment)
+    return origin is not None and origin.is_copy
