@@ -227,9 +227,11 @@ class Tuner:
             resume_errored=resume_errored,
             restart_errored=restart_errored,
         )
-        if local_dir is None and run_config is not None:
+        is_in_store = storage_filesystem is not None or is_like_url(os.fspath(path))
+        if local_dir is None and run_config is not None and is_in_store:
             local_dir = run_config.local_dir
         location = location_of(path, storage_filesystem, local_dir)
+        record = location.read_record()
         given = Given(
             param_space,
             tune_config,
@@ -253,9 +255,8 @@ class Tuner:
                 executor=executor,
                 verbose=verbose,
             )
-            | _storage_of(location, local_dir),
+            | _storage_of(location, record),
         )
-        record = location.read_record()
         tuner = cls(trainable, **restored_arguments(record, location.address, given))
         if not allow_other_trainable:
             _check_same_trainable(tuner._spec, record, location)
@@ -577,16 +578,15 @@ def check_resumable(run: RunConfig, asked: str) -> None:
         )
 
 
-def _storage_of(
-    location: ExperimentLocation, local_dir: str | os.PathLike[str] | None
-) -> dict[str, Any]:
-    """Return the fields of `RunConfig` that say which object store an experiment is in."""
+def _storage_of(location: ExperimentLocation, record: Record) -> dict[str, Any]:
+    """Return the fields of `RunConfig` that say where an experiment of an object store is."""
     if location.store is None:
         return {}
+    depth = str(record.text.get("declared_name") or "").count("/")
     return {
         "storage_path": split_url(location.store.url)[0],
         "storage_filesystem": location.filesystem,
-        "local_dir": local_dir,
+        "local_dir": location.directory.parents[depth],
     }
 
 

@@ -71,7 +71,9 @@ def test_an_experiment_continues_where_only_the_store_is_left(stored, tmp_path, 
 
 def test_a_local_directory_leads_to_the_store_that_its_experiment_is_in(stored, tmp_path, url):
     stored().fit()
-    tune.Tuner.restore(tmp_path / "local" / "experiment", train, num_samples=2).fit()
+    local = tmp_path / "local" / "experiment"
+    run = tune.RunConfig(storage_path=url, local_dir=local, verbose=0, executor="inline")
+    tune.Tuner.restore(local, train, num_samples=2, run_config=run).fit()
     assert len(tune.ResultGrid.from_directory(f"{url}/experiment")) == 4
 
 
