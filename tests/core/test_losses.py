@@ -85,7 +85,7 @@ def test_failures_and_losses_are_counted_apart(talk):
 def test_attempts_that_find_their_checkpoint_damaged_do_not_count(talk):
     for index in range(4):
         talk.report(T, index + 1, CheckpointRecord(index, index + 1))
-    lose(talk, 2)
+    lose(talk)
     for index in (3, 2, 1, 0):
         attempt = talk.trial(T).attempt
         commands = talk.say(
@@ -93,6 +93,8 @@ def test_attempts_that_find_their_checkpoint_damaged_do_not_count(talk):
             WorkerExited(T, attempt, Outcome.LOST, Failure("CheckpointLost", "torn")),
         )
         assert starts(commands) == [(T, attempt + 1)]
+    assert lose(talk) == 1
+    assert lose(talk) == 0
 
 
 def test_a_loss_in_another_drivers_session_does_not_count(talk):

@@ -242,6 +242,15 @@ def test_what_no_node_has_is_waited_for_with_one_warning_and_then_fails():
     assert talk.trial(A).status is Status.RUNNING
 
 
+def test_an_experiment_is_over_when_its_last_trial_has_waited_in_vain():
+    talk = cluster(1, nodes=("a",), max_trials=2, cpu=4.0)
+    talk.say(suggest(B, gpu=1.0))
+    talk.exit(A, Outcome.COMPLETED)
+    talk.say(after_s=300.0)
+    assert talk.trial(B).status is Status.ERROR
+    assert talk.experiment.is_finished
+
+
 def test_a_node_that_joins_in_time_ends_the_wait():
     talk = cluster(1, nodes=("a",), max_trials=2, cpu=4.0)
     talk.say(suggest(B, gpu=1.0))

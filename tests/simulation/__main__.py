@@ -20,7 +20,13 @@ from .campaign import OPTIONS, drawn_by, report_of, run_campaign
 from .fault_injection import Fault
 from .invariants import Violation
 from .run import run_scenario
-from .scenario import Scenario, scenario, training_scenario, validating_scenario
+from .scenario import (
+    Scenario,
+    clustered_scenario,
+    scenario,
+    training_scenario,
+    validating_scenario,
+)
 
 _LARGE = 6_000
 """Number of experiments from which on everything in `coverage.expected` has to occur."""
@@ -38,6 +44,8 @@ def _draw(
     options: argparse.Namespace, usual: Callable[[int], Scenario]
 ) -> Callable[[int], Scenario]:
     """Return what makes the scenario of a number."""
+    if options.clustered:
+        return clustered_scenario
     if options.validating:
         return validating_scenario
     return training_scenario if options.training else usual
@@ -66,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--validating", action="store_true", help="validate checkpoints, in all experiments"
+    )
+    parser.add_argument(
+        "--clustered", action="store_true", help="run trials on nodes, in all experiments"
     )
     for name, option in OPTIONS.items():
         parser.add_argument(option, dest=name, type=int, help=f"with another {name}")

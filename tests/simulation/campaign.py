@@ -16,7 +16,13 @@ from .coverage import COMPARED, counted_transitions, expected
 from .fault_injection import Fault
 from .invariants import Violation
 from .run import run_scenario
-from .scenario import Scenario, scenario, training_scenario, validating_scenario
+from .scenario import (
+    Scenario,
+    clustered_scenario,
+    scenario,
+    training_scenario,
+    validating_scenario,
+)
 
 _SMALLEST: Final = {"num_trials": 1, "num_iterations": 1, "num_slots": 1, "num_faults": 0}
 """Numbers of a scenario that are made smaller, with the smallest that makes sense."""
@@ -81,9 +87,11 @@ class Campaign:
 
 
 def drawn_by(seed: int) -> Scenario:
-    """Return the scenario of a campaign: some are of training in groups, some of validations."""
+    """Return the scenario of a campaign: some are of groups, of validations, or of nodes."""
     if seed % 3 == 2:
         return training_scenario(seed)
+    if seed % 6 == 3:
+        return clustered_scenario(seed)
     return validating_scenario(seed) if seed % 6 == 1 else scenario(seed)
 
 
@@ -188,9 +196,11 @@ def command(shrunk: Scenario) -> str:
     """Return the command that replays a scenario which was drawn by its number and then changed."""
     draw = training_scenario if shrunk.training else scenario
     draw = validating_scenario if shrunk.validating else draw
+    draw = clustered_scenario if shrunk.clustering else draw
     drawn = shrunk if shrunk.scheduler == "given" else draw(shrunk.seed)
     parts = [f"python -m tests.simulation --seed {shrunk.seed}"]
-    parts += ["--training"] if shrunk.training else []
+    parts += ["--clustered"] if shrunk.clustering else []
+    parts += ["--training"] if shrunk.training and not shrunk.clustering else []
     parts += ["--validating"] if shrunk.validating else []
     parts += [
         f"{option} {getattr(shrunk, name)}"

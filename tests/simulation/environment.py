@@ -172,6 +172,7 @@ class Environment:
         self.experiment = self.journal = self.request_stop = None
         self.is_dirty = False
         self.ack_log.paused = {}
+        self.ack_log.lost_in_row.clear()
 
     def note_segment(self, epoch: int, segment: int) -> None:
         """Note in the lock that a segment has been begun."""

@@ -51,6 +51,7 @@ from . import cross_trial_invariants, invariants
 from .acknowledgement_log import STALE, ReportKey
 from .environment import TICK_S, Environment
 from .fault_injection import Fault, FaultPoint
+from .faulty_nodes import FaultyNodes
 from .faulty_validators import FaultyValidators
 from .invariants import Occupied
 from .scenario import Training
@@ -153,6 +154,7 @@ class FaultyExecutor:
         self._unsaved: list[tuple[Trial, int]] = []
         self._is_awake = False
         self._validators = FaultyValidators(env, self._emit, self.call_later)
+        self._nodes = FaultyNodes(env, self._emit, self.call_later, self._lose_node)
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)
@@ -289,6 +291,10 @@ class FaultyExecutor:
         cross_trial_invariants.exploits_start_as_decided(env, command)
         invariants.budget_is_kept(env, command)
         invariants.finished_trials_stay_finished(env, command)
+        if command.source_id != command.trial_id:  # after an exploit the count begins again
+            env.ack_log.lost_in_row[command.trial_id] = 0
+        invariants.losses_are_limited(env, command)
+        self._nodes.on_start(command, [each.command for each in self._run_driver.values()])
         worker = self._run_driver[command.trial_id] = _Worker(command, env.rng.choice(_PACES))
         self._check_occupied()
         invariants.size_is_allowed(command)
@@ -315,9 +321,13 @@ class FaultyExecutor:
             else:
                 self._leave(worker)
             return
+        self._nodes.on_answer(command, worker.command.nodes)
         report = ReportKey(command.trial_id, command.attempt, worker.iteration)
         invariants.answered_reports_are_written(env, report)
         env.ack_log.acknowledged.append(report)
+        if worker.iteration > env.ack_log.farthest[worker.trial_id]:
+            env.ack_log.farthest[worker.trial_id] = worker.iteration
+            env.ack_log.num_lost[worker.trial_id] = 0
         if env.scenario.durability == "strict":
             env.ack_log.num_safe = len(env.ack_log.acknowledged)
         worker.is_waiting = False
@@ -385,6 +395,7 @@ class FaultyExecutor:
         if worker.is_over:
             return
         metrics = self._step(worker)
+        self._env.ack_log.lost_in_row[worker.trial_id] = 0
         every = self._env.scenario.checkpoint_every
         is_due = (
             every and not self._env.scenario.can_save_on_demand and worker.iteration % every == 0
@@ -591,6 +602,8 @@ class FaultyExecutor:
         self._exit(worker, outcome, failure)
 
     def _exit(self, worker: _Worker, outcome: Outcome, failure: Failure | None = None) -> None:
+        if self._run_driver.get(worker.trial_id) is not worker:
+            return  # it was killed, and lost with its node before it was gone
         worker.is_over = True
         del self._run_driver[worker.trial_id]
         ack_log = self._env.ack_log
@@ -600,6 +613,8 @@ class FaultyExecutor:
             Outcome.KILLED,
         }
         ack_log.all_failures[worker.trial_id] += failure is not None and outcome is not Outcome.LOST
+        ack_log.num_lost[worker.trial_id] += outcome is Outcome.LOST
+        ack_log.lost_in_row[worker.trial_id] += outcome is Outcome.LOST
         self._events.append(WorkerExited(worker.trial_id, worker.command.attempt, outcome, failure))
 
     # faults
@@ -616,6 +631,17 @@ class FaultyExecutor:
             self._step(worker)
             self._commit(worker)
             self._crash(worker)
+
+    def _lose_node(self, name: str, is_announced: bool) -> None:
+        """End all workers on a node; nothing more is heard of them."""
+        lost = [each for each in self._run_driver.values() if name in each.command.nodes]
+        for worker in lost:
+            worker.is_over = True
+            del self._run_driver[worker.trial_id]
+            self._env.seen["lost with its node"] += 1
+            if not is_announced:
+                self._env.ack_log.num_lost[worker.trial_id] += 1
+                self._env.ack_log.lost_in_row[worker.trial_id] += 1
 
     def _lose(self, worker: _Worker) -> None:
         self._exit_if_running(worker, Outcome.LOST, Failure("lost", "the machine is gone"))

@@ -3,7 +3,8 @@
 When they are checked: I3, I4, I5, I8, I10, I12, I13, I15 and I20 at the moment at which they could
 be violated; I3, I11, I12, I13 and I16 in full at every few turns; I1, I6, I7 and I14 after each
 crash and restore; I2, I6, I7, I9, I14, I16, I17 and I20 at the end. I19 is in
-`log_file_invariants`, and checked at the end of the experiments that write log files.
+`log_file_invariants`, and checked at the end of the experiments that write log files. I22 is in
+`faulty_nodes`, and checked with each start and each answer.
 
 Not checked here: I18, the share of time that persistence takes, since simulated experiments last
 seconds; ``tests/properties/test_persistence_share.py`` checks it in virtual time. Nor the lock,
@@ -23,6 +24,7 @@ from schedulers import ASHAScheduler, Scheduler
 from tuner.core.commands import StartWorker
 from tuner.core.events import ResultReported
 from tuner.core.experiment import Experiment
+from tuner.core.failure_causes import WORKER_LOST
 from tuner.core.result import CONFIG, SHOULD_CHECKPOINT, is_same_report
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import DamagedJournal
@@ -53,6 +55,9 @@ _NOT_COMPARED: Final = {
     "trainable_name",
 }
 _COMPARED: Final = tuple(name for name in Trial.__slots__ if name not in _NOT_COMPARED)
+
+
+NO_RESOURCES: Final = "ResourcesUnavailable"
 
 
 class Violation(AssertionError):
@@ -461,6 +466,8 @@ def only_own_failures_are_charged(env: Environment, trial: Trial) -> None:
         if has_failed_to_save
         else 0
     )
+    is_lost = _is_lost_too_often(env, trial) or _asks_for_too_much(env, trial)
+    num_unpausable += is_lost
     require(
         "I12",
         trial.num_failures <= num_own + num_unpausable,
@@ -484,7 +491,11 @@ def only_own_failures_are_charged(env: Environment, trial: Trial) -> None:
         trial.num_failures,
         limit,
     )
-    if trial.status is Status.ERROR and trial.trial_id not in ack_log.given_up_by_user:
+    if (
+        trial.status is Status.ERROR
+        and trial.trial_id not in ack_log.given_up_by_user
+        and not is_lost
+    ):
         require(
             "I12",
             0 <= limit < trial.num_failures,
@@ -493,6 +504,33 @@ def only_own_failures_are_charged(env: Environment, trial: Trial) -> None:
             trial.num_failures,
             limit,
         )
+
+
+def _asks_for_too_much(env: Environment, trial: Trial) -> bool:
+    """I12: a trial that is given up since no node has what it asks for asks for too much."""
+    clustering = env.scenario.clustering
+    if clustering is None or not trial.failures or trial.failures[-1].kind != NO_RESOURCES:
+        return False
+    env.seen["no node has what is asked for"] += 1
+    largest = -(-env.scenario.num_slots // clustering.num_nodes)
+    require("I12", trial.resources["cpu"] > largest, "%s is given up, and fits a node", trial)
+    return True
+
+
+def losses_are_limited(env: Environment, start: StartWorker) -> None:
+    """I12: a trial that was lost as often as is allowed is not started again."""
+    limit, num = env.scenario.settings().max_losses, env.ack_log.lost_in_row[start.trial_id]
+    require("I12", limit is None or num < limit, "%s, lost %s times in a row", start, num)
+
+
+def _is_lost_too_often(env: Environment, trial: Trial) -> bool:
+    """I12: a trial that is given up as lost was lost as often as is allowed."""
+    if not trial.failures or trial.failures[-1].kind != WORKER_LOST:
+        return False
+    env.seen["given up as lost"] += 1
+    limit, num = env.scenario.settings().max_losses, env.ack_log.num_lost[trial.trial_id]
+    require("I12", limit is not None and num >= limit, "%s is given up, lost %s times", trial, num)
+    return True
 
 
 def failed_saves_are_charged(env: Environment, unsaved: Iterable[tuple[Trial, int]]) -> None:

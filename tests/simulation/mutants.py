@@ -399,6 +399,38 @@ TRAINING = _of(
     ("        del self._waiting[lease.holder]\n        self._granted", "        self._granted", "I3"),
 )  # fmt: skip
 
+NODES = _of(
+    "tuner/core/nodes.py",
+    ("[node for node in self._by_name.values() if not node.is_draining]", "list(self._by_name.values())", "I22"),
+    ("(_rank(preferred, node.name), node.load)", "node.load", "I22"),
+) + _of(
+    "tuner/core/node_waits.py",
+    ("        for key in self._deadlines.due.keys() - lacking.keys():\n            self._deadlines.cancel(key)\n", "", "I9 I7 I20 I12"),
+) + _of(
+    "tuner/core/experiment.py",
+    ("                for trial in self.trial_table.on_node(name):\n                    self._intend_pause(trial, reason)\n", "", "I22"),
+    ('            self._note_loss(trial, f"node {name} is gone: {why}")\n', "", "I12"),
+    ("if self.settings.max_losses is not None and not is_announced:", "if self.settings.max_losses is not None:", "I12"),
+    ("event.failure.kind != CHECKPOINT_LOST", "event.failure", "I12"),
+    ("        self.trial_table.nodes.leave(name)\n", "", "I22"),
+    ("            self._end_attempt(trial, ev.Outcome.LOST)\n        for trial_id, index", "            pass\n        for trial_id, index", "I13 I3 I4"),
+    ("and is_counted and len(trial.losses) >= limit", "and is_counted and len(trial.losses) > limit", "I12"),
+    ("            self._give_up(trial)\n            self._needs_scheduling = True\n", "            self._give_up(trial)\n", "I9"),
+) + _of(
+    "tuner/core/lifecycle.py",
+    ("Outcome.STOPPED: TrialMove.REQUEUE,", "Outcome.STOPPED: TrialMove.FAIL,", "defect I12"),
+) + _of(
+    "tuner/core/trial.py",
+    ("        self.farthest_iteration, self.num_vain_attempts, self.losses = iteration, 0, ()\n", "        self.farthest_iteration, self.num_vain_attempts = iteration, 0\n", "I12"),
+) + _of(
+    "tuner/core/trial_table.py",
+    ('        self.nodes.load_state_dict(state.get("nodes", ()))\n', "", "I3 I7 I22 defect"),
+) + _of(
+    "tuner/core/trial_json.py",
+    ('        fields["nodes"] = list(trial.nodes)\n', "        pass\n", "I3 I7 I22 defect"),
+    ('        fields["losses"] = [list(loss) for loss in trial.losses]\n', "        pass\n", "I20 I12 I7"),
+)  # fmt: skip
+
 MUTANTS = [
     *LOGGERS,
     *DRIVER,
@@ -414,6 +446,7 @@ MUTANTS = [
     *SCHEDULERS,
     *SEARCHERS,
     *TRAINING,
+    *NODES,
 ]
 
 ESCAPING = _of(

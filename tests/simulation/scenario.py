@@ -28,6 +28,7 @@ _DRIVER_ONLY: Final = frozenset(
     {FaultPoint.STEP, FaultPoint.RENAME, FaultPoint.SYNC, FaultPoint.WRITE}
 )
 
+_NODE_WAIT_S: Final = 1000.0
 _LOGS_EVERY: Final = 7
 """Log files are written in one experiment in seven; they make it 50 % slower."""
 _HANGS: Final = frozenset({Fault.WORKER_HANGS, Fault.START_HANGS, Fault.SAVE_HANGS})
@@ -82,6 +83,23 @@ class Validating:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Clustering:
+    """The nodes on which trials run.
+
+    Attributes:
+        num_nodes: How many there are when none has left.
+        mean_life_ticks: How long one is there on average.
+        notice_rate: Share of the nodes that drain before they leave.
+        max_losses: See `ExperimentSettings`.
+    """
+
+    num_nodes: int
+    mean_life_ticks: int
+    notice_rate: float
+    max_losses: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
     """An experiment with its faults; the same scenario always gives the same journal.
 
@@ -113,6 +131,7 @@ class Scenario:
         max_pending: How many trials are suggested before there is a slot for them.
         training: How trials train over several processes; None for single processes.
         validating: How checkpoints are validated; None for not at all.
+        clustering: The nodes on which trials run; None for one machine.
     """
 
     seed: int
@@ -141,6 +160,7 @@ class Scenario:
     max_pending: int = 0
     training: Training | None = None
     validating: Validating | None = None
+    clustering: Clustering | None = None
 
     @property
     def capacity(self) -> dict[str, float]:
@@ -173,6 +193,7 @@ class Scenario:
             and self.num_slots == 1
             and has_driver_faults_only
             and self.validating is None
+            and self.clustering is None
         )
 
     def without_faults(self) -> Scenario:
@@ -207,6 +228,8 @@ class Scenario:
             max_pending=self.max_pending,
             max_overtaken_s=1.0 if self.training else None,
             validation=self.validating.policy if self.validating else None,
+            max_losses=self.clustering.max_losses if self.clustering else None,
+            node_wait_s=_NODE_WAIT_S if self.clustering else None,
         )
 
     def rng(self, purpose: str) -> Random:
@@ -357,6 +380,27 @@ def validating_scenario(seed: int) -> Scenario:
                 max_retries=rng.choice((0, 1, 3)),
                 timeout_s=rng.choice((None, 0.5)),
             ),
+        ),
+    )
+
+
+def clustered_scenario(seed: int) -> Scenario:
+    """Return the random scenario with this number, in which trials run on nodes.
+
+    In some of them trials train over several processes, which may be on several nodes.
+    """
+    drawn = training_scenario(seed) if seed % 4 == 0 else scenario(seed)
+    rng = drawn.rng("clustering")
+    # What a lease occupies is on the node of the process that has asked for it.
+    training = drawn.training and dataclasses.replace(drawn.training, gpu_share=0.0, lease_rate=0.0)
+    return dataclasses.replace(
+        drawn,
+        training=training,
+        clustering=Clustering(
+            num_nodes=rng.choice((1, 2, 2, 3)),
+            mean_life_ticks=rng.choice((5, 20, 80, 400)),
+            notice_rate=rng.choice((0.0, 0.5, 1.0)),
+            max_losses=rng.choice((None, 2, 5)),
         ),
     )
 

@@ -27,7 +27,7 @@ from .best_trials import BestTrials
 from .checkpoint_requests import CheckpointRequests
 from .checkpoints import CheckpointManager
 from .exploits import ExploitTracker
-from .failure_causes import FailureTally, lost_too_often
+from .failure_causes import CHECKPOINT_LOST, FailureTally, lost_too_often
 from .late_results import LateResults
 from .lease_manager import LeaseManager
 from .lifecycle import (
@@ -473,10 +473,6 @@ class Experiment:
         owner = self.trial_table[event.trial_id]
         was_awaited = event.index in owner.uploads
         self._lose_checkpoint(owner, event.index, event.why)
-        for trial in self.trial_table.live.values():
-            if trial.source_id == owner.trial_id:
-                # An attempt that finds no intact checkpoint is lost through no fault of the trial.
-                trial.losses = ()
         without_donor = [*self.exploits.on_checkpoint_lost(owner, event.index)]
         if was_awaited and not owner.uploads:
             without_donor += self.exploits.dismiss_waiting(owner)
@@ -725,6 +721,7 @@ class Experiment:
         for trial, why in self._node_waits.take_failed(self._now_s):
             trial.failures.append(Failure("ResourcesUnavailable", why))
             self._give_up(trial)
+            self._needs_scheduling = True
 
     # ---------------------------------------------------------------- the end of an attempt
 
@@ -737,8 +734,10 @@ class Experiment:
                 f"the worker of trial {event.trial_id} failed, but its executor gave no reason"
             )
         if event.outcome is ev.Outcome.LOST:
-            why = event.failure.message if event.failure else ""
-            self._note_loss(trial, why or "its worker vanished")
+            # One that finds its checkpoint damaged has not begun; the next begins further back.
+            if not event.failure or event.failure.kind != CHECKPOINT_LOST:
+                why = event.failure.message if event.failure else ""
+                self._note_loss(trial, why or "its worker vanished")
         elif event.failure and exit_move(trial, event.outcome) is not TrialMove.REQUEUE:
             trial.failures.append(event.failure)
         self._end_attempt(trial, event.outcome)

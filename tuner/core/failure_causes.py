@@ -15,6 +15,8 @@ from .trial import Failure, Status, Trial
 
 COMMON_FAILURE: Final = "common_failure"
 """Rule for which an experiment ends when many trials fail for one cause and none gets farther."""
+CHECKPOINT_LOST: Final = "CheckpointLost"
+"""Kind of the failure of an attempt that found the checkpoint damaged that it was to start from."""
 WORKER_LOST: Final = "WorkerLost"
 """Kind of the failure of a trial whose worker was lost too often."""
 

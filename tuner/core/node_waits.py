@@ -21,8 +21,9 @@ _ALL: Final = "all"
 class NodeWaits:
     """Deadlines until which nodes have to join that have what is asked for.
 
-    A trial that no node present could run waits, and the user is warned once. Where others run, or
-    could, it fails when the time is over; where nothing can run, the whole experiment ends.
+    A trial that no node present could run waits, and the user is warned once. It fails when the
+    time is over. Where there is no node at all, or none for the trials that are yet to be
+    suggested, the whole experiment ends.
 
     Args:
         trial_table: The trials and the nodes.
@@ -109,18 +110,15 @@ class NodeWaits:
         """Return who waits and why, by the key of the request."""
         table = self._trial_table
         nodes, firsts = table.nodes, table.ready.firsts
-        shortages = {trial: nodes.shortage(trial.request) for trial in firsts}
-        can_run = bool(table.live) or not all(shortages.values())
-        if not can_run or not firsts:
-            why = "" if table.live else nodes.shortage(typical)
-            if why or (firsts and not nodes.usable):
-                return {_ALL: ("the experiment waits", why or shortages[firsts[0]])}
+        if not table.live and not (nodes.usable and firsts):
+            why = nodes.shortage(firsts[0].request if firsts else typical)
+            return {_ALL: ("the experiment waits", why)} if why else {}
         if not nodes.usable:
             return {}  # those that drain are going to leave
         return {
             _key(trial.request): (f"trial {trial.trial_id} waits", why)
-            for trial, why in shortages.items()
-            if why
+            for trial in firsts
+            if (why := nodes.shortage(trial.request))
         }
 
 

@@ -34,6 +34,7 @@ from tuner.core.events import (
 )
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
+from tuner.core.failure_causes import CHECKPOINT_LOST
 from tuner.core.policies import RecordedDecision
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerState
 from tuner.errors import StorageLost
@@ -415,7 +416,7 @@ class Driver:
                     start.trial_id,
                     start.attempt,
                     WorkerOutcome.LOST,
-                    Failure("CheckpointLost", why),
+                    Failure(CHECKPOINT_LOST, why),
                 ),
             ]
         return bool(why)
