@@ -12,6 +12,7 @@ from tuner.core.events import (
     CheckpointLost,
     DriverRestarted,
     Outcome,
+    PauseRequested,
     ResumeType,
     WorkerExited,
     WorkerStarted,
@@ -73,6 +74,16 @@ def test_a_new_result_begins_the_count_again_and_a_repeated_one_does_not(talk):
     assert lose(talk, 2) == 2
     talk.report(T, 1)
     assert lose(talk) == 0
+
+
+def test_a_trial_that_is_lost_too_often_is_given_up_although_it_was_to_pause():
+    talk = Conversation(max_trials=1, max_losses=3)
+    talk.begin(1)
+    talk.report(T, 1, CheckpointRecord(0, 1))
+    lose(talk, 2)
+    talk.say(PauseRequested(T))
+    talk.exit(T, Outcome.LOST)
+    assert talk.trial(T).status is Status.ERROR
 
 
 def test_failures_and_losses_are_counted_apart(talk):

@@ -119,9 +119,10 @@ class AcknowledgementLog:
         discarded: Trials whose worker was told to stop and not be resumed.
         own_failures: How often each trial's own worker has failed.
         all_failures: Number of failures of each trial, of any cause.
-        farthest: The highest iteration of each trial that was acknowledged.
-        num_lost: How often each trial's worker was lost since then, unless its node was known to
-            leave.
+        farthest: The highest iteration that each trial has reported.
+        num_lost: How often each trial's worker was lost since a report that got farther was
+            acknowledged, unless its node was known to leave.
+        num_exploits: How often each trial had exploited another one when it was started last.
         lost_in_row: How often in a row under one driver, without a report in between.
         exploits: Configurations that exploits gave to a trial, by its id and the reason.
         paused: Which attempt those made last that lay paused at the end of the last turn.
@@ -147,6 +148,7 @@ class AcknowledgementLog:
     own_failures: Counter[str] = field(default_factory=Counter)
     all_failures: Counter[str] = field(default_factory=Counter)
     farthest: Counter[str] = field(default_factory=Counter)
+    num_exploits: Counter[str] = field(default_factory=Counter)
     num_lost: Counter[str] = field(default_factory=Counter)
     lost_in_row: Counter[str] = field(default_factory=Counter)
     exploits: dict[tuple[str, str], list[Mapping[str, Any]]] = field(default_factory=dict)

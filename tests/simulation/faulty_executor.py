@@ -78,6 +78,7 @@ class _Worker:
         num_steps: How many training steps its weights have seen.
         next_checkpoint: Index of its next checkpoint.
         is_waiting: Whether it has reported and waits for the answer.
+        is_progress: Whether it has never got as far as with its latest report.
         is_over: Whether it is gone, or about to be.
         shown_config: What it trains with, as text.
         ticks: How long an iteration takes.
@@ -90,6 +91,7 @@ class _Worker:
     __slots__ = (
         "command",
         "is_over",
+        "is_progress",
         "is_waiting",
         "iteration",
         "leased",
@@ -107,7 +109,7 @@ class _Worker:
         self.iteration = command.checkpoint.iteration if command.checkpoint else 0
         self.num_steps = 0
         self.next_checkpoint = command.next_checkpoint
-        self.is_waiting = self.is_over = False
+        self.is_waiting = self.is_over = self.is_progress = False
         self.ticks = ticks
         self.uploads: deque[tuple[CheckpointRecord, int]] = deque()
         self.wanted: LeaseRequested | None = None
@@ -291,8 +293,7 @@ class FaultyExecutor:
         cross_trial_invariants.exploits_start_as_decided(env, command)
         invariants.budget_is_kept(env, command)
         invariants.finished_trials_stay_finished(env, command)
-        if command.source_id != command.trial_id:  # after an exploit the count begins again
-            env.ack_log.lost_in_row[command.trial_id] = 0
+        self._begin_count_of_losses(command)
         invariants.losses_are_limited(env, command)
         self._nodes.on_start(command, [each.command for each in self._run_driver.values()])
         worker = self._run_driver[command.trial_id] = _Worker(command, env.rng.choice(_PACES))
@@ -305,6 +306,18 @@ class FaultyExecutor:
                 pass
             case _:
                 self._later(env.rng.randint(0, 4), worker, self._begin)
+
+    def _begin_count_of_losses(self, command: StartWorker) -> None:
+        """Begin to count the losses of a trial again if it has exploited another one."""
+        experiment, ack_log = self._env.experiment, self._env.ack_log
+        if experiment is None:
+            return
+        trial = experiment.trial_table[command.trial_id]
+        farthest = max(ack_log.farthest[trial.trial_id], trial.farthest_iteration)
+        ack_log.farthest[trial.trial_id] = farthest
+        if ack_log.num_exploits[trial.trial_id] != len(trial.grafts):
+            ack_log.num_exploits[trial.trial_id] = len(trial.grafts)
+            ack_log.lost_in_row[trial.trial_id] = 0
 
     def _answer(self, command: AnswerReport) -> None:
         env, worker = self._env, self._run_driver.get(command.trial_id)
@@ -325,8 +338,7 @@ class FaultyExecutor:
         report = ReportKey(command.trial_id, command.attempt, worker.iteration)
         invariants.answered_reports_are_written(env, report)
         env.ack_log.acknowledged.append(report)
-        if worker.iteration > env.ack_log.farthest[worker.trial_id]:
-            env.ack_log.farthest[worker.trial_id] = worker.iteration
+        if worker.is_progress:
             env.ack_log.num_lost[worker.trial_id] = 0
         if env.scenario.durability == "strict":
             env.ack_log.num_safe = len(env.ack_log.acknowledged)
@@ -395,7 +407,11 @@ class FaultyExecutor:
         if worker.is_over:
             return
         metrics = self._step(worker)
-        self._env.ack_log.lost_in_row[worker.trial_id] = 0
+        ack_log = self._env.ack_log
+        ack_log.lost_in_row[worker.trial_id] = 0
+        worker.is_progress = worker.iteration > ack_log.farthest[worker.trial_id]
+        if worker.is_progress:
+            ack_log.farthest[worker.trial_id] = worker.iteration
         every = self._env.scenario.checkpoint_every
         is_due = (
             every and not self._env.scenario.can_save_on_demand and worker.iteration % every == 0

@@ -776,6 +776,9 @@ class Experiment:
                 # It was decided on a late result, so that no report repeats the question.
                 trial.late_pause = intention.reason
         match move:
+            case TrialMove.PAUSE | TrialMove.REQUEUE if self._is_lost_too_often(trial, intention):
+                trial.failures.append(lost_too_often(trial.losses))
+                self._give_up(trial)
             case TrialMove.PAUSE if intention and (trial.source or trial.exploit):
                 self._paused.pause(trial, intention)
             case TrialMove.PAUSE if intention and intention.reply is ReportReply.EXPLOIT:
@@ -789,13 +792,13 @@ class Experiment:
                 self._end(trial, *exit_termination(intention, outcome))
             case TrialMove.FAIL:
                 self._retry_or_give_up(trial, intention)
-            case TrialMove.REQUEUE if self._is_lost_too_often(trial):
-                trial.failures.append(lost_too_often(trial.losses))
-                self._give_up(trial)
             case _:
                 self.trial_table.requeue(trial, move)
 
-    def _is_lost_too_often(self, trial: Trial) -> bool:
+    def _is_lost_too_often(self, trial: Trial, intention: Intention | None) -> bool:
+        """Return whether a trial, whose attempt has just ended, is to be given up as lost."""
+        if intention is not None and intention.reply is ReportReply.EXPLOIT:
+            return False  # it begins anew, with the training of another one
         limit, is_counted = self.settings.max_losses, trial.attempt in dict(trial.losses)
         return limit is not None and is_counted and len(trial.losses) >= limit
 
