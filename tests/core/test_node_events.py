@@ -10,6 +10,8 @@ from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.commands import AskSearcher, StartWorker
 from tuner.core.events import (
     DriverRestarted,
+    LeaseOwner,
+    LeaseRequested,
     NodeDraining,
     NodeJoined,
     NodeLeft,
@@ -318,3 +320,18 @@ def test_a_node_that_joins_in_the_last_moment_ends_the_wait():
     assert places(talk) == {A: "a", B: "b"}
     talk.say(NodeLeft("a", "gone"), NodeLeft("b", "gone"))
     assert starts(talk.say(NodeJoined("c", {"cpu": 1.0}), after_s=300.0)) == [(A, 2)]
+
+
+def test_a_lease_is_granted_on_the_node_of_the_process_that_asks_for_it():
+    talk = cluster(1, cpu=2.0)
+    talk.say(NodeJoined("c", {"cpu": 8.0}))
+    one, two = (WorkerGroup(num, {"cpu": 1.0}, num, num) for num in (1, 2))
+    [refused] = talk.say(LeaseRequested(LeaseOwner(A, 1), "x", two))
+    assert "node a has 2 cpu in all, of which that process holds 1 cpu" in refused.reason
+    [granted] = talk.say(LeaseRequested(LeaseOwner(A, 1), "y", one))
+    assert granted.num_workers == 1
+    nodes = talk.experiment.trial_table.nodes
+    assert {node.name: node.pool.used["cpu"] for node in nodes} == {"a": 2, "b": 0, "c": 0}
+    talk.restore_from_snapshot()
+    talk.say(NodeLeft("a", "gone"))
+    assert talk.experiment.trial_table.nodes.used == {"cpu": 1.0}  # the trial's next attempt

@@ -79,7 +79,7 @@ class LeaseQueue:
         lease = _Lease(event.owner, event.token, event.group)
         if lease.holder in self._waiting or lease.holder in self._granted:
             return None
-        if why := self._misfit(event.group, own):
+        if why := self._misfit(event.owner, event.group, own):
             return RefuseLease(event.owner, event.token, why)
         self._waiting[lease.holder] = lease
         return None
@@ -201,17 +201,21 @@ class LeaseQueue:
                 self._trial_table.take_back(lease.holder)
 
     def _grant(self, lease: _Lease) -> GrantLease | None:
-        sized = self._trial_table.nodes.largest_fitting(lease.group)
-        gpu_ids = self._trial_table.lend(lease.holder, sized) if sized else None
+        node = self._node_of(lease.owner)
+        sized = self._trial_table.nodes.largest_fitting(lease.group, only=node)
+        gpu_ids = self._trial_table.lend(lease.holder, sized, node) if sized else None
         if sized is None or gpu_ids is None:
             return None
         del self._waiting[lease.holder]
         self._granted[lease.holder] = _Lease(lease.owner, lease.token, sized)
         return GrantLease(lease.owner, lease.token, sized.num_workers, gpu_ids)
 
-    def _misfit(self, group: WorkerGroup, own: Request | None) -> str:
+    def _misfit(self, owner: LeaseOwner, group: WorkerGroup, own: Request | None) -> str:
         """Return why it could never be granted, even if its owner alone were left."""
-        pool = ResourcePool(self._trial_table.nodes.capacity)
+        nodes, name = self._trial_table.nodes, self._node_of(owner)
+        own_node = next((node for node in nodes if node.name == name), None)
+        where = f"node {name}" if own_node and name else "the experiment"
+        pool = ResourcePool(own_node.pool.capacity if own_node else nodes.capacity)
         if own is not None:
             pool.acquire(own)
         num_fitting = pool.num_fitting(group.resources_per_worker, group.fewest)
@@ -219,11 +223,18 @@ class LeaseQueue:
             return ""
         held = f", of which that process holds {_amounts(amounts_of(own))}" if own else ""
         return (
-            f"{_shown(group)} beside the process that asks for them never fit: the experiment has "
+            f"{_shown(group)} beside the process that asks for them never fit: {where} has "
             f"{_amounts(pool.capacity)} in all{held}, enough for {num_fitting or 'none'} more; use "
             "fewer workers, ask for less for each, or let the trial itself ask for less with "
             "with_resources"
         )
+
+    def _node_of(self, owner: LeaseOwner) -> str | None:
+        """Return the node of a process, which starts others only there; None for any."""
+        if owner.index is None:
+            return self._trial_table[owner.trial_id].node or None
+        lent = self._trial_table.lent.get(f"{owner.trial_id}/{owner.index}")
+        return lent[1].nodes[0] or None if lent else None
 
     def _short_of(self, group: WorkerGroup) -> frozenset[str]:
         """Return the resources that new trials must not take while these workers wait."""

@@ -235,9 +235,17 @@ class TrialTable:
             limit = min(limit, self._max_concurrent - len(self.live))
         return 0 if self._is_reserved(request) else self.nodes.num_fitting(request, limit)
 
-    def lend(self, holder: str, request: Request) -> tuple[int, ...] | None:
-        """Book resources for what is no trial; return its devices, None if they do not fit now."""
-        grant = self.nodes.acquire(request)
+    def lend(
+        self, holder: str, request: Request, only: str | None = None
+    ) -> tuple[int, ...] | None:
+        """Book resources for what is no trial; return its devices, None if they do not fit now.
+
+        Args:
+            holder: Name of the holder.
+            request: What is asked for.
+            only: The node on which it must be; None for any.
+        """
+        grant = self.nodes.acquire(request, only=only)
         if grant is None:
             return None
         self.lent[holder] = request, grant
