@@ -5,7 +5,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 fsspec = pytest.importorskip("fsspec")
-from tuner.errors import ExperimentFenced, ExperimentLocked, StorageLost  # noqa: E402
+from tuner.errors import ExperimentFenced, ExperimentLocked, StorageError, StorageLost  # noqa: E402
 from tuner.journal.pieces import read_starts  # noqa: E402
 from tuner.storage import strict_json  # noqa: E402
 from tuner.storage.object_store import ObjectStore  # noqa: E402
@@ -171,6 +171,24 @@ def test_where_an_epoch_continues_is_stored_and_the_experiment_may_be_lost_in_th
     assert strict_json.loads(store.get(start_key(1))) == {"epoch": 1, "sequence": 0, "crc": 0}
     assert strict_json.loads(store.get(start_key(2))) == {"abandoned": True}
     assert read_starts(store) == {1: (0, 0)}
+
+
+def test_the_epochs_of_locks_that_were_deleted_are_not_used_again(store):
+    for _ in range(2):
+        earlier = lock_of(store, steal=True)
+        earlier.acquire()
+        earlier.start_after(0, 0)
+    store.delete(store.list("lock/"))
+    lock = lock_of(store)
+    assert lock.acquire() == 3
+    lock.start_after(0, 0)
+
+
+def test_a_lock_that_no_driver_has_created_is_named(store):
+    lock_of(store).acquire()
+    store.put("lock/99999999.json", b"{}")
+    with pytest.raises(StorageError, match=r"has lock/99999999\.json.*delete them"):
+        lock_of(store).acquire()
 
 
 @pytest.mark.parametrize(

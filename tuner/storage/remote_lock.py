@@ -24,7 +24,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final, final
 
-from tuner.errors import ExperimentFenced, ExperimentLocked, StorageLost
+from tuner.errors import ExperimentFenced, ExperimentLocked, StorageError, StorageLost
 
 from . import strict_json
 from .lock import Owner, current_owner
@@ -106,9 +106,13 @@ class RemoteLock:
 
         Raises:
             ExperimentLocked: If another driver runs; names its process, machine and time.
+            StorageError: If there is a lock that no driver has created.
             StorageUnreachable: If the store does not answer, or refuses.
         """
-        epoch = self._newest_from(max(self._listed(_LOCK), default=0))
+        # Starts too: an epoch whose lock was deleted by hand has been used all the same.
+        known = self._listed(_LOCK) | self._listed(_START)
+        epoch = self._newest_from(max(known, default=0))
+        self._check_no_gap(epoch)
         while True:
             if epoch and self._has_to_watch:
                 self._await_end(epoch)
@@ -229,6 +233,18 @@ class RemoteLock:
         while self._read(lock_key(epoch + 1)) is not None:
             epoch += 1
         return epoch
+
+    def _check_no_gap(self, epoch: int) -> None:
+        """Refuse a number that no driver can have come to, since each takes the next one."""
+        before = epoch - 1
+        if before > 0 and all(
+            self._read(key) is None for key in (lock_key(before), start_key(before))
+        ):
+            raise StorageError(
+                f"experiment {self._store.url} has {lock_key(epoch)} or {start_key(epoch)}, but "
+                "not those of the epoch before; delete them if no driver has created them, or put "
+                f"back {lock_key(before)}"
+            )
 
     def _await_end(self, epoch: int) -> None:
         """Return when the driver of an epoch has ended, or another has taken over from it.
