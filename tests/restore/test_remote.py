@@ -229,6 +229,23 @@ def test_a_damaged_last_piece_is_stored_again_from_a_local_copy(store, tmp_path)
     assert values_of(store) == values_in(tmp_path / "run") == [1, 2, 3, 4, 5]
 
 
+def test_a_lost_piece_is_stored_again_from_a_local_copy(store, tmp_path, caplog):
+    for values in ((1, 2, 3), (4, 5)):
+        driver = Driver(store, tmp_path / "run")
+        for value in values:
+            driver.append(value)
+            driver.mirror.store_new()
+        driver.end()
+    store.delete([piece_key(1, 2)])
+    driver = Driver(store, tmp_path / "run")
+    driver.mirror.store_new()
+    driver.end()
+    assert values_of(store) == values_in(tmp_path / "run") == [1, 2, 3, 4, 5]
+    assert "is damaged behind record 1 " in caplog.text
+    fetch_experiment(store, tmp_path / "copy")
+    assert values_in(tmp_path / "copy") == [1, 2, 3, 4, 5]
+
+
 def test_salvage_continues_before_a_gap(store, tmp_path):
     driver = Driver(store, tmp_path / "a")
     for value in range(4):

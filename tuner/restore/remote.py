@@ -328,10 +328,33 @@ def _end_in_local_copy(store: ObjectStore, directory: Path) -> RecordId | None:
         return None
     try:
         end = pieces.find_end(store, starts)
-    except DamagedJournal as damage:
-        _log.warning("%s; the local copy in %s is used", damage, directory)
+    except DamagedJournal:
         end = starts[max(starts)]
-    return end if _contains(directory, end) else None
+    return _end_without_gap(store, directory, end) if _contains(directory, end) else None
+
+
+def _end_without_gap(store: ObjectStore, directory: Path, end: RecordId) -> RecordId | None:
+    """Return the last record before what the store lacks, else `end`.
+
+    The new epoch continues there, so what the local copy contains behind it is stored again.
+    """
+    reader = PieceReader(store, is_salvage=True)
+    for _ in reader:
+        pass
+    if not reader.missing:
+        return end
+    whole = reader.tail[:2]
+    if not _contains(directory, whole):
+        return None
+    _log.warning(
+        "the journal in %s is damaged behind record %d (%s); it is stored again from the local "
+        "copy in %s",
+        store.url,
+        whole[0],
+        ", ".join(reader.missing),
+        directory,
+    )
+    return whole
 
 
 def _identity_of(declaration: Any) -> str:
