@@ -92,10 +92,8 @@ def test_results_that_could_not_be_stored_are_when_the_store_is_back(
     )
     assert num_local == {"group": 3, "storage": 2}[durability]
     is_down = False
-    # The lock was not given back, and its process is this one.
-    again = tune.Tuner.restore(
-        f"{url}/experiment", training(), local_dir=tmp_path / "local", steal=True
-    )
+    # The lock was not given back; but its process is this one, and no wait is needed.
+    again = tune.Tuner.restore(f"{url}/experiment", training(), local_dir=tmp_path / "local")
     assert rows_of(again.fit()) == ROWS
     shutil.rmtree(tmp_path / "local")
     assert rows_of(tune.ResultGrid.from_directory(f"{url}/experiment")) == ROWS

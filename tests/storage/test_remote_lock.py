@@ -173,6 +173,17 @@ def test_where_an_epoch_continues_is_stored_and_the_experiment_may_be_lost_in_th
     assert read_starts(store) == {1: (0, 0)}
 
 
+def test_a_driver_of_this_process_that_gave_up_without_a_release_is_replaced_at_once(store):
+    first = lock_of(store)
+    first.acquire()
+    first.give_up()
+    time = Time()
+    assert lock_of(store, time).acquire() == 2
+    assert time.now_s == 0.0
+    with pytest.raises(ExperimentFenced):
+        first.check()
+
+
 def test_the_epochs_of_locks_that_were_deleted_are_not_used_again(store):
     for _ in range(2):
         earlier = lock_of(store, steal=True)

@@ -210,8 +210,14 @@ class RemoteSession:
         """Store what is left, and give the lock back if all is stored.
 
         Otherwise the lock is kept, so that a driver on another machine waits before it goes on
-        without what is here only.
+        without what is here only. A driver of this process need not wait.
         """
+        try:
+            self._end(error)
+        finally:
+            self._lock.give_up()
+
+    def _end(self, error: BaseException | None) -> None:
         for part in (self._files, self._mirror):
             if part and isinstance(error, StorageLost):
                 part.stop()

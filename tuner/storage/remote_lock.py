@@ -40,6 +40,9 @@ _LOCK: Final = re.compile(r"lock/(\d{8})\.json")
 _START: Final = re.compile(r"start/(\d{8})\.json")
 _PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
 
+_given_up: Final[set[bytes]] = set()
+"""Contents of locks of this process under which it drives nothing any more."""
+
 _log = logging.getLogger("tuner")
 
 
@@ -101,7 +104,8 @@ class RemoteLock:
     def acquire(self) -> int:
         """Take the lock, and return its epoch.
 
-        A driver that has ended, or was a process of this machine and is gone, is replaced at once.
+        A driver that has ended, or was a process of this machine and is gone, is replaced at once,
+        as is one of this process after `give_up`.
         Any other is watched for 30 s, and replaced if it gives no sign of life.
 
         Raises:
@@ -196,6 +200,16 @@ class RemoteLock:
             self._is_held = False
             self._store.put(released_key(self.epoch), b"")
 
+    def give_up(self) -> None:
+        """Let later drivers of this process take over at once, without telling the store.
+
+        For the end of a driver that may have failed to release the lock: its process lives on, and
+        would be taken for a driver that still runs.
+        """
+        self._is_held = False
+        if self._content:
+            _given_up.add(self._content)
+
     def _create_lock(self, epoch: int) -> bool:
         content = strict_json.to_bytes(
             {
@@ -281,7 +295,7 @@ class RemoteLock:
         )
 
     def _has_ended(self, epoch: int, content: bytes | None) -> bool:
-        if self._read(released_key(epoch)) is not None:
+        if content in _given_up or self._read(released_key(epoch)) is not None:
             return True
         owner, namespace = _parse(content)
         # A pid of another container says nothing here, even on the same machine.
