@@ -273,6 +273,23 @@ def test_a_journal_that_ends_before_a_snapshot_is_refused(store, tmp_path):
     assert not list((tmp_path / "b").iterdir())
 
 
+def test_a_journal_without_the_last_record_of_its_last_driver_is_refused(store, tmp_path):
+    driver = Driver(store, tmp_path / "a")
+    for value in range(3):
+        driver.append(value)
+        driver.mirror.store_new()
+    driver.lock.release(driver.mirror.mirrored_sequence)
+    driver.end()
+    fetch_experiment(store, tmp_path / "whole")
+    store.delete([piece_key(1, 3)])
+    with pytest.raises(DamagedJournal, match="its last driver has ended with record 3"):
+        fetch_experiment(store, tmp_path / "b")
+    again = Driver(store, tmp_path / "a")
+    again.mirror.store_new()
+    again.end()
+    assert values_of(store) == [0, 1, 2]
+
+
 def test_a_journal_without_records_is_refused_where_there_are_files_of_trials(store, tmp_path):
     Driver(store, tmp_path / "a").end()
     store.put("t00000/stdout", b"hello")

@@ -236,7 +236,7 @@ class RemoteSession:
                 # Of a new experiment that could not start there is nothing to restore.
                 self._lock.check()
                 self.store.delete([layout.ENVIRONMENT, layout.DECLARATION])
-            self._lock.release()
+            self._lock.release(self._mirror.mirrored_sequence if self._mirror else None)
         except StorageError as failure:
             _log.warning(
                 "%s; what is not in the store yet is in %s, and a restore on this machine uses it",

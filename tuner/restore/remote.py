@@ -29,6 +29,7 @@ from tuner.storage.layout import segment_path
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
+from tuner.storage.remote_lock import released_key, released_sequence
 
 _SNAPSHOT: Final = re.compile(rf"{layout.SNAPSHOT}/(\d{{1,8}})/(\d{{20}})\.json")
 _FETCHED: Final = re.compile(
@@ -176,12 +177,19 @@ class _Fetch:
         missing = []
         if newest > tail.sequence:
             missing.append(f"a snapshot was taken behind record {newest}")
+        elif (ended_with := self._ended_with()) > tail.sequence:
+            missing.append(f"its last driver has ended with record {ended_with}")
         elif not self.starts or not tail.sequence:
             key = next((key for key in self._sizes if layout.is_trial(key.partition("/")[0])), "")
             missing += [f"{key} is there, but no record of it"] if key else []
         if missing and not self._is_salvage:
             raise pieces.incomplete_error(self._store, tail, missing)
         self._reader.missing += missing
+
+    def _ended_with(self) -> int:
+        """Return the last record of a driver that had ended before the pieces were listed."""
+        epoch = max(self.starts, default=0)
+        return released_sequence(self._store, epoch) if released_key(epoch) in self._sizes else 0
 
     def _snapshots(self, up_to: int | None) -> list[tuple[int, str]]:
         """Return last record and key of the snapshots that count, the newest first."""

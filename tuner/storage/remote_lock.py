@@ -189,8 +189,12 @@ class RemoteLock:
                 is_deleted=True,
             )
 
-    def release(self) -> None:
+    def release(self, sequence: int | None = None) -> None:
         """Let other drivers take over at once; does nothing if the lock is not held.
+
+        Args:
+            sequence: Number of the last record of the journal, all of which is stored; a reader
+                then notices if its end is lost. None if that is not known.
 
         Raises:
             StorageUnreachable: If the store does not answer, or refuses. Other drivers then have to
@@ -198,7 +202,8 @@ class RemoteLock:
         """
         if self._is_held:
             self._is_held = False
-            self._store.put(released_key(self.epoch), b"")
+            content = b"" if sequence is None else strict_json.to_bytes({"sequence": sequence})
+            self._store.put(released_key(self.epoch), content)
 
     def give_up(self) -> None:
         """Let later drivers of this process take over at once, without telling the store.
@@ -338,6 +343,19 @@ def alive_key(epoch: int) -> str:
 def released_key(epoch: int) -> str:
     """Return the key of the object that is there once the driver of an epoch has ended."""
     return f"lock/{epoch:08d}.released"
+
+
+def released_sequence(store: ObjectStore, epoch: int) -> int:
+    """Return the number of the record with which an epoch has ended, 0 if that is not known.
+
+    Raises:
+        StorageUnreachable: If the store does not answer, or refuses.
+    """
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        content = store.get_if_exists(released_key(epoch), _CONTENT_LIMIT_BYTES)
+        sequence = strict_json.loads(content or b"")["sequence"]
+        return sequence if type(sequence) is int else 0
+    return 0
 
 
 def start_key(epoch: int) -> str:
