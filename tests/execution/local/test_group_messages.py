@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.core.commands import AnswerReport, StartWorker
-from tuner.core.events import Outcome, ResultReported, WorkerExited
+from tuner.core.events import CheckpointStarted, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply, WorkerGroup
 from tuner.execution.failures import as_message
 from tuner.execution.local.exit_diagnosis import ExitInfo
@@ -168,3 +168,13 @@ def test_ranks_that_are_asked_to_end_leave_when_all_have_returned_or_died(tmp_pa
     group.say(0, DONE)
     group.group.on_gone(group.members[1], ExitInfo(-9, 0, False))
     assert [rank for rank, data in group.host.sent if b"leave" in data] == [0]
+
+
+@pytest.mark.parametrize("rest", [{"kind": "saving"}, None])
+def test_the_report_timeout_runs_until_no_rank_trains_any_more(tmp_path, rest):
+    group = Group(tmp_path)
+    group.say(0, {"kind": "saving"})
+    group.say(0, result(STAGED))
+    assert group.host.events == []
+    group.say(1, rest or result())
+    assert group.host.events == [CheckpointStarted("t00001", 1)]

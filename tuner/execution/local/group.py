@@ -145,6 +145,7 @@ class _Barrier:
         warn_at_s: When late ranks are named next.
         stacks_at_s: When the stacks that late ranks were asked for are read; None for none.
         stderr_sizes: Sizes of the late ranks' standard error when they were asked.
+        saving: Ranks that have begun to store a part of a checkpoint.
         is_saving: Whether the driver knows that a checkpoint is being stored.
     """
 
@@ -153,6 +154,7 @@ class _Barrier:
     warn_at_s: float = 0.0
     stacks_at_s: float | None = None
     stderr_sizes: dict[int, int] = field(default_factory=dict)
+    saving: set[int] = field(default_factory=set)
     is_saving: bool = False
 
 
@@ -229,9 +231,8 @@ class RemoteGroup:
                     if len(self._started) == len(self.members):
                         self._host.emit(replace(message, pid=self._started[0]))
                 case CheckpointStarted():
-                    if not self._barrier.is_saving:
-                        self._barrier.is_saving = True
-                        self._host.emit(message)
+                    self._barrier.saving.add(worker.rank)
+                    self._announce_saving()
                 case _:
                     self._host.emit(message)
         if worker.exit_message and worker.rank not in self._returned:
@@ -360,10 +361,22 @@ class RemoteGroup:
             barrier.since_s = time.monotonic()
             barrier.warn_at_s = barrier.since_s + self._patience.first_warning_s
         barrier.arrived[rank] = report
+        self._announce_saving()
         if len(barrier.arrived) == len(self.members):
             self._complete_report()
         else:
             self._check_returned()
+
+    def _announce_saving(self) -> None:
+        """Tell the driver that a checkpoint is being stored, once all ranks have come that far.
+
+        It suspends the report timeout, which has to run on for ranks that still train.
+        """
+        barrier = self._barrier
+        is_all = len(barrier.saving | barrier.arrived.keys()) == len(self.members)
+        if barrier.saving and is_all and not barrier.is_saving:
+            barrier.is_saving = True
+            self._host.emit(CheckpointStarted(self._trial_id, self._attempt))
 
     def _complete_report(self) -> None:
         arrived = self._barrier.arrived
