@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,9 @@ def gather(value: Any) -> list[Any]:
     paths = [folder / str(number) for number in range(rank.world_size)]
     while not all(path.exists() for path in paths):
         time.sleep(_POLL_S)  # the executor kills the group if one of them has died
+    if number and rank.world_rank == 0:
+        # All have come to this exchange, so none reads the one before it any more.
+        shutil.rmtree(_folder(attempt, number - 1), ignore_errors=True)
     return [pickle.loads(path.read_bytes()) for path in paths]  # noqa: S301  (the group's own)
 
 

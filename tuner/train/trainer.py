@@ -446,9 +446,10 @@ def _warn_of_other_size(world_size: int) -> None:
     is_dcp = any(PurePath(name).name == _DCP_METADATA for name in manifest.files)
     if manifest.world_size != world_size and not is_dcp:
         warnings.warn(
-            f"training continues over {world_size} workers from {checkpoint.path}, which "
-            f"{manifest.world_size} have written; what depends on the number of workers, such as "
-            "parts of the model or of the data, has to be divided anew by the training function",
+            f"training continues from {checkpoint.path}, which a group of {manifest.world_size} "
+            f"has written, with num_workers={world_size}; what depends on the number of workers, "
+            "such as parts of the model or of the data, has to be divided anew by the training "
+            "function",
             stacklevel=2,
         )
 
