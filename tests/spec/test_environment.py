@@ -37,6 +37,9 @@ from tuner.storage.declaration import read_environments
             ["-p", "***", "--url=https://host/?x=***"],
         ),
         (["-p", "from-a-secret"], ["-p", "***"]),
+        (["-p", "sticklefish"], ["-p", "***"]),
+        (["--data", "/home/me/project/data.csv"], None),
+        (["--pwd", "hunter2"], ["--pwd", "***"]),
     ],
 )
 def test_arguments_that_look_like_secrets_are_withheld(arguments, kept):
@@ -45,6 +48,8 @@ def test_arguments_that_look_like_secrets_are_withheld(arguments, kept):
         "PLAIN": "from-a-secret",
         "SHORT_TOKEN": "1",
         "LR": "0.1",
+        "PWD": "/home/me/project",
+        "PGPASSWORD": "sticklefish",
     }
     assert without_secrets(arguments, ["PLAIN"], environ) == (arguments if kept is None else kept)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 from tuner.analysis.open_experiment import read_stored
 from tuner.errors import NotGranted
 from tuner.handle import Handle, attach
+from tuner.storage.origin import address_of, origin_of
 
 from .app import OK
 from .arguments import TrialType, experiment_argument, find_trial, named_value, trial_argument
@@ -64,9 +66,10 @@ def pause(experiment: Path, trial: str) -> int:
     """
     handle, trial_id = _attached(experiment, trial)
     _ask(handle.pause_trial, trial_id)
+    name = address_of(experiment) if origin_of(experiment) else experiment.name
     click.echo(
         f"{trial_id} pauses with its next report; "
-        f"tuner resume {experiment.name} {trial_id} resumes it"
+        f"tuner resume {shlex.quote(name)} {trial_id} resumes it"
     )
     return OK
 

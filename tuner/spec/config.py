@@ -320,8 +320,9 @@ class RunConfig(Settings):
             ``<trainable>_<date>``.
         storage_path: Directory in which the experiment's directory is created; None, the default,
             for ``~/tuner_results``, or inside a trial or a validation function for the directory in
-            which their experiment's lies. A URL such as ``"s3://bucket/dir"`` keeps the experiment
-            in an object store, from which any machine can restore it, see `local_dir`.
+            which their experiment's lies on this machine; that is not stored elsewhere. A URL such
+            as ``"s3://bucket/dir"`` keeps the experiment in an object store, from which any machine
+            can restore it, see `local_dir`.
         stop: When a trial has trained enough: a dictionary ``{metric: value}`` (reached by an equal
             or larger value, regardless of `TuneConfig.mode`; for other comparisons give a string
             such as ``"<= 0.1"``), a function ``(trial_id, result) -> bool``, a `Stopper`, or a list

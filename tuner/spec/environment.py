@@ -41,6 +41,8 @@ _SECRET_WORDS: Final = frozenset({
     "password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "accesskey",
     "privatekey", "credential", "credentials", "auth", "authorization",
 })  # fmt: skip
+_SECRET_ENDINGS: Final = ("password", "passwd", "secret")
+"""Ends of words that were written together, as in ``PGPASSWORD``."""
 _SECRET_PAIRS: Final = frozenset(
     {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
 )
@@ -213,7 +215,8 @@ def without_secrets(
         >>> without_secrets(command, environ={})
         ['--lr', '0.1', '--api-key', '***', 'password=***', '--url=https://***@host/']
     """
-    names = {*secrets, *filter(_is_secret, environ)}
+    # The shell's working directory is no password.
+    names = {*secrets, *filter(_is_secret, environ.keys() - {"PWD"})}
     # Longest first: a secret may be part of another one.
     values = sorted(
         (value for name in names if len(value := environ.get(name, "")) >= _MIN_SECRET_LENGTH),
@@ -243,8 +246,10 @@ def _masked(argument: str, previous: str, values: Iterable[str]) -> str:
 
 def _is_secret(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
-    return not _SECRET_WORDS.isdisjoint(words) or any(
-        pair in _SECRET_PAIRS for pair in itertools.pairwise(words)
+    return (
+        not _SECRET_WORDS.isdisjoint(words)
+        or any(word.endswith(_SECRET_ENDINGS) for word in words)
+        or any(pair in _SECRET_PAIRS for pair in itertools.pairwise(words))
     )
 
 
