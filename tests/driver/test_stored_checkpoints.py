@@ -1,5 +1,6 @@
 """Checkpoints of an experiment in an object store: when they are deleted, and how it is cleaned."""
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import pytest
 from tuner.core.events import SearchEnded
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
+from tuner.errors import StorageError
 from tuner.journal.records import encode
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
@@ -115,3 +117,15 @@ def test_one_that_cannot_be_deleted_keeps_no_other_from_it(session, caplog):
     record_and(session, session.files.delete, TRIAL, saved(session, 1))
     assert wait_for(lambda: not stored(session))
     assert "no name of a checkpoint" in caplog.text
+
+
+def test_a_run_that_has_failed_does_not_wait_for_deletions_that_hang(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.driver.checkpoint_store._LAST_WAIT_S", 0.01)
+    can_end = threading.Event()
+    error = StorageError("the store is gone")
+    with Journal(tmp_path, START, sync="process") as journal:
+        deleter = CheckpointDeleter(journal)
+        deleter.call(can_end.wait)
+        deleter.release()
+        deleter.__exit__(StorageError, error, None)
+    can_end.set()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, final
+from typing import Final, Self, final
 
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.errors import CheckpointError, StorageError
@@ -20,6 +20,9 @@ from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
 from tuner.storage.manifest import read_manifest, verify
 from tuner.storage.object_checkpoints import ObjectCheckpoints
+
+_LAST_WAIT_S: Final = 5.0
+"""How long deletions are waited for at the end of a run that has failed, in seconds."""
 
 _log = logging.getLogger("tuner")
 
@@ -154,7 +157,8 @@ class CheckpointDeleter:
             self.release()
         if self._thread:
             self._released.put(None)
-            self._thread.join()
+            # Where storage has failed, each job may retry for as long as storage is waited for.
+            self._thread.join(None if error is None else _LAST_WAIT_S)
 
     def delete(self, path: Path, index: int | None = None) -> None:
         """Delete a checkpoint's directory once that is safe.

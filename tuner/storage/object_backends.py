@@ -33,9 +33,10 @@ _LOCAL: Final = ("file", "local")
 _MEMORY: Final = "memory"
 _S3_CONFIG: Final = {
     # The library's own retries multiply: 5 of s3fs by 5 of botocore, each up to the read timeout.
-    # Three are left, for the parts of a multipart upload, and "adaptive" sends fewer requests while
-    # the store asks for that.
-    "retries": {"mode": "adaptive", "total_max_attempts": 3},
+    # Three are left, for the parts of a multipart upload. Not "adaptive": its limit on the rate of
+    # requests is shared by all threads and waits inside a call, so that signs of life would wait
+    # behind uploads, and calls would overrun the time for which they are retried.
+    "retries": {"mode": "standard", "total_max_attempts": 3},
     "connect_timeout": 5,
     "read_timeout": 15,
     # More than the parts of all files that are uploaded at once, or the journal waits for those.
