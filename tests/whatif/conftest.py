@@ -118,7 +118,7 @@ def record(tmp_path, monkeypatch):
         validation_s=None,
         **more,
     ):
-        def make_executor(spec, directory, *_):
+        def make_executor(spec, directory, *_, **_more):
             is_late = validation_s is not None
             return SimulatedExecutor(
                 world.steps if is_late else world.curve,
