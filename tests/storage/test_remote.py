@@ -12,8 +12,9 @@ fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.local import LocalFileSystem  # noqa: E402  (if installed)
 
 from tuner.errors import CheckpointError  # noqa: E402
-from tuner.storage import remote  # noqa: E402
+from tuner.storage import remote, strict_json  # noqa: E402
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit_from  # noqa: E402
+from tuner.storage.layout import MANIFEST  # noqa: E402
 
 
 class CountingFileSystem(LocalFileSystem):
@@ -117,6 +118,50 @@ def test_a_damaged_download_is_refused(tmp_path, counter):
         Checkpoint(path, CountingFileSystem(str(counter))).as_directory(),
     ):
         pass
+
+
+@pytest.fixture
+def committed(tmp_path, memory):
+    """A checkpoint with folders and links, of which an object store holds the files alone."""
+    source = tmp_path / "source"
+    (source / "deep" / "empty").mkdir(parents=True)
+    (source / "weights").write_bytes(b"0.5")
+    (source / "deep" / "latest").symlink_to("../weights")
+    (tmp_path / "trial").mkdir()
+    path = commit_from(source, tmp_path / "trial", Provenance("t00001", 1, 0, 1))
+    for name in ("weights", MANIFEST):
+        memory.pipe_file(f"/bucket/run/committed/{name}", (path / name).read_bytes())
+    return path
+
+
+def test_empty_folders_and_links_of_a_downloaded_checkpoint_are_made(committed, tmp_path, tree_of):
+    checkpoint = Checkpoint("memory://bucket/run/committed")
+    with checkpoint.as_directory() as path:
+        assert tree_of(Path(path)) == tree_of(committed)
+    for _ in range(2):  # the second time over what is there
+        assert tree_of(Path(checkpoint.to_directory(tmp_path / "copy"))) == tree_of(committed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"links": {"deep/latest": "../../../escaped"}}, "leads out"),
+        ({"links": {"../escaped": "weights"}}, "no name inside"),
+        ({"directories": ["../escaped"]}, "no name inside"),
+    ],
+)
+def test_a_manifest_from_a_store_makes_nothing_outside(
+    changes, message, committed, memory, tmp_path
+):
+    manifest = {"directories": ["deep"], "links": {}}
+    manifest = strict_json.unseal((committed / MANIFEST).read_bytes()) | manifest | changes
+    content = strict_json.seal(manifest, default=strict_json.opaque).encode()
+    memory.pipe_file(f"/bucket/run/committed/{MANIFEST}", content)
+    target = tmp_path / "copies" / "copy"
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoint("memory://bucket/run/committed").to_directory(target)
+    assert [path for path in target.rglob("*") if path.is_symlink()] == []
+    assert [path.name for path in target.parent.iterdir()] == ["copy"]
 
 
 def test_a_name_that_leads_out_is_refused(tmp_path, counter):

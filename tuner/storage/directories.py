@@ -160,7 +160,7 @@ def contents_of(root: Path) -> Contents:
     for entry in _entries(root):
         name = entry.path[begin:].replace(os.sep, "/")
         if entry.is_symlink():
-            contents.links[name] = _target_inside(Path(entry.path), root)
+            contents.links[name] = target_inside(Path(entry.path), root)
         elif entry.is_dir():
             contents.directories.append(name)
         elif entry.is_file():
@@ -181,7 +181,7 @@ def _entries(directory: Path | str) -> Iterator[os.DirEntry[str]]:
                 yield from _entries(entry.path)
 
 
-def _target_inside(link: Path, root: Path) -> str:
+def target_inside(link: Path, root: Path) -> str:
     """Return where the link leads, as a relative path that stays true when the tree is moved."""
     text = os.readlink(link)  # noqa: PTH115  (the text as it stands, not a Path made of it)
     target = os.path.realpath(link)

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 from tuner.errors import CheckpointError
 
 from . import atomic, strict_json
-from .directories import Contents
+from .directories import Contents, make_folder, replace_link, target_inside
 from .layout import MANIFEST, METADATA, PART_MANIFEST
 from .reading import SMALL_BYTES, open_file, read_file
 
@@ -245,6 +245,53 @@ def _check_types(manifest: Manifest) -> None:
         raise TypeError("links is no object of texts")
     if not isinstance(directories, list) or not all(isinstance(name, str) for name in directories):
         raise TypeError("directories is no list of texts")
+
+
+def make_folders(directory: Path, manifest: Manifest) -> None:
+    """Make the folders of a checkpoint, of which an object store holds the files alone.
+
+    Raises:
+        ValueError: If a name in the manifest would lead out of the directory; nothing is made then.
+        OSError: If one cannot be made.
+    """
+    _check_names(manifest)
+    for name in manifest.directories:
+        make_folder(directory / name)
+
+
+def make_links(directory: Path, manifest: Manifest) -> None:
+    """Make the links of a checkpoint, after its folders and files: none is written through a link.
+
+    Raises:
+        CheckpointError: If one would lead out of the directory; none is left then.
+        OSError: If one cannot be made.
+    """
+    try:
+        for name, leads_to in manifest.links.items():
+            replace_link(directory / name, leads_to)
+        # When all are there, since one may lead through another.
+        for name in manifest.links:
+            target_inside(directory / name, directory)
+    except CheckpointError:
+        for name in manifest.links:
+            (directory / name).unlink()
+        raise
+
+
+def _check_names(manifest: Manifest) -> None:
+    """Raise a ValueError if a name would lead out of the checkpoint, or through one of its links.
+
+    The manifest may come from an object store, where others may have written to it.
+    """
+    names = [*manifest.files, *manifest.links, *manifest.directories]
+    if len({*names}) != len(names):
+        raise ValueError("its manifest lists a name twice")
+    folders = {"", *manifest.directories}
+    for name in names:
+        parts = name.split("/")
+        is_plain = "\0" not in name and {"", ".", ".."}.isdisjoint(parts) and name != MANIFEST
+        if not is_plain or name.rpartition("/")[0] not in folders:
+            raise ValueError(f"its manifest lists {name!r}, which is no name inside it")
 
 
 def verify(path: str | os.PathLike[str], *, with_hashes: bool = True) -> Manifest:

@@ -26,7 +26,7 @@ from .atomic import temporary_sibling
 from .directories import make_folder
 from .layout import MANIFEST
 from .lock import Lock
-from .manifest import verify
+from .manifest import make_folders, make_links, read_manifest, verify
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*(::|://)", re.IGNORECASE)
 
@@ -73,7 +73,7 @@ def write(path: str, filesystem: Any, name: str, content: bytes) -> None:
 
 
 def download(path: str, filesystem: Any, target: Path) -> None:
-    """Download a directory.
+    """Download a directory, with the empty folders and the links that its manifest lists.
 
     Args:
         path: The directory.
@@ -82,7 +82,7 @@ def download(path: str, filesystem: Any, target: Path) -> None:
 
     Raises:
         FileNotFoundError: If there is no such directory, or nothing in it.
-        CheckpointError: If a name in it would lead out of the target.
+        CheckpointError: If a name in it would lead out of the target, or its manifest is damaged.
     """
     found, root = resolve(path, filesystem)
     remote_files = sorted(found.find(root))
@@ -92,6 +92,13 @@ def download(path: str, filesystem: Any, target: Path) -> None:
     for directory in sorted({file.parent for file in local_files}):
         make_folder(directory)
     found.get(remote_files, [str(file) for file in local_files])
+    if target / MANIFEST in local_files:
+        manifest = read_manifest(target)
+        try:
+            make_folders(target, manifest)
+        except ValueError as cause:
+            raise CheckpointError(f"checkpoint {path} cannot be used: {cause}") from cause
+        make_links(target, manifest)
 
 
 def _inner_name(name: str, root: str) -> PurePosixPath:
