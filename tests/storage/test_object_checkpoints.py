@@ -194,6 +194,16 @@ def test_an_upload_that_is_given_up_leaves_nothing(store, experiment):
     assert store.list() == {}
 
 
+def test_nothing_is_uploaded_before_the_store_has_a_journal(store, experiment):
+    def refuse():
+        raise StorageUnreachable("there is no journal yet")
+
+    checkpoints = ObjectCheckpoints(store, experiment, 8, await_journal=refuse)
+    with pytest.raises(StorageUnreachable):
+        checkpoints.upload(TRIAL, saved(experiment), REMOTE)
+    assert store.list() == {}
+
+
 def test_a_name_that_another_checkpoint_has_in_the_store_is_refused(store, experiment):
     record = saved(experiment)
     store.put(f"{TRIAL}/{REMOTE}/{MANIFEST}", b"of another")

@@ -158,6 +158,7 @@ class RemoteSession:
             self.epoch,
             sync=self._run.durability != "process",
             cache_bytes=self._run.cache_bytes,
+            await_journal=self._await_beginning,
         )
         config = self._run.checkpoint_config
         return UploadingExecutor(
@@ -166,6 +167,16 @@ class RemoteSession:
             is_async=config is not None and config.upload == "async",
             in_background=self._run.executor != "inline",
         )
+
+    def _await_beginning(self) -> None:
+        """Return once the store has the first record of the journal.
+
+        Raises:
+            ExperimentFenced: If another driver has taken over.
+            StorageUnreachable: If the store does not take it.
+        """
+        if self._mirror:
+            self._mirror.push(1, self._run.storage_retry_s)
 
     def open_mirror(self) -> JournalMirror:
         """Return what copies the journal to the store, for the `Journal` that is to be opened."""

@@ -48,6 +48,7 @@ class ObjectCheckpoints:
         sync: Whether a downloaded copy is on disk before it is used.
         cache_bytes: How large local copies that are not in use may be together; None for a tenth of
             the disk.
+        await_journal: Called before each upload; returns when the store has a journal, or raises.
 
     Attributes:
         cache: The local copies of what is in the store.
@@ -61,10 +62,12 @@ class ObjectCheckpoints:
         *,
         sync: bool = True,
         cache_bytes: int | None = None,
+        await_journal: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._experiment = experiment
         self._epoch = epoch
+        self._await_journal = await_journal
         self._sync = sync
         self.cache = CheckpointCache(experiment, cache_bytes)
 
@@ -115,6 +118,8 @@ class ObjectCheckpoints:
             StorageUnreachable: If the store did not answer, or refused.
         """
         path, place = self.path(trial_id, record), self._place(trial_id, remote)
+        # A store with checkpoints and without any record looks as if its journal was lost.
+        self._await_journal()
         with _raising_checkpoint_error(str(path)):
             content = read_file(path / MANIFEST, SMALL_BYTES)
             manifest = read_manifest(path)
