@@ -174,7 +174,7 @@ class ProcessExecutor:
         self._workers: dict[int, RemoteProcess] = {}
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
         self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
-        self._groups: dict[tuple[str, int], RemoteGroup] = {}
+        self._groups: dict[tuple[str, int], RemoteGroup[RemoteWorker]] = {}
         self._commits: CommitPool | None = None
         self._askers: dict[str, int] = {}  # the number of the process by the token of its request
         self._reusable = ReusableWorkers()
@@ -396,7 +396,7 @@ class ProcessExecutor:
                 worker.end.attach(start.listener)
             self._watch(worker)
 
-    def _group_of(self, worker: RemoteWorker) -> RemoteGroup | None:
+    def _group_of(self, worker: RemoteWorker) -> RemoteGroup[RemoteWorker] | None:
         return self._groups.get((worker.trial_id, worker.attempt))
 
     # What groups need, see `GroupHost`.

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Generic, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import (
@@ -54,9 +54,9 @@ from tuner.execution.group_protocol import (
 from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json
 
-from .exit_diagnosis import ExitInfo, last_lines, size
+from .exit_diagnosis import ExitInfo
 from .group_checkpoint import GroupCheckpoint, discard, with_directory
-from .remote_worker import RemoteWorker
+from .group_member import GroupHost, Member
 
 _COLLATERAL_S: Final = 0.1
 """How long the others may take to fail, too, before they are killed."""
@@ -74,31 +74,6 @@ _FRAME: Final = re.compile(
 )
 
 _log = logging.getLogger("tuner")
-
-
-class GroupHost(Protocol):
-    """What a group needs of its executor."""
-
-    def emit(self, event: Event, /) -> None:
-        """Pass an event on to the driver."""
-
-    def send(self, worker: RemoteWorker, data: bytes, /) -> None:
-        """Begin to send a message to a worker."""
-
-    def kill(self, worker: RemoteWorker, /) -> None:
-        """Kill a worker's process group."""
-
-    def dump_stack(self, worker: RemoteWorker, /) -> None:
-        """Have a worker write its stack to its standard error."""
-
-    def start_again(self, command: StartWorker, /) -> None:
-        """Start the attempt again later; all its processes are gone."""
-
-    def expect_exit(self, worker: RemoteWorker, /) -> None:
-        """Kill a worker that does not end in time."""
-
-    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str, /) -> None:
-        """Run a job in a thread, and then a function of its result, see `CommitPool`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +134,7 @@ class _Barrier:
 
 
 @final
-class RemoteGroup:
+class RemoteGroup(Generic[Member]):
     """One attempt of a trial that several processes train together.
 
     Args:
@@ -177,9 +152,9 @@ class RemoteGroup:
     def __init__(
         self,
         command: StartWorker,
-        members: Sequence[RemoteWorker],
+        members: Sequence[Member],
         trial_dir: Path,
-        host: GroupHost,
+        host: GroupHost[Member],
         *,
         sync: bool,
         patience: Patience,
@@ -217,7 +192,7 @@ class RemoteGroup:
     # What the executor tells.
 
     def on_messages(
-        self, worker: RemoteWorker, messages: Sequence[Event | RankReported | PartStored]
+        self, worker: Member, messages: Sequence[Event | RankReported | PartStored]
     ) -> None:
         """Take what a rank has sent."""
         for message in messages:
@@ -238,18 +213,18 @@ class RemoteGroup:
         if worker.exit_message and worker.rank not in self._returned:
             self._on_exit_message(worker.rank, worker.exit_message)
 
-    def on_violation(self, worker: RemoteWorker) -> None:
+    def on_violation(self, worker: Member) -> None:
         """Note that a rank has violated the protocol, and is killed."""
         failure = worker.exit_event(None).failure
         if failure:
             self._blame(worker.rank, failure, is_dead=True)
 
-    def on_hangup(self, worker: RemoteWorker) -> None:
+    def on_hangup(self, worker: Member) -> None:
         """Note that a rank's connection has ended; mostly since its process is dead."""
         if not (worker.exit_message or self._is_killing):
             self._hung_up.add(worker.rank)
 
-    def on_gone(self, worker: RemoteWorker, exit_info: ExitInfo | None) -> None:
+    def on_gone(self, worker: Member, exit_info: ExitInfo | None) -> None:
         """Note that a rank's process group is gone; without information if the zygote is."""
         rank = worker.rank
         was_killed = self._is_killing and rank not in self._hung_up
@@ -266,7 +241,7 @@ class RemoteGroup:
             self._leave_if_all_returned()
         self._end_if_over()
 
-    def on_unstarted(self, worker: RemoteWorker) -> None:
+    def on_unstarted(self, worker: Member) -> None:
         """Note that a rank could not be started now; the others end, and all are started again."""
         self._is_unstarted = True
         self._hung_up.discard(worker.rank)
@@ -340,7 +315,7 @@ class RemoteGroup:
         elif barrier.stacks_at_s is None and now_s >= barrier.warn_at_s:
             barrier.stacks_at_s = now_s + _STACK_S
             for rank in self._late:
-                barrier.stderr_sizes[rank] = size(self.members[rank].stderr)
+                barrier.stderr_sizes[rank] = self.members[rank].stderr_size
                 self._host.dump_stack(self.members[rank])
 
     # Reports.
@@ -665,7 +640,7 @@ class RemoteGroup:
         barrier.stacks_at_s = None
         barrier.warn_at_s = now_s + self._patience.interval_s
         for rank in self._late:
-            written = last_lines(self.members[rank].stderr, barrier.stderr_sizes.get(rank, 0), 200)
+            written = self.members[rank].lines_since(barrier.stderr_sizes.get(rank, 0))
             frame = _FRAME.search(written)
             where = (
                 f"{os.path.basename(frame['file'])}:{frame['line']} {frame['name']}"  # noqa: PTH119

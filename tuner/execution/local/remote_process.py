@@ -18,6 +18,8 @@ Message = Event | RankReported | PartStored
 
 _STACK_LINES: Final = 60
 """Length of the quoted output of a killed process, which ends with its stack."""
+_STACKS_LINES: Final = 200
+"""Length of the stacks of all threads that are read at most."""
 
 
 class RemoteProcess(ABC):
@@ -64,6 +66,15 @@ class RemoteProcess(ABC):
     def last_lines(self) -> str:
         """Return the end of what it has written to standard error, with its stack."""
         return last_lines(self.stderr, self._stderr_start, _STACK_LINES)
+
+    @property
+    def stderr_size(self) -> int:
+        """How many bytes there are of its standard error."""
+        return size(self.stderr)
+
+    def lines_since(self, stderr_size: int) -> str:
+        """Return what it has written to standard error since that had a size, or the end of it."""
+        return last_lines(self.stderr, stderr_size, _STACKS_LINES)
 
     def receive(self) -> list[Message] | None:
         """Return what one read completes, None at the end of the connection.
