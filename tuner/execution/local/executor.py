@@ -61,7 +61,7 @@ from tuner.execution.validation import (
 )
 from tuner.execution.validation_arguments import Validator
 from tuner.execution.validation_payloads import Payloads
-from tuner.execution.worker_protocol import Assignment, checkpoints_answer, lease_answer
+from tuner.execution.worker_protocol import Assignment, Rank, checkpoints_answer, lease_answer
 from tuner.storage import strict_json
 from tuner.storage.layout import STDERR
 
@@ -71,6 +71,7 @@ from .group import Patience, RemoteGroup
 from .group_start import GroupStart
 from .launcher import Launcher
 from .process_setup import WakeupPipe
+from .rank_relay import RankNews, RankRelay
 from .remote_process import Message, RemoteProcess
 from .remote_validator import RemoteValidator
 from .remote_worker import RemoteWorker, ReusableWorkers
@@ -175,6 +176,7 @@ class ProcessExecutor:
         self._by_attempt: dict[tuple[str, int], RemoteWorker] = {}
         self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
         self._groups: dict[tuple[str, int], RemoteGroup[RemoteWorker]] = {}
+        self._relays: dict[tuple[str, int], RankRelay] = {}
         self._commits: CommitPool | None = None
         self._askers: dict[str, int] = {}  # the number of the process by the token of its request
         self._reusable = ReusableWorkers()
@@ -276,6 +278,7 @@ class ProcessExecutor:
         self._by_attempt.clear()
         self._validators.clear()
         self._groups.clear()
+        self._relays.clear()
         self._reusable.clear()
         self._payloads.delete_all()
         if self._commits:
@@ -360,19 +363,13 @@ class ProcessExecutor:
         """Start all workers of a group, or none."""
         try:
             assignment = self._assign(command)
-            start = GroupStart.of(command, num_workers, assignment, self._bootstrap)
+            start = GroupStart.on_this_machine(command, num_workers, assignment, self._bootstrap)
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             self._on_start_error(command, error)
             return
         self._start_retries.note_start()
         members = [
-            RemoteWorker(
-                next(self._numbers),
-                command,
-                DriverEnd(ours),
-                Path(bootstrap.trial_dir, bootstrap.streams[1]),
-                rank if num_workers > 1 else None,
-            )
+            self._member(command, ours, bootstrap, rank if num_workers > 1 else None)
             for rank, ((ours, _), bootstrap) in enumerate(
                 zip(start.ends, start.bootstraps, strict=True)
             )
@@ -388,16 +385,70 @@ class ProcessExecutor:
             )
         else:
             self._by_attempt[command.trial_id, command.attempt] = members[0]
+        self._launch_members(members, start)
+
+    def start_ranks(
+        self,
+        command: StartWorker,
+        ranks: Sequence[Rank],
+        listener: socket.socket | None,
+        report: Callable[[RankNews], None],
+    ) -> RankRelay:
+        """Start the ranks of a group that run on this node; the group is on another machine.
+
+        Args:
+            command: The command that starts the attempt, with the devices of this node.
+            ranks: The ranks.
+            listener: The socket at which rank 0 is to listen, which is taken over; None where that
+                runs on another node.
+            report: Called with what the group has to know.
+
+        Raises:
+            OSError: If they cannot be started now.
+            Exception: Raised by the configuration when it is pickled.
+        """
+        assignment = self._assign(command)
+        start = GroupStart.of(ranks, listener, assignment, self._bootstrap)
+        self._start_retries.note_start()
+        members = [
+            self._member(command, ours, bootstrap, rank.world_rank, is_relayed=True)
+            for rank, (ours, _), bootstrap in zip(ranks, start.ends, start.bootstraps, strict=True)
+        ]
+
+        def report_at_once(news: RankNews) -> None:
+            self._is_woken = True  # it becomes no event, for which `wait` would return
+            report(news)
+
+        relay = RankRelay(members, self, report_at_once)
+        self._relays[command.trial_id, command.attempt] = relay
+        self._launch_members(members, start)
+        return relay
+
+    def _member(
+        self,
+        command: StartWorker,
+        end: socket.socket,
+        bootstrap: Bootstrap,
+        rank: int | None,
+        *,
+        is_relayed: bool = False,
+    ) -> RemoteWorker:
+        stderr = Path(bootstrap.trial_dir, bootstrap.streams[1])
+        number = next(self._numbers)
+        return RemoteWorker(number, command, DriverEnd(end), stderr, rank, is_relayed=is_relayed)
+
+    def _launch_members(self, members: Sequence[RemoteWorker], start: GroupStart) -> None:
         for worker, (_, theirs), bootstrap in zip(
             members, start.ends, start.bootstraps, strict=True
         ):
             self._launch_process(worker, theirs, bootstrap)
-            if bootstrap.has_master_socket:
+            if bootstrap.has_master_socket and start.listener:
                 worker.end.attach(start.listener)
             self._watch(worker)
 
-    def _group_of(self, worker: RemoteWorker) -> RemoteGroup[RemoteWorker] | None:
-        return self._groups.get((worker.trial_id, worker.attempt))
+    def _group_of(self, worker: RemoteWorker) -> RemoteGroup[RemoteWorker] | RankRelay | None:
+        key = worker.trial_id, worker.attempt
+        return self._groups.get(key) or self._relays.get(key)
 
     # What groups need, see `GroupHost`.
 
@@ -433,6 +484,17 @@ class ProcessExecutor:
     def expect_exit(self, worker: RemoteWorker) -> None:
         """See `GroupHost`."""
         self._set_exit_deadline(worker, self._grace_s)
+
+    # What ranks need whose group is on another machine, see `RelayHost`.
+
+    def end(self, worker: RemoteWorker, grace_s: float) -> None:
+        """See `RelayHost`."""
+        if worker.number in self._workers:
+            self._kill_process(worker, grace_s)
+
+    def forget_ranks(self, trial_id: str, attempt: int) -> None:
+        """See `RelayHost`."""
+        del self._relays[trial_id, attempt]
 
     def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
         """See `GroupHost`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -23,17 +23,18 @@ class GroupStart:
     """The opened sockets of a group, and its first messages.
 
     Attributes:
-        listener: The socket at which rank 0 is to listen for the others.
+        listener: The socket at which rank 0 is to listen for the others; None where it runs on
+            another machine.
         bootstraps: The first message for each rank.
         ends: For each rank, the driver's end of its connection, and its own.
     """
 
-    listener: socket.socket
+    listener: socket.socket | None
     bootstraps: list[Bootstrap]
     ends: list[tuple[socket.socket, socket.socket]]
 
     @classmethod
-    def of(
+    def on_this_machine(
         cls,
         command: StartWorker,
         num_workers: int,
@@ -46,13 +47,35 @@ class GroupStart:
             OSError: If one cannot be opened; none is left open then.
             Exception: Raised by `bootstrap_of`.
         """
+        listener = socket.create_server((LOOPBACK, 0))
+        port = listener.getsockname()[1]
+        ranks = [_rank(command, rank, num_workers, port) for rank in range(num_workers)]
+        return cls.of(ranks, listener, assignment, bootstrap_of)
+
+    @classmethod
+    def of(
+        cls,
+        ranks: Sequence[Rank],
+        listener: socket.socket | None,
+        assignment: Assignment,
+        bootstrap_of: Callable[[Assignment], Bootstrap],
+    ) -> GroupStart:
+        """Open the connections of ranks that run on this machine, which belong to the caller.
+
+        Args:
+            ranks: The ranks.
+            listener: The socket at which rank 0 is to listen; None where that runs elsewhere.
+            assignment: What all of them are to do.
+            bootstrap_of: Returns the first message that carries an assignment.
+
+        Raises:
+            OSError: If one cannot be opened; none is left open then, nor is the listener.
+            Exception: Raised by `bootstrap_of`.
+        """
         with contextlib.ExitStack() as opened:
-            listener = opened.enter_context(socket.create_server((LOOPBACK, 0)))
-            port = listener.getsockname()[1]
-            bootstraps = [
-                bootstrap_of(replace(assignment, rank=_rank(command, rank, num_workers, port)))
-                for rank in range(num_workers)
-            ]
+            if listener:
+                opened.enter_context(listener)
+            bootstraps = [bootstrap_of(replace(assignment, rank=rank)) for rank in ranks]
             ends = []
             for _ in bootstraps:
                 ours, theirs = blocking_pair()

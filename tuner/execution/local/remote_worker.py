@@ -53,11 +53,13 @@ class RemoteWorker(RemoteProcess):
         packages: Versions of packages that the worker has imported.
         is_exit_delivered: Whether the driver has been given the end of the attempt, so that the
             end of the process is not another event.
+        relayed: The messages that came since `take_relayed`, where the group is on another machine;
+            None where it is on this one.
     """
 
     __slots__ = (
         "_is_waiting", "_parse", "attempt", "command", "exit_message", "is_exit_delivered",
-        "is_reusable", "is_unfit", "late_imports", "packages", "rank", "trial_id",
+        "is_reusable", "is_unfit", "late_imports", "packages", "rank", "relayed", "trial_id",
     )  # fmt: skip
 
     _RULE: ClassVar[str] = "nothing but report may write to a worker's connection"
@@ -70,6 +72,8 @@ class RemoteWorker(RemoteProcess):
         end: DriverEnd,
         stderr: Path,
         rank: int | None = None,
+        *,
+        is_relayed: bool = False,
     ) -> None:
         """Expect the worker's first message.
 
@@ -79,10 +83,12 @@ class RemoteWorker(RemoteProcess):
             end: The driver's end of the connection.
             stderr: File that its standard error is appended to.
             rank: Its rank in a group; None for a single process.
+            is_relayed: Whether the group is on another machine, so that messages are kept for it.
         """
         super().__init__(number, end, stderr)
         self.rank = rank or 0
         self._parse: _Parser = to_event if rank is None else to_group_event
+        self.relayed: list[Any] | None = [] if is_relayed else None
         self.trial_id = command.trial_id
         self.late_imports: list[str] = []
         self.packages: dict[str, str] = {}
@@ -112,6 +118,13 @@ class RemoteWorker(RemoteProcess):
                 _STAY[command.save] if command.stay else _ANSWERS[command.reply, command.save]
             )
 
+    def take_relayed(self) -> list[Any]:
+        """Return the messages that came since the last call, for a group on another machine."""
+        taken = self.relayed or []
+        if self.relayed is not None:
+            self.relayed = []
+        return taken
+
     def note_answer(self) -> None:
         """Note that its report is answered, so that it may report again."""
         self._is_waiting = False
@@ -135,6 +148,8 @@ class RemoteWorker(RemoteProcess):
                 continue
             event = self._parse(self.trial_id, self.attempt, message)
             self._check(event)
+            if self.relayed is not None and self._kill_reason is None:
+                self.relayed.append(message)
             if not isinstance(event, WorkerExited):
                 events.append(event)
             elif self._kill_reason is None:  # else the attempt counts as killed
