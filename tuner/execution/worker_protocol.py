@@ -212,7 +212,7 @@ def _storing(trial_id: str, attempt: int, message: Mapping[str, Any]) -> Event:
         case "committed":
             return CheckpointCommitted(trial_id, attempt, _checkpoint(message))
         case "save_failed":
-            return CheckpointFailed(trial_id, attempt, _failure(message))
+            return CheckpointFailed(trial_id, attempt, failure_of(message))
         case _:
             return CheckpointStarted(trial_id, attempt)
 
@@ -311,7 +311,9 @@ def to_validation_end(
         return ValidationEnded(trial_id, index, num_try, Outcome.COMPLETED, metrics)
     # A process whose code cannot be loaded does not know yet what it was started for.
     if kind in ("failed", "exited"):
-        return ValidationEnded(trial_id, index, num_try, Outcome.FAILED, failure=_failure(message))
+        return ValidationEnded(
+            trial_id, index, num_try, Outcome.FAILED, failure=failure_of(message)
+        )
     raise _malformed("kind", "one of validated, failed, lease, release", kind)
 
 
@@ -319,7 +321,7 @@ def _exited(trial_id: str, attempt: int, message: Mapping[str, Any]) -> WorkerEx
     outcome = message.get("outcome")
     if outcome not in _WORKER_OUTCOMES:
         raise _malformed("outcome", "one of completed, stopped, failed, unsaved", outcome)
-    failure = None if message.get("failure") is None else _failure(message)
+    failure = None if message.get("failure") is None else failure_of(message)
     if (outcome in (Outcome.FAILED, Outcome.UNSAVED)) != (failure is not None):
         raise ValueError(
             "the outcomes failed and unsaved must have a failure, and the others must not, "
@@ -401,7 +403,12 @@ def directory_name(fields: Mapping[str, Any]) -> str:
     return check_directory_name(name) if name else ""
 
 
-def _failure(message: Mapping[str, Any]) -> Failure:
+def failure_of(message: Mapping[str, Any]) -> Failure:
+    """Return the failure that a message carries, as `failures.as_message` has written it.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
     fields = _mapping(message, "failure")
     kind, text, traceback = (fields.get(name) for name in ("kind", "message", "traceback"))
     bases, place = fields.get("bases", []), fields.get("place", "")

@@ -67,7 +67,7 @@ from tuner.storage.layout import STDERR
 
 from .commit_pool import CommitPool
 from .exit_diagnosis import ExitInfo
-from .group import Patience, RemoteGroup
+from .group import IF_SILENT, Patience, RemoteGroup
 from .group_start import GroupStart
 from .launcher import Launcher
 from .process_setup import WakeupPipe
@@ -91,11 +91,6 @@ _NO_DESCRIPTOR: Final = OSError(
 )
 _COMMITS_S: Final = 10.0
 """How long checkpoints of groups that are being committed may take at the end."""
-_IF_SILENT: Final = (
-    "the stack in error.txt shows where it hung; if a report may take that long, raise "
-    "FailureConfig(report_timeout_s=...)"
-)
-
 _log = logging.getLogger(__name__)
 
 
@@ -469,7 +464,8 @@ class ProcessExecutor:
 
     def kill(self, worker: RemoteWorker) -> None:
         """See `GroupHost`."""
-        self._send_kill(worker)
+        if not worker.is_orphaned:
+            self._send_kill(worker)
 
     def dump_stack(self, worker: RemoteWorker) -> None:
         """See `GroupHost`."""
@@ -531,7 +527,7 @@ class ProcessExecutor:
 
     def _kill(self, command: KillWorker) -> None:
         if command.is_silent:
-            command = replace(command, reason=f"{command.reason}; {_IF_SILENT}")
+            command = replace(command, reason=f"{command.reason}; {IF_SILENT}")
         if group := self._groups.get((command.trial_id, command.attempt)):
             group.kill(command.reason, is_silent=command.is_silent)
             for member in group.members:
@@ -803,7 +799,10 @@ class ProcessExecutor:
     def _replace_launcher(self) -> None:
         self._selector.unregister(self._launcher.control)
         self._zygotes.close_dead()
-        for worker in list(self._workers.values()):
+        orphans = list(self._workers.values())
+        for worker in orphans:
+            worker.is_orphaned = True
+        for worker in orphans:
             self._orphan(worker)
         try:
             self._zygotes.replace()
@@ -814,7 +813,6 @@ class ProcessExecutor:
 
     def _orphan(self, worker: RemoteProcess) -> None:
         """Wait until the kernel has killed a worker of a dead zygote, which ends its connection."""
-        worker.is_orphaned = True
         if worker.mask:
             self._set_exit_deadline(worker, self._grace_s)
         else:  # its connection has ended already, so no other event would finish it

@@ -58,6 +58,11 @@ from .exit_diagnosis import ExitInfo
 from .group_checkpoint import GroupCheckpoint, discard, with_directory
 from .group_member import GroupHost, Member
 
+IF_SILENT: Final = (
+    "the stack in error.txt shows where it hung; if a report may take that long, raise "
+    "FailureConfig(report_timeout_s=...)"
+)
+"""What to do about an attempt that was killed since it did not report."""
 _COLLATERAL_S: Final = 0.1
 """How long the others may take to fail, too, before they are killed."""
 _DEATH_S: Final = 2.0
@@ -235,6 +240,7 @@ class RemoteGroup(Generic[Member]):
         if not (worker.exit_message or was_killed):
             if exit_info is None:
                 self._is_lost = True
+                self._kill_all()  # ranks that another process has started may be alive
             elif failure := worker.exit_event(exit_info).failure:
                 self._blame(rank, failure, is_dead=True)
         if self._kill_reason is not None:

@@ -1,0 +1,309 @@
+"""A group over two nodes, as the driver knows it, with nodes that say what a test has them say."""
+
+import json
+
+import pytest
+
+from tuner.core.commands import AnswerReport, KillWorker, StartWorker
+from tuner.core.events import (
+    LeaseRequested,
+    Outcome,
+    ResultReported,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.trial import Failure, ReportReply, WorkerGroup
+from tuner.execution.cluster.rank_messages import (
+    Listening,
+    Refused,
+    news_message,
+    read_news,
+    read_start,
+)
+from tuner.execution.cluster.spread_group import SpreadGroups
+from tuner.execution.failures import as_message
+from tuner.execution.local.rank_relay import (
+    RankGone,
+    RankHungUp,
+    RankSaid,
+    RankUnstarted,
+    RankViolated,
+)
+
+NODES = ("a", "a", "b", "b")
+DONE = {"kind": "exited", "outcome": "completed", "failure": None}
+FAILED = {**DONE, "outcome": "failed", "failure": as_message(Failure("KeyError", "'x'"))}
+KEY = ("t00001", 1)
+
+
+def result(number=1, **fields):
+    metrics = {"training_iteration": number, "time_total_s": 1.0}
+    return {"kind": "result", "metrics": metrics, "part": None, **fields}
+
+
+class Cluster:
+    """The executor of two nodes, without gateways, and the groups that run on them."""
+
+    def __init__(self, directory):
+        self.events, self.asked = [], []
+        self.groups = SpreadGroups(directory, self, sync=False, environ={})
+        group = WorkerGroup(4, {"cpu": 1.0, "gpu": 1.0}, 4, 4)
+        resources = {"cpu": 4.0, "gpu": 4.0}
+        self.command = StartWorker(
+            *KEY, {}, resources, (0, 1, 0, 1), None, 0, group=group, nodes=NODES
+        )
+
+    def tell(self, node, message):
+        self.asked.append((node, json.loads(json.dumps(message))))
+
+    def emit(self, event):
+        self.events.append(event)
+
+    def start_message(self, command):
+        return {"devices": list(command.gpu_ids)}
+
+    def watch(self, readable, on_readable):
+        self.readable, self.on_readable = readable, on_readable
+
+    def unwatch(self, readable):
+        pass
+
+    def news(self, node, news):
+        message = news_message(*KEY, news)
+        assert read_news(message) == news
+        self.groups.on_message(node, message)
+
+    def say(self, rank, *messages):
+        self.news(NODES[rank], RankSaid(rank, messages))
+
+    def all_say(self, *messages):
+        for rank in range(len(NODES)):
+            self.say(rank, *messages)
+
+    def all_gone(self):
+        for rank, node in enumerate(NODES):
+            self.news(node, RankGone(rank))
+
+    def take_asked(self, kind):
+        found = [(node, message) for node, message in self.asked if message["kind"] == kind]
+        self.asked = []
+        return found
+
+    def begin(self):
+        self.groups.start(self.command)
+        self.news("a", Listening("10.0.0.1", 29500))
+        return self
+
+    @property
+    def end(self):
+        (ended,) = [event for event in self.events if isinstance(event, WorkerExited)]
+        assert KEY not in self.groups
+        return ended
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path)
+
+
+def test_rank_0s_node_listens_before_all_are_started_with_its_address(cluster):
+    cluster.groups.start(cluster.command)
+    ((node, message),) = cluster.asked
+    assert (node, message["kind"]) == ("a", "rank_listen")
+    cluster.news("b", Listening("10.0.0.2", 1))  # not the one that was asked
+    assert len(cluster.asked) == 1
+    cluster.news("a", Listening("10.0.0.1", 29500))
+    started = dict(cluster.take_asked("rank_start"))
+    assert {node: message["devices"] for node, message in started.items()} == {
+        "a": [0, 1],
+        "b": [0, 1],
+    }
+    ranks = [rank for message in started.values() for rank in read_start(message)]
+    assert [(rank.world_rank, rank.local_rank, rank.node_rank) for rank in ranks] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 0, 1),
+        (3, 1, 1),
+    ]
+    assert {(rank.world_size, rank.local_world_size) for rank in ranks} == {(4, 2)}
+    assert {(rank.master_addr, rank.master_port) for rank in ranks} == {("10.0.0.1", 29500)}
+
+
+def test_it_is_one_attempt_with_one_start_one_result_a_report_and_one_exit(cluster):
+    cluster.begin()
+    cluster.all_say({"kind": "started", "pid": 7})
+    for number in (1, 2):
+        cluster.all_say(result(number))
+        cluster.asked.clear()
+        cluster.groups.answer(AnswerReport(*KEY, ReportReply.CONTINUE))
+        sent = cluster.take_asked("rank_send")
+        assert [(node, message["rank"]) for node, message in sent] == list(
+            zip(NODES, range(4), strict=True)
+        )
+        assert {json.loads(message["data"])["verdict"] for _, message in sent} == {"continue"}
+    cluster.all_say(DONE)
+    assert [json.loads(message["data"]) for _, message in cluster.take_asked("rank_send")] == [
+        {"leave": True}
+    ] * 4
+    cluster.all_gone()
+    assert list(map(type, cluster.events)) == [
+        WorkerStarted,
+        ResultReported,
+        ResultReported,
+        WorkerExited,
+    ]
+    assert cluster.end.outcome is Outcome.COMPLETED
+
+
+def test_the_checkpoint_of_a_report_is_committed_from_the_parts_of_both_nodes(cluster, tmp_path):
+    cluster.begin()
+    for rank in range(4):
+        name = f".tmp-000000-1-{rank:08x}"
+        staged = tmp_path / "t00001" / name
+        staged.mkdir(parents=True)
+        (staged / f"weights{rank}").write_text("1")
+        cluster.say(rank, result(part={"kind": "staged", "name": name}))
+    while not cluster.events:
+        cluster.on_readable()
+    (event,) = cluster.events
+    files = {path.name for path in (tmp_path / "t00001" / event.checkpoint.directory).iterdir()}
+    assert {f"weights{rank}" for rank in range(4)} <= files
+
+
+def test_when_a_rank_fails_the_others_are_killed_on_their_nodes(cluster):
+    cluster.begin()
+    cluster.asked.clear()
+    cluster.news("b", RankHungUp(3))
+    cluster.news("b", RankGone(3, Failure("killed by SIGKILL", "why"), peak_bytes=2**20))
+    killed = cluster.take_asked("rank_kill")
+    assert [(node, message["rank"]) for node, message in killed] == [("a", 0), ("a", 1), ("b", 2)]
+    cluster.all_gone()
+    ended = cluster.end
+    assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "killed by SIGKILL")
+    assert ended.failure.message == "rank 3: why"
+
+
+def test_a_rank_that_raises_fails_the_attempt_with_what_it_raised(cluster):
+    cluster.begin()
+    cluster.all_say(FAILED)
+    cluster.all_gone()
+    assert cluster.end.failure.message.startswith("rank 0: ")
+    assert [rank for rank, _ in cluster.end.failure.ranks] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("news", "said"),
+    [
+        (RankViolated(1, Failure("malformed message", "a line is too long")), "too long"),
+        (RankSaid(1, ({"kind": "nonsense"},)), "kind must be"),
+        (RankSaid(1, (result(), result())), "before the last one was answered"),
+    ],
+)
+def test_a_violation_of_the_protocol_fails_the_attempt(cluster, news, said):
+    cluster.begin()
+    cluster.news("a", news)
+    cluster.all_gone()
+    assert (cluster.end.outcome, cluster.end.failure.kind) == (Outcome.FAILED, "malformed message")
+    assert said in cluster.end.failure.message
+
+
+def test_where_the_zygote_of_one_node_dies_the_ranks_elsewhere_are_killed_and_all_is_lost(cluster):
+    cluster.begin()
+    cluster.asked.clear()
+    cluster.news("b", RankGone(2, is_observed=False))
+    killed = cluster.take_asked("rank_kill")
+    assert [(node, message["rank"]) for node, message in killed] == [("a", 0), ("a", 1), ("b", 3)]
+    cluster.news("b", RankGone(3, is_observed=False))
+    for rank in (0, 1):
+        cluster.news("a", RankGone(rank, Failure("killed by SIGKILL", "why")))
+    assert cluster.end.outcome is Outcome.LOST
+
+
+def test_a_kill_reaches_all_ranks_with_their_grace(cluster):
+    cluster.begin()
+    cluster.asked.clear()
+    cluster.groups.kill(KillWorker(*KEY, "it took too long", term_grace_s=3.0))
+    killed = cluster.take_asked("rank_kill")
+    assert [(message["rank"], message["grace_s"]) for _, message in killed] == [
+        (rank, 3.0) for rank in range(4)
+    ]
+    cluster.all_gone()
+    assert (cluster.end.outcome, cluster.end.failure.message) == (
+        Outcome.KILLED,
+        "it took too long",
+    )
+
+
+def test_a_kill_before_rank_0s_node_listens_ends_the_attempt_at_once(cluster):
+    cluster.groups.start(cluster.command)
+    cluster.groups.kill(KillWorker(*KEY, "it took too long"))
+    assert [node for node, _ in cluster.take_asked("rank_abandon")] == ["a"]
+    assert cluster.end.outcome is Outcome.KILLED
+    cluster.news("a", Listening("10.0.0.1", 29500))
+    assert cluster.asked == []
+
+
+def test_a_node_that_cannot_listen_fails_the_attempt_unless_it_lacks_something_for_now(cluster):
+    cluster.groups.start(cluster.command)
+    failure = Failure("OSError", "cannot listen at 10.0.0.1")
+    cluster.news("a", Refused(failure, is_shortage=True))
+    assert cluster.events == []
+    assert cluster.groups.deadline_s is not None
+    cluster.groups.start(cluster.command)
+    cluster.news("a", Refused(failure, is_shortage=False))
+    assert (cluster.end.outcome, cluster.end.failure) == (Outcome.FAILED, failure)
+
+
+def test_when_a_rank_cannot_be_started_now_all_are_started_again_later(cluster):
+    cluster.begin()
+    cluster.asked.clear()
+    cluster.news("b", RankUnstarted(2))
+    assert [message["rank"] for _, message in cluster.take_asked("rank_kill")] == [0, 1, 3]
+    cluster.all_gone()
+    assert cluster.events == []
+    assert cluster.groups.deadline_s is not None
+
+
+def test_when_a_node_leaves_the_ranks_elsewhere_are_killed_and_nothing_is_told(cluster):
+    cluster.begin()
+    cluster.asked.clear()
+    cluster.groups.on_node_left("b")
+    assert [node for node, _ in cluster.take_asked("rank_abandon")] == ["a"]
+    for rank in (0, 1):
+        cluster.say(rank, result())
+        cluster.news("a", RankGone(rank))
+    assert cluster.events == []
+
+
+def test_another_node_than_its_own_says_nothing_about_a_rank(cluster):
+    cluster.begin()
+    cluster.news("b", RankGone(0))
+    cluster.news("a", RankGone(7))
+    cluster.all_say({"kind": "started", "pid": 7})
+    assert list(map(type, cluster.events)) == [WorkerStarted]
+
+
+def test_the_answer_to_a_request_goes_to_the_node_that_asked(cluster):
+    cluster.begin()
+    fields = {"min_workers": 1, "num_workers": 1, "max_workers": 1, "strategy": "PACK"}
+    group = {**fields, "resources_per_worker": {"cpu": 1.0}}
+    cluster.say(2, {"kind": "lease", "token": "7-1", "group": group})
+    assert isinstance(cluster.events[0], LeaseRequested)
+    assert cluster.groups.take_asker(*KEY, "7-1") == "b"
+    assert cluster.groups.take_asker(*KEY, "7-1") is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "rank_listening", "address": "", "port": 1},
+        {"kind": "rank_listening", "address": "x", "port": 70000},
+        {"kind": "rank_gone", "rank": 1},
+        {"kind": "rank_said", "rank": "1", "messages": []},
+        {"kind": "rank_violated", "rank": 1},
+        {"kind": "started"},
+    ],
+)
+def test_malformed_news_are_refused(message):
+    with pytest.raises(ValueError, match="got"):
+        read_news(message)

@@ -1,0 +1,145 @@
+"""The ranks of groups over several nodes, on one of these nodes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, final
+
+from tuner.core.commands import StartWorker
+from tuner.core.trial import Failure
+from tuner.execution.local.rank_relay import (
+    RankGone,
+    RankNews,
+    RankRelay,
+    RankUnstarted,
+)
+from tuner.execution.local.start_retry import is_shortage
+from tuner.execution.worker_protocol import Rank
+
+from .rank_messages import Listening, Refused, news_message, read_start
+
+_Key = tuple[str, int]
+
+
+class RankStarter(Protocol):
+    """What starts processes on the node, see `ProcessExecutor.start_ranks`."""
+
+    def start_ranks(
+        self,
+        command: StartWorker,
+        ranks: list[Rank],
+        listener: socket.socket | None,
+        report: Callable[[RankNews], None],
+        /,
+    ) -> RankRelay:
+        """Start the ranks of a group that run on this node."""
+
+
+@final
+class NodeRanks:
+    """Does on a node what the driver asks for the ranks that run there.
+
+    Args:
+        starter: The node's executor.
+        tell: Sends the driver a message.
+        read_command: Returns the command of a message that starts ranks.
+        address: The address under which the other nodes reach this one.
+    """
+
+    def __init__(
+        self,
+        starter: RankStarter,
+        tell: Callable[[Mapping[str, Any]], None],
+        read_command: Callable[[Mapping[str, Any]], StartWorker],
+        address: str,
+    ) -> None:
+        self._starter = starter
+        self._tell = tell
+        self._read_command = read_command
+        self._address = address
+        self._listeners: dict[_Key, socket.socket] = {}
+        self._relays: dict[_Key, RankRelay] = {}
+
+    def on_message(self, message: Mapping[str, Any]) -> None:
+        """Do what a message of the driver asks for, whose ``kind`` begins with ``rank_``."""
+        key = message["trial_id"], message["attempt"]
+        match message["kind"]:
+            case "rank_listen":
+                self._listen(key)
+            case "rank_start":
+                self._start(key, message)
+            case "rank_abandon":
+                self._abandon(key)
+            case kind:
+                if relay := self._relays.get(key):
+                    _ask(relay, kind, message)
+
+    def close(self) -> None:
+        """Close the sockets that no rank has been given."""
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+
+    def _listen(self, key: _Key) -> None:
+        try:
+            family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+            listener = socket.create_server((self._address, 0), family=family)
+        except OSError as error:
+            why = f"rank 0 cannot listen at {self._address}: {error}"
+            failure = Failure(type(error).__name__, why)
+            self._tell(news_message(*key, Refused(failure, is_shortage(error))))
+            return
+        self._close_listener(key)
+        self._listeners[key] = listener
+        port = listener.getsockname()[1]
+        self._tell(news_message(*key, Listening(self._address, port)))
+
+    def _start(self, key: _Key, message: Mapping[str, Any]) -> None:
+        ranks = read_start(message)
+        listener = self._listeners.pop(key, None)
+
+        def report(news: RankNews) -> None:
+            if isinstance(news, (RankGone, RankUnstarted)):
+                present.discard(news.rank)
+                if not present:
+                    self._relays.pop(key, None)
+            self._tell(news_message(*key, news))
+
+        present = {rank.world_rank for rank in ranks}
+        try:
+            self._relays[key] = self._starter.start_ranks(
+                self._read_command(message), ranks, listener, report
+            )
+        except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+            if listener:
+                listener.close()
+            failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
+            for rank in ranks:
+                is_short = is_shortage(error)
+                number = rank.world_rank
+                report(RankUnstarted(number) if is_short else RankGone(number, failure))
+
+    def _abandon(self, key: _Key) -> None:
+        self._close_listener(key)
+        if relay := self._relays.get(key):
+            relay.kill_all()
+
+    def _close_listener(self, key: _Key) -> None:
+        if listener := self._listeners.pop(key, None):
+            listener.close()
+
+
+def _ask(relay: RankRelay, kind: str, message: Mapping[str, Any]) -> None:
+    rank: int = message["rank"]
+    match kind:
+        case "rank_send":
+            relay.send(rank, message["data"].encode())
+        case "rank_kill":
+            relay.kill(rank, message["grace_s"])
+        case "rank_dump":
+            relay.dump_stack(rank)
+        case "rank_expect_exit":
+            relay.expect_exit(rank)
+        case _:
+            raise ValueError(f"the driver must ask for what a rank can do, got kind {kind!r}")

@@ -1,0 +1,415 @@
+"""Groups of workers that train one trial together on several nodes, as the driver knows them.
+
+Each is a `RemoteGroup` in the driver, as on one machine; its workers run on the nodes, which are
+asked for what the group wants of them and tell what becomes of them, see `rank_messages`. First the
+node of rank 0 opens the socket at which the others find it, and then all are started.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from tuner.core.commands import AnswerReport, KillWorker, StartWorker
+from tuner.core.events import (
+    CheckpointsRequested,
+    Event,
+    LeaseRequested,
+    Outcome,
+    WorkerExited,
+)
+from tuner.core.trial import Failure
+from tuner.execution.local.commit_pool import CommitPool
+from tuner.execution.local.exit_diagnosis import ExitInfo
+from tuner.execution.local.group import IF_SILENT, Patience, RemoteGroup
+from tuner.execution.local.rank_relay import (
+    RankGone,
+    RankHungUp,
+    RankNews,
+    RankSaid,
+    RankUnstarted,
+    RankViolated,
+)
+from tuner.execution.local.start_retry import StartRetryQueue
+from tuner.execution.worker_protocol import Rank
+from tuner.storage import layout
+
+from .rank_messages import Listening, Refused, read_news, start_fields
+from .remote_rank import RemoteRank
+
+_Key = tuple[str, int]
+
+_COMMITS_S: Final = 10.0
+"""How long checkpoints that are being committed may take at the end."""
+_SHORTAGE: Final = OSError(
+    errno.EAGAIN, "a node lacks descriptors, memory or processes for one of its workers"
+)
+
+
+class SpreadHost(Protocol):
+    """What groups over several nodes need of the executor."""
+
+    def tell(self, node: str, message: Mapping[str, Any], /) -> None:
+        """Send a node a message."""
+
+    def emit(self, event: Event, /) -> None:
+        """Pass an event on to the driver."""
+
+    def start_message(self, command: StartWorker, /) -> Mapping[str, Any]:
+        """Return the fields with which a node is told what to start."""
+
+    def watch(self, readable: CommitPool, on_readable: Callable[[], None], /) -> None:
+        """Call a function while something is readable."""
+
+    def unwatch(self, readable: CommitPool, /) -> None:
+        """End what `watch` began."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt of a group over several nodes.
+
+    Attributes:
+        command: The command that started it.
+        members: Its ranks.
+        group: The group, None until rank 0's node listens.
+        askers: The node of the rank that asked, by the token of its request.
+        is_over: Whether its end has been told, or the core knows of it.
+    """
+
+    command: StartWorker
+    members: list[RemoteRank] = field(default_factory=list)
+    group: RemoteGroup[RemoteRank] | None = None
+    askers: dict[str, str] = field(default_factory=dict)
+    is_over: bool = False
+
+    @property
+    def key(self) -> _Key:
+        return self.command.trial_id, self.command.attempt
+
+
+@final
+class SpreadGroups:
+    """The groups over several nodes of an experiment.
+
+    Args:
+        directory: The experiment's directory, which all nodes share.
+        host: The executor.
+        sync: Whether checkpoints are flushed to the disk before they count.
+        environ: Environment variables that are added for all processes of trials.
+    """
+
+    def __init__(
+        self, directory: Path, host: SpreadHost, *, sync: bool, environ: Mapping[str, str]
+    ) -> None:
+        self._directory = directory
+        self._host = host
+        self._sync = sync
+        self._patience = Patience.of(os.environ | dict(environ))
+        self._attempts: dict[_Key, _Attempt] = {}
+        self._retries = StartRetryQueue()
+        self._commits: CommitPool | None = None
+
+    def __contains__(self, key: _Key) -> bool:
+        """Return whether an attempt, by trial and number, is one of these groups."""
+        return key in self._attempts
+
+    # Commands.
+
+    def start(self, command: StartWorker) -> None:
+        """Begin to start the workers of a group."""
+        key = command.trial_id, command.attempt
+        self._attempts[key] = _Attempt(command)
+        self._ask(command.nodes[0], key, "rank_listen")
+
+    def answer(self, command: AnswerReport) -> None:
+        """Send all ranks the answer to their report."""
+        attempt = self._attempts.get((command.trial_id, command.attempt))
+        if attempt and attempt.group:
+            attempt.group.answer(command)
+
+    def kill(self, command: KillWorker) -> None:
+        """Kill all ranks of an attempt."""
+        attempt = self._attempts.get((command.trial_id, command.attempt))
+        if attempt is None:
+            return
+        reason = f"{command.reason}; {IF_SILENT}" if command.is_silent else command.reason
+        if attempt.group is None:
+            self._retries.withdraw(command)
+            self._ask(attempt.command.nodes[0], attempt.key, "rank_abandon")
+            self._end(attempt, Outcome.KILLED, Failure("killed", reason))
+            return
+        attempt.group.kill(reason, is_silent=command.is_silent)
+        for member in attempt.members:
+            if not member.is_gone:
+                self._ask_rank(member, "rank_kill", grace_s=command.term_grace_s)
+
+    def take_asker(self, trial_id: str, attempt: int, token: str) -> str | None:
+        """Return the node of the rank whose request has a token, which is answered now."""
+        found = self._attempts.get((trial_id, attempt))
+        return found.askers.pop(token, None) if found else None
+
+    # What nodes tell.
+
+    def on_message(self, node: str, message: Mapping[str, Any]) -> None:
+        """Take what a node tells of its ranks; of attempts that are over nothing is heeded.
+
+        Raises:
+            ValueError: If the message is malformed.
+        """
+        attempt = self._attempts.get((str(message.get("trial_id")), _number(message)))
+        news = read_news(message)
+        if attempt is None:
+            return
+        match news:
+            case Listening(address, port):
+                if node == attempt.command.nodes[0] and attempt.group is None:
+                    self._start_ranks(attempt, address, port)
+            case Refused(failure, is_shortage):
+                if node == attempt.command.nodes[0] and attempt.group is None:
+                    self._on_refused(attempt, failure, is_shortage=is_shortage)
+            case _:
+                self._on_news(attempt, node, news)
+
+    def on_node_left(self, node: str) -> None:
+        """Give up the groups with a rank on a node that has left; the core knows that they end."""
+        for attempt in list(self._attempts.values()):
+            if node in attempt.command.nodes:
+                self._forget(attempt)
+                for other in dict.fromkeys(attempt.command.nodes):
+                    if other != node:
+                        self._ask(other, attempt.key, "rank_abandon")
+
+    # Time.
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `tick` is to be called, by the monotonic clock; None for never."""
+        moments = [self._retries.retry_at] + [
+            attempt.group.deadline_s for attempt in self._attempts.values() if attempt.group
+        ]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        for command in self._retries.take_due():
+            if isinstance(command, StartWorker):
+                self.start(command)
+        now_s = time.monotonic()
+        for attempt in list(self._attempts.values()):
+            if attempt.group:
+                attempt.group.tick(now_s)
+
+    def close(self) -> list[str]:
+        """End the threads; return the directories in which a checkpoint is still being written."""
+        self._attempts.clear()
+        if self._commits is None:
+            return []
+        self._host.unwatch(self._commits)
+        return self._commits.close(_COMMITS_S)
+
+    def _start_ranks(self, attempt: _Attempt, address: str, port: int) -> None:
+        command = attempt.command
+        trial_dir = layout.trial_directory(self._directory, command.trial_id)
+        attempt.members = [
+            RemoteRank(
+                command.trial_id,
+                command.attempt,
+                rank,
+                node,
+                trial_dir / layout.of_rank(layout.STDERR, rank),
+            )
+            for rank, node in enumerate(command.nodes)
+        ]
+        attempt.group = RemoteGroup(
+            command,
+            attempt.members,
+            trial_dir,
+            _GroupHost(self, attempt),
+            sync=self._sync,
+            patience=self._patience,
+        )
+        self._retries.note_start()
+        for node, ranks in ranks_by_node(command, address, port).items():
+            on_node = replace(command, gpu_ids=_devices(command, ranks))
+            self._host.tell(
+                node,
+                {
+                    **self._host.start_message(on_node),
+                    **start_fields(ranks),
+                    "kind": "rank_start",
+                    "trial_id": command.trial_id,
+                    "attempt": command.attempt,
+                },
+            )
+
+    def _on_refused(self, attempt: _Attempt, failure: Failure, *, is_shortage: bool) -> None:
+        if is_shortage:
+            self._retries.add(attempt.command, OSError(errno.EAGAIN, failure.message))
+        else:
+            self._end(attempt, Outcome.FAILED, failure)
+
+    def _on_news(self, attempt: _Attempt, node: str, news: RankNews) -> None:
+        group = attempt.group
+        if group is None or not 0 <= news.rank < len(attempt.members):
+            return
+        member = attempt.members[news.rank]
+        if member.node != node or member.is_gone:
+            return
+        match news:
+            case RankSaid():
+                self._on_said(attempt, group, member, news)
+            case RankViolated():
+                member.failure = news.failure
+                group.on_violation(member)
+            case RankHungUp():
+                group.on_hangup(member)
+            case RankUnstarted():
+                member.is_gone = True
+                group.on_unstarted(member)
+            case RankGone():
+                member.is_gone = True
+                member.failure = member.failure or news.failure
+                # How it ended, its node has found out; only its memory is of interest beside that.
+                group.on_gone(member, ExitInfo(0, news.peak_bytes) if news.is_observed else None)
+
+    def _on_said(
+        self,
+        attempt: _Attempt,
+        group: RemoteGroup[RemoteRank],
+        member: RemoteRank,
+        said: RankSaid,
+    ) -> None:
+        if member.failure:
+            return  # nothing that comes after a violation can be trusted
+        try:
+            events = member.read(said.messages)
+        except ValueError:
+            self._ask_rank(member, "rank_kill", grace_s=0.0)
+            group.on_violation(member)
+            return
+        for event in events:
+            if isinstance(event, (LeaseRequested, CheckpointsRequested)):
+                attempt.askers[event.token] = member.node
+        group.on_messages(member, events)
+
+    def _end(self, attempt: _Attempt, outcome: Outcome, failure: Failure) -> None:
+        self._forget(attempt)
+        self._host.emit(WorkerExited(*attempt.key, outcome, failure))
+
+    def _forget(self, attempt: _Attempt) -> None:
+        attempt.is_over = True
+        self._attempts.pop(attempt.key, None)
+
+    def _ask(self, node: str, key: _Key, kind: str) -> None:
+        self._host.tell(node, {"kind": kind, "trial_id": key[0], "attempt": key[1]})
+
+    def _ask_rank(self, member: RemoteRank, kind: str, **fields: object) -> None:
+        about = {"trial_id": member.trial_id, "attempt": member.attempt, "rank": member.rank}
+        self._host.tell(member.node, {"kind": kind, **about, **fields})
+
+    # What a group needs, see `_GroupHost`.
+
+    def emit_of(self, attempt: _Attempt, event: Event) -> None:
+        """Pass on an event of an attempt that is not over."""
+        if attempt.is_over:
+            return
+        if isinstance(event, WorkerExited):
+            self._forget(attempt)
+        self._host.emit(event)
+
+    def ask_rank(self, member: RemoteRank, kind: str, **fields: object) -> None:
+        """Ask a rank's node for something, if the rank is not gone."""
+        if not member.is_gone:
+            self._ask_rank(member, kind, **fields)
+
+    def start_again(self, attempt: _Attempt) -> None:
+        """Start an attempt again later."""
+        if not attempt.is_over:
+            attempt.group = None
+            self._retries.add(attempt.command, _SHORTAGE)
+
+    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
+        """Run a job in a thread, see `CommitPool`."""
+        if self._commits is None:
+            self._commits = CommitPool()
+            self._host.watch(self._commits, self._commits.run_done)
+        self._commits.submit(job, then, what)
+
+
+@final
+class _GroupHost:
+    """What one group needs of the executor, see `GroupHost`."""
+
+    def __init__(self, groups: SpreadGroups, attempt: _Attempt) -> None:
+        self._groups = groups
+        self._attempt = attempt
+
+    def emit(self, event: Event) -> None:
+        self._groups.emit_of(self._attempt, event)
+
+    def send(self, worker: RemoteRank, data: bytes) -> None:
+        self._groups.ask_rank(worker, "rank_send", data=data.decode())
+
+    def kill(self, worker: RemoteRank) -> None:
+        self._groups.ask_rank(worker, "rank_kill", grace_s=0.0)
+
+    def dump_stack(self, worker: RemoteRank) -> None:
+        self._groups.ask_rank(worker, "rank_dump")
+
+    def start_again(self, _command: StartWorker) -> None:
+        self._groups.start_again(self._attempt)
+
+    def expect_exit(self, worker: RemoteRank) -> None:
+        self._groups.ask_rank(worker, "rank_expect_exit")
+
+    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
+        self._groups.submit(job, then, what)
+
+
+def ranks_by_node(command: StartWorker, address: str, port: int) -> dict[str, list[Rank]]:
+    """Return the ranks that each node of a group starts, by its name.
+
+    Args:
+        command: The command that starts the attempt.
+        address: Where rank 0 listens.
+        port: The port.
+    """
+    sizes = Counter(command.nodes)
+    node_ranks = {node: number for number, node in enumerate(sizes)}
+    found: dict[str, list[Rank]] = {node: [] for node in sizes}
+    for rank, node in enumerate(command.nodes):
+        found[node].append(
+            Rank(
+                world_rank=rank,
+                world_size=len(command.nodes),
+                local_rank=len(found[node]),
+                local_world_size=sizes[node],
+                node_rank=node_ranks[node],
+                master_addr=address,
+                master_port=port,
+                run_id=f"{command.trial_id}-{command.attempt}",
+            )
+        )
+    return found
+
+
+def _devices(command: StartWorker, ranks: Sequence[Rank]) -> tuple[int, ...]:
+    """Return the devices of these ranks; those of all are listed in the order of the ranks."""
+    num_each = len(command.gpu_ids) // len(command.nodes)
+    return tuple(
+        device
+        for rank in ranks
+        for device in command.gpu_ids[rank.world_rank * num_each : (rank.world_rank + 1) * num_each]
+    )
+
+
+def _number(message: Mapping[str, Any]) -> int:
+    attempt = message.get("attempt")
+    return attempt if type(attempt) is int else -1
