@@ -331,28 +331,28 @@ def _end_in_local_copy(store: ObjectStore, directory: Path) -> RecordId | None:
             f"{directory} contains another experiment than {store.url}; move it away, or choose "
             "another local_dir"
         )
-    starts = read_starts(store)
-    if read_epoch(directory) < max(starts, default=1):
+    reader = PieceReader(store, is_salvage=True)
+    if read_epoch(directory) < max(reader.starts, default=1):
         return None
-    try:
-        end = pieces.find_end(store, starts)
-    except DamagedJournal:
-        end = starts[max(starts)]
-    return _end_without_gap(store, directory, end) if _contains(directory, end) else None
+    for _ in reader:
+        pass
+    end = reader.tail[:2]
+    if not reader.missing:
+        return end if _contains(directory, end) else None
+    return _end_before_damage(store, directory, reader)
 
 
-def _end_without_gap(store: ObjectStore, directory: Path, end: RecordId) -> RecordId | None:
-    """Return the last record before what the store lacks, else `end`.
+def _end_before_damage(store: ObjectStore, directory: Path, reader: PieceReader) -> RecordId | None:
+    """Return the last record before what the store lacks, None if the local copy cannot mend it.
 
     The new epoch continues there, so what the local copy contains behind it is stored again.
     """
-    reader = PieceReader(store, is_salvage=True)
-    for _ in reader:
-        pass
-    if not reader.missing:
-        return end
+    try:
+        newest = pieces.find_end(store, reader.starts)
+    except DamagedJournal:
+        newest = reader.starts[max(reader.starts)]
     whole = reader.tail[:2]
-    if not _contains(directory, whole):
+    if not (_contains(directory, newest) and _contains(directory, whole)):
         return None
     _log.warning(
         "the journal in %s is damaged behind record %d (%s); it is stored again from the local "
