@@ -12,7 +12,7 @@ import click
 from tuner.analysis.open_experiment import read_stored
 from tuner.errors import NotGranted
 from tuner.handle import Handle, attach
-from tuner.storage.origin import address_of, origin_of
+from tuner.storage.origin import origin_of
 
 from .app import OK
 from .arguments import TrialType, experiment_argument, find_trial, named_value, trial_argument
@@ -66,7 +66,8 @@ def pause(experiment: Path, trial: str) -> int:
     """
     handle, trial_id = _attached(experiment, trial)
     _ask(handle.pause_trial, trial_id)
-    name = address_of(experiment) if origin_of(experiment) else experiment.name
+    origin = origin_of(experiment)
+    name = origin.url if origin else experiment.name
     click.echo(
         f"{trial_id} pauses with its next report; "
         f"tuner resume {shlex.quote(name)} {trial_id} resumes it"
