@@ -247,14 +247,14 @@ class _CometTracker(Tracker):
             for path in self._archives(trial)
             for metric in _metrics_in(path)
         }
-        return [
-            one
-            for one in validations
-            for logged in [
-                {(name, one.iteration, repr(float(value))) for name, value in _numbers(one).items()}
-            ]
-            if not logged <= known
-        ]
+        lost = []
+        for one in validations:
+            logged = {
+                (name, one.iteration, repr(float(value))) for name, value in _numbers(one).items()
+            }
+            if not logged <= known:
+                lost.append(one)
+        return lost
 
     def _last_of(self, trial: Trial) -> tuple[int, int] | None:
         """Return when the last result in the archives was reported, and its training iteration."""
