@@ -9,7 +9,14 @@ import pytest
 from tests.callbacks.scenes import progress_of, some_trials
 from tuner.callbacks.files.background_writer import BatchWriter
 from tuner.core.progress import Progress
-from tuner.core.trial import Status, Trial
+from tuner.core.trial import (
+    CheckpointRecord,
+    Status,
+    Trial,
+    Validation,
+    ValidationRequest,
+    ValidationState,
+)
 
 MakeTrial = Callable[..., Trial]
 
@@ -43,6 +50,23 @@ def report() -> Callable[..., dict[str, Any]]:
         }
 
     return make
+
+
+@pytest.fixture
+def validated_trial(make_trial: MakeTrial) -> Trial:
+    """Return a trial with three checkpoints, validated with an accuracy of 0, 1/4 and 2/4."""
+    trial = make_trial()
+    trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
+    for record in trial.checkpoints:
+        trial.validations[record.index] = Validation(
+            record,
+            ValidationRequest(),
+            {},
+            ValidationState.VALIDATED,
+            metrics={"acc": record.index / 4},
+            is_open=False,
+        )
+    return trial
 
 
 @pytest.fixture

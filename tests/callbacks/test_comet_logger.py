@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuner.callbacks.trackers.comet_logger import CometLoggerCallback
-from tuner.core.trial import (
-    CheckpointRecord,
-    Status,
-    TerminationReason,
-    Validation,
-    ValidationRequest,
-    ValidationState,
-)
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.storage.checkpoints import Checkpoint
 
 pytest.importorskip("comet_ml")
@@ -120,19 +113,11 @@ def test_the_client_is_imported_when_it_is_needed():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)  # noqa: S603
 
 
-def test_metrics_of_validations_that_were_lost_are_filled_in_once(start, told, make_trial, report):
-    trial = make_trial()
+def test_metrics_of_validations_that_were_lost_are_filled_in_once(
+    start, told, validated_trial, report
+):
+    trial = validated_trial
     results = [report(trial, iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)]
-    trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
-    for record in trial.checkpoints:
-        trial.validations[record.index] = Validation(
-            record,
-            ValidationRequest(),
-            {},
-            ValidationState.VALIDATED,
-            metrics={"acc": record.index / 4},
-            is_open=False,
-        )
     first = start()
     first.log_trial_start(trial)
     for result in results[:2]:

@@ -14,14 +14,7 @@ from tuner.callbacks.trackers.mlflow_logger import (
     make_sqlite_store,
 )
 from tuner.callbacks.trackers.tracker import need_library
-from tuner.core.trial import (
-    CheckpointRecord,
-    Status,
-    TerminationReason,
-    Validation,
-    ValidationRequest,
-    ValidationState,
-)
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 
@@ -324,25 +317,15 @@ def test_metrics_of_a_validation_have_the_step_of_its_checkpoint(
 
 
 def test_metrics_of_validations_that_were_lost_are_filled_in_once(
-    start, runs, uri, make_trial, report
+    start, runs, uri, validated_trial, report
 ):
-    trial = make_trial()
+    trial = validated_trial
     first = start()
     first.log_trial_start(trial)
     results = [report(trial, iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)]
     for result in results[:2]:
         first.log_trial_result(0, trial, result)
     first.on_experiment_end(trials=[trial])
-    trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
-    for record in trial.checkpoints:
-        trial.validations[record.index] = Validation(
-            record,
-            ValidationRequest(),
-            {},
-            ValidationState.VALIDATED,
-            metrics={"acc": record.index / 4},
-            is_open=False,
-        )
     merged = [{**result, "acc": index / 4} for index, result in enumerate(results)]
     for _ in range(2):
         logger = start()

@@ -10,14 +10,7 @@ from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker_queue import Begun
 from tuner.callbacks.trackers.wandb_files import records, trace_of
 from tuner.callbacks.trackers.wandb_logger import WandbLoggerCallback
-from tuner.core.trial import (
-    CheckpointRecord,
-    Status,
-    TerminationReason,
-    Validation,
-    ValidationRequest,
-    ValidationState,
-)
+from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 
@@ -365,20 +358,10 @@ def test_metrics_of_a_validation_have_the_iteration_of_its_checkpoint(
 
 
 def test_metrics_of_validations_that_were_lost_are_filled_in_once(
-    start, written, make_trial, report
+    start, written, validated_trial, report
 ):
-    trial = make_trial()
+    trial = validated_trial
     results = [report(trial, iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)]
-    trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
-    for record in trial.checkpoints:
-        trial.validations[record.index] = Validation(
-            record,
-            ValidationRequest(),
-            {},
-            ValidationState.VALIDATED,
-            metrics={"acc": record.index / 4},
-            is_open=False,
-        )
     first = start()
     first.log_trial_start(trial)
     for result in results[:2]:
