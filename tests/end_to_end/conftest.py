@@ -21,3 +21,24 @@ def rows_of():
     return lambda trial: [
         json.loads(line) for line in Path(trial, "result.json").read_text().splitlines()
     ]
+
+
+@pytest.fixture
+def url(tmp_path):
+    """Return the URL of a directory that stands for an object store."""
+    return f"file://{tmp_path}/store"
+
+
+@pytest.fixture
+def in_store(build, tmp_path, url):
+    """Return a function that declares an experiment in the store, to minimise the loss."""
+
+    def declare(train, space, *, local="local", **run):
+        return build(
+            train,
+            space,
+            tune={"metric": "loss", "mode": "min", "seed": 3},
+            **{"storage_path": url, "local_dir": tmp_path / local, **run},
+        )
+
+    return declare

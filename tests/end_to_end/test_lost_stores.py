@@ -13,28 +13,8 @@ pytest.importorskip("fsspec")
 
 
 @pytest.fixture
-def executor():
-    return "inline"
-
-
-@pytest.fixture
-def url(tmp_path):
-    return f"file://{tmp_path}/store"
-
-
-@pytest.fixture
-def stored(build, tmp_path, url):
-    def declare(train, **run):
-        return build(
-            train,
-            {"x": tune.grid_search([1.0, 2.0])},
-            tune={"metric": "loss", "mode": "min", "seed": 3},
-            storage_path=url,
-            local_dir=tmp_path / "local",
-            **run,
-        )
-
-    return declare
+def stored(in_store):
+    return lambda train, **run: in_store(train, {"x": tune.grid_search([1.0, 2.0])}, **run)
 
 
 def rows_of(grid):

@@ -26,26 +26,11 @@ def train(config):
 
 
 @pytest.fixture
-def executor():
-    return "inline"
-
-
-@pytest.fixture
-def url(tmp_path):
-    return f"file://{tmp_path}/store"
-
-
-@pytest.fixture
-def stored(build, tmp_path, url):
+def stored(in_store):
     """Declare an experiment in the store."""
 
     def declare(local="local", **run):
-        return build(
-            train,
-            {"x": tune.grid_search([1.0, 2.0])},
-            tune=MINIMISE,
-            **{"storage_path": url, "local_dir": tmp_path / local, **run},
-        )
+        return in_store(train, {"x": tune.grid_search([1.0, 2.0])}, local=local, **run)
 
     return declare
 

@@ -30,28 +30,12 @@ def train(config):
 
 
 @pytest.fixture
-def executor():
-    return "inline"
-
-
-@pytest.fixture
-def url(tmp_path):
-    return f"file://{tmp_path}/store"
-
-
-@pytest.fixture
-def stored(build, tmp_path, url):
+def stored(in_store):
     """Return a function that declares an experiment in the store."""
 
     def declare(until=4, **checkpoint_config):
-        return build(
-            train,
-            {"until": until},
-            tune={"metric": "loss", "mode": "min"},
-            storage_path=url,
-            local_dir=tmp_path / "local",
-            checkpoint_config=tune.CheckpointConfig(**checkpoint_config),
-        )
+        config = tune.CheckpointConfig(**checkpoint_config)
+        return in_store(train, {"until": until}, checkpoint_config=config)
 
     return declare
 
