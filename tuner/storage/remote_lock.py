@@ -114,13 +114,13 @@ class RemoteLock:
             StorageUnreachable: If the store does not answer, or refuses.
         """
         # Starts too: an epoch whose lock was deleted by hand has been used all the same.
-        known = self._listed(_LOCK) | self._listed(_START)
-        epoch = self._newest_from(max(known, default=0))
+        known = _listed(self._store, _LOCK) | _listed(self._store, _START)
+        epoch = _newest_from(self._store, max(known, default=0))
         self._check_no_gap(epoch)
         while True:
             if epoch and self._has_to_watch:
                 self._await_end(epoch)
-            newest = self._newest_from(epoch)
+            newest = _newest_from(self._store, epoch)
             # Another one may be faster at any point: then that one is asked.
             if newest == epoch and self._create_lock(epoch + 1):
                 break
@@ -159,7 +159,7 @@ class RemoteLock:
             ExperimentFenced: If one has; names its process, machine and time.
             StorageUnreachable: If the store does not answer, or refuses.
         """
-        successor = self._read(lock_key(self.epoch + 1))
+        successor = _read(self._store, lock_key(self.epoch + 1))
         if successor is not None:
             raise ExperimentFenced(
                 f"experiment {self._store.url} was taken over by {_describe(successor)}; this "
@@ -182,7 +182,7 @@ class RemoteLock:
         self._store.put(alive_key(self.epoch), str(self._num_beats).encode())
         # Also where nothing is stored for a long time, a driver without the lock is to stop.
         self.check()
-        if self._read(lock_key(self.epoch)) != self._content:
+        if _read(self._store, lock_key(self.epoch)) != self._content:
             raise StorageLost(
                 f"{self._store.url}/{lock_key(self.epoch)} was deleted or replaced, and with it "
                 "perhaps the whole experiment; it is not written any more",
@@ -237,27 +237,17 @@ class RemoteLock:
         go on to create its start. It would be fenced then; but who reads the journal later would
         follow that start, and miss records that this epoch continues after.
         """
-        started = self._listed(_START)
+        started = _listed(self._store, _START)
         abandoned = strict_json.to_bytes({"abandoned": True})
         for epoch in range(1, self.epoch):
             if epoch not in started:
                 self._store.create(start_key(epoch), abandoned)
 
-    def _listed(self, pattern: re.Pattern[str]) -> set[int]:
-        keys = self._store.list(f"{pattern.pattern.partition('/')[0]}/")
-        return {int(name[1]) for name in map(pattern.fullmatch, keys) if name}
-
-    def _newest_from(self, epoch: int) -> int:
-        """Return the newest epoch, from one that exists on; listings may not show it yet."""
-        while self._read(lock_key(epoch + 1)) is not None:
-            epoch += 1
-        return epoch
-
     def _check_no_gap(self, epoch: int) -> None:
         """Refuse a number that no driver can have come to, since each takes the next one."""
         before = epoch - 1
         if before > 0 and all(
-            self._read(key) is None for key in (lock_key(before), start_key(before))
+            _read(self._store, key) is None for key in (lock_key(before), start_key(before))
         ):
             raise StorageError(
                 f"experiment {self._store.url} has {lock_key(epoch)} or {start_key(epoch)}, but "
@@ -271,10 +261,10 @@ class RemoteLock:
         Raises:
             ExperimentLocked: If it gives a sign of life.
         """
-        owner = self._read(lock_key(epoch))
-        if self._has_ended(epoch, owner):
+        owner = _read(self._store, lock_key(epoch))
+        if _has_ended(self._store, epoch, owner):
             return
-        seen = self._read(alive_key(epoch))
+        seen = _read(self._store, alive_key(epoch))
         _log.warning(
             "experiment %s is locked by %s; it is taken over if that gives no sign of life for "
             "%.0f s",
@@ -285,9 +275,12 @@ class RemoteLock:
         until_s = self._clock() + self._watch_s
         while self._clock() < until_s:
             self._sleep(self._watch_s / _NUM_LOOKS)
-            if self._has_ended(epoch, owner) or self._read(lock_key(epoch + 1)) is not None:
+            if (
+                _has_ended(self._store, epoch, owner)
+                or _read(self._store, lock_key(epoch + 1)) is not None
+            ):
                 return
-            if self._read(alive_key(epoch)) != seen:
+            if _read(self._store, alive_key(epoch)) != seen:
                 raise ExperimentLocked(
                     f"experiment {self._store.url} is driven by {_describe(owner)}; wait for it, "
                     "end it, choose another name, or take it over with steal=True"
@@ -299,16 +292,6 @@ class RemoteLock:
             self._watch_s,
         )
 
-    def _has_ended(self, epoch: int, content: bytes | None) -> bool:
-        if content in _given_up or self._read(released_key(epoch)) is not None:
-            return True
-        owner, namespace = _parse(content)
-        # A pid of another container says nothing here, even on the same machine.
-        return owner is not None and namespace == _pid_namespace() and owner.is_gone
-
-    def _read(self, key: str) -> bytes | None:
-        return self._store.get_if_exists(key, _CONTENT_LIMIT_BYTES)
-
 
 def present_driver(store: ObjectStore) -> Owner | None:
     """Return the driver that runs an experiment, None if it is not running.
@@ -319,12 +302,11 @@ def present_driver(store: ObjectStore) -> Owner | None:
     Raises:
         StorageUnreachable: If the store does not answer, or refuses.
     """
-    lock = RemoteLock(store)
-    epoch = lock._newest_from(max(lock._listed(_LOCK), default=0))  # noqa: SLF001  (its own module)
+    epoch = _newest_from(store, max(_listed(store, _LOCK), default=0))
     if not epoch:
         return None
-    content = lock._read(lock_key(epoch))  # noqa: SLF001
-    if lock._has_ended(epoch, content):  # noqa: SLF001
+    content = _read(store, lock_key(epoch))
+    if _has_ended(store, epoch, content):
         return None
     owner, _ = _parse(content)
     return replace(owner or Owner(0, "an unknown machine", "", "an unknown time"), epoch=epoch)
@@ -365,6 +347,30 @@ def start_key(epoch: int) -> str:
     for an epoch that has none.
     """
     return f"start/{epoch:08d}.json"
+
+
+def _listed(store: ObjectStore, pattern: re.Pattern[str]) -> set[int]:
+    keys = store.list(f"{pattern.pattern.partition('/')[0]}/")
+    return {int(name[1]) for name in map(pattern.fullmatch, keys) if name}
+
+
+def _newest_from(store: ObjectStore, epoch: int) -> int:
+    """Return the newest epoch, from one that exists on; listings may not show it yet."""
+    while _read(store, lock_key(epoch + 1)) is not None:
+        epoch += 1
+    return epoch
+
+
+def _has_ended(store: ObjectStore, epoch: int, content: bytes | None) -> bool:
+    if content in _given_up or _read(store, released_key(epoch)) is not None:
+        return True
+    owner, namespace = _parse(content)
+    # A pid of another container says nothing here, even on the same machine.
+    return owner is not None and namespace == _pid_namespace() and owner.is_gone
+
+
+def _read(store: ObjectStore, key: str) -> bytes | None:
+    return store.get_if_exists(key, _CONTENT_LIMIT_BYTES)
 
 
 def _parse(content: bytes | None) -> tuple[Owner | None, Any]:
