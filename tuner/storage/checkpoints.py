@@ -91,7 +91,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], filesystem: Any = None) -> None:
         text = os.fspath(path)
-        if filesystem is None and not remote.is_url(text):
+        if filesystem is None and not remote.is_remote(text):
             text = str(Path(text).absolute())
         self._path = text
         self._filesystem = filesystem
@@ -132,7 +132,7 @@ class Checkpoint:
     @property
     def is_local(self) -> bool:
         """Whether the directory lies on this machine, where it is read without a copy."""
-        return self._filesystem is None and not remote.is_url(self._path)
+        return self._filesystem is None and not remote.is_remote(self._path)
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the checkpoint into a directory that stays.

@@ -1,4 +1,4 @@
-"""Where an object store keeps its objects: a library for its protocol, or a local directory.
+"""Back ends of `ObjectStore`: a file system of fsspec, or a local directory.
 
 What is slow or unsafe in the libraries is dealt with here: caches of listings, hidden retries,
 instances shared between processes, and file systems that threads must not use at the same time.
@@ -21,7 +21,8 @@ from .disk import LOCAL_DISK
 from .layout import STAGING_PREFIX
 from .object_errors import status_of, without_credentials
 from .reading import open_file
-from .remote import is_url, resolve
+from .remote import resolve
+from .urls import is_url
 
 _PART_BYTES: Final = 16 << 20
 _MAX_PARTS: Final = 10_000

@@ -27,13 +27,14 @@ from .directories import make_folder
 from .layout import MANIFEST
 from .lock import Lock
 from .manifest import make_folders, make_links, read_manifest, verify
+from .urls import is_url
 
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*(::|://)", re.IGNORECASE)
+_CHAIN: Final = re.compile(r"[a-z][a-z0-9+.-]*::", re.IGNORECASE)
 
 
-def is_url(path: str) -> bool:
-    """Return whether the path names a file system, as in ``s3://bucket/key``."""
-    return _URL.match(path) is not None
+def is_remote(path: str) -> bool:
+    """Return whether a path is a URL, or a chain of them as in ``simplecache::s3://bucket/key``."""
+    return is_url(path) or _CHAIN.match(path) is not None
 
 
 def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
