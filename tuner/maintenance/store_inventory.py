@@ -1,4 +1,4 @@
-"""What the object store of an experiment holds: its checkpoints, and what is left over."""
+"""Inventory of the object store of an experiment: its checkpoints, and leftovers to delete."""
 
 from __future__ import annotations
 

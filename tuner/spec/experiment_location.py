@@ -1,4 +1,4 @@
-"""Where an experiment is: its directory on this machine, and its original in an object store."""
+"""Location of an experiment: a local directory, and that in an object store if it has one."""
 
 from __future__ import annotations
 

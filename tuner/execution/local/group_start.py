@@ -1,4 +1,4 @@
-"""What the workers of a group are started with: ranks, connections, and the socket of rank 0."""
+"""Start of a worker group: opens its sockets and gives each worker its rank."""
 
 from __future__ import annotations
 
