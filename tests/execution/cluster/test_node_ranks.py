@@ -1,97 +1,17 @@
 """A group over two nodes whose workers are real processes, without a cluster between them."""
 
-import json
 import os
 import socket
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
-
-from tests.execution.local.conftest import DEADLINE_S, Harness
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker
+from tests.execution.local.conftest import DEADLINE_S
+from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import ReportReply, WorkerGroup
-from tuner.execution.cluster.node_ranks import NodeRanks
-from tuner.execution.cluster.spread_group import SpreadGroups
 from tuner.execution.session import Checkpoint, get_context, report, take_master_socket
 
 KEY = ("t00001", 1)
-
-
-class TwoNodes:
-    """A driver with two executors that take turns; messages between them go through JSON."""
-
-    def __init__(self, directory, trainable):
-        (directory / "t00001").mkdir()
-        self.events, self.readable = [], []
-        self.nodes = {name: Harness(directory, trainable, capacity={"cpu": 2}) for name in "ab"}
-        self.ranks = {
-            name: NodeRanks(
-                harness.executor, self.listener(name), lambda _message: self.command, "127.0.0.1"
-            )
-            for name, harness in self.nodes.items()
-        }
-        self.groups = SpreadGroups(directory, self, sync=False, environ={})
-
-    def listener(self, name):
-        return lambda message: self.groups.on_message(name, json.loads(json.dumps(message)))
-
-    def tell(self, node, message):
-        self.ranks[node].on_message(json.loads(json.dumps(message)))
-
-    def emit(self, event):
-        self.events.append(event)
-        if isinstance(event, ResultReported):
-            self.groups.answer(AnswerReport(*KEY, ReportReply.CONTINUE))
-
-    def start_message(self, _command):
-        return {}
-
-    def watch(self, _readable, on_readable):
-        self.readable.append(on_readable)
-
-    def unwatch(self, _readable):
-        self.readable.clear()
-
-    def start(self, **config):
-        group = WorkerGroup(4, {"cpu": 1.0}, 4, 4)
-        self.command = StartWorker(
-            *KEY, config, group.total, (), None, 0, group=group, nodes=("a", "a", "b", "b")
-        )
-        self.groups.start(self.command)
-
-    def wait_for(self, kind):
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not (found := [event for event in self.events if isinstance(event, kind)]):
-            assert time.monotonic() < deadline_s, self.events
-            for harness in self.nodes.values():
-                assert harness.executor.wait(0.01) == []
-            for on_readable in self.readable:
-                on_readable()
-            self.groups.tick()
-        return found[0]
-
-    def close(self):
-        for ranks in self.ranks.values():
-            ranks.close()
-        self.groups.close()
-        for harness in self.nodes.values():
-            harness.executor.shutdown(1.0)
-
-
-@pytest.fixture
-def two_nodes(tmp_path):
-    made = []
-
-    def make(trainable):
-        made.append(TwoNodes(tmp_path, trainable))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def meet(config):
@@ -110,8 +30,8 @@ def meet(config):
         report({"rank": rank}, checkpoint=Checkpoint.from_directory(directory))
 
 
-def test_ranks_on_two_nodes_meet_report_and_store_one_checkpoint(two_nodes, tmp_path):
-    nodes = two_nodes(meet)
+def test_ranks_on_two_nodes_meet_report_and_store_one_checkpoint(few_nodes, tmp_path):
+    nodes = few_nodes(meet)
     nodes.start()
     assert nodes.wait_for(WorkerExited) == WorkerExited(*KEY, Outcome.COMPLETED)
     result = nodes.wait_for(ResultReported)
@@ -132,15 +52,15 @@ def wait_or_raise(config):
     time.sleep(DEADLINE_S)
 
 
-def test_a_rank_that_raises_ends_those_on_the_other_node(two_nodes):
-    nodes = two_nodes(wait_or_raise)
+def test_a_rank_that_raises_ends_those_on_the_other_node(few_nodes):
+    nodes = few_nodes(wait_or_raise)
     nodes.start(raises=3)
     ended = nodes.wait_for(WorkerExited)
     assert (ended.outcome, ended.failure.message) == (Outcome.FAILED, "rank 3: 'here'")
 
 
-def test_a_kill_ends_the_ranks_on_all_nodes(two_nodes):
-    nodes = two_nodes(wait_or_raise)
+def test_a_kill_ends_the_ranks_on_all_nodes(few_nodes):
+    nodes = few_nodes(wait_or_raise)
     nodes.start()
     nodes.wait_for(ResultReported)
     nodes.groups.kill(KillWorker(*KEY, "enough"))

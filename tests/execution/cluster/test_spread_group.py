@@ -307,3 +307,11 @@ def test_the_answer_to_a_request_goes_to_the_node_that_asked(cluster):
 def test_malformed_news_are_refused(message):
     with pytest.raises(ValueError, match="got"):
         read_news(message)
+
+
+def test_without_a_directory_that_all_nodes_share_the_attempt_fails_at_once(cluster):
+    groups = SpreadGroups(None, cluster, sync=False, environ={})
+    groups.start(cluster.command)
+    assert cluster.end.outcome is Outcome.FAILED
+    assert "STRICT_PACK" in cluster.end.failure.message
+    assert (cluster.asked, KEY in groups) == ([], False)

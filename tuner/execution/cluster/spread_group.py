@@ -50,6 +50,12 @@ _COMMITS_S: Final = 10.0
 _SHORTAGE: Final = OSError(
     errno.EAGAIN, "a node lacks descriptors, memory or processes for one of its workers"
 )
+_NOT_SHARED: Final = Failure(
+    "NotImplementedError",
+    "a group over several nodes needs a storage_path in a directory that all nodes share, and this "
+    "experiment is in an object store; give such a directory, or keep the workers of a trial on "
+    'one node by ScalingConfig(placement_strategy="STRICT_PACK")',
+)
 
 
 class SpreadHost(Protocol):
@@ -99,14 +105,15 @@ class SpreadGroups:
     """The groups over several nodes of an experiment.
 
     Args:
-        directory: The experiment's directory, which all nodes share.
+        directory: The experiment's directory, which all nodes share; None where the experiment is
+            in an object store, in which a checkpoint cannot be committed from its parts.
         host: The executor.
         sync: Whether checkpoints are flushed to the disk before they count.
         environ: Environment variables that are added for all processes of trials.
     """
 
     def __init__(
-        self, directory: Path, host: SpreadHost, *, sync: bool, environ: Mapping[str, str]
+        self, directory: Path | None, host: SpreadHost, *, sync: bool, environ: Mapping[str, str]
     ) -> None:
         self._directory = directory
         self._host = host
@@ -125,6 +132,9 @@ class SpreadGroups:
     def start(self, command: StartWorker) -> None:
         """Begin to start the workers of a group."""
         key = command.trial_id, command.attempt
+        if self._directory is None:
+            self._host.emit(WorkerExited(*key, Outcome.FAILED, _NOT_SHARED))
+            return
         self._attempts[key] = _Attempt(command)
         self._ask(command.nodes[0], key, "rank_listen")
 
@@ -215,6 +225,8 @@ class SpreadGroups:
         return self._commits.close(_COMMITS_S)
 
     def _start_ranks(self, attempt: _Attempt, address: str, port: int) -> None:
+        if self._directory is None:
+            return  # nothing has been asked to listen
         command = attempt.command
         trial_dir = layout.trial_directory(self._directory, command.trial_id)
         attempt.members = [
