@@ -275,6 +275,20 @@ def test_when_a_node_leaves_the_ranks_elsewhere_are_killed_and_nothing_is_told(c
     assert cluster.events == []
 
 
+@pytest.mark.parametrize("has_left", [False, True])
+def test_what_waits_to_be_started_again_is_given_up_when_a_node_leaves(
+    cluster, monkeypatch, has_left
+):
+    monkeypatch.setattr("tuner.execution.local.start_retry._RETRY_S", 0.0)
+    cluster.groups.start(cluster.command)
+    cluster.news("a", Refused(Failure("OSError", "no descriptors"), is_shortage=True))
+    if has_left:
+        cluster.groups.on_node_left("b")
+    cluster.asked.clear()
+    cluster.groups.tick()
+    assert len(cluster.take_asked("rank_listen")) == (0 if has_left else 1)
+
+
 def test_another_node_than_its_own_says_nothing_about_a_rank(cluster):
     cluster.begin()
     cluster.news("b", RankGone(0))

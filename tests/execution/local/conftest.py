@@ -101,13 +101,22 @@ class Harness:
         share=None,
         gpu_ids=(),
         next_checkpoint=0,
+        nodes=(),
         **config,
     ):
         """Start workers that train a trial together."""
         (self.directory / trial_id).mkdir(exist_ok=True)
         group = WorkerGroup(num_workers, share or {"cpu": 1.0}, num_workers, num_workers)
         command = StartWorker(
-            trial_id, attempt, config, group.total, gpu_ids, None, next_checkpoint, group=group
+            trial_id,
+            attempt,
+            config,
+            group.total,
+            gpu_ids,
+            None,
+            next_checkpoint,
+            group=group,
+            nodes=nodes,
         )
         self.executor.carry_out([command])
 

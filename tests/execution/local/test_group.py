@@ -43,6 +43,12 @@ def test_stored_metrics_are_those_of_rank_0_and_all_ranks_metrics_come_with_them
         assert [metrics["rank"] for metrics in result.rank_metrics] == [0, 1, 2]
 
 
+def test_a_group_over_several_nodes_is_refused_where_all_would_run_on_one(start_executor):
+    ended = start_executor(count).run_group(nodes=("a", "b"))
+    assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "NotImplementedError")
+    assert "the nodes a, b" in ended.failure.message
+
+
 def wait_in_turn(config):
     """Rank 1 reports when the other's file says that it is in `report`."""
     entered = Path(config["directory"], "entered")

@@ -97,7 +97,7 @@ class _Attempt:
 
     @property
     def key(self) -> _Key:
-        return self.command.trial_id, self.command.attempt
+        return _key(self.command)
 
 
 @final
@@ -131,7 +131,7 @@ class SpreadGroups:
 
     def start(self, command: StartWorker) -> None:
         """Begin to start the workers of a group."""
-        key = command.trial_id, command.attempt
+        key = _key(command)
         if self._directory is None:
             self._host.emit(WorkerExited(*key, Outcome.FAILED, _NOT_SHARED))
             return
@@ -140,13 +140,13 @@ class SpreadGroups:
 
     def answer(self, command: AnswerReport) -> None:
         """Send all ranks the answer to their report."""
-        attempt = self._attempts.get((command.trial_id, command.attempt))
+        attempt = self._attempts.get(_key(command))
         if attempt and attempt.group:
             attempt.group.answer(command)
 
     def kill(self, command: KillWorker) -> None:
         """Kill all ranks of an attempt."""
-        attempt = self._attempts.get((command.trial_id, command.attempt))
+        attempt = self._attempts.get(_key(command))
         if attempt is None:
             return
         reason = f"{command.reason}; {IF_SILENT}" if command.is_silent else command.reason
@@ -209,7 +209,8 @@ class SpreadGroups:
     def tick(self) -> None:
         """Do what is due."""
         for command in self._retries.take_due():
-            if isinstance(command, StartWorker):
+            # Of one that has lost a node meanwhile, the core knows that it is over.
+            if isinstance(command, StartWorker) and _key(command) in self._attempts:
                 self.start(command)
         now_s = time.monotonic()
         for attempt in list(self._attempts.values()):
@@ -420,6 +421,10 @@ def _devices(command: StartWorker, ranks: Sequence[Rank]) -> tuple[int, ...]:
         for rank in ranks
         for device in command.gpu_ids[rank.world_rank * num_each : (rank.world_rank + 1) * num_each]
     )
+
+
+def _key(command: StartWorker | AnswerReport | KillWorker) -> _Key:
+    return command.trial_id, command.attempt
 
 
 def _number(message: Mapping[str, Any]) -> int:

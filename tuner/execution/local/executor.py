@@ -357,6 +357,7 @@ class ProcessExecutor:
     def _start_group(self, command: StartWorker, num_workers: int) -> None:
         """Start all workers of a group, or none."""
         try:
+            _check_nodes(command.nodes)
             assignment = self._assign(command)
             start = GroupStart.on_this_machine(command, num_workers, assignment, self._bootstrap)
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
@@ -817,3 +818,17 @@ class ProcessExecutor:
             self._set_exit_deadline(worker, self._grace_s)
         else:  # its connection has ended already, so no other event would finish it
             self._finish(worker, None)
+
+
+def _check_nodes(nodes: Sequence[str]) -> None:
+    """Refuse a group over several nodes, of which all workers would be on one.
+
+    Raises:
+        NotImplementedError: If there are several.
+    """
+    if len(nodes) > 1:
+        raise NotImplementedError(
+            f"its workers are to run on the nodes {', '.join(dict.fromkeys(nodes))}, and this "
+            "executor runs all of them on one; give "
+            'ScalingConfig(placement_strategy="STRICT_PACK")'
+        )
