@@ -33,6 +33,7 @@ from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import Owner, driver_of
+from tuner.storage.origin import origin_of
 from tuner.storage.strict_json import Opaque
 
 from .ranking import Mode
@@ -173,6 +174,10 @@ def read_directory(directory: Path) -> OpenedExperiment:
     try:
         stored = read_stored(directory)
     except StorageError as damage:
+        origin = origin_of(directory)
+        if origin and origin.is_copy:
+            # Files with results are not copied, and the path of the copy says nothing to the user.
+            raise StorageError(str(damage).replace(str(directory), origin.url)) from damage
         try:
             found = _from_trial_files(directory)
         except FileNotFoundError:

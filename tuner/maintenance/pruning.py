@@ -25,7 +25,7 @@ from tuner.core.events import CheckpointLost
 from tuner.core.result import flatten, merged
 from tuner.core.trial import CheckpointRecord, Status, Trial
 from tuner.driver.remote_session import RemoteSession
-from tuner.errors import CheckpointError
+from tuner.errors import CheckpointError, ExperimentLocked
 from tuner.journal import completeness, records, takeover_cleanup
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal, SyncPolicy
@@ -38,6 +38,7 @@ from tuner.storage.layout import trial_directory
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.manifest import read_manifest
 from tuner.storage.origin import Origin, origin_of
+from tuner.storage.remote_lock import present_driver
 from tuner.storage.urls import split_url
 
 from .store_inventory import StoreInventory, inventory_of
@@ -368,7 +369,14 @@ def _prune_stored(experiment: Path, origin: Origin, keep: KeepRules) -> PruneRes
         )
         session.prepare()
         lock = closing.enter_context(ExperimentLock(directory))
-        closing.enter_context(session)
+        try:
+            closing.enter_context(session)
+        except ExperimentLocked as running:
+            driver = present_driver(inventory.store) or "another driver"
+            raise ExperimentLocked(
+                f"experiment {origin.url} is driven by {driver}, and nothing is deleted while it "
+                f"runs; wait for it, or end it with tuner stop {origin.url}"
+            ) from running
         session.resume(lock, is_salvage=False)
         completeness.check(directory)
         tail = recover(directory)
