@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import tuner as tune
 from tuner.cli.app import main
+from tuner.errors import ExperimentLocked
 from tuner.restore.readable_copy import ReadableCopy, refresh
 from tuner.storage.lock import driver_of
 from tuner.storage.object_store import ObjectStore
@@ -129,3 +130,61 @@ def test_a_trial_that_is_followed_is_downloaded_again_until_its_driver_ends(stor
     refresh(copy.directory, "t00000")
     assert (copy.directory / "t00000" / "stdout").read_text() == "more\n"
     assert driver_of(copy.directory) is None
+
+
+def test_prune_of_a_running_experiment_says_to_wait_or_to_stop_it(stored, tuner, tmp_path):
+    shutil.copytree(stored.removeprefix("file://"), tmp_path / "digits")
+    url = f"file://{tmp_path}/digits"
+
+    def refuse(self):
+        raise ExperimentLocked("take it over with steal=True")
+
+    RemoteLock(ObjectStore(url)).acquire()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RemoteLock, "acquire", refuse)
+        result = tuner("prune", url, "--yes")
+    assert result.exit_code == 3
+    assert f"is driven by process {os.getpid()}" in result.output
+    assert f"wait for it, or end it with tuner stop {url}" in result.output
+    assert "steal" not in result.output
+
+
+def test_a_damaged_declaration_in_a_store_is_named_by_its_url(stored, tuner, tmp_path):
+    shutil.copytree(stored.removeprefix("file://"), tmp_path / "digits")
+    (tmp_path / "digits" / "experiment.json").write_text("{")
+    result = tuner("show", f"file://{tmp_path}/digits")
+    assert result.exit_code == 3
+    assert f"file://{tmp_path}/digits/experiment.json" in result.output
+    assert "tuner-copy" not in result.output
+    assert "instead" not in result.output
+
+
+def test_doctor_checks_a_store_without_an_experiment_and_leaves_nothing_there(tuner, tmp_path):
+    result = tuner("doctor", "--storage", f"file://{tmp_path}/store", "-f", "json")
+    assert result.exit_code == 0
+    found = json.loads(result.output)
+    assert [(one["subject"], one["level"]) for one in found] == [
+        ("versions", "ok"),
+        ("access", "ok"),
+        ("locks", "ok"),
+    ]
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
+
+
+def test_doctor_names_what_a_store_cannot_do(tuner, tmp_path, monkeypatch):
+    def overwrite(self, key, content):
+        self.put(key, content)
+
+    (tmp_path / "file").touch()
+    result = tuner("doctor", "--storage", f"file://{tmp_path}/file/store")
+    assert result.exit_code == 1
+    assert "error    access" in result.output
+    monkeypatch.setattr("tuner.storage.object_backends.LocalObjects.create", overwrite)
+    result = tuner("doctor", "--storage", f"file://{tmp_path}/store")
+    assert result.exit_code == 1
+    assert "cannot create an object only if it does not exist" in result.output
+
+
+@pytest.mark.parametrize("arguments", [[], ["--storage", "here"]])
+def test_doctor_refuses_what_names_neither_experiment_nor_store(tuner, arguments):
+    assert tuner("doctor", *arguments).exit_code == 2

@@ -17,6 +17,7 @@ from tuner.maintenance.pruning import KeepRules, Usage, total_size, usage_of
 from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.rerun import require_own_checkpoints
 from tuner.maintenance.status import State, state_of
+from tuner.maintenance.store_check import check_store
 from tuner.maintenance.store_inventory import inventory_of
 from tuner.restore.resume_command import RERUN, RESUME, launch_of, recorded_snippet, rerun_value
 from tuner.spec.environment import WITHHELD
@@ -24,7 +25,13 @@ from tuner.storage.lock import driver_of
 from tuner.storage.origin import address_of
 
 from .app import FOUND, OK, UNREADABLE
-from .arguments import experiment_argument, find_trial, remove_copies, trial_argument
+from .arguments import (
+    ExperimentType,
+    experiment_argument,
+    find_trial,
+    remove_copies,
+    trial_argument,
+)
 from .control import optional_trial_argument, resume_trial
 from .output import Column, Output, output_option
 
@@ -138,14 +145,19 @@ def size(size_bytes: Any) -> str:
 
 
 @click.command()
-@experiment_argument
+@click.argument("experiment", type=ExperimentType(), metavar="[EXP]", required=False)
 @click.option(
     "--deep",
     is_flag=True,
     help="Read all checkpoints and stored arrays, and compare their contents.",
 )
+@click.option(
+    "--storage",
+    metavar="URL",
+    help="Check a directory in an object store, with or without an experiment.",
+)
 @output_option
-def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
+def doctor(experiment: Path | None, storage: str | None, output: Output, *, deep: bool) -> int:
     """Check an experiment for damage, and say how to repair it.
 
     It checks the folder's permissions, the declaration, the lock, every record of the journal, the
@@ -153,12 +165,25 @@ def doctor(experiment: Path, output: Output, *, deep: bool) -> int:
     Nothing is changed, and a driver may be running. Exits with 0 if everything is in order and with
     1 if anything is damaged or left over.
 
+    With --storage it checks whether an object store can be used: small objects are written, read
+    and deleted below probe/ in that directory.
+
     \b
     Examples:
       tuner doctor digits
       tuner doctor digits --deep -f json
+      tuner doctor --storage s3://bucket/experiments
     """
-    findings = check(experiment, is_deep=deep)
+    findings: list[Finding] = []
+    if experiment is None and storage is None:
+        raise click.UsageError("EXP or --storage must be given; name what is to be checked")
+    if storage is not None:
+        try:
+            findings += check_store(storage)
+        except ValueError as refusal:
+            raise click.UsageError(str(refusal)) from refusal
+    if experiment is not None:
+        findings += check(experiment, is_deep=deep)
     if output.kind == "table":
         _print_findings(findings)
     else:
