@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import Trainable, register_trainable, with_parameters, with_resources
     from .handle import Handle, attach
+    from .spec.cluster import Cluster, DaskCluster, RayCluster
     from .spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .storage.checkpoints import Checkpoint
     from .tune_run import Experiment, run, run_experiments
@@ -94,6 +95,7 @@ _NAMES_BY_MODULE = {
         "uniform",
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid", "points_from"),
+    "tuner.spec.cluster": ("Cluster", "DaskCluster", "RayCluster"),
     "tuner.spec.config": (
         "CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig",
     ),
@@ -153,7 +155,9 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "CheckpointConfig",
+    "Cluster",
     "CombinedStopper",
+    "DaskCluster",
     "Experiment",
     "ExperimentAnalysis",
     "ExperimentPlateauStopper",
@@ -167,6 +171,7 @@ __all__ = [
     "NoopStopper",
     "PlacementGroupFactory",
     "ProgressReporter",
+    "RayCluster",
     "Result",
     "ResultGrid",
     "ResumeConfig",
