@@ -52,7 +52,8 @@ NAMES = {
         TuneError
     """,
     "tuner.errors": """
-        CannotPause CheckpointError DamagedJournal ExperimentExists ExperimentFenced
+        CannotPause CheckpointError ClusterError DamagedJournal ExperimentExists
+        ExperimentFenced
         ExperimentLocked
         InvalidDecision InvalidTransition LeaseRefused MetricNotReported NotGranted
         NotRunning ResourceDeadlock

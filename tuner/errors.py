@@ -21,6 +21,7 @@ Bad arguments raise `ValueError` or `TypeError` at construction. Later errors de
     │   │   └── ExperimentFenced  another driver has taken over the experiment during the run
     │   ├── StorageUnreachable an object store did not answer, or refused its credentials
     │   └── DamagedJournal     records that do not verify
+    ├── ClusterError           a cluster cannot be reached, or no node of it can be used
     └── TrainableNotPicklable  a trainable that cannot be sent to a worker
 """
 
@@ -134,6 +135,10 @@ class DamagedJournal(StorageError):
         super().__init__(message)
         self.path = path
         self.offset = offset
+
+
+class ClusterError(TunerError):
+    """A cluster cannot be reached, or none of its nodes can run trials."""
 
 
 class TrainableNotPicklable(TunerError, TypeError):

@@ -1,0 +1,170 @@
+"""Ordered connection without losses over a carrier that may lose, double and reorder frames.
+
+One end is in the driver, the other in a node's host. What is between them (gateway, cluster engine,
+agent) keeps no state of the frames and may be replaced at any time. A frame is a JSON object::
+
+    {"s": token, "n": number of its first message, "a": last number received in order, "m": [...]}
+
+An end keeps each message until the other one has acknowledged it, and sends it again from time to
+time. A frame without messages acknowledges, or is a sign of life.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from tuner.storage import strict_json
+
+BEAT_S: Final = 1.0
+RESEND_S: Final = 1.0
+_MAX_RESEND_S: Final = 8.0
+_ACKNOWLEDGE_S: Final = 0.1
+"""For how long an acknowledgement waits for a message that it can travel with."""
+_FRAME_BYTES: Final = 1 << 20
+_MAX_EARLY: Final = 1 << 16
+"""How many messages are kept that have overtaken others."""
+
+
+class _Sent(NamedTuple):
+    number: int
+    data: bytes
+
+
+@final
+class Link:
+    """One end of a connection. It does no input or output, and takes the time from its caller.
+
+    Args:
+        token: Common to both ends, and different from that of every other connection; frames with
+            another one are dropped.
+        now_s: The time in seconds, of a clock that never goes back.
+        beat_s: After how many seconds a sign of life is sent where there is nothing else to send.
+        resend_s: After how many seconds messages are sent again that are not acknowledged; twice as
+            long each time until some are.
+
+    Attributes:
+        heard_s: When the last valid frame was received, or the link was made.
+    """
+
+    def __init__(
+        self, token: str, now_s: float, *, beat_s: float = BEAT_S, resend_s: float = RESEND_S
+    ) -> None:
+        self.heard_s = now_s
+        self._token = token
+        self._quoted_token = strict_json.dumps(token)
+        self._beat_s = beat_s
+        self._resend_s = self._first_resend_s = resend_s
+        self._num_sent = 0
+        self._fresh: deque[_Sent] = deque()
+        self._unacknowledged: deque[_Sent] = deque()
+        self._resend_at_s: float | None = None
+        self._num_received = 0
+        self._early: dict[int, dict[str, Any]] = {}
+        self._acknowledge_at_s: float | None = None
+        self._beat_at_s = now_s  # the first frame is sent at once
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the other end has acknowledged all messages."""
+        return not self._fresh and not self._unacknowledged
+
+    @property
+    def next_s(self) -> float:
+        """When `take_frames` has to be called at the latest."""
+        if self._fresh:
+            return 0.0
+        moments = (self._beat_at_s, self._resend_at_s, self._acknowledge_at_s)
+        return min(moment for moment in moments if moment is not None)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Add a message, which `take_frames` returns in a frame."""
+        self._num_sent += 1
+        self._fresh.append(_Sent(self._num_sent, strict_json.to_bytes(message)))
+
+    def take_frames(self, now_s: float) -> list[str]:
+        """Return the frames that are to be sent now, as JSON texts."""
+        due: list[_Sent] = []
+        if self._resend_at_s is not None and now_s >= self._resend_at_s:
+            due += self._unacknowledged
+            self._resend_s = min(2 * self._resend_s, _MAX_RESEND_S)
+            self._resend_at_s = None
+        due += self._fresh
+        self._unacknowledged += self._fresh
+        self._fresh.clear()
+        frames = [self._frame(part) for part in _parts(due)]
+        if not frames and (
+            now_s >= self._beat_at_s
+            or (self._acknowledge_at_s is not None and now_s >= self._acknowledge_at_s)
+        ):
+            frames = [self._frame(())]
+        if frames:
+            self._beat_at_s = now_s + self._beat_s
+            self._acknowledge_at_s = None
+        if self._unacknowledged and self._resend_at_s is None:
+            self._resend_at_s = now_s + self._resend_s
+        return frames
+
+    def receive(self, frame: Mapping[str, Any], now_s: float) -> list[dict[str, Any]]:
+        """Take a frame, and return the messages that are complete by it: each once, in order.
+
+        Args:
+            frame: The frame, decoded by `strict_json.loads`.
+            now_s: The time.
+
+        Raises:
+            ValueError: If it is malformed.
+        """
+        match frame:
+            case {"s": str(token), "n": int(number), "a": int(acknowledged), "m": [*messages]}:
+                pass
+            case _:
+                raise ValueError(f"a frame must have s, n, a and m, got {frame!r:.200}")
+        if token != self._token:
+            return []
+        if number < 1 or acknowledged > self._num_sent:
+            raise ValueError(
+                f"a frame must begin at number 1 or later and acknowledge at most "
+                f"{self._num_sent}, got n={number} and a={acknowledged}"
+            )
+        self.heard_s = now_s
+        self._note_acknowledged(acknowledged, now_s)
+        if messages and self._acknowledge_at_s is None:
+            self._acknowledge_at_s = now_s + _ACKNOWLEDGE_S
+        if not all(isinstance(message, dict) for message in messages):
+            raise ValueError(f"messages must be objects, got {messages!r:.200}")
+        for at, message in enumerate(messages, number):
+            if at > self._num_received and len(self._early) < _MAX_EARLY:
+                self._early[at] = message
+        complete: list[dict[str, Any]] = []
+        while (at := self._num_received + 1) in self._early:
+            complete.append(self._early.pop(at))
+            self._num_received = at
+        return complete
+
+    def _note_acknowledged(self, number: int, now_s: float) -> None:
+        num_before = len(self._unacknowledged)
+        while self._unacknowledged and self._unacknowledged[0].number <= number:
+            self._unacknowledged.popleft()
+        if len(self._unacknowledged) < num_before:
+            self._resend_s = self._first_resend_s
+            self._resend_at_s = now_s + self._resend_s if self._unacknowledged else None
+
+    def _frame(self, part: Sequence[_Sent]) -> str:
+        first = part[0].number if part else self._num_sent + 1
+        body = b",".join(sent.data for sent in part).decode()
+        return f'{{"s":{self._quoted_token},"n":{first},"a":{self._num_received},"m":[{body}]}}'
+
+
+def _parts(due: Sequence[_Sent]) -> list[list[_Sent]]:
+    """Divide consecutive messages among frames of limited size; a large message has its own."""
+    parts: list[list[_Sent]] = []
+    num_bytes = _FRAME_BYTES
+    for sent in due:
+        num_bytes += len(sent.data)
+        if num_bytes > _FRAME_BYTES:
+            parts.append([])
+            num_bytes = len(sent.data)
+        parts[-1].append(sent)
+    return parts
