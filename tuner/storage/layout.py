@@ -196,6 +196,11 @@ def validation_log(index: int) -> str:
     return f"validation_{index:06d}.log"
 
 
+def is_trial_id(name: str) -> bool:
+    """Return whether this is well-formed as the id of a trial, and stays inside the experiment."""
+    return _TRIAL_ID.fullmatch(name) is not None
+
+
 def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
     """Return the directory of a trial.
 
@@ -207,7 +212,7 @@ def trial_directory(experiment: str | os.PathLike[str], trial_id: str) -> Path:
 
 def trial_path(experiment: str | os.PathLike[str], trial_id: str) -> str:
     """Return the path of a trial's directory; see `trial_directory`."""
-    if not _TRIAL_ID.fullmatch(trial_id):
+    if not is_trial_id(trial_id):
         raise StorageError(
             f"trial_id must be letters, digits, '_' or '-', got {trial_id!r}; the experiment is "
             "damaged"

@@ -251,12 +251,22 @@ class ObjectCheckpoints:
 
     def _place(self, trial_id: str, remote: str) -> ObjectStore:
         trial_directory(self._experiment, trial_id)  # checks the id
-        if not _NAME.fullmatch(remote):
+        if not is_remote_name(remote):
             raise CheckpointError(
                 f"{remote!r} is no name of a checkpoint in a store, like 'checkpoint_000003.e7a2'; "
                 "the experiment is damaged"
             )
         return self._store.child(f"{trial_id}/{remote}")
+
+
+def is_remote_name(name: str) -> bool:
+    """Return whether a checkpoint's directory in a store could have this name.
+
+    Example:
+        >>> is_remote_name("checkpoint_000003.e7a2"), is_remote_name("../checkpoint_000003.e7a2")
+        (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
 
 
 def size_of(manifest: Manifest) -> int:

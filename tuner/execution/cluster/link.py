@@ -80,8 +80,10 @@ class Link:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Add a message, which `take_frames` returns in a frame."""
+        # Training code can send what was JSON, and is an object now that JSON cannot hold.
+        data = strict_json.to_bytes(message, strict_json.opaque)
         self._num_sent += 1
-        self._fresh.append(_Sent(self._num_sent, strict_json.to_bytes(message)))
+        self._fresh.append(_Sent(self._num_sent, data))
 
     def take_frames(self, now_s: float) -> list[str]:
         """Return the frames that are to be sent now, as JSON texts."""
