@@ -23,6 +23,7 @@ from tuner.core.stoppers import Stopper
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.execution.trainable import get_trainable, with_resources
+from tuner.spec.cluster import Cluster
 from tuner.spec.config import (
     AUTO,
     CheckpointConfig,
@@ -55,7 +56,8 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "TUNE_GLOBAL_CHECKPOINT_S sets the period of snapshots",
     "loggers": "pass loggers as callbacks=[...]; CSV, JSON and TensorBoard are added automatically",
     "queue_trials": "leave it out; trials always wait for free resources",
-    "ray_auto_init": "leave it out; there is nothing to initialise",
+    "ray_auto_init": "leave it out; there is nothing to initialise, and "
+    "cluster=tune.RayCluster(address) uses a cluster",
     "restore": "pass the path in config, and load it in setup or at the beginning of the function; "
     "resume=True continues an experiment",
     "run_errored_only": 'resume="AUTO+ERRORED_ONLY" retries failed trials',
@@ -63,7 +65,8 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "sync_on_checkpoint": "leave it out; files of a trial stay in its directory",
     "sync_to_cloud": "give a URL as storage_path",
     "sync_to_driver": "leave it out; files of a trial stay in its directory",
-    "trial_executor": "leave it out; trials run in processes of this machine",
+    "trial_executor": "leave it out; trials run in processes of this machine, or of a cluster with "
+    "cluster=tune.RayCluster(address)",
     "upload_dir": "give a URL as storage_path",
     "with_server": "tuner dash shows an experiment in a browser, tune.attach controls it",
 }
@@ -115,6 +118,7 @@ def run(
     chdir_to_trial_dir: bool | None = None,
     local_dir: str | os.PathLike[str] | None = None,
     if_exists: Literal["error", "new", "replace"] = "error",
+    cluster: Cluster | None = None,
     **others: Any,
 ) -> ExperimentAnalysis:
     """Run an experiment and return its results; new code uses `Tuner`.
@@ -165,6 +169,7 @@ def run(
         local_dir: The same as `storage_path`.
         if_exists: What to do if an experiment of this name exists, see `RunConfig`; not an argument
             of Ray Tune.
+        cluster: The cluster on which trials run, see `RunConfig`; not an argument of Ray Tune.
         **others: Unsupported arguments of Ray Tune; each raises an error that names the
             alternative.
 
@@ -233,6 +238,7 @@ def run(
         sync_config=sync_config,
         storage_filesystem=storage_filesystem,
         if_exists=if_exists,
+        cluster=cluster,
     )
     trainable = (
         get_trainable(run_or_experiment)

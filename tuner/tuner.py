@@ -28,6 +28,7 @@ from tuner.maintenance.rerun import compare_results, prepare_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
 from tuner.restore.readable_copy import ReadableCopy
 from tuner.restore.resume_command import take_rerun, take_resume
+from tuner.spec.cluster import Cluster
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
 from tuner.spec.experiment_location import (
@@ -148,6 +149,8 @@ class Tuner:
         validation_config: ValidationConfig | None = None,
         resources: Mapping[str, float] | None = None,
         executor: Literal["process", "inline"] | None = None,
+        cluster: Cluster | None = None,
+        node_wait_s: float | None = None,
         verbose: int | None = None,
         local_dir: str | os.PathLike[str] | None = None,
         steal: bool = False,
@@ -201,6 +204,9 @@ class Tuner:
             resources: Total resources of the experiment; recorded amounts also apply on another
                 machine.
             executor: Where trials run.
+            cluster: The cluster on which trials run from now on; None for this machine, since
+                clusters are not recorded.
+            node_wait_s: With a cluster: how long to wait for nodes.
             verbose: Amount of output.
             local_dir: With a URL: directory of this machine in which that of the experiment is, or
                 will be made; None for ``~/tuner_results``.
@@ -253,6 +259,8 @@ class Tuner:
                 validation_config=validation_config,
                 resources=resources,
                 executor=executor,
+                cluster=cluster,
+                node_wait_s=node_wait_s,
                 verbose=verbose,
             )
             | _storage_of(location, record),

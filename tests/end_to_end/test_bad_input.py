@@ -396,6 +396,34 @@ def test_a_stop_criterion_that_is_none(stop, kind, message):
             "checkpoint_config must be a CheckpointConfig, got {'num_to_keep': 1}",
         ),
         ({"executor": "ray"}, ValueError, "executor must be one of process, inline, got 'ray'"),
+        (
+            {"cluster": "auto"},
+            TypeError,
+            r"cluster must be a RayCluster, a DaskCluster or None, got 'auto'; write RayCluster\(",
+        ),
+        (
+            {"cluster": tune.RayCluster},
+            TypeError,
+            r"cluster must be a RayCluster, .* got <class .*; write RayCluster\(\.\.\.\)",
+        ),
+        ({"cluster": 3}, TypeError, "cluster must be a .* got 3; leave it out for this machine"),
+        (
+            {"cluster": tune.RayCluster(), "executor": "inline"},
+            ValueError,
+            "executor must be 'process' with a cluster, got 'inline' and the Ray cluster",
+        ),
+        (
+            {"cluster": tune.RayCluster(), "resources": {"cpu": 4}},
+            ValueError,
+            "resources must be None with a cluster, whose nodes have their own, got {'cpu': 4}",
+        ),
+        (
+            {"cluster": tune.RayCluster(), "storage_path": "memory://runs"},
+            ValueError,
+            "storage_path must be what all nodes reach with a cluster, got 'memory://runs'",
+        ),
+        ({"node_wait_s": -1}, ValueError, "node_wait_s must be finite and at least 0 seconds, got"),
+        ({"node_wait_s": "5m"}, TypeError, "node_wait_s must be a number of seconds, got '5m'"),
     ],
 )
 def test_settings_of_the_run(options, kind, message):

@@ -196,6 +196,7 @@ def test_the_arguments_are_those_of_ray_tune():
         "run_or_experiment",
         *of_ray.split(),
         "if_exists",
+        "cluster",
         "others",
     ]
 

@@ -175,7 +175,7 @@ def test_settings_about_lost_machines_are_checked_and_have_their_defaults():
     assert (config.max_preemption_failures, config.controller_failure_limit) == (-1, -1)
     assert (config.preemption_grace_s, config.relax_collectives_on_preemption) == (0.0, False)
     for wrong, part in [
-        ({"max_preemption_failures": -2}, "at least 0, or -1 for no limit, got -2"),
+        ({"max_preemption_failures": -2}, "at least 0, or -1 for the default, got -2"),
         ({"controller_failure_limit": -2}, "at least 0, or -1"),
         ({"preemption_grace_s": -1.0}, "at least 0 seconds"),
         ({"relax_collectives_on_preemption": True}, "must be False, got True"),

@@ -28,9 +28,11 @@ def leased_group(spec: ExperimentSpec) -> WorkerGroup | None:
     """Return the workers whose resources an experiment inside a trial or a validation borrows.
 
     They are those of one trial of a trainer, so that its trials train one after the other. None for
-    single processes: they run beside the trial, as in any program that starts processes.
+    single processes: they run beside the trial, as in any program that starts processes. Nor for
+    those on the nodes of a cluster, which are not its own.
     """
-    return spec.usual_group if spec.run.executor == "process" else None
+    is_here = spec.run.executor == "process" and spec.run.cluster is None
+    return spec.usual_group if is_here else None
 
 
 def make_executor(

@@ -49,7 +49,8 @@ _SETTINGS: Final[Mapping[str, type]] = {
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
     # The directory itself says where it is, and the seed is recorded apart, because it never
-    # changes; each run chooses how to show progress; the rest is accepted for compatibility only.
+    # changes; each run chooses where trials run and how to show progress; the rest is accepted for
+    # compatibility only.
     RunConfig: frozenset(
         {
             "name",
@@ -59,6 +60,7 @@ NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
             "progress_reporter",
             "sync_config",
             "storage_filesystem",
+            "cluster",
         }
     ),
     TuneConfig: frozenset({"seed", "reuse_actors", "trial_name_creator", "trial_dirname_creator"}),

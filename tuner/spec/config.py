@@ -25,6 +25,7 @@ from tuner.storage import layout, urls
 from tuner.storage.directories import absolute_path
 
 from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
+from .cluster import Cluster
 from .training_config import LoggingConfig, ValidationConfig, checked_environment
 
 MODES = ("min", "max")
@@ -194,12 +195,14 @@ class FailureConfig(Settings):
             while no trial has succeeded or made progress, before the experiment stops: ``"auto"``,
             the default, for twice the number that run at once, and at least 5; None for no such
             limit. The experiment can be restored when the cause is fixed.
-        max_preemption_failures: How often a trial may lose its machine before that counts as a
-            failure: -1, the default, for no limit. On a single machine, which is lost together with
-            the experiment, it has no effect.
-        preemption_grace_s: How many seconds a trial whose machine is about to be lost has to save,
-            0 by default. On a single machine it has no effect: the experiment's signals and time
-            limit give a trial ``RunConfig(interrupt_grace_s=...)``.
+        max_preemption_failures: With a cluster: how often in a row, without a new result in
+            between, a trial may lose its node before it fails for good. -1, the default, for 4
+            times, so that a trial that brings its nodes down does not go through all of them; a
+            node that has announced that it will leave does not count. On a single machine, which is
+            lost together with the experiment, it has no effect.
+        preemption_grace_s: Accepted for code written for Ray Train, without effect: a trial whose
+            node is about to leave is saved at its next report, and the experiment's signals and
+            time limit give a trial ``RunConfig(interrupt_grace_s=...)``.
         relax_collectives_on_preemption: Must be False: all workers of a group leave together.
         controller_failure_limit: Accepted for code written for Ray Train, without effect: a
             restarted experiment continues as often as it is restarted.
@@ -259,7 +262,7 @@ class FailureConfig(Settings):
         for name in ("max_preemption_failures", "controller_failure_limit"):
             check_whole(name, value := getattr(self, name))
             if value < -1:
-                raise ValueError(f"{name} must be at least 0, or -1 for no limit, got {value!r}")
+                raise ValueError(f"{name} must be at least 0, or -1 for the default, got {value!r}")
         check_seconds("preemption_grace_s", self.preemption_grace_s)
         if not self.preemption_grace_s >= 0:
             raise ValueError(
@@ -268,8 +271,7 @@ class FailureConfig(Settings):
         if self.relax_collectives_on_preemption is not False:
             raise ValueError(
                 "relax_collectives_on_preemption must be False, got "
-                f"{self.relax_collectives_on_preemption!r}; all workers of a group run on this "
-                "machine, and leave together"
+                f"{self.relax_collectives_on_preemption!r}; all workers of a group leave together"
             )
 
     def _check_policies(self) -> None:
@@ -390,7 +392,16 @@ class RunConfig(Settings):
             cannot create an object only if it is absent, and leaves that to you.
         cache_bytes: With a URL as `storage_path`: how large the local copies of stored checkpoints
             may be together; above that, those that were used least recently and that no trial is
-            using are deleted. None, the default, for a tenth of the disk.
+            using are deleted. None, the default, for a tenth of the disk. With a cluster this
+            holds for each node.
+        cluster: The cluster on whose nodes trials run, a `RayCluster` or a `DaskCluster`; None, the
+            default, for this machine. `storage_path` then has to be what all nodes reach: an object
+            store, or a directory that all of them share under the same path, which each node checks
+            when it joins. `resources` are those of the nodes. Not recorded: `Tuner.restore` may be
+            given another cluster, or none.
+        node_wait_s: With a cluster: for how many seconds a trial that no node present could run
+            waits for one that could, before it fails, and the experiment for its first node, before
+            `fit` ends; 300 by default.
 
     Raises:
         ValueError: If a value is out of range, or two contradict each other.
@@ -399,7 +410,8 @@ class RunConfig(Settings):
     Departures:
         With a URL, Ray Tune uploads the files of trials now and then. Here the results, the state
         of the search and the checkpoints are in the store, each checkpoint before it counts.
-        File systems are fsspec's, not pyarrow's.
+        File systems are fsspec's, not pyarrow's. Ray Tune always runs on Ray; here an experiment
+        runs on this machine unless `cluster` is given.
     """
 
     name: str | None = None
@@ -433,11 +445,14 @@ class RunConfig(Settings):
     mirror_s: float = 2.0
     storage_lock: Literal["epochs", "none"] = "epochs"
     cache_bytes: int | None = None
+    cluster: Cluster | None = None
+    node_wait_s: float = 300.0
 
     def _check(self) -> None:
         stopper_from(self.stop)
         self._check_storage()
         self._check_cache()
+        self._check_nodes()
         checked_environment(self.worker_runtime_env)
         check_type("logging_config", self.logging_config, LoggingConfig)
         check_type("validation_config", self.validation_config, ValidationConfig)
@@ -473,8 +488,31 @@ class RunConfig(Settings):
                 "worker_runtime_env must be None with executor='inline', where trials share this "
                 "process; set os.environ instead"
             )
+        if self.cluster is not None:
+            self._check_with_cluster(self.cluster)
         if self.storage_url is None:
             self._check_local()
+
+    def _check_with_cluster(self, cluster: Cluster) -> None:
+        """Refuse settings of this machine for an experiment on the nodes of a cluster."""
+        if self.executor != "process":
+            raise ValueError(
+                f"executor must be 'process' with a cluster, got {self.executor!r} and "
+                f"{cluster.describe()}; leave the cluster out to debug in this process"
+            )
+        if self.resources:
+            raise ValueError(
+                f"resources must be None with a cluster, whose nodes have their own, got "
+                f"{dict(self.resources)}; give custom resources to the nodes when the cluster is "
+                "started, and resources={} to Tuner.restore for an experiment that had some"
+            )
+        url = self.storage_url
+        if url is not None and url.startswith("memory://"):
+            raise ValueError(
+                f"storage_path must be what all nodes reach with a cluster, got {url!r}, which is "
+                "in the memory of this process; give the URL of an object store, or a directory "
+                "that all nodes share"
+            )
 
     def _check_local(self) -> None:
         """Refuse settings of experiments in object stores for one that is not in any."""
@@ -534,6 +572,18 @@ class RunConfig(Settings):
                 f"interrupt_grace_s={self.interrupt_grace_s!r} and {CLOSING_S} s to kill "
                 f"trials that do not exit and to close the files, got {self.time_limit_s!r}; "
                 "give a longer limit or less grace"
+            )
+
+    def _check_nodes(self) -> None:
+        if self.cluster is not None and not isinstance(self.cluster, Cluster):
+            raise TypeError(
+                "cluster must be a RayCluster, a DaskCluster or None, got "
+                f"{self.cluster!r}{_how_to_give(self.cluster)}"
+            )
+        check_seconds("node_wait_s", self.node_wait_s)
+        if not 0 <= self.node_wait_s < math.inf:
+            raise ValueError(
+                f"node_wait_s must be finite and at least 0 seconds, got {self.node_wait_s!r}"
             )
 
     def _check_cache(self) -> None:
@@ -798,6 +848,17 @@ def _not_covered(defaults: Sequence[str], given: Sequence[Any]) -> tuple[str, ..
         for name in defaults
         if not any(kind.__name__ in given for kind in getattr(builtins, name).__mro__)
     )
+
+
+def _how_to_give(cluster: Any) -> str:
+    """Return how to write what was given as a cluster, as the end of a sentence."""
+    if isinstance(cluster, type) and issubclass(cluster, Cluster):
+        return f"; write {cluster.__name__}(...)"
+    if isinstance(cluster, str):
+        return f"; write RayCluster({cluster!r}) or DaskCluster({cluster!r})"
+    if type(cluster).__module__.partition(".")[0] in {"distributed", "dask_jobqueue"}:
+        return "; write DaskCluster(...) around it"
+    return "; leave it out for this machine"
 
 
 def _check_amounts(resources: Any) -> None:

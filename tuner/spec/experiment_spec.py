@@ -16,6 +16,7 @@ from searchers import BasicVariantGenerator, DuplicateGuard
 from searchers.searcher import Searcher, SearcherWrapper, pass_search_properties
 from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
 from searchers.space.search_space import check_words
+from tuner.core.nodes import Nodes
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
@@ -49,6 +50,8 @@ _INNER: Final = ("searcher", "base_scheduler", "adapted")
 """Attributes of schedulers and searchers that hold the one that they wrap."""
 _MANY_SLOTS: Final = 10_000
 """More trials than ever run at once on one machine."""
+_CLUSTER_SLOTS: Final = 16
+"""How many trials are taken to run at once on a cluster, whose nodes join and leave."""
 _MAX_OVERTAKEN_S: Final = 60.0
 _MAX_LOSSES: Final = 5
 _MIN_PENDING: Final = 16
@@ -196,14 +199,17 @@ class ExperimentSpec:
         """Check that trials can run with the available resources.
 
         Args:
-            capacity: Total resources.
+            capacity: Total resources; does not count on a cluster, whose nodes are not known yet.
 
         Raises:
             ValueError: If a trial's resource request can never fit, or nothing limits how many
                 trials run at once.
         """
         resources, group = self._default_request()
-        if misfit := ResourcePool(capacity).misfit(group or resources):
+        if self.run.cluster is not None:
+            if misfit := Nodes(None).misfit(group or resources):
+                raise ValueError(f"resources of a trial fit no node: {misfit}")
+        elif misfit := ResourcePool(capacity).misfit(group or resources):
             raise ValueError(
                 f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)"
             )
@@ -217,7 +223,7 @@ class ExperimentSpec:
         """Return the settings for the core.
 
         Args:
-            capacity: Total resources.
+            capacity: Total resources; does not count on a cluster.
 
         Raises:
             ValueError: As `check_resources` does.
@@ -229,8 +235,13 @@ class ExperimentSpec:
             self.tune.max_concurrent_trials or None,
             self.searcher.num_trials_for(self.tune.num_samples),
         )
-        num_slots = ResourcePool(capacity).num_fitting(
-            group or resources, max_concurrent or _MANY_SLOTS
+        is_on_cluster = self.run.cluster is not None
+        num_slots = (
+            min(max_concurrent or _CLUSTER_SLOTS, _CLUSTER_SLOTS)
+            if is_on_cluster
+            else ResourcePool(capacity).num_fitting(
+                group or resources, max_concurrent or _MANY_SLOTS
+            )
         )
         is_listed = (
             type(self.searcher) is BasicVariantGenerator
@@ -259,8 +270,15 @@ class ExperimentSpec:
             # Only suggestions that no result can change may be made early, so that users see them.
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
             max_overtaken_s=_MAX_OVERTAKEN_S if requests_vary(self.trainable) else None,
-            max_losses=_MAX_LOSSES,
+            max_losses=self._max_losses,
+            node_wait_s=float(self.run.node_wait_s) if is_on_cluster else None,
         )
+
+    @property
+    def _max_losses(self) -> int:
+        allowed = self.failure.max_preemption_failures
+        # Without nodes a loss is one of the zygote's, which has nothing to do with preemption.
+        return _MAX_LOSSES if allowed == -1 or self.run.cluster is None else allowed + 1
 
     @property
     def usual_group(self) -> WorkerGroup | None:
@@ -306,6 +324,8 @@ def make_spec(
         trainable.check_run(run)
     if run.executor == "process":
         check_portable(space)
+    if run.cluster is not None:
+        run.cluster.check_installed()
     choice = chosen(tune, run, space, trainable)
     completed = choice.scheduler.completed_space(space)
     # Defaults are recorded like given arguments: a restore continues with them even if a later

@@ -196,10 +196,12 @@ def simulate(
 
 
 def simulated_settings(spec: ExperimentSpec, capacity: Mapping[str, float]) -> ExperimentSettings:
-    """Return the settings for trials that save on demand, as simulated ones do."""
+    """Return the settings for trials that save on demand and run here, as simulated ones do."""
     settings = spec.settings(capacity)
     return dataclasses.replace(
-        settings, checkpoints=dataclasses.replace(settings.checkpoints, can_save_on_demand=True)
+        settings,
+        checkpoints=dataclasses.replace(settings.checkpoints, can_save_on_demand=True),
+        node_wait_s=None,
     )
 
 
