@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
+from tuner.execution.cluster.link import Liveness
+
 
 class Cluster(abc.ABC):
     """Base of what ``RunConfig(cluster=...)`` takes: how the nodes of a cluster are reached.
@@ -38,6 +40,11 @@ class Cluster(abc.ABC):
 
         It contains no passwords or tokens.
         """
+
+    @property
+    def liveness(self) -> Liveness:
+        """How long nodes and driver may be silent."""
+        return Liveness()
 
     def check_installed(self) -> None:
         """Check that the library is installed, without importing it.

@@ -62,7 +62,9 @@ def test_an_acknowledgement_waits_a_moment_for_a_message():
     there.receive(*frames(here), NOW_S)
     assert frames(there) == []
     assert there.next_s == pytest.approx(NOW_S + 0.1)
-    assert frames(there, NOW_S + 0.1) == [{"s": "token", "n": 1, "a": 1, "m": []}]
+    assert frames(there, NOW_S + 0.1) == [
+        {"s": "token", "n": 1, "a": 1, "t": NOW_S + 0.1, "e": NOW_S, "m": []}
+    ]
 
 
 def test_both_ends_give_signs_of_life_where_nothing_else_is_said():
@@ -72,6 +74,16 @@ def test_both_ends_give_signs_of_life_where_nothing_else_is_said():
     (beat,) = frames(here, NOW_S + 1.0)
     assert there.receive(beat, NOW_S + 7.0) == []
     assert there.heard_s == NOW_S + 7.0
+
+
+def test_an_end_knows_when_it_was_heard_last_however_long_frames_take():
+    here, there = pair()
+    (greeting,) = frames(here, NOW_S + 1.0)
+    frames(here, NOW_S + 5.0)  # lost
+    there.receive(greeting, NOW_S + 6.0)
+    (answer,) = frames(there, NOW_S + 7.0)
+    here.receive(answer, NOW_S + 20.0)
+    assert (here.heard_s, here.confirmed_s) == (NOW_S + 20.0, NOW_S + 1.0)
 
 
 def test_a_frame_of_another_connection_is_dropped():
@@ -102,10 +114,11 @@ def test_values_that_are_no_numbers_arrive_as_they_are():
     "frame",
     [
         {},
-        {"s": "token", "n": 0, "a": 0, "m": []},
-        {"s": "token", "n": 1, "a": 1, "m": []},
-        {"s": "token", "n": 1, "a": 0, "m": [7]},
-        {"s": "token", "n": "1", "a": 0, "m": []},
+        {"s": "token", "n": 0, "a": 0, "t": 0.0, "e": 0.0, "m": []},
+        {"s": "token", "n": 1, "a": 1, "t": 0.0, "e": 0.0, "m": []},
+        {"s": "token", "n": 1, "a": 0, "t": 0.0, "e": 0.0, "m": [7]},
+        {"s": "token", "n": "1", "a": 0, "t": 0.0, "e": 0.0, "m": []},
+        {"s": "token", "n": 1, "a": 0, "t": 0.0, "e": NOW_S + 1.0, "m": []},
     ],
 )
 def test_a_malformed_frame_is_refused(frame):

@@ -3,16 +3,22 @@
 One end is in the driver, the other in a node's host. What is between them (gateway, cluster engine,
 agent) keeps no state of the frames and may be replaced at any time. A frame is a JSON object::
 
-    {"s": token, "n": number of its first message, "a": last number received in order, "m": [...]}
+    {"s": token, "n": number of its first message, "a": last number received in order,
+     "t": when it was sent, "e": the last "t" of the other end, "m": [message, ...]}
 
 An end keeps each message until the other one has acknowledged it, and sends it again from time to
 time. A frame without messages acknowledges, or is a sign of life.
+
+By the echo of its times, an end knows up to when at least the other one has heard it. So a lease
+that runs from then on ends before the other end gives it up, although both have clocks of their own
+and frames may take long or go one way only.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 from tuner.storage import strict_json
@@ -25,6 +31,34 @@ _ACKNOWLEDGE_S: Final = 0.1
 _FRAME_BYTES: Final = 1 << 20
 _MAX_EARLY: Final = 1 << 16
 """How many messages are kept that have overtaken others."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """How long nodes and driver may be silent, in seconds of the clock of whoever waits.
+
+    Attributes:
+        silent_s: After which the user is warned.
+        node_timeout_s: After which a node has left.
+        lease_s: After which a host kills its trials that does not know of its driver that it was
+            heard since. Shorter, so that they are dead when they are started elsewhere.
+        reconnect_s: For how long a cluster that cannot be reached any more is looked for.
+        idle_s: After which a node that an engine has added for trials that waited is given back.
+    """
+
+    silent_s: float = 10.0
+    node_timeout_s: float = 30.0
+    lease_s: float = 20.0
+    reconnect_s: float = 300.0
+    idle_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lease_s < self.node_timeout_s:
+            raise ValueError(
+                f"lease_s must be above 0 and below node_timeout_s={self.node_timeout_s}, got "
+                f"{self.lease_s}; else a trial could run twice"
+            )
 
 
 class _Sent(NamedTuple):
@@ -46,12 +80,15 @@ class Link:
 
     Attributes:
         heard_s: When the last valid frame was received, or the link was made.
+        confirmed_s: When the last frame was sent of which it is known that the other end has
+            received it, or the link was made.
     """
 
     def __init__(
         self, token: str, now_s: float, *, beat_s: float = BEAT_S, resend_s: float = RESEND_S
     ) -> None:
-        self.heard_s = now_s
+        self.heard_s = self.confirmed_s = now_s
+        self._echo_s = 0.0
         self._token = token
         self._quoted_token = strict_json.dumps(token)
         self._beat_s = beat_s
@@ -95,12 +132,12 @@ class Link:
         due += self._fresh
         self._unacknowledged += self._fresh
         self._fresh.clear()
-        frames = [self._frame(part) for part in _parts(due)]
+        frames = [self._frame(part, now_s) for part in _parts(due)]
         if not frames and (
             now_s >= self._beat_at_s
             or (self._acknowledge_at_s is not None and now_s >= self._acknowledge_at_s)
         ):
-            frames = [self._frame(())]
+            frames = [self._frame((), now_s)]
         if frames:
             self._beat_at_s = now_s + self._beat_s
             self._acknowledge_at_s = None
@@ -119,10 +156,17 @@ class Link:
             ValueError: If it is malformed.
         """
         match frame:
-            case {"s": str(token), "n": int(number), "a": int(acknowledged), "m": [*messages]}:
+            case {
+                "s": str(token),
+                "n": int(number),
+                "a": int(acknowledged),
+                "t": float(sent_s),
+                "e": float(echo_s),
+                "m": [*messages],
+            }:
                 pass
             case _:
-                raise ValueError(f"a frame must have s, n, a and m, got {frame!r:.200}")
+                raise ValueError(f"a frame must have s, n, a, t, e and m, got {frame!r:.200}")
         if token != self._token:
             return []
         if number < 1 or acknowledged > self._num_sent:
@@ -130,7 +174,11 @@ class Link:
                 f"a frame must begin at number 1 or later and acknowledge at most "
                 f"{self._num_sent}, got n={number} and a={acknowledged}"
             )
+        if echo_s > now_s:
+            raise ValueError(f"a frame must echo a time that is past, got e={echo_s} at {now_s}")
         self.heard_s = now_s
+        self.confirmed_s = max(self.confirmed_s, echo_s)
+        self._echo_s = max(self._echo_s, sent_s)
         self._note_acknowledged(acknowledged, now_s)
         if messages and self._acknowledge_at_s is None:
             self._acknowledge_at_s = now_s + _ACKNOWLEDGE_S
@@ -153,10 +201,13 @@ class Link:
             self._resend_s = self._first_resend_s
             self._resend_at_s = now_s + self._resend_s if self._unacknowledged else None
 
-    def _frame(self, part: Sequence[_Sent]) -> str:
+    def _frame(self, part: Sequence[_Sent], now_s: float) -> str:
         first = part[0].number if part else self._num_sent + 1
         body = b",".join(sent.data for sent in part).decode()
-        return f'{{"s":{self._quoted_token},"n":{first},"a":{self._num_received},"m":[{body}]}}'
+        return (
+            f'{{"s":{self._quoted_token},"n":{first},"a":{self._num_received},'
+            f'"t":{now_s!r},"e":{self._echo_s!r},"m":[{body}]}}'
+        )
 
 
 def _parts(due: Sequence[_Sent]) -> list[list[_Sent]]:

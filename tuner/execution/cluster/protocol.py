@@ -835,12 +835,12 @@ def validation_message(
     }
 
 
-_WithoutConfig = (
+CommandWithoutConfig = (
     AnswerReport | KillWorker | KillValidation | GrantLease | RefuseLease | ListCheckpoints
 )
 
 
-def command_message(command: _WithoutConfig) -> dict[str, Any]:
+def command_message(command: CommandWithoutConfig) -> dict[str, Any]:
     """Return the message that has a command carried out, for all that carry no configuration."""
     match command:
         case AnswerReport(trial_id, attempt):
