@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
 HEAVY = {
-    "accelerate", "aiobotocore", "ax", "bayes_opt", "botocore", "click", "fsspec", "hyperopt",
-    "joblib", "keras", "lightgbm", "lightning", "nevergrad", "optuna", "pandas", "plotly",
-    "pyarrow", "pytorch_lightning", "ray",
+    "accelerate", "aiobotocore", "ax", "bayes_opt", "botocore", "click", "dask", "distributed",
+    "fsspec", "hyperopt", "joblib", "keras", "lightgbm", "lightning", "nevergrad", "optuna",
+    "pandas", "plotly", "pyarrow", "pytorch_lightning", "ray",
     "rich", "s3fs", "scipy", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "torch",
     "transformers", "xgboost",
 }  # fmt: skip

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import abc
 import importlib.util
+import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final, final
 
 from tuner.execution.cluster.link import Liveness
+
+from .checked_settings import check_seconds
+
+_DASK_SCHEMES: Final = ("tcp", "tls", "ucx", "ucxx", "ws", "wss")
+_DASK_SECURITY: Final = (
+    "require_encryption",
+    "extra_conn_args",
+    "tls_ca_file",
+    "tls_ciphers",
+    "tls_client_cert",
+    "tls_client_key",
+    "tls_max_version",
+    "tls_min_version",
+)
+"""What a client needs of a ``distributed.Security``: not the keys of scheduler and workers."""
+_HOST_AND_PORT: Final = re.compile(r"[^/]+:\d+")
 
 
 class Cluster(abc.ABC):
@@ -110,15 +129,37 @@ class RayCluster(Cluster):
 @final
 @dataclass(frozen=True, slots=True)
 class DaskCluster(Cluster):
-    """A Dask cluster, of which each worker's machine runs trials beside the worker.
+    """A cluster of Dask distributed, of which each worker is a node that runs trials.
 
-    Attributes:
+    Trials are processes beside the Dask worker and no tasks of Dask: its scheduler does not know of
+    them. A worker has the resources that its own arguments say: as many CPUs as threads
+    (``--nthreads``), the GPUs in its ``CUDA_VISIBLE_DEVICES``, and those of its own names
+    (``--resources "licence=2"``). Two experiments on one cluster share nothing: each uses all of
+    it. Labels are the worker's name (``worker``), its machine (``host``), and what Dask's
+    configuration has as ``tuner.labels`` there, e.g. by the variable
+    ``DASK_TUNER__LABELS='{"accelerator": "A100"}'``.
+
+    Workers may come and go, and a restarted one is a new node. As Dask sees no tasks,
+    ``cluster.adapt()`` would remove the workers that run trials: use ``cluster.scale(n)``, or
+    ``cluster.adapt(minimum=n)``. The machine of the driver has to reach the ports of the scheduler
+    and of all workers, where whoever can connect without TLS can run programs.
+
+    Args:
         cluster: The scheduler: its address, such as ``"tcp://10.0.0.1:8786"``, the path of its
-            scheduler file, or a ``distributed.Client`` or a cluster object of Dask, such as a
+            scheduler file, or a ``distributed.Client`` or cluster object of Dask, such as a
             ``dask_jobqueue.SLURMCluster``.
+        security: A ``distributed.Security`` with the certificates for an address that begins with
+            ``tls://``; None, the default, for that of the client or cluster object, or else of
+            Dask's configuration.
+        connect_timeout_s: How many seconds the scheduler may take to answer, 30 by default.
 
     Raises:
-        TypeError: If it is none of these.
+        TypeError: If an argument has the wrong type.
+        ValueError: If it is out of range, or the scheduler serves its own process only.
+
+    Example:
+        >>> DaskCluster("tcp://10.0.0.1:8786").describe()
+        'the Dask cluster at tcp://10.0.0.1:8786'
     """
 
     engine: ClassVar[str] = "tuner.execution.cluster.dask_engine:DaskEngine"
@@ -126,11 +167,80 @@ class DaskCluster(Cluster):
     extra: ClassVar[str] = "dask"
 
     cluster: Any
+    security: Any = field(default=None, kw_only=True)
+    connect_timeout_s: float = field(default=30.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_seconds("connect_timeout_s", self.connect_timeout_s)
+        if not self.connect_timeout_s > 0:
+            raise ValueError(
+                f"connect_timeout_s must be above 0 seconds, got {self.connect_timeout_s!r}"
+            )
+        if self.security is not None and not hasattr(self.security, "get_connection_args"):
+            raise TypeError(f"security must be a distributed.Security, got {self.security!r}")
+        self._scheduler()
+        status = getattr(self.cluster, "status", None)
+        if (name := getattr(status, "name", status)) in ("closed", "closing", "failed"):
+            raise ValueError(f"cluster must be open, got {self.cluster!r}, which is {name}")
 
     def settings(self) -> dict[str, Any]:
         """See `Cluster.settings`."""
-        return {"address": self.cluster}
+        address, file = self._scheduler()
+        given = self.security or getattr(self.cluster, "security", None)
+        is_given = hasattr(given, "get_connection_args")
+        return {
+            "address": address,
+            "scheduler_file": file,
+            "security": {name: getattr(given, name) for name in _DASK_SECURITY}
+            if is_given
+            else None,
+            "connect_timeout_s": float(self.connect_timeout_s),
+        }
 
     def describe(self) -> str:
         """See `Cluster.describe`."""
-        return f"the Dask cluster at {self.cluster}"
+        address, file = self._scheduler()
+        return f"the Dask cluster of {file}" if file else f"the Dask cluster at {address}"
+
+    def _scheduler(self) -> tuple[str | None, str | None]:
+        """Return the scheduler's address, or else the path of its file."""
+        match self.cluster:
+            case str() as text if "://" in text:
+                return self._checked(text), None
+            case str() as text if _HOST_AND_PORT.fullmatch(text):
+                return self._checked(f"{'tls' if self.security else 'tcp'}://{text}"), None
+            case str() | os.PathLike() as path:
+                return None, self._checked_file(Path(path).expanduser().absolute())
+            case object(scheduler_address=str() as address):  # a cluster object
+                return self._checked(address), None
+            case object(scheduler=object(address=str() as address)):  # a client
+                return self._checked(address), None
+        raise TypeError(
+            "cluster must be an address such as 'tcp://10.0.0.1:8786', the path of a scheduler "
+            f"file, a connected distributed.Client or a Dask cluster object, got {self.cluster!r}"
+        )
+
+    def _checked(self, address: str) -> str:
+        scheme = address.partition("://")[0]
+        if scheme in _DASK_SCHEMES:
+            return address
+        remedy = (
+            "; use LocalCluster(processes=True)"
+            if scheme == "inproc"
+            else "; run the driver inside the cluster, where workers can be reached"
+            if scheme == "gateway"
+            else ""
+        )
+        raise ValueError(
+            f"the scheduler's address must begin with one of {', '.join(_DASK_SCHEMES)} and ://, "
+            f"got {address!r}{remedy}"
+        )
+
+    @staticmethod
+    def _checked_file(path: Path) -> str:
+        if path.is_file():
+            return str(path)
+        raise ValueError(
+            f"the scheduler file must exist, got {str(path)!r}; "
+            f"start the scheduler by: dask scheduler --scheduler-file {path}"
+        )
