@@ -435,7 +435,7 @@ def read_event(message: Mapping[str, Any]) -> Event:
 def _worker_event(trial_id: str, body: Mapping[str, Any], message: Mapping[str, Any]) -> Event:
     """Return an event of which a worker has sent a message, by the same checks as that."""
     kind = body.get("k")
-    if kind not in _SAID_BY_WORKERS:
+    if not isinstance(kind, str) or kind not in _SAID_BY_WORKERS:
         raise ValueError(
             f"k must be the kind of an event that a worker or a validator causes, got {kind!r:.80}"
         )
