@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, final
 
-from tuner.core.commands import StartValidation, StartWorker
 from tuner.core.trial import WorkerGroup
+from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local import orphans
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.resources import machine_capacity
-from tuner.execution.validation import ValidationAssignment
-from tuner.execution.worker_protocol import Assignment
 from tuner.spec.environment import EnvironmentRecorder
 from tuner.spec.experiment_spec import ExperimentSpec
-from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
-from tuner.storage.directories import make_own_folder
-from tuner.storage.urls import join_url
 
 
 def leased_group(spec: ExperimentSpec) -> WorkerGroup | None:
@@ -54,7 +47,7 @@ def make_executor(
         resources: Amounts by name that replace what is found on the machine.
         stored_in: URL of the experiment in an object store; empty where it is in none.
     """
-    assign = AssignmentBuilder(spec, directory, objects, stored_in)
+    assign = assignment_builder(spec, directory, objects, stored_in)
     validator = spec.validation_config.validator if spec.validation_config else None
     if spec.run.executor == "inline":
         return InlineExecutor(
@@ -77,50 +70,24 @@ def make_executor(
     )
 
 
-@final
-class AssignmentBuilder:
-    """Completes a `StartWorker` command to an assignment, and makes the trial's directory."""
+def assignment_builder(
+    spec: ExperimentSpec, directory: Path, objects: ArrayStore, stored_in: str = ""
+) -> AssignmentBuilder:
+    """Return what makes the assignments of an experiment.
 
-    def __init__(
-        self, spec: ExperimentSpec, directory: Path, objects: ArrayStore, stored_in: str = ""
-    ) -> None:
-        self._spec = spec
-        self._stored_in = stored_in
-        self._directory = directory
-        self._objects = objects
-
-    def __call__(self, command: StartWorker) -> Assignment:
-        """Return the assignment of the attempt that the command starts."""
-        trial_dir = layout.trial_directory(self._directory, command.trial_id)
-        make_own_folder(trial_dir)
-        checkpoint = command.checkpoint
-        source_dir = layout.trial_directory(self._directory, command.source_id or command.trial_id)
-        return Assignment(
-            trial_id=command.trial_id,
-            attempt=command.attempt,
-            config=self._light(command.config),
-            experiment_name=self._directory.name,
-            trial_dir=os.fspath(trial_dir),
-            experiment_tag=command.experiment_tag,
-            resources=command.resources,
-            gpu_ids=command.gpu_ids,
-            checkpoint_dir=os.fspath(source_dir / checkpoint.directory) if checkpoint else None,
-            iteration=checkpoint.iteration if checkpoint else 0,
-            time_total_s=checkpoint.time_total_s if checkpoint else 0.0,
-            counters=checkpoint.counters if checkpoint else {},
-            next_checkpoint=command.next_checkpoint,
-            seed=self._spec.seed_of(command.trial_id),
-            sync_checkpoints=self._spec.run.durability != "process",
-            works_in_trial_dir=bool(self._spec.tune.chdir_to_trial_dir),
-            stored_in=join_url(self._stored_in, command.trial_id) if self._stored_in else "",
-        )
-
-    def validation(self, command: StartValidation) -> ValidationAssignment:
-        """Return the assignment of the validation that the command starts."""
-        trial_dir = layout.trial_path(self._directory, command.trial_id)
-        seed = self._spec.seed_of(command.trial_id)
-        return ValidationAssignment.of(command, trial_dir, self._light(command.config), seed)
-
-    def _light(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        is_carried = self._spec.run.executor == "process"
-        return self._objects.lighten(config) if is_carried else config
+    Args:
+        spec: What was declared.
+        directory: The experiment's directory.
+        objects: Where large constants of configurations lie.
+        stored_in: URL of the experiment in an object store; empty where it is in none.
+    """
+    is_carried = spec.run.executor == "process"
+    return AssignmentBuilder(
+        directory,
+        directory.name,
+        spec.seed_of,
+        prepared=objects.lighten if is_carried else None,
+        sync_checkpoints=spec.run.durability != "process",
+        works_in_trial_dir=bool(spec.tune.chdir_to_trial_dir),
+        stored_in=stored_in,
+    )

@@ -21,9 +21,13 @@ class Payloads:
 
     No other one is ever unpickled. They are deleted when their validation has ended, and the rest
     at the end of the session, since the next one does not use them.
+
+    Args:
+        are_kept: Whether none is deleted, since processes on other machines may need it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_kept: bool = False) -> None:
+        self._are_kept = are_kept
         self._paths: set[str] = set()
         self._has_warned = False
 
@@ -58,7 +62,7 @@ class Payloads:
             self._delete(path)
 
     def _delete(self, path: str) -> None:
-        if path in self._paths:
+        if path in self._paths and not self._are_kept:
             self._paths.discard(path)
             with contextlib.suppress(OSError):
                 Path(path).unlink()

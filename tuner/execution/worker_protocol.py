@@ -14,7 +14,7 @@ A worker sends JSON objects with the key ``kind``::
     {"kind": "save_failed", "failure": {"kind", "message", "traceback", "bases", "place"}}
     {"kind": "exited", "outcome": "completed" | "stopped" | "failed" | "unsaved",
      "failure": null | {...}, "stays": bool, "late_imports": [...],
-     "packages": {"torch": "2.9.0"}}
+     "packages": {"torch": "2.9.0"}, "is_unloadable": bool}
     {"kind": "unfit"}
     {"kind": "checkpoints", "token": "1", "waits": bool, "stored": bool}
     {"kind": "lease", "token": "2", "group": {"num_workers", ...}}
@@ -49,7 +49,8 @@ answers.
 - What the workers of a group send besides: see `group_protocol`.
 - ``replaced`` lists reported names that the engine fills in, each once per attempt.
 - ``reserved`` has what was reported under names of the engine, for `UserCallback`.
-- ``late_imports`` and ``packages``: see `preload`.
+- ``late_imports`` and ``packages``: see `preload`. ``is_unloadable``: whether the trainable, or the
+  configuration, could not be loaded at all.
 - ``validation`` is written as in the journal, see `trial_json.request_fields`.
 
 Workers may run any code, so `to_event` checks every field. Which trial and attempt a message

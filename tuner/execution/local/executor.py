@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal, assert_never, final
+from typing import Any, Final, Literal, Protocol, assert_never, final
 
 from tuner.core.commands import (
     AnswerReport,
@@ -76,7 +76,7 @@ from .remote_process import Message, RemoteProcess
 from .remote_validator import RemoteValidator
 from .remote_worker import RemoteWorker, ReusableWorkers
 from .start_retry import StartRetryQueue, is_shortage
-from .trainable_blob import TrainableBlob
+from .trainable_blob import PickledCode, TrainableBlob
 from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
 from .zygote_protocol import blocking_pair
 from .zygote_supervisor import ZygoteSupervisor
@@ -115,11 +115,14 @@ class ProcessExecutor:
         on_packages: Callable[[Mapping[str, str]], None] | None = None,
         assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
         validator: Validator | None = None,
+        payloads: Payloads | None = None,
+        on_unloadable: Callable[[str], None] | None = None,
     ) -> None:
         """Start the zygote, without waiting for it.
 
         Args:
-            trainable: A function or class, see `session`.
+            trainable: A function or class, see `session`; or `PickledCode`, with the validation
+                function in it.
             assign: Returns the assignment for a `StartWorker`.
             capacity: Resources to offer instead of those found on the machine, e.g. ``{"gpu": 2}``.
             kill_grace_s: Seconds that a worker may take to exit after its exit message, before it
@@ -132,6 +135,8 @@ class ProcessExecutor:
             assign_validation: Returns the assignment for a `StartValidation`.
             validator: The declared validation function; None for none, or for that of a trainable
                 that brings its own.
+            payloads: Takes notice of the payloads of validations; None for those of this executor.
+            on_unloadable: Called with the reason when a process could not load the trainable.
 
         Raises:
             NotImplementedError: On Windows.
@@ -152,15 +157,10 @@ class ProcessExecutor:
             raise ValueError(
                 f"kill_grace_s must be above 0, got {kill_grace_s}; it is a number of seconds"
             )
-        self._blob = TrainableBlob.pack(
-            pickle_trainable(trainable),
-            # That of a trainer is pickled with it, and shares its objects.
-            b"" if validator is None or own_validator(trainable) else pickle_trainable(validator),
-            kill_grace_s=kill_grace_s,
-        )
+        self._blob = _packed(trainable, validator, kill_grace_s)
         self._assign = assign
         self._assign_validation = assign_validation
-        self._payloads = Payloads()
+        self._payloads = payloads or Payloads()
         self._directory = str(Path.cwd())
         self._capacity = capacity
         self._has_gpus = bool(machine_capacity(capacity).get("gpu"))
@@ -178,6 +178,7 @@ class ProcessExecutor:
         self._events: list[Event] = []
         self._environ = dict(environ or {})
         self._on_packages = on_packages
+        self._on_unloadable = on_unloadable
         self._exit_deadlines: list[tuple[float, int]] = []
         self._start_retries = StartRetryQueue()
         self._is_woken = self._is_closed = False
@@ -287,6 +288,15 @@ class ProcessExecutor:
                 )
         for resource in (self._selector, self._blob, self._wakeup_pipe):
             resource.close()
+
+    def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
+        """Call a function during `wait` while something is readable, and end the wait after it."""
+
+        def notice(_mask: int) -> None:
+            self._is_woken = True
+            on_readable()
+
+        self._selector.register(readable, _READ, notice)
 
     # Commands.
 
@@ -686,6 +696,12 @@ class ProcessExecutor:
         if worker.packages and self._on_packages:
             self._on_packages(worker.packages)
             worker.packages = {}
+        self._heed_unloadable(worker)
+
+    def _heed_unloadable(self, worker: RemoteWorker) -> None:
+        if worker.unloadable and self._on_unloadable:
+            self._on_unloadable(worker.unloadable)
+            worker.unloadable = ""
 
     def _keep_for_reuse(self, worker: RemoteWorker, exit_message: WorkerExited) -> None:
         """Report the end of an attempt whose process waits for the next one."""
@@ -737,10 +753,12 @@ class ProcessExecutor:
         self._unwatch(worker)
         if group := self._group_of(worker):
             self._take(worker, worker.drain())
+            self._heed_unloadable(worker)
             group.on_gone(worker, exit_info)
         elif not (self._reusable.discard(worker) or worker.is_exit_delivered):
             # The zygote's report comes over another socket, and may overtake the last messages.
             self._take(worker, worker.drain())
+            self._heed_unloadable(worker)
             del self._by_attempt[worker.trial_id, worker.attempt]
             if worker.is_unfit and exit_info:  # its ``unfit`` was read only now
                 self._start(worker.command)
@@ -818,6 +836,24 @@ class ProcessExecutor:
             self._set_exit_deadline(worker, self._grace_s)
         else:  # its connection has ended already, so no other event would finish it
             self._finish(worker, None)
+
+
+class HasFileno(Protocol):
+    """What a selector can watch."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
+def _packed(trainable: Any, validator: Validator | None, kill_grace_s: float) -> TrainableBlob:
+    if isinstance(trainable, PickledCode):
+        return TrainableBlob.pack_code(trainable, kill_grace_s=kill_grace_s)
+    return TrainableBlob.pack(
+        pickle_trainable(trainable),
+        # That of a trainer is pickled with it, and shares its objects.
+        b"" if validator is None or own_validator(trainable) else pickle_trainable(validator),
+        kill_grace_s=kill_grace_s,
+    )
 
 
 def _check_nodes(nodes: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ The next driver of the experiment kills every process whose environment names a 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import select
 import signal
@@ -34,8 +35,9 @@ class DriverIdentity:
     Attributes:
         pid: Its process id.
         started: Start time in the kernel's ticks since boot, because process ids are reused.
-        device: Device of the experiment's directory.
+        device: Device of the experiment's directory; 0 for the host of a node.
         inode: Inode of the directory; unlike its path it stays the same if the directory is moved.
+            For the host of a node, a hash of path or URL.
     """
 
     pid: int
@@ -48,6 +50,21 @@ class DriverIdentity:
         """Return the identity of this process as the driver of an experiment that exists."""
         status = Path(experiment).stat()
         return cls(os.getpid(), _started(os.getpid()) or 0, status.st_dev, status.st_ino)
+
+    @classmethod
+    def of_host(cls, experiment: str) -> Self:
+        """Return the identity of this process as the host of a node of an experiment.
+
+        Args:
+            experiment: Path or URL of the experiment, which need not be on this machine.
+        """
+        # Process ids of another namespace would look like those of dead hosts.
+        try:
+            namespace = (_PROC / "self" / "ns" / "pid").stat().st_ino
+        except OSError:
+            namespace = 0
+        digest = hashlib.sha256(f"{namespace} {experiment}".encode()).digest()
+        return cls(os.getpid(), _started(os.getpid()) or 0, 0, int.from_bytes(digest[:8]))
 
     @classmethod
     def parse(cls, text: bytes) -> Self | None:
@@ -102,7 +119,19 @@ def kill_orphans(experiment: str | os.PathLike[str], within_s: float = 2.0) -> l
     Returns:
         The processes that were killed.
     """
-    me = DriverIdentity.current(experiment)
+    return kill_orphans_of(DriverIdentity.current(experiment), within_s)
+
+
+def kill_orphans_of(me: DriverIdentity, within_s: float = 2.0) -> list[OrphanProcess]:
+    """Kill what dead drivers, or dead hosts, of the experiment of a process have left running.
+
+    Args:
+        me: The process.
+        within_s: How many seconds to wait at most.
+
+    Returns:
+        The processes that were killed.
+    """
     ended = []
     # By handles (pidfd), not ids: while one is open, its process id cannot be given to another
     # process, so that the signal cannot hit a stranger.

@@ -51,6 +51,7 @@ class RemoteWorker(RemoteProcess):
         is_unfit: Whether the trainable could not be reset for that; another process is needed.
         late_imports: Preloadable modules that the worker has imported and the zygote had not.
         packages: Versions of packages that the worker has imported.
+        unloadable: Why it could not load the trainable; empty if it could.
         is_exit_delivered: Whether the driver has been given the end of the attempt, so that the
             end of the process is not another event.
         relayed: The messages that came since `take_relayed`, where the group is on another machine;
@@ -60,6 +61,7 @@ class RemoteWorker(RemoteProcess):
     __slots__ = (
         "_is_waiting", "_parse", "attempt", "command", "exit_message", "is_exit_delivered",
         "is_reusable", "is_unfit", "late_imports", "packages", "rank", "relayed", "trial_id",
+        "unloadable",
     )  # fmt: skip
 
     _RULE: ClassVar[str] = "nothing but report may write to a worker's connection"
@@ -92,6 +94,7 @@ class RemoteWorker(RemoteProcess):
         self.trial_id = command.trial_id
         self.late_imports: list[str] = []
         self.packages: dict[str, str] = {}
+        self.unloadable = ""
         self.begin_attempt(command)
 
     def begin_attempt(self, command: StartWorker) -> None:
@@ -159,6 +162,8 @@ class RemoteWorker(RemoteProcess):
                     name for name in message.get("late_imports") or () if isinstance(name, str)
                 ]
                 self.packages = _versions(message.get("packages"))
+                if message.get("is_unloadable") is True:
+                    self.unloadable = str(event.failure)
         return events
 
     def _check(self, event: Message) -> None:

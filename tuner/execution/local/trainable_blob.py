@@ -15,8 +15,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, final
 
 from tuner.execution.validation import NOT_DECLARED, DeclaredValidator, own_validator
 
@@ -50,6 +52,24 @@ class UserCode(NamedTuple):
     validator: DeclaredValidator
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class PickledCode:
+    """What the user has declared, pickled by the driver for the processes of another machine.
+
+    Attributes:
+        trainable: The trainable.
+        validator: The validation function; empty for none or that of the trainable.
+        path: Module path of the processes that load it.
+        argv: The driver's arguments.
+    """
+
+    trainable: bytes
+    validator: bytes
+    path: Sequence[str]
+    argv: Sequence[str]
+
+
 class TrainableBlob:
     """A pickled trainable with the driver's module path, arguments, and settings."""
 
@@ -64,7 +84,7 @@ class TrainableBlob:
 
     @classmethod
     def pack(cls, trainable: bytes, validator: bytes = b"", **settings: float) -> Self:
-        """Return a new blob.
+        """Return a new blob, with the module path and arguments of this process.
 
         Args:
             trainable: The pickled trainable.
@@ -72,14 +92,25 @@ class TrainableBlob:
             **settings: Settings for the process that loads it.
         """
         path = [os.fspath(entry) for entry in sys.path]
-        lengths = {"trainable_bytes": len(trainable)}
-        header = json.dumps({"path": path, "argv": sys.argv, **lengths, **settings}).encode()
+        return cls.pack_code(PickledCode(trainable, validator, path, sys.argv), **settings)
+
+    @classmethod
+    def pack_code(cls, code: PickledCode, **settings: float) -> Self:
+        """Return a new blob.
+
+        Args:
+            code: The code.
+            **settings: Settings for the process that loads it.
+        """
+        lengths = {"trainable_bytes": len(code.trainable)}
+        places = {"path": list(code.path), "argv": list(code.argv)}
+        header = json.dumps({**places, **lengths, **settings}).encode()
         descriptor = _anonymous_file()
         # In several writes: joined, a trainable of gigabytes would be copied once more.
         with open(descriptor, "wb", closefd=False) as file:
             file.write(_LENGTH.pack(len(header)) + header)
-            file.write(trainable)
-            file.write(validator)
+            file.write(code.trainable)
+            file.write(code.validator)
         return cls(descriptor)
 
     def __getitem__(self, setting: str) -> float:

@@ -101,13 +101,16 @@ def _run(channel: WorkerEnd, load: Callable[[], UserCode]) -> None:
     bootstrap = channel.receive_bootstrap()
     if bootstrap.has_master_socket:
         give_master_socket(channel.receive_descriptor())
+    is_unloadable = False
     try:
         _prepare_process(bootstrap)
+        is_unloadable = True
         code = load()
         assignment = pickle.loads(bootstrap.assignment)  # noqa: S301  (from the driver)
     except BaseException as error:  # noqa: BLE001  (unpickling runs the user's code)
         failure = as_message(describe(error))
-        channel.send({"kind": "exited", "outcome": "failed", "failure": failure})
+        ended = {"kind": "exited", "outcome": "failed", "failure": failure}
+        channel.send({**ended, "is_unloadable": is_unloadable})
         return
     answers = Answers(channel)
     set_holder(LeaseHolder(channel, answers, assignment.trial_dir, assignment.resources))
