@@ -8,8 +8,10 @@ from typing import Any, ClassVar, final
 import pytest
 
 import tuner as tune
+from tests.analysis.clustered import write
 from tuner.core.trial import WorkerGroup
 from tuner.restore.arguments import Given, restored_arguments
+from tuner.restore.resume_command import recorded_snippet, restore_line
 from tuner.spec import argument_codec
 from tuner.spec.cluster import Cluster
 from tuner.spec.experiment_location import location_of
@@ -168,3 +170,11 @@ def test_clusters_are_declared_without_importing_their_libraries():
         "assert {'ray', 'dask', 'distributed'}.isdisjoint(sys.modules)",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)  # noqa: S603
+
+
+def test_the_line_that_continues_an_experiment_asks_for_its_cluster(tmp_path):
+    spec = spec_of(storage_path=tmp_path, name="e")
+    line = restore_line(tmp_path / "e", spec)
+    assert line == f"Tuner.restore({str(tmp_path / 'e')!r}, train, cluster=cluster).fit()"
+    _, lacking = recorded_snippet(write(tmp_path / "e"))
+    assert any("add cluster=tune.RayCluster(...)" in line for line in lacking)

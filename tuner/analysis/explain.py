@@ -22,6 +22,8 @@ from tuner.errors import StorageError
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.strict_json import Opaque
 
+from .node_history import NodeHistory
+
 _DECISION_TEXTS: Final[Mapping[str, str]] = {
     "stop": "is stopped",
     "pause": "is paused",
@@ -49,6 +51,7 @@ def explain_trial(
     records: Iterable[Mapping[str, Any]],
     metric: str | None = None,
     why_given_up: str = "",
+    history: NodeHistory | None = None,
 ) -> list[str]:
     """Return what happened to a trial, one line for each event or decision.
 
@@ -60,8 +63,9 @@ def explain_trial(
         metric: The metric shown with each decision, flattened; None for none.
         why_given_up: Why a trial that failed for good was not retried, see
             `RetryPolicy.why_given_up`; empty if that is unknown.
+        history: The nodes on which it ran; None where there was only one machine.
     """
-    explainer = _TrialExplainer(trial, metric, why_given_up)
+    explainer = _TrialExplainer(trial, metric, why_given_up, history)
     lines = [f"{trial.trial_id}: {_status_text(trial)}"]
     restored: list[str] = []  # shown only if the trial continues afterwards
     for record in records:
@@ -83,12 +87,18 @@ def _status_text(trial: Trial) -> str:
 class _TrialExplainer:
     """Turns records into lines, keeping what a line needs from earlier records."""
 
-    def __init__(self, trial: Trial, metric: str | None, why_given_up: str) -> None:
+    def __init__(
+        self, trial: Trial, metric: str | None, why_given_up: str, history: NodeHistory | None
+    ) -> None:
         self._trial_id = trial.trial_id
         self._last_attempt = trial.attempt
         self._why_given_up = why_given_up
         self._is_to_stop = False
         self._metric = metric
+        self._places = history.places if history else {}
+        self._losses = [
+            loss for loss in (history.losses if history else ()) if loss.trial_id == trial.trial_id
+        ]
         self._iteration: int | None = None
         self._value: Any = None
         self._config: Mapping[str, Any] = {}
@@ -98,6 +108,9 @@ class _TrialExplainer:
     def lines(self, record: Mapping[str, Any]) -> Iterator[str]:
         if record.get("id") == self._trial_id:
             yield from self._event_lines(record)
+        for loss in self._losses:
+            if loss.node == record.get("node") and loss.at_s == record["t"]:
+                yield f"attempt {loss.attempt} is lost with node {loss.node}: {loss.why}"
         for decision in record.get("d", ()):
             if decision.get("id") == self._trial_id:
                 yield from self._decision_lines(decision)
@@ -111,7 +124,8 @@ class _TrialExplainer:
                 yield f"is suggested: {_listed(self._config)}"
             case "started":
                 self._is_to_stop = False
-                yield f"attempt {record['a']} begins"
+                nodes = self._places.get((self._trial_id, record["a"]))
+                yield f"attempt {record['a']} begins" + (f" on {', '.join(nodes)}" if nodes else "")
             case "result":
                 self._note_result(record)
             case "saved" | "save_failed" | "checkpoint_committed" | "checkpoint_lost":

@@ -25,7 +25,7 @@ from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.journal.rows import JournalRows, Rows, histories_of
 from tuner.journal.snapshot_files import load_newest
-from tuner.restore.experiment import restore_experiment
+from tuner.restore.experiment import Observe, restore_experiment
 from tuner.restore.snapshot_state import ExperimentState
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.checkpoints import locate
@@ -66,7 +66,9 @@ class StoredExperiment:
         return look_at(self.experiment, self.path.name, self.elapsed_s)
 
 
-def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
+def read_stored(
+    path: Path, decode: Decode | None = None, *, observe: Observe | None = None
+) -> StoredExperiment:
     """Return the experiment in a directory.
 
     Objects in configurations are replaced by their descriptions; arrays are restored.
@@ -74,6 +76,8 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
     Args:
         path: The experiment's directory; it may have been moved, and a driver may be writing in it.
         decode: Decodes configurations; None as above.
+        observe: Called with each event since the experiment began, what followed from it, and when
+            it happened; the journal is then replayed as a whole, without a snapshot.
 
     Raises:
         StorageError: If there is no experiment, or a later version wrote it.
@@ -90,7 +94,7 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
         # A running driver may remove the older snapshot while it is read, and a restore will warn
         # of a damaged one: neither concerns a reader, who can replay more of the journal instead.
         warnings.simplefilter("ignore", RuntimeWarning)
-        snapshot = load_newest(path)
+        snapshot = None if observe else load_newest(path)
     restored = restore_experiment(
         path,
         _new_state(declaration, objects),
@@ -98,6 +102,7 @@ def read_stored(path: Path, decode: Decode | None = None) -> StoredExperiment:
         # Another release may have written a snapshot that cannot be loaded.
         fallback=lambda: _new_state(declaration, objects),
         decode=decode or (lambda config: _readable(config, objects)),
+        observe=observe,
     )
     experiment = restored.state.experiment
     trainable_name = str((declaration.get("trainable") or {}).get("name") or "")

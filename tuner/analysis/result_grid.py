@@ -28,6 +28,7 @@ from tuner.storage.urls import is_like_url
 from .explain import explain_trial, why_trial_never_compared
 from .frames import MetricsFrames, TableTrial
 from .importances import At, Evaluator, require_optuna
+from .node_history import read_nodes
 from .open_experiment import read_directory, read_stored
 from .ranking import (
     SCOPES,
@@ -303,7 +304,9 @@ class ResultGrid(Sequence[Result]):
         if trial.status is Status.ERROR and is_experiment(Path(self.local_directory)):
             retries = read_stored(Path(self.local_directory)).experiment.settings.retries
             why = retries.why_given_up(trial)
-        for line in explain_trial(trial, journal_records(self.local_directory), self._metric, why):
+        history = read_nodes(Path(self.local_directory))[1] if any(trial.nodes) else None
+        recorded = journal_records(self.local_directory)
+        for line in explain_trial(trial, recorded, self._metric, why, history):
             print(line, file=file or sys.stdout)
         if why := why_trial_never_compared(trial, Path(self.local_directory)):
             print(why, file=file or sys.stdout)

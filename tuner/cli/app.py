@@ -63,6 +63,9 @@ COMMANDS: Final = {
         _LOOK, "explain", "explain", "Explain what happened to a trial, and why."
     ),
     "tail": Subcommand(_LOOK, "explain", "tail", "Show the output of a trial."),
+    "nodes": Subcommand(
+        _LOOK, "nodes", "nodes", "Show the nodes of a cluster that took part in an experiment."
+    ),
     "what-if": Subcommand(
         _LOOK, "export", "what_if", "Replay an experiment's curves through another scheduler."
     ),

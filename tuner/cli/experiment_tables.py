@@ -127,6 +127,12 @@ def status_fields(trial: Trial) -> Record:
     return {"status": str(trial.status), "ending": ending_of(trial)}
 
 
+def node_fields(trial: Trial) -> Record:
+    """Return the nodes of a trial's latest attempt, by rank; nothing where it had none."""
+    names = list(dict.fromkeys(filter(None, trial.nodes)))
+    return {"node": ", ".join(names)} if names else {}
+
+
 STATUS_COLUMNS: Final = (Column("trial_id", "trial"), Column("status"), Column("ending", rank=1))
 """The first columns of tables of trials."""
 
@@ -175,6 +181,7 @@ def _record(
         TIME_TOTAL_S: None,
         **automatic,
         "attempt": trial.attempt,
+        **node_fields(trial),
         "num_failures": len(trial.failures),
         "error": error_text(result),
         "last_failure": str(trial.failures[-1]) if trial.failures else None,

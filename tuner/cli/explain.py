@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from tuner.analysis.explain import explain_trial, why_trial_never_compared
+from tuner.analysis.node_history import read_nodes
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.core.progress import why_waiting
@@ -56,7 +57,9 @@ def explain(experiment: Path, trial: str) -> int:
     by_id = {one.trial_id: one for one in stored.experiment.trials}
     chosen = by_id[find_trial(trial, by_id, experiment)]
     why = stored.experiment.settings.retries.why_given_up(chosen)
-    for line in explain_trial(chosen, read(experiment), stored.experiment.settings.metric, why):
+    history = read_nodes(experiment)[1] if any(chosen.nodes) else None
+    metric = stored.experiment.settings.metric
+    for line in explain_trial(chosen, read(experiment), metric, why, history):
         click.echo(printable(line))
     if stored.driver and (why := why_waiting(stored.experiment, chosen)):
         click.echo(f"it {printable(why)}")

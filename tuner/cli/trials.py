@@ -27,6 +27,7 @@ from .experiment_tables import (
     known_objective,
     last_values,
     metric_fields,
+    node_fields,
     objective_of,
     objective_options,
     open_grid,
@@ -131,6 +132,7 @@ def _facts(grid: ResultGrid, index: int) -> Record:
         **(metric_fields(trial, grid[index].rows, metric, mode) if metric else {}),
         "resources": dict(trial.resources) or None,
         "workers": group_text(trial.group) if trial.group else None,
+        **node_fields(trial),
         "checkpoints": [checkpoint.directory for checkpoint in trial.checkpoints] or None,
         "validations": {
             name: validation.status for name, validation in grid[index].validations.items()

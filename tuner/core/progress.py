@@ -292,4 +292,6 @@ def _waiting_for(experiment: Experiment) -> str:
     }
     short = [resource for resource, amount in wanted.items() if amount > free.get(resource, 0.0)]
     workers = f" for {group.fewest} workers" if group and group.fewest > 1 else ""
+    if not short and not trial_table.nodes.is_local:
+        return f"room on a node{workers}"  # what is free is on several of them
     return f"free {' and '.join(short)}{workers}" if short else ""

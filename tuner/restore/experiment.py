@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core.commands import Notice, TrialAdded
+from tuner.core.commands import Effects, Notice, TrialAdded
 from tuner.core.events import (
     DriverRestarted,
     Event,
@@ -41,6 +41,9 @@ from tuner.storage.layout import trial_path
 
 from .search_adapter import Answer, Call, SearchAdapter
 from .snapshot_state import ExperimentState
+
+Observe = Callable[[Event, Effects, float], None]
+"""Receives an event, what followed from it, and when it happened."""
 
 _log = logging.getLogger("tuner")
 _RECENT_S: Final = 10.0
@@ -86,6 +89,7 @@ def restore_experiment(
     *,
     fallback: Callable[[], ExperimentState] | None = None,
     decode: Translate | None = None,
+    observe: Observe | None = None,
     recent_s: float = _RECENT_S,
     disk: Disk = LOCAL_DISK,
 ) -> Restored:
@@ -99,6 +103,8 @@ def restore_experiment(
         fallback: Makes the state that the whole journal is replayed into where the snapshot does
             not fit; None to raise then.
         decode: How configurations are read; None for the codec of the state.
+        observe: Called with each event that is replayed, what followed from it, and when it
+            happened.
         recent_s: How long before the end something may have happened to a trial for it to count as
             recent, in seconds.
         disk: Where the journal lies.
@@ -113,7 +119,7 @@ def restore_experiment(
         try:
             elapsed_s = state.load_state_dict(snapshot.state, directory, decode)
             after = snapshot.last_sequence
-            restored = _replay(directory, state, decode, after, elapsed_s, recent_s, disk)
+            restored = _replay(directory, state, decode, after, elapsed_s, recent_s, disk, observe)
             return replace(restored, callbacks=snapshot.state.get("callbacks", ()))
         except StorageError:
             raise
@@ -123,7 +129,9 @@ def restore_experiment(
                 raise
             misfit = error
             state = fallback()
-    return replace(_replay(directory, state, decode, 0, 0.0, recent_s, disk), misfit=misfit)
+    return replace(
+        _replay(directory, state, decode, 0, 0.0, recent_s, disk, observe), misfit=misfit
+    )
 
 
 def restore_spec(
@@ -240,6 +248,7 @@ def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
     elapsed_s: float,
     recent_s: float,
     disk: Disk,
+    observe: Observe | None = None,
 ) -> Restored:
     """Fold the records after a number into the experiment, and repeat the calls of its searcher."""
     experiment, search = state.experiment, state.search
@@ -265,6 +274,8 @@ def _replay(  # noqa: C901, PLR0917  (the order of its steps is the subject)
                 f"the journal of {str(directory)!r} tells what cannot have happened: "
                 f"{event!r:.200} ({cause!r:.200})"
             ) from cause
+        if observe:
+            observe(event, outcome, elapsed_s)
         for notice in outcome.notices:
             if isinstance(notice, TrialAdded):
                 locate(notice.trial, trial_path(directory, notice.trial.trial_id))

@@ -134,6 +134,8 @@ def restore_line(directory: Path, spec: ExperimentSpec, **others: str) -> str:
     if origin and run.local_dir is not None and storage_root(run) != local_root(None):
         # What has not been uploaded yet is there only.
         others["local_dir"] = repr(os.fspath(storage_root(run)))
+    if run.cluster is not None:
+        others["cluster"] = "cluster"  # it is not recorded, and may be another one
     name = "trainer" if hasattr(spec.trainable, "trainer") else spec.name
     return _line(directory, name, _given_again(noted_parts(spec)), others)
 
@@ -167,6 +169,11 @@ def recorded_snippet(directory: Path) -> tuple[str, Sequence[str]]:
         else [(f"{_variable(name)} is the {kind} {trainable.get('qualname')} of module {module}")]
     )
     lacking += [f"{argument} is what was given as {argument} before" for argument in again]
+    if record.settings.node_wait_s is not None:
+        lacking.append(
+            "it was begun on a cluster; add cluster=tune.RayCluster(...), or what it was, to run "
+            "trials on one again"
+        )
     return "\n".join([*lines, f"tune.{_line(directory, name, again)}"]), lacking
 
 
