@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from schedulers.decisions import Decision
 from schedulers.scheduler import Scheduler, TrialView
-from tuner.core.commands import AnswerReport, AskSearcher, Command, KillWorker, Notice, StartWorker
+from tuner.core.commands import (
+    AnswerReport,
+    AskSearcher,
+    CheckpointValidated,
+    Command,
+    KillWorker,
+    Notice,
+    StartValidation,
+    StartWorker,
+    TrialEnded,
+)
 from tuner.core.events import (
     CheckpointSaved,
     Event,
+    NodeJoined,
     Outcome,
     ResultReported,
     SearchEnded,
     TrialSuggested,
     TurnEnded,
+    ValidationEnded,
     WorkerExited,
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, Stopper
-from tuner.core.trial import CheckpointRecord, Failure, Trial
+from tuner.core.trial import CheckpointRecord, Failure, Trial, ValidationRequest, ValidationState
 from tuner.core.trial_json import trial_fields, trial_from
 
 BOOM = Failure("ValueError", "boom", "Traceback ...")
@@ -79,6 +92,7 @@ class Conversation:
         self.now_s = 0.0
         self.notices: list[Notice] = []
         self.decisions: list[Decision] = []
+        self.remarks: list[str] = []
 
     def say(self, *events: Event, after_s: float = 0.0) -> list[Command]:
         """Let the events happen in one turn and return the commands."""
@@ -90,6 +104,7 @@ class Conversation:
             commands.extend(outcome.commands)
             self.notices.extend(outcome.notices)
             self.decisions.extend(outcome.decisions)
+            self.remarks.extend(outcome.remarks)
         return commands
 
     def trial(self, trial_id: str) -> Trial:
@@ -179,3 +194,113 @@ def starts(commands: Sequence[Command]) -> list[tuple[str, int]]:
 def kills(commands: Sequence[Command]) -> list[str]:
     """Return the trials whose workers are to be killed."""
     return [c.trial_id for c in commands if isinstance(c, KillWorker)]
+
+
+def cluster(
+    num_trials: int,
+    scheduler: Scheduler | None = None,
+    *,
+    nodes: Sequence[str] = ("a", "b"),
+    cpu: float = 1.0,
+    **settings: Any,
+) -> Conversation:
+    """Return a conversation whose trials train on nodes with so many CPUs each."""
+    settings = {"max_trials": num_trials, "node_wait_s": 300.0, "capacity": {}} | settings
+    talk = Conversation(scheduler, **settings)
+    commands = talk.say(*[NodeJoined(name, {"cpu": cpu}) for name in nodes])
+    asked = [each.trial_id for each in commands if isinstance(each, AskSearcher)]
+    for trial_id in asked[:num_trials]:
+        for started, attempt in starts(talk.say(suggest(trial_id))):
+            talk.say(WorkerStarted(started, attempt, pid=1))
+    return talk
+
+
+def report_to_validate(talk: Conversation, trial_id: str, iteration: int) -> ResultReported:
+    """Return the report of a checkpoint that is to be validated."""
+    record = CheckpointRecord(iteration - 1, iteration)
+    reported = result(trial_id, iteration, talk.trial(trial_id).attempt, record)
+    return replace(reported, validation=ValidationRequest())
+
+
+def validate(talk: Conversation, trial_id: str, iteration: int) -> list[Command]:
+    """Let a trial report a checkpoint and ask for its validation."""
+    return talk.say(report_to_validate(talk, trial_id, iteration))
+
+
+def remarks_of(talk: Conversation, *events: Event, after_s: float = 0.0) -> list[str]:
+    """Let the events happen and return what the user has to know."""
+    num_before = len(talk.remarks)
+    talk.say(*events, after_s=after_s)
+    return talk.remarks[num_before:]
+
+
+class Validating(Conversation):
+    """A conversation whose trials report checkpoints that are to be validated."""
+
+    def __init__(
+        self,
+        *args: Any,
+        num_trials: int = 1,
+        capacity: Mapping[str, float] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(
+            *args, capacity=capacity or {"cpu": 4.0}, **{"metric": "acc", "mode": "max"} | settings
+        )
+        self.begin(num_trials)
+
+    def validate(
+        self,
+        trial_id: str,
+        iteration: int,
+        index: int | None = None,
+        *,
+        request: ValidationRequest | None = None,
+        **metrics: Any,
+    ) -> list[Command]:
+        """Report a checkpoint and ask for its validation; return the commands."""
+        attempt = self.trial(trial_id).attempt
+        record = CheckpointRecord(iteration - 1 if index is None else index, iteration)
+        return self.say(
+            ResultReported(
+                trial_id,
+                attempt,
+                {"training_iteration": iteration, **metrics},
+                record,
+                validation=request or ValidationRequest(),
+            )
+        )
+
+    def end(
+        self,
+        trial_id: str,
+        index: int,
+        metrics: Mapping[str, Any] | None = None,
+        outcome: Outcome = Outcome.COMPLETED,
+        failure: Failure | None = None,
+    ) -> list[Command]:
+        """Let the current try of a validation end; return the commands."""
+        num_try = self.trial(trial_id).validations[index].num_try
+        return self.say(ValidationEnded(trial_id, index, num_try, outcome, metrics, failure))
+
+    def state(self, trial_id: str, index: int) -> ValidationState:
+        """Return the state of a validation."""
+        return self.trial(trial_id).validations[index].state
+
+    def validated(self) -> list[tuple[str, int, str, bool]]:
+        """Return (trial, checkpoint, status, delivered) of each notice."""
+        return [
+            (notice.trial.trial_id, notice.checkpoint.index, notice.status, notice.is_delivered)
+            for notice in self.notices
+            if isinstance(notice, CheckpointValidated)
+        ]
+
+    @property
+    def ended(self) -> list[str]:
+        """The trials of which it was announced that they have ended."""
+        return [n.trial.trial_id for n in self.notices if isinstance(n, TrialEnded)]
+
+
+def started(commands: Sequence[Command]) -> list[StartValidation]:
+    """Return the validations that are to be started."""
+    return [command for command in commands if isinstance(command, StartValidation)]

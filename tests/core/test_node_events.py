@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from schedulers.decisions import Exploit, Pause, Reason, Resume
-from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, starts, suggest
+from tests.core.conversation import (
+    BOOM,
+    Conversation,
+    ScriptedScheduler,
+    answers,
+    cluster,
+    remarks_of,
+    starts,
+    suggest,
+)
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.commands import AskSearcher, StartWorker
 from tuner.core.events import (
@@ -28,37 +37,9 @@ A, B = "t00000", "t00001"
 SAVES = CheckpointPolicy(can_save_on_demand=True)
 
 
-def cluster(num_trials, scheduler=None, *, nodes=("a", "b"), cpu=1.0, **settings):
-    """Return a conversation whose trials train on nodes with so many CPUs each."""
-    settings = {"max_trials": num_trials, "node_wait_s": 300.0, "capacity": {}} | settings
-    talk = Conversation(scheduler, **settings)
-    commands = talk.say(*[NodeJoined(name, {"cpu": cpu}) for name in nodes])
-    asked = [each.trial_id for each in commands if isinstance(each, AskSearcher)]
-    for trial_id in asked[:num_trials]:
-        for started, attempt in starts(talk.say(suggest(trial_id))):
-            talk.say(WorkerStarted(started, attempt, pid=1))
-    return talk
-
-
 def places(talk):
     """Return the node of each trial that runs."""
     return {trial.trial_id: trial.node for trial in talk.experiment.trial_table.live.values()}
-
-
-def remarks_of(talk, *events, after_s=0.0):
-    """Let the events happen and return what the user has to know."""
-    heard = []
-    handle = talk.experiment.handle
-
-    def listen(event, at_s):
-        effects = handle(event, at_s)
-        heard.extend(effects.remarks)
-        return effects
-
-    talk.experiment.handle = listen
-    talk.say(*events, after_s=after_s)
-    talk.experiment.handle = handle
-    return heard
 
 
 @pytest.mark.parametrize(
@@ -270,7 +251,7 @@ def test_without_any_node_the_experiment_ends_and_can_be_continued():
     talk.say(after_s=299.0)
     assert talk.experiment.stop_reason is None
     talk.say(after_s=1.0)
-    assert "no trial can run" in talk.experiment.fatal_error
+    assert "nothing can run" in talk.experiment.fatal_error
     assert talk.trial(A).ending is TerminationReason.INTERRUPTED
     assert talk.experiment.is_finished
     talk.say(DriverRestarted(talk.experiment.settings))

@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from schedulers.decisions import Exploit, Pause, Reason, Resume, Stop
-from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, starts
+from tests.core.conversation import (
+    BOOM,
+    Conversation,
+    ScriptedScheduler,
+    Validating,
+    answers,
+    started,
+    starts,
+)
 from tuner.core import commands as cmd
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
@@ -39,50 +47,6 @@ from tuner.errors import InvalidTransition
 WHY = Reason("test")
 
 
-class Validating(Conversation):
-    """A conversation whose trials report checkpoints that are to be validated."""
-
-    def __init__(self, *args, num_trials=1, capacity=None, **settings):
-        super().__init__(
-            *args, capacity=capacity or {"cpu": 4.0}, **{"metric": "acc", "mode": "max"} | settings
-        )
-        self.begin(num_trials)
-
-    def validate(self, trial_id, iteration, index=None, *, request=None, **metrics):
-        """Report a checkpoint and ask for its validation; return the commands."""
-        attempt = self.trial(trial_id).attempt
-        record = CheckpointRecord(iteration - 1 if index is None else index, iteration)
-        return self.say(
-            ResultReported(
-                trial_id,
-                attempt,
-                {"training_iteration": iteration, **metrics},
-                record,
-                validation=request or ValidationRequest(),
-            )
-        )
-
-    def end(self, trial_id, index, metrics=None, outcome=Outcome.COMPLETED, failure=None):
-        """Let the current try of a validation end; return the commands."""
-        num_try = self.trial(trial_id).validations[index].num_try
-        return self.say(ValidationEnded(trial_id, index, num_try, outcome, metrics, failure))
-
-    def state(self, trial_id, index):
-        return self.trial(trial_id).validations[index].state
-
-    def validated(self):
-        """Return (trial, checkpoint, status, delivered) of each notice."""
-        return [
-            (notice.trial.trial_id, notice.checkpoint.index, notice.status, notice.is_delivered)
-            for notice in self.notices
-            if isinstance(notice, cmd.CheckpointValidated)
-        ]
-
-    @property
-    def ended(self):
-        return [n.trial.trial_id for n in self.notices if isinstance(n, cmd.TrialEnded)]
-
-
 class ListeningScheduler(ScriptedScheduler):
     """Records the metrics with which it is called."""
 
@@ -102,10 +66,6 @@ class ListeningScheduler(ScriptedScheduler):
     def on_trial_complete(self, trial, result):
         self.completed.append((trial.trial_id, result and result.get("acc")))
         return super().on_trial_complete(trial, result)
-
-
-def started(commands):
-    return [command for command in commands if isinstance(command, cmd.StartValidation)]
 
 
 def validations(commands):

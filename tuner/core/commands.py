@@ -147,6 +147,7 @@ class StartValidation:
         gpu_ids: Devices assigned to it.
         config: The trial's configuration, to which the request may refer.
         is_last_try: Whether it is not tried again if it fails.
+        node: Where to start it; empty where there is only this machine.
     """
 
     trial_id: str
@@ -157,6 +158,7 @@ class StartValidation:
     gpu_ids: tuple[int, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     is_last_try: bool = False
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from .best_trials import BestTrials
 from .checkpoint_requests import CheckpointRequests
 from .checkpoints import CheckpointManager
 from .exploits import ExploitTracker
-from .failure_causes import CHECKPOINT_LOST, FailureTally, lost_too_often
+from .failure_causes import CHECKPOINT_LOST, WORKER_LOST, FailureTally, lost_too_often
 from .late_results import LateResults
 from .lease_manager import LeaseManager
 from .lifecycle import (
@@ -49,6 +49,7 @@ from .policies import (
     subject,
     termination_reason_for,
 )
+from .resources import Request
 from .result import (
     CHECKPOINT_DIR_NAME,
     CONFIG,
@@ -80,6 +81,7 @@ from .trial_metrics import TrackedMetric
 from .trial_starter import TrialStarter
 from .trial_table import TrialTable
 from .unanswered_reports import UnansweredReport, UnansweredReports
+from .unmet_demand import Demand, unmet_demand
 from .validation_queue import ValidationQueue
 
 _TRAINABLE_DONE: Final = "trainable.done"
@@ -148,7 +150,7 @@ class Experiment:
                 trial.objective = TrackedMetric()
             self.best.rebuild(self.trials)
         self.settings = settings
-        self._validations.begin_session(settings.validation)
+        self._validations.begin_session(settings.validation, settings.max_validation_losses)
         self._checkpoint_requests.clear()
         self._retries = settings.retries
         self._checkpoints = CheckpointManager(settings.checkpoints)
@@ -159,7 +161,7 @@ class Experiment:
             settings.max_concurrent,
             settings.max_overtaken_s,
         )
-        self._node_waits = NodeWaits(self.trial_table, settings.node_wait_s)
+        self._node_waits = NodeWaits(self.trial_table, self._validations, settings.node_wait_s)
         self._validations.give_up_misfits()
         for trial in self.trials:
             trial.losses = ()
@@ -231,6 +233,19 @@ class Experiment:
             self._validations.next_s,
             self.trial_table.ready.next_s,
             None if self._stopping else earliest(policies_s, self._node_waits.next_s),
+        )
+
+    def unmet_demand(self) -> list[Demand]:
+        """Return what waits for room on nodes, to be asked for after a turn.
+
+        Returns:
+            What one process asks for, the labels that its node must have, and how many there are.
+            Nothing where there is only this machine, and where nothing is started any more.
+        """
+        if self.trial_table.live and self._suspected_failure():
+            return []
+        return unmet_demand(
+            self.trial_table, self._validations, self._starter, self.suggestion_budget
         )
 
     def why_rejected(self, request: ev.ManualRequest) -> str:
@@ -697,31 +712,44 @@ class Experiment:
         """End what runs on a node, since it is gone."""
         if name not in self.trial_table.nodes:
             return
+        gone = Failure(WORKER_LOST, f"node {name} is gone: {why}")
         for trial in self.trial_table.on_node(name):
-            self._note_loss(trial, f"node {name} is gone: {why}")
+            self._note_loss(trial, gone.message)
             self._end_attempt(trial, ev.Outcome.LOST)
         for trial_id, index in self._validations.on_node(name):
             num_try = self.trial_table[trial_id].validations[index].num_try
-            self._dispatch(ev.ValidationEnded(trial_id, index, num_try, ev.Outcome.LOST))
+            lost = ev.ValidationEnded(trial_id, index, num_try, ev.Outcome.LOST, failure=gone)
+            self._dispatch(lost)
         self.trial_table.nodes.leave(name)
 
     def _note_loss(self, trial: Trial, why: str) -> None:
         """Count the loss of a worker, unless its node had announced that it would leave."""
-        nodes = self.trial_table.nodes
-        is_announced = any(node.is_draining for node in nodes if node.name in trial.nodes)
+        is_announced = self.trial_table.nodes.is_any_draining(trial.nodes)
         if self.settings.max_losses is not None and not is_announced:
             trial.losses += ((trial.attempt, why),)
 
     def _end_waits_for_nodes(self) -> None:
         """Give up what has waited for a node for too long."""
-        if why := self._node_waits.why_stuck(self._starter.typical_request, self._now_s):
+        if why := self._node_waits.why_stuck(self._typical_request, self._now_s):
             self.fatal_error = why
             self._stop_all(TerminationReason.INTERRUPTED, Reason(NO_NODE))
             return
-        for trial, why in self._node_waits.take_failed(self._now_s):
+        trials, why_no_validation = self._node_waits.take_failed(self._now_s)
+        for trial, why in trials:
             trial.failures.append(Failure("ResourcesUnavailable", why))
             self._give_up(trial)
             self._needs_scheduling = True
+        if why_no_validation:
+            for trial in self._validations.give_up_waiting(why_no_validation):
+                self._pass_on_validations(trial)
+            self._needs_scheduling = True
+
+    @property
+    def _typical_request(self) -> Request | None:
+        """What a trial will ask for that is yet to be suggested or resumed; None if none is."""
+        table, is_over = self.trial_table, self.suggestion_budget.is_closed
+        wants_none = is_over and not (table.backlog or table.paused or table.held)
+        return None if wants_none else self._starter.typical_request
 
     # ---------------------------------------------------------------- the end of an attempt
 
@@ -1063,7 +1091,7 @@ class Experiment:
             self._starter.ask_searcher()
         remarks: Sequence[str] = ()
         if not self.is_finished:
-            remarks = self._node_waits.update(self._starter.typical_request, self._now_s)
+            remarks = self._node_waits.update(self._typical_request, self._now_s)
         self._end_if_stalled()
         return remarks
 

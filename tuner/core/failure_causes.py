@@ -314,24 +314,27 @@ def _without_placeholders(cause: str) -> str:
     return f"{kind}: {'; '.join(known)}" if any(known) else cause.replace(_ANY_NUMBER, "...")
 
 
-def lost_too_often(losses: Sequence[tuple[int, str]]) -> Failure:
+def lost_too_often(losses: Sequence[tuple[int, str]], *, is_validation: bool = False) -> Failure:
     """Return the failure of a trial whose worker was lost too often.
 
     Args:
         losses: The attempts and why each was lost, see `Trial.losses`.
+        is_validation: Whether it is a validation, and these are its tries.
 
     Example:
         >>> lost_too_often([(2, "node b is gone"), (3, "node c is gone")]).message.split("; ")[0]
         'lost 2 times in a row without a new result, in attempts 2 and 3: node b is gone'
     """
     *earlier, latest = [str(attempt) for attempt, _ in losses]
-    attempts = f"attempts {', '.join(earlier)} and {latest}" if earlier else f"attempt {latest}"
+    one, several = ("try", "tries") if is_validation else ("attempt", "attempts")
+    attempts = f"{several} {', '.join(earlier)} and {latest}" if earlier else f"{one} {latest}"
     times = f"{len(losses)} times in a row" if earlier else "once"
+    when, who = ("", "the validation") if is_validation else (" without a new result", "the trial")
     reasons = "; ".join(dict.fromkeys(why for _, why in losses))
     return Failure(
         WORKER_LOST,
-        f"lost {times} without a new result, in {attempts}: {reasons}; see whether the trial ends "
-        "what it runs on, for example by using up its memory",
+        f"lost {times}{when}, in {attempts}: {reasons}; see whether {who} ends what it runs on, "
+        "for example by using up its memory",
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, final
 
 from .commands import GrantLease, RefuseLease
 from .events import LeaseOwner, LeaseRequested
+from .nodes import THIS_NODE
 from .resources import Request, ResourcePool, amounts_of
 from .trial import WorkerGroup
 from .trial_json import group_fields
@@ -114,7 +115,8 @@ class LeaseQueue:
         """Keep new trials from taking what the next lease waits for."""
         if self._waiting:
             lease = next(iter(self._waiting.values()))
-            self._trial_table.reserved |= self._short_of(lease.group)
+            if short := self._short_of(lease):
+                self._trial_table.reserve(*short)
 
     def resolve_deadlock(
         self, running: Sequence[LeaseOwner], blocked: Collection[LeaseOwner]
@@ -203,12 +205,12 @@ class LeaseQueue:
     def _grant(self, lease: _Lease) -> GrantLease | None:
         node = self._node_of(lease.owner)
         sized = self._trial_table.nodes.largest_fitting(lease.group, only=node)
-        gpu_ids = self._trial_table.lend(lease.holder, sized, node) if sized else None
-        if sized is None or gpu_ids is None:
+        granted = self._trial_table.lend(lease.holder, sized, only=node) if sized else None
+        if sized is None or granted is None:
             return None
         del self._waiting[lease.holder]
         self._granted[lease.holder] = _Lease(lease.owner, lease.token, sized)
-        return GrantLease(lease.owner, lease.token, sized.num_workers, gpu_ids)
+        return GrantLease(lease.owner, lease.token, sized.num_workers, granted.devices)
 
     def _misfit(self, owner: LeaseOwner, group: WorkerGroup, own: Request | None) -> str:
         """Return why it could never be granted, even if its owner alone were left."""
@@ -231,20 +233,22 @@ class LeaseQueue:
 
     def _node_of(self, owner: LeaseOwner) -> str | None:
         """Return the node of a process, which starts others only there; None for any."""
-        if owner.index is None:
-            return self._trial_table[owner.trial_id].node or None
-        lent = self._trial_table.lent.get(f"{owner.trial_id}/{owner.index}")
-        return lent[1].nodes[0] or None if lent else None
+        trial = self._trial_table[owner.trial_id]
+        node = trial.node if owner.index is None else trial.validations[owner.index].node
+        return node or None
 
-    def _short_of(self, group: WorkerGroup) -> frozenset[str]:
-        """Return the resources that new trials must not take while these workers wait."""
-        nodes, share = self._trial_table.nodes, group.resources_per_worker
+    def _short_of(self, lease: _Lease) -> tuple[str, frozenset[str]] | None:
+        """Return the resources that new trials must not take while a request waits, and where."""
+        nodes, group = self._trial_table.nodes, lease.group
+        share, node = group.resources_per_worker, self._node_of(lease.owner)
+        if node is not None:
+            return nodes.short_on(share, group.fewest, only=node)
         short = {
             name
             for name, amount in share.items()
             if amount and nodes.num_fitting({name: amount}, group.fewest) < group.fewest
         }
-        return frozenset(short)
+        return THIS_NODE, frozenset(short)
 
 
 def _holder(owner: LeaseOwner, token: str) -> str:

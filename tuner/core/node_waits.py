@@ -9,12 +9,15 @@ from .resources import Request, request_shape
 from .timeouts import Deadlines
 from .trial import Trial
 from .trial_table import TrialTable
+from .validation_queue import ValidationQueue
 
 NO_NODE: Final = "no_node"
 """Rule for which an experiment ends when no node has joined on which anything can run."""
 
 _ALL: Final = "all"
 """Key of the wait of the whole experiment, while nothing can run."""
+_VALIDATIONS: Final = "validations"
+"""Key of the wait of all validations, which ask for the same resources."""
 
 
 @final
@@ -23,15 +26,19 @@ class NodeWaits:
 
     A trial that no node present could run waits, and the user is warned once. It fails when the
     time is over. Where there is no node at all, or none for the trials that are yet to be
-    suggested, the whole experiment ends.
+    suggested, the whole experiment ends. Validations wait and fail like trials.
 
     Args:
         trial_table: The trials and the nodes.
+        validations: The validations.
         wait_s: For how long to wait; None where there is only this machine.
     """
 
-    def __init__(self, trial_table: TrialTable, wait_s: float | None) -> None:
+    def __init__(
+        self, trial_table: TrialTable, validations: ValidationQueue, wait_s: float | None
+    ) -> None:
         self._trial_table = trial_table
+        self._validations = validations
         self._wait_s = wait_s
         self._deadlines = Deadlines()
 
@@ -45,11 +52,11 @@ class NodeWaits:
         """Whether nothing can run before a node joins."""
         return self._deadlines.due_s(_ALL) is not None
 
-    def update(self, typical: Request, now_s: float) -> list[str]:
+    def update(self, typical: Request | None, now_s: float) -> list[str]:
         """Look at what waits now; return what the user has to know.
 
         Args:
-            typical: What a trial that is yet to be suggested will ask for.
+            typical: What a trial that is yet to be suggested will ask for; None if none is.
             now_s: Experiment time.
         """
         if self._wait_s is None:
@@ -67,30 +74,33 @@ class NodeWaits:
                 )
         return remarks
 
-    def take_failed(self, now_s: float) -> list[tuple[Trial, str]]:
+    def take_failed(self, now_s: float) -> tuple[list[tuple[Trial, str]], str]:
         """Return the trials that have waited for too long, each with the reason.
 
-        The wait of the whole experiment is not over by this, see `why_stuck`.
+        The second is the reason why validations have, empty if they have not. The wait of the whole
+        experiment is not over by this, see `why_stuck`.
         """
         if not self._deadlines.may_be_due(now_s) or self.is_stuck:
-            return []
+            return [], ""
         keys = set(self._deadlines.take_due(now_s))
-        nodes = self._trial_table.nodes
-        return [
-            (trial, f"{why}; none that has this has joined {self._within}")
+        nodes, ending = self._trial_table.nodes, f"; none that has this has joined {self._within}"
+        # One may have joined in this turn.
+        trials = [
+            (trial, why + ending)
             for trial in list(self._trial_table.ready)
-            # One may have joined in this turn.
             if _key(trial.request) in keys and (why := nodes.shortage(trial.request))
         ]
+        why = self._validations.shortage if _VALIDATIONS in keys else ""
+        return trials, why and why + ending
 
-    def why_stuck(self, typical: Request, now_s: float) -> str:
+    def why_stuck(self, typical: Request | None, now_s: float) -> str:
         """Return why the experiment has to end; empty if it has not."""
         due_s = self._deadlines.due_s(_ALL)
         if due_s is None or now_s < due_s:
             return ""
         # One may have joined in this turn.
         _, why = self._lacking(typical).get(_ALL, ("", ""))
-        ending = f"no trial can run: {why}; no node that has this has joined {self._within}"
+        ending = f"nothing can run: {why}; no node that has this has joined {self._within}"
         return ending if why else ""
 
     def state_dict(self) -> dict[str, float]:
@@ -106,12 +116,23 @@ class NodeWaits:
     def _within(self) -> str:
         return f"within node_wait_s={self._wait_s:g}"
 
-    def _lacking(self, typical: Request) -> dict[str, tuple[str, str]]:
+    def _lacking(self, typical: Request | None) -> dict[str, tuple[str, str]]:
         """Return who waits and why, by the key of the request."""
+        table = self._trial_table
+        lacking = self._lacking_of_trials(typical)
+        if _ALL not in lacking and (why := self._validations.shortage):
+            if table.nodes.usable:
+                lacking[_VALIDATIONS] = "a validation waits", why
+            elif not table.live:
+                return {_ALL: ("the experiment waits", why)}
+        return lacking
+
+    def _lacking_of_trials(self, typical: Request | None) -> dict[str, tuple[str, str]]:
         table = self._trial_table
         nodes, firsts = table.nodes, table.ready.firsts
         if not table.live and not (nodes.usable and firsts):
-            why = nodes.shortage(firsts[0].request if firsts else typical)
+            request = firsts[0].request if firsts else typical
+            why = "" if request is None else nodes.shortage(request)
             return {_ALL: ("the experiment waits", why)} if why else {}
         if not nodes.usable:
             return {}  # those that drain are going to leave

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
@@ -98,6 +98,11 @@ class Nodes:
         """Start nothing more on a node."""
         self._by_name[name].is_draining = True
 
+    def is_any_draining(self, names: Iterable[str]) -> bool:
+        """Return whether any of these nodes has announced that it will leave."""
+        present = (self._by_name.get(name) for name in names)
+        return any(node.is_draining for node in present if node)
+
     def leave(self, name: str) -> None:
         """Remove a node, on which nothing is held any more."""
         del self._by_name[name]
@@ -131,12 +136,23 @@ class Nodes:
         return f"the trial asks for {asked}, which no node{wanted} has; the nodes are: {present}"
 
     def num_fitting(
-        self, request: Request, limit: int, labels: Mapping[str, str] | None = None
+        self,
+        request: Request,
+        limit: int,
+        labels: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
     ) -> int:
-        """Return how many such requests fit now, counting no further than `limit`."""
+        """Return how many such requests fit now.
+
+        Args:
+            request: What is asked for.
+            limit: How far to count.
+            labels: What the nodes must have.
+            without: Names of nodes that are left out.
+        """
         if self._local:
-            return self._local.num_fitting(request, limit)
-        nodes = self._matching(labels)
+            return 0 if without else self._local.num_fitting(request, limit)
+        nodes = self._matching(labels, without=without)
         if not isinstance(request, WorkerGroup):
             return _sum_up((node.pool.num_fitting(request, limit) for node in nodes), limit)
         if request.strategy == "STRICT_PACK":
@@ -152,6 +168,7 @@ class Nodes:
         group: WorkerGroup,
         labels: Mapping[str, str] | None = None,
         only: str | None = None,
+        without: Collection[str] = (),
     ) -> WorkerGroup | None:
         """Return the group with as many workers as fit now; None if not even the fewest do.
 
@@ -159,10 +176,11 @@ class Nodes:
             group: The group.
             labels: What the nodes must have.
             only: The node on which all must be; None for any.
+            without: Names of nodes that are left out.
         """
         if self._local:
-            return self._local.largest_fitting(group)
-        counts = _num_shares(self._matching(labels, only), group, group.most)
+            return None if without else self._local.largest_fitting(group)
+        counts = _num_shares(self._matching(labels, only, without), group, group.most)
         match group.strategy:
             case "STRICT_PACK":
                 num_workers = max(counts, default=0)
@@ -191,6 +209,7 @@ class Nodes:
         labels: Mapping[str, str] | None = None,
         preferred: Sequence[str] = (),
         only: str | None = None,
+        without: Collection[str] = (),
     ) -> Grant | None:
         """Grant the request; of a group, the shares of `num_workers`.
 
@@ -200,21 +219,65 @@ class Nodes:
             preferred: Names of nodes that are tried first, in this order; the others follow, the
                 least loaded first.
             only: The node on which it must be; None for any.
+            without: Names of nodes that are left out.
 
         Returns:
             None if the request does not fit now.
         """
         if self._local:
-            devices = self._local.acquire(request)
+            devices = None if without else self._local.acquire(request)
             return None if devices is None else Grant((THIS_NODE,), devices)
-        nodes = self._matching(labels, only)
-        nodes.sort(key=lambda node: (_rank(preferred, node.name), node.load))
+        nodes = self._in_order(self._matching(labels, only, without), preferred)
         if isinstance(request, WorkerGroup):
             return self._acquire_group(request, nodes, is_spread=only is None)
         for node in nodes:
             devices = node.pool.acquire(request)
             if devices is not None:
                 return Grant((node.name,), devices)
+        return None
+
+    def place(self, preferred: Sequence[str]) -> str | None:
+        """Return the node for what occupies nothing; None while there is none.
+
+        Args:
+            preferred: See `acquire`.
+        """
+        if self._local:
+            return THIS_NODE
+        nodes = self._in_order(self.usable, preferred)
+        return nodes[0].name if nodes else None
+
+    def short_on(
+        self,
+        request: Mapping[str, float],
+        num: int,
+        preferred: Sequence[str] = (),
+        only: str | None = None,
+    ) -> tuple[str, frozenset[str]] | None:
+        """Return where so many such requests are to be waited for, and what is short there.
+
+        That is one node, so that the others can be used meanwhile.
+
+        Args:
+            request: What each of them asks for.
+            num: How many they are.
+            preferred: Names of nodes that come first; the others follow in the order in which they
+                joined.
+            only: The node on which it must be; None for any.
+
+        Returns:
+            None if no node that is present has as much.
+        """
+        nodes = self._matching(None, only)
+        for node in sorted(nodes, key=lambda node: _rank(preferred, node.name)):
+            if ResourcePool(node.pool.capacity).num_fitting(request, num) >= num:
+                amounts = {name: amount for name, amount in request.items() if amount}
+                short = {
+                    name
+                    for name, amount in amounts.items()
+                    if node.pool.num_fitting({name: amount}, num) < num
+                }
+                return node.name, frozenset(short or amounts)
         return None
 
     def hold(self, request: Request, grant: Grant) -> None:
@@ -248,11 +311,20 @@ class Nodes:
                 total[name] += amount
         return dict(total)
 
-    def _matching(self, labels: Mapping[str, str] | None, only: str | None = None) -> list[Node]:
+    def _in_order(self, nodes: Sequence[Node], preferred: Sequence[str]) -> list[Node]:
+        return sorted(nodes, key=lambda node: (_rank(preferred, node.name), node.load))
+
+    def _matching(
+        self,
+        labels: Mapping[str, str] | None,
+        only: str | None = None,
+        without: Collection[str] = (),
+    ) -> list[Node]:
         return [
             node
             for node in self.usable
             if (only is None or node.name == only)
+            and node.name not in without
             and all(node.labels.get(name) == value for name, value in (labels or {}).items())
         ]
 

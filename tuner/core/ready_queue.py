@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 
 from .resources import request_shape
 from .timeouts import Deadlines
 from .trial import Trial
+
+Shape = tuple[object, ...]
+"""Key of a request, see `request_shape`."""
 
 
 class ReadyQueue:
@@ -23,10 +26,12 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         """Create an empty queue."""
-        self._groups: OrderedDict[tuple[object, ...], deque[tuple[int, Trial]]] = OrderedDict()
+        self._groups: OrderedDict[Shape, deque[tuple[int, Trial]]] = OrderedDict()
         self._num_pushed = 0
-        self._members: dict[str, int] = {}
-        """The position of each member; an entry of a group with another position is stale."""
+        self._members: dict[str, tuple[int, Shape]] = {}
+        """Position and request of each; an entry of a group with another position is stale."""
+        self._nums: Counter[Shape] = Counter()
+        """How many wait of each request."""
         self._rests = Deadlines()
         self._resting: dict[str, Trial] = {}
         self.overtaken: tuple[str, float] | None = None
@@ -87,13 +92,14 @@ class ReadyQueue:
             return
         shape = request_shape(trial.request)
         self._num_pushed += 1
-        self._members[trial.trial_id] = self._num_pushed
+        self._members[trial.trial_id] = self._num_pushed, shape
+        self._nums[shape] += 1
         self._groups.setdefault(shape, deque()).append((self._num_pushed, trial))
 
     def discard(self, trial: Trial) -> None:
         """Take a trial out, if it is in."""
         # Its entry stays in the group, where it is skipped: to find it would take a scan.
-        self._members.pop(trial.trial_id, None)
+        self._take_out(trial)
         self._resting.pop(trial.trial_id, None)
         self._rests.cancel(trial.trial_id)
         self._begin_anew(trial)
@@ -102,6 +108,11 @@ class ReadyQueue:
     def firsts(self) -> list[Trial]:
         """The trial that has waited longest of each different request."""
         return [group[0][1] for group in self._live_groups()]
+
+    @property
+    def num_by_first(self) -> list[tuple[Trial, int]]:
+        """The same, each with how many trials with its request wait."""
+        return [(first, self._nums[self._members[first.trial_id][1]]) for first in self.firsts]
 
     @property
     def oldest(self) -> Trial | None:
@@ -130,17 +141,25 @@ class ReadyQueue:
             trial = group[0][1]
             if can_start(trial):
                 group.popleft()
-                del self._members[trial.trial_id]
+                self._take_out(trial)
                 self._begin_anew(trial)
                 return trial
         return None
+
+    def _take_out(self, trial: Trial) -> None:
+        if member := self._members.pop(trial.trial_id, None):
+            _, shape = member
+            self._nums[shape] -= 1
+            if not self._nums[shape]:
+                del self._nums[shape]
 
     def _begin_anew(self, trial: Trial) -> None:
         if self.overtaken_since_s(trial) is not None:
             self.overtaken = None
 
     def _is_alive(self, entry: tuple[int, Trial]) -> bool:
-        return self._members.get(entry[1].trial_id) == entry[0]
+        member = self._members.get(entry[1].trial_id)
+        return member is not None and member[0] == entry[0]
 
     def _live_groups(self) -> list[deque[tuple[int, Trial]]]:
         for shape, group in list(self._groups.items()):

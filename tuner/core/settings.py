@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from .checkpoints import CheckpointPolicy, RetentionPolicy
 from .failure_causes import RetryPolicy
 from .resources import Request
 from .trial import WorkerGroup
+
+_NOT_RECORDED_IF_NONE: Final = (
+    "validation",
+    "default_group",
+    "max_overtaken_s",
+    "max_losses",
+    "max_validation_losses",
+    "node_wait_s",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,8 @@ class ExperimentSettings:
             the oldest one, which does not fit, until what is free is held for it; None for ever.
         max_losses: After how many losses of its worker in a row, without a new result in between,
             a trial is given up; None for no limit.
+        max_validation_losses: After how many losses of its process in a row a validation is given
+            up; None for no limit.
         node_wait_s: For how many seconds what no node that is present could run may wait for one to
             join; None where there is only this machine, with `capacity`, which otherwise does not
             count.
@@ -106,6 +117,7 @@ class ExperimentSettings:
     default_group: WorkerGroup | None = None
     max_overtaken_s: float | None = None
     max_losses: int | None = None
+    max_validation_losses: int | None = None
     node_wait_s: float | None = None
 
     @property
@@ -137,7 +149,7 @@ class ExperimentSettings:
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values, without those that are younger and not in use."""
         fields = asdict(self)
-        for name in ("validation", "default_group", "max_overtaken_s", "max_losses", "node_wait_s"):
+        for name in _NOT_RECORDED_IF_NONE:
             if fields[name] is None:
                 del fields[name]
         return fields

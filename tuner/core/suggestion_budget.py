@@ -41,6 +41,12 @@ class SuggestionBudget:
         """Whether a configuration may be asked for now."""
         return not (self.is_postponed or self.is_over)
 
+    def num_left(self, limit: int) -> int:
+        """Return how many may be asked for now, counting no further than `limit`."""
+        if not self.is_open:
+            return 0
+        return limit if self._max_trials is None else min(self._max_trials - self._num_asked, limit)
+
     @property
     def is_closed(self) -> bool:
         """Whether no further configuration will come."""

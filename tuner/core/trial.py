@@ -350,6 +350,10 @@ class Validation:
         is_apart: Whether its CPUs are not those of the pool, which trials hold.
         kill_move: The `ValidationMove` that its end means, where it is to be killed; None where it
             is not.
+        node: Name of the node of its process; empty without a process, and where there is only this
+            machine.
+        losses: The tries that were lost since one has ended otherwise, each with the reason; empty
+            where `ExperimentSettings.max_validation_losses` sets no limit.
     """
 
     checkpoint: CheckpointRecord
@@ -365,6 +369,8 @@ class Validation:
     gpu_ids: tuple[int, ...] = ()
     is_apart: bool = False
     kill_move: str | None = None
+    node: str = ""
+    losses: tuple[tuple[int, str], ...] = ()
 
     @property
     def status(self) -> str:

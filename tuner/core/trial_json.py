@@ -395,6 +395,10 @@ def validation_fields(validation: Validation) -> dict[str, Any]:
         fields["gpu_ids"] = list(validation.gpu_ids)
         fields["is_apart"] = validation.is_apart
         fields["kill_move"] = validation.kill_move
+    if validation.node:
+        fields["node"] = validation.node
+    if validation.losses:
+        fields["losses"] = [list(loss) for loss in validation.losses]
     return fields
 
 
@@ -415,4 +419,6 @@ def validation_from(fields: Mapping[str, Any]) -> Validation:
         tuple(fields.get("gpu_ids", ())),
         fields.get("is_apart", False),
         fields.get("kill_move"),
+        fields.get("node", ""),
+        tuple((num_try, why) for num_try, why in fields.get("losses", ())),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class TrialTable:
         nodes: The resources.
         lent: What others than trials occupy, and what was granted to them, by holder.
         reserved: Names of resources that no trial is started with, since something that precedes
-            trials waits until there is enough of them.
+            trials waits until there is enough of them; by node.
     """
 
     def __init__(self, capacity: Mapping[str, float], max_concurrent: int | None) -> None:
@@ -77,7 +77,7 @@ class TrialTable:
         self.lent: dict[str, tuple[Request, Grant]] = {}
         self._nodes_lent: dict[str, tuple[str, ...]] = {}
         """The nodes of what was lent before a restore."""
-        self.reserved: frozenset[str] = frozenset()
+        self.reserved: dict[str, frozenset[str]] = {}
         self._max_concurrent = max_concurrent
         self._max_overtaken_s: float | None = None
         self.by_id: dict[str, Trial] = {}
@@ -98,7 +98,7 @@ class TrialTable:
         """
         self.nodes = Nodes(capacity)
         self.lent.clear()
-        self.reserved = frozenset()
+        self.reserved = {}
         self._max_concurrent = max_concurrent
         self._max_overtaken_s = max_overtaken_s
 
@@ -229,27 +229,40 @@ class TrialTable:
             self._set_request(trial, trial.resources, undecided)
         return self.misfit(trial)
 
+    @property
+    def num_may_start(self) -> int | None:
+        """How many more trials may run at once, whatever there is room for; None for no limit."""
+        return None if self._max_concurrent is None else self._max_concurrent - len(self.live)
+
     def num_free_slots(self, request: Request, limit: int = 64) -> int:
         """Return how many more trials with this request could run now, at most `limit`."""
-        if self._max_concurrent is not None:
-            limit = min(limit, self._max_concurrent - len(self.live))
-        return 0 if self._is_reserved(request) else self.nodes.num_fitting(request, limit)
+        if (may_start := self.num_may_start) is not None:
+            limit = min(limit, may_start)
+        return self.nodes.num_fitting(request, limit, without=self._reserved_from(request))
 
     def lend(
-        self, holder: str, request: Request, only: str | None = None
-    ) -> tuple[int, ...] | None:
-        """Book resources for what is no trial; return its devices, None if they do not fit now.
+        self,
+        holder: str,
+        request: Request,
+        preferred: Sequence[str] = (),
+        only: str | None = None,
+    ) -> Grant | None:
+        """Book resources for what is no trial; return what was granted, None for no room now.
 
         Args:
             holder: Name of the holder.
             request: What is asked for.
+            preferred: Names of nodes that are tried first.
             only: The node on which it must be; None for any.
         """
-        grant = self.nodes.acquire(request, only=only)
-        if grant is None:
-            return None
-        self.lent[holder] = request, grant
-        return grant.devices
+        grant = self.nodes.acquire(request, preferred=preferred, only=only)
+        if grant is not None:
+            self.lent[holder] = request, grant
+        return grant
+
+    def reserve(self, node: str, names: frozenset[str]) -> None:
+        """Keep trials from taking resources of a node."""
+        self.reserved[node] = self.reserved.get(node, frozenset()) | names
 
     def hold_lent(self, holder: str, request: Request, gpu_ids: tuple[int, ...]) -> None:
         """Book what `lend` granted before a restore."""
@@ -261,11 +274,13 @@ class TrialTable:
         """Release what a holder was lent."""
         self.nodes.release(*self.lent.pop(holder))
 
-    def _is_reserved(self, request: Request) -> bool:
+    def _reserved_from(self, request: Request) -> list[str]:
+        """Return the names of the nodes that have nothing for a trial with this request."""
         if not self.reserved:
-            return False
+            return []
         share = request.resources_per_worker if isinstance(request, WorkerGroup) else request
-        return any(amount and name in self.reserved for name, amount in share.items())
+        wanted = {name for name, amount in share.items() if amount}
+        return [node for node, names in self.reserved.items() if names & wanted]
 
     def pop_startable(self, now_s: float) -> Trial | None:
         """Take the next ready trial that fits, and acquire its resources; None if there is none.
@@ -523,16 +538,16 @@ class TrialTable:
         )
 
     def _acquire(self, trial: Trial) -> bool:
-        if self._is_reserved(trial.request):
-            return False
+        reserved = self._reserved_from(trial.request)
         if trial.group:
-            sized = self.nodes.largest_fitting(trial.group)
+            sized = self.nodes.largest_fitting(trial.group, without=reserved)
             if sized is None:
                 return False
             trial.group, trial.resources = sized, sized.total
         # Where it has run, its latest checkpoint is; that of a donor is where the donor has run.
         donor = self.by_id[trial.source_id]
-        grant = self.nodes.acquire(trial.request, preferred=(*trial.nodes, *donor.nodes))
+        preferred = (*trial.nodes, *donor.nodes)
+        grant = self.nodes.acquire(trial.request, preferred=preferred, without=reserved)
         if grant is None:
             return False
         trial.nodes = () if self.nodes.is_local else grant.nodes

@@ -2,17 +2,21 @@
 
 Validations of one trial start in the order of its checkpoints, and those of all trials in the order
 of the requests, as resources allow. One that needs nothing but CPUs is always admitted, even where
-trials hold all of them: the trials may wait for what it finds out.
+trials hold all of them: the trials may wait for what it finds out. Of several nodes, the one is
+preferred where the trial has run, since its checkpoints are there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, final
 
 from .commands import KillValidation, StartValidation
 from .events import Outcome, ValidationEnded
-from .nodes import Nodes
+from .failure_causes import lost_too_often
+from .nodes import THIS_NODE, Nodes
 from .resources import GPU
 from .settings import ValidationPolicy
 from .timeouts import Deadlines
@@ -40,6 +44,7 @@ class ValidationQueue:
     def __init__(self, trial_table: TrialTable) -> None:
         self._trial_table = trial_table
         self._policy = ValidationPolicy()
+        self._max_losses: int | None = None
         self._unfinished: dict[tuple[str, int], Trial] = {}
         """Trials of the validations that are QUEUED or RUNNING, in the order of the requests."""
         self._running: set[tuple[str, int]] = set()
@@ -54,8 +59,13 @@ class ValidationQueue:
         """How checkpoints are validated in this session."""
         return self._policy
 
-    def begin_session(self, policy: ValidationPolicy | None) -> None:
-        """Apply the policy of a new session; no process of the last one is alive."""
+    def begin_session(self, policy: ValidationPolicy | None, max_losses: int | None = None) -> None:
+        """Apply the policy of a new session; no process of the last one is alive.
+
+        Args:
+            policy: The policy.
+            max_losses: See `ExperimentSettings.max_validation_losses`.
+        """
         for trial_id, index in list(self._running):
             self._end_process(self._trial_table[trial_id], index)
             validation = self._trial_table[trial_id].validations[index]
@@ -65,7 +75,10 @@ class ValidationQueue:
                 validation,
                 ValidationMove.LOSE_CHECKPOINT if is_lost else ValidationMove.LOSE,
             )
+        for (_, index), trial in self._unfinished.items():
+            trial.validations[index].losses = ()
         self._policy = policy or ValidationPolicy()
+        self._max_losses = max_losses
         self.is_interrupted = False
 
     @property
@@ -117,17 +130,51 @@ class ValidationQueue:
     def give_up_misfits(self) -> None:
         """Fail what waits for resources that the machine of a new session does not have."""
         if why := self._misfit():
-            for (_, index), trial in list(self._unfinished.items()):
-                validation = trial.validations[index]
-                validation.failure = Failure("ResourcesUnavailable", why)
-                self._move(trial, validation, ValidationMove.FAIL)
+            self.give_up_waiting(why)
+
+    def give_up_waiting(self, why: str) -> list[Trial]:
+        """Fail what waits to be started, for lack of resources; return the trials."""
+        waiting = [
+            (trial, validation)
+            for (_, index), trial in self._unfinished.items()
+            if (validation := trial.validations[index]).state is ValidationState.QUEUED
+        ]
+        for trial, validation in waiting:
+            validation.failure = Failure("ResourcesUnavailable", why)
+            self._move(trial, validation, ValidationMove.FAIL)
+        return list(dict.fromkeys(trial for trial, _ in waiting))
+
+    def num_startable(self, limit: int) -> int:
+        """Return how many would be started if there were room, looking at no more than `limit`."""
+        if self.is_interrupted:
+            return 0
+        running = Counter(trial_id for trial_id, _ in self._running)
+        num = 0
+        for (trial_id, index), trial in islice(
+            self._unfinished.items(), limit + len(self._running)
+        ):
+            is_queued = trial.validations[index].state is ValidationState.QUEUED
+            if is_queued and running[trial_id] < self._policy.max_in_flight:
+                running[trial_id] += 1
+                num += 1
+        return num
+
+    @property
+    def shortage(self) -> str:
+        """Why no node that is present could run what waits to be started; empty if one could."""
+        nodes = self._trial_table.nodes
+        if nodes.is_local or self.is_interrupted or not self.num_waiting:
+            return ""
+        if self._needs_cpus_only and nodes.usable:
+            return ""  # such a validation is started even where there is no room for it
+        return nodes.shortage(self._policy.resources).replace("the trial", "the validation")
 
     def start(self, now_s: float) -> list[StartValidation]:
         """Start the validations for which there is room, and return the commands.
 
         Trials are kept from taking what one that does not fit waits for.
         """
-        self._trial_table.reserved = frozenset()
+        self._trial_table.reserved = {}
         started: list[StartValidation] = []
         if self.is_interrupted or len(self._unfinished) == len(self._running):
             return started
@@ -135,12 +182,10 @@ class ValidationQueue:
             validation = trial.validations[index]
             if validation.state is not ValidationState.QUEUED or self._has_enough(trial):
                 continue
-            if not self._acquire(trial_id, validation):
-                # All ask for the same resources.
-                self._trial_table.reserved = _short_of(
-                    self._trial_table.nodes, self._policy.resources
-                )
-                break
+            if not self._acquire(trial, validation):
+                if short := self._short_for(trial):
+                    self._trial_table.reserve(*short)
+                break  # all ask for the same resources
             move_validation(validation, ValidationMove.START)
             validation.num_try += 1
             validation.kill_move = None
@@ -162,6 +207,7 @@ class ValidationQueue:
                     validation.gpu_ids,
                     trial.config_at(validation.checkpoint.num_rows or 0),
                     is_last_try=not self._has_retries(validation.num_failures + 1),
+                    node=validation.node,
                 )
             )
         return started
@@ -177,10 +223,12 @@ class ValidationQueue:
             or validation.num_try != event.num_try
         ):
             return None
-        self._end_process(trial, event.index)
         move = self._move_of(validation, event)
+        self._end_process(trial, event.index)
         if move is ValidationMove.RETURN:
             validation.metrics, validation.failure = event.metrics, None
+        elif move is ValidationMove.FAIL and event.outcome is Outcome.LOST:
+            validation.failure = lost_too_often(validation.losses, is_validation=True)
         elif move is not ValidationMove.LOSE:
             validation.failure = event.failure or validation.failure or _NO_DICT
         self._move(trial, validation, move)
@@ -214,11 +262,10 @@ class ValidationQueue:
 
     def on_node(self, name: str) -> list[tuple[str, int]]:
         """Return those whose process is on a node, as `running` does."""
-        lent = self._trial_table.lent
         return [
             (trial_id, index)
             for trial_id, index in self.running
-            if (holder := _holder(trial_id, index)) in lent and name in lent[holder][1].nodes
+            if self._trial_table[trial_id].validations[index].node == name
         ]
 
     def suspend_time_limit(self, trial_id: str, index: int, now_s: float) -> None:
@@ -351,6 +398,7 @@ class ValidationQueue:
         if not validation.is_apart:
             self._trial_table.take_back(holder)
         validation.resources, validation.gpu_ids, validation.is_apart = {}, (), False
+        validation.node = ""
 
     def _move_of(self, validation: Validation, event: ValidationEnded) -> ValidationMove:
         """Return what the end of a process means."""
@@ -361,10 +409,21 @@ class ValidationQueue:
         if validation.kill_move is not None:
             return ValidationMove(validation.kill_move)
         if event.outcome is Outcome.LOST:
-            return ValidationMove.LOSE
+            return self._move_of_lost(validation, event.failure)
+        validation.losses = ()
         validation.num_failures += 1
         is_tried_again = self._has_retries(validation.num_failures)
         return ValidationMove.RETRY if is_tried_again else ValidationMove.FAIL
+
+    def _move_of_lost(self, validation: Validation, failure: Failure | None) -> ValidationMove:
+        """Count a loss, unless its node had announced that it would leave."""
+        limit, nodes = self._max_losses, self._trial_table.nodes
+        if limit is None or nodes.is_any_draining([validation.node]):
+            return ValidationMove.LOSE
+        why = (failure and failure.message) or "its process vanished"
+        validation.losses += ((validation.num_try, why),)
+        is_over = len(validation.losses) >= limit
+        return ValidationMove.FAIL if is_over else ValidationMove.LOSE
 
     def _has_retries(self, num_failures: int) -> bool:
         """Return whether a validation is tried again after this many failures."""
@@ -403,15 +462,29 @@ class ValidationQueue:
     def _needs_cpus_only(self) -> bool:
         return not any(amount for name, amount in self._policy.resources.items() if name != _CPU)
 
-    def _acquire(self, trial_id: str, validation: Validation) -> bool:
-        resources = dict(self._policy.resources)
-        gpu_ids = self._trial_table.lend(_holder(trial_id, validation.index), resources)
-        if gpu_ids is None:
-            if self._running or not self._needs_cpus_only:
-                return False
-            validation.is_apart = True
-        validation.resources, validation.gpu_ids = resources, gpu_ids or ()
+    def _acquire(self, trial: Trial, validation: Validation) -> bool:
+        table, resources = self._trial_table, dict(self._policy.resources)
+        holder = _holder(trial.trial_id, validation.index)
+        granted = table.lend(holder, resources, preferred=trial.nodes)
+        if granted:
+            node: str | None = granted.nodes[0]
+        elif self._running or not self._needs_cpus_only:
+            return False
+        else:
+            node = table.nodes.place(preferred=trial.nodes)
+        if node is None:
+            return False
+        validation.is_apart = granted is None
+        validation.resources, validation.node = resources, node
+        validation.gpu_ids = granted.devices if granted else ()
         return True
+
+    def _short_for(self, trial: Trial) -> tuple[str, frozenset[str]] | None:
+        """Return the resources that a validation waits for, and where."""
+        nodes, resources = self._trial_table.nodes, self._policy.resources
+        if not nodes.is_local:
+            return nodes.short_on(resources, 1, preferred=trial.nodes)
+        return THIS_NODE, _short_of(nodes, resources)
 
 
 def _holder(trial_id: str, index: int) -> str:

@@ -271,6 +271,7 @@ class ExperimentSpec:
             max_pending=max(_MIN_PENDING, 2 * num_slots) if is_listed else 0,
             max_overtaken_s=_MAX_OVERTAKEN_S if requests_vary(self.trainable) else None,
             max_losses=self._max_losses,
+            max_validation_losses=_MAX_LOSSES,
             node_wait_s=float(self.run.node_wait_s) if is_on_cluster else None,
         )
 

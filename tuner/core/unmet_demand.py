@@ -1,0 +1,111 @@
+"""Unmet demand: what waits for room, for those who can add nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, final
+
+from .nodes import Nodes
+from .resources import Request, request_shape
+from .suggestion_budget import SuggestionBudget
+from .trial import WorkerGroup
+from .trial_starter import TrialStarter
+from .trial_table import TrialTable
+from .validation_queue import ValidationQueue
+
+Demand = tuple[Mapping[str, float], Mapping[str, str], int]
+"""What one process asks for, the labels that its node must have, and how many such processes."""
+
+_MOST: Final = 64
+"""As far as trials that are yet to be suggested are counted, and validations."""
+
+
+def unmet_demand(
+    trial_table: TrialTable,
+    validations: ValidationQueue,
+    starter: TrialStarter,
+    suggestion_budget: SuggestionBudget,
+) -> list[Demand]:
+    """Return what waits for room on nodes; empty where there is only this machine.
+
+    That are trials that are ready and do not fit, validations, and trials that the searcher would
+    be asked for. Groups count as their workers, as many as they make use of; those that have to be
+    on one node count as one process, with what the fewest workers ask for. It costs as much as
+    there are different requests, however many trials wait.
+
+    Args:
+        trial_table: The trials and the nodes.
+        validations: The validations.
+        starter: Knows what a trial asks for that is yet to be suggested.
+        suggestion_budget: How many may be suggested.
+    """
+    if trial_table.nodes.is_local:
+        return []
+    tally = _Tally(trial_table.nodes)
+    left = trial_table.num_may_start
+    for trial, num in trial_table.ready.num_by_first:
+        num_counted = num if left is None else min(num, left)
+        left = None if left is None else left - num_counted
+        tally.add(trial.request, num_counted)
+    most = _MOST if left is None else min(_MOST, left)
+    num_suggested = len(trial_table.backlog) + suggestion_budget.num_outstanding
+    num_more = num_suggested + suggestion_budget.num_left(_MOST)
+    tally.add(starter.typical_request, min(num_more, most))
+    tally.add(validations.policy.resources, validations.num_startable(_MOST))
+    return tally.unmet
+
+
+class _Wanted(NamedTuple):
+    """So many processes that ask for the same.
+
+    Attributes:
+        share: What each of them asks for.
+        num: How many they are.
+        num_per_node: How many of them may be on one node; None for any number.
+    """
+
+    share: Mapping[str, float]
+    num: int
+    num_per_node: int | None
+
+
+@final
+class _Tally:
+    """Counts processes by what they ask for.
+
+    Args:
+        nodes: The nodes, on which some of them may fit.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._wanted: dict[tuple[object, ...], _Wanted] = {}
+
+    def add(self, request: Request, num: int) -> None:
+        """Add so many requests."""
+        share: Mapping[str, float]
+        num_per_node = None
+        if not isinstance(request, WorkerGroup):
+            share = request
+        elif request.strategy == "STRICT_PACK":
+            share = request.resized(request.fewest).total
+        else:
+            num_per_node = num if request.strategy == "STRICT_SPREAD" else None
+            share, num = request.resources_per_worker, num * request.most
+        if num > 0 and any(share.values()):
+            key = (*request_shape(share), num_per_node)
+            num_before = self._wanted[key].num if key in self._wanted else 0
+            self._wanted[key] = _Wanted(share, num_before + num, num_per_node)
+
+    @property
+    def unmet(self) -> list[Demand]:
+        """Those that do not fit now."""
+        unmet = [
+            (dict(wanted.share), dict[str, str](), wanted.num - self._num_fitting(wanted))
+            for wanted in self._wanted.values()
+        ]
+        return [demand for demand in unmet if demand[2] > 0]
+
+    def _num_fitting(self, wanted: _Wanted) -> int:
+        limit = wanted.num if wanted.num_per_node is None else wanted.num_per_node
+        return sum(node.pool.num_fitting(wanted.share, limit) for node in self._nodes.usable)
