@@ -41,7 +41,7 @@ NAMES = {
         qloguniform qrandint qrandn quniform randint randn resolve sample_from uniform
     """,
     "tuner.testing": """
-        CallbackContract CrashCheck CrashCheckFailed ExecutorContract Rehearsal
+        CallbackContract CrashCheck CrashCheckFailed ExecutorContract FakeCluster Rehearsal
         RehearsedTrial SchedulerContract
         SearcherContract Simulation StopperContract simulate simulate_with_faults
     """,

@@ -51,7 +51,7 @@ class RemoteSession:
     Attributes:
         store: As given.
         epoch: Number of this driver among all that have driven the experiment; 0 without the lock.
-        checkpoints: The checkpoints in the store; None before `uploading`.
+        checkpoints: The checkpoints in the store; None before `open_checkpoints`.
     """
 
     def __init__(
@@ -150,25 +150,29 @@ class RemoteSession:
         self._note_origin()
         self._lock.start_after(*self._after)
 
-    def uploading(self, executor: Executor) -> UploadingExecutor:
-        """Return an executor whose checkpoints count once they are in the store."""
+    def open_checkpoints(self) -> ObjectCheckpoints:
+        """Return the checkpoints in the store, for deletions and, on this machine, for trials."""
         self.checkpoints = ObjectCheckpoints(
             self.store,
             self._directory,
             self.epoch,
             sync=self._run.durability != "process",
             cache_bytes=self._run.cache_bytes,
-            await_journal=self._await_beginning,
+            await_journal=self.await_beginning,
         )
+        return self.checkpoints
+
+    def uploading(self, executor: Executor) -> UploadingExecutor:
+        """Return an executor whose checkpoints count once they are in the store."""
         config = self._run.checkpoint_config
         return UploadingExecutor(
             executor,
-            self.checkpoints,
+            self.open_checkpoints(),
             is_async=config is not None and config.upload == "async",
             in_background=self._run.executor != "inline",
         )
 
-    def _await_beginning(self) -> None:
+    def await_beginning(self) -> None:
         """Return once the store has the first record of the journal.
 
         Raises:

@@ -25,6 +25,7 @@ from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.errors import CannotPause, MetricNotReported, StorageError, StorageLost
+from tuner.execution.cluster.shared_directory import await_former_nodes
 from tuner.execution.executor import Executor
 from tuner.execution.leasing import lease, lease_holder
 from tuner.execution.local import orphans
@@ -73,6 +74,7 @@ from tuner.storage.lock import ExperimentLock
 
 from .assembly import Assembly, assemble
 from .checkpoint_store import CheckpointDeleter, CheckpointStore
+from .cluster_session import ClusterSession
 from .control import RequestQueue
 from .driver import Timing
 from .event_dispatch import EventDispatch
@@ -168,6 +170,7 @@ class Run:
             if location.store
             else None
         )
+        self._cluster: ClusterSession | None = None
         self._objects = ArrayStore(directory, sync=spec.run.durability != "process")
         self._callbacks = _callbacks(spec)
         self._environment = EnvironmentRecorder(directory, names_of_secrets(spec.space))
@@ -205,15 +208,9 @@ class Run:
         spec.check_resources(machine_capacity(resources))
         spec.connect()
         with self._console.showing_warnings(), contextlib.ExitStack() as closing:
-            store = self._location.store
-            executor = make_executor(
-                spec,
-                directory,
-                self._objects,
-                self._environment,
-                resources,
-                stored_in=store.url if store else "",
-            )
+            executor = self._make_executor(resources)
+            if self._cluster:
+                closing.callback(self._cluster.close)  # after the executor
             closing.callback(executor.shutdown, _SHUTDOWN_S)
             self._began_s = executor.clock()
             settings = spec.settings(executor.capacity())
@@ -227,7 +224,9 @@ class Run:
                 remote or contextlib.nullcontext(),
                 closing,
             ):
-                if remote:
+                if remote and self._cluster:
+                    remote.open_checkpoints()  # which the nodes upload
+                elif remote:
                     executor = remote.uploading(executor)
                     closing.callback(executor.shutdown, _SHUTDOWN_S)
                 if self._resumption:
@@ -241,6 +240,24 @@ class Run:
                         remote.begin()
                     write_declaration(spec, settings, directory)
                     return self._execute_locked(executor, settings, lock, remote)
+
+    def _make_executor(self, resources: Mapping[str, float] | None) -> Executor:
+        spec, directory, environment = self._spec, self._directory, self._environment
+        if spec.run.cluster:
+            on_packages = environment.add_packages
+            self._cluster = ClusterSession(
+                spec.run.cluster, spec, directory, on_packages, self._remote
+            )
+            return self._cluster.executor
+        store = self._location.store
+        return make_executor(
+            spec,
+            directory,
+            self._objects,
+            environment,
+            resources,
+            stored_in=store.url if store else "",
+        )
 
     def _make_room(self, remote: RemoteSession | None) -> None:
         """Clear or check the directory of a new experiment, and note a remark for the user."""
@@ -264,6 +281,7 @@ class Run:
         spec, directory = self._spec, self._directory
         configs = ConfigCodec(spec.space, self._objects)
         if self._resumption:
+            await_former_nodes(directory)
             _kill_orphans(directory)
             # A restore of 10,000 trials makes half a million objects, and none of them is garbage.
             with rare_garbage_collection():
@@ -388,6 +406,8 @@ class Run:
                     else rare_garbage_collection()
                 ):
                     self._begin(event_dispatch, stage)
+                    if self._cluster:
+                        self._cluster.connect(experiment)
                     self._environment.start()
                     self._request_queue.open(stage.executor.wake, request_stop)
                     driver.run(first)

@@ -3,7 +3,8 @@
 Each contract is a class of tests for a scheduler, searcher, stopper, callback or executor. Inherit
 from it in a test module, name the class ``Test...``, and implement the method that makes the object
 to test; pytest collects the rest. `simulate` runs an experiment in virtual time, and
-`simulate_with_faults` checks that a scheduler survives crashes of the driver.
+`simulate_with_faults` checks that a scheduler survives crashes of the driver. `FakeCluster` runs
+experiments on nodes that are processes of this machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from .callback_contract import CallbackContract
 from .crash_check import CrashCheck, CrashCheckFailed, simulate_with_faults
 from .executor_contract import ExecutorContract
+from .fake_cluster import FakeCluster
 from .rehearsal import Rehearsal, RehearsedTrial
 from .scheduler_contract import SchedulerContract
 from .searcher_contract import SearcherContract
@@ -22,6 +24,7 @@ __all__ = [
     "CrashCheck",
     "CrashCheckFailed",
     "ExecutorContract",
+    "FakeCluster",
     "Rehearsal",
     "RehearsedTrial",
     "SchedulerContract",

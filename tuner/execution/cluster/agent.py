@@ -40,6 +40,7 @@ _DOWNWARD_BYTES: Final = 32 << 20
 _UPWARD_BYTES: Final = 64 << 20
 """How much waits at most for the host, and for `Agent.take`; what is older is dropped, and sent
 again by the ends of the connection."""
+SILENT_S: Final = 15.0
 _MAX_DEATHS: Final = 3
 _EARLY_S: Final = 30.0
 """A host that dies sooner and has never said a line has failed to start."""
@@ -159,18 +160,20 @@ class _Host:
 
     Attributes:
         number: Its number, from 1.
+        heard_s: When it said the last line, or was started, by the monotonic clock.
         lines: The socket to it.
         started_s: When it was started, by the monotonic clock.
         has_spoken: Whether it has said a line.
         is_addressed: Whether the driver has said one for it.
+        is_hung: Whether it has said nothing for too long.
     """
 
     def __init__(self, number: int, lines: LineSocket, process: subprocess.Popen[bytes]) -> None:
         self.number = number
         self.lines = lines
         self.process = process
-        self.started_s = time.monotonic()
-        self.has_spoken = self.is_addressed = False
+        self.started_s = self.heard_s = time.monotonic()
+        self.has_spoken = self.is_addressed = self.is_hung = False
 
     @classmethod
     def start(
@@ -235,6 +238,8 @@ class Agent:
             which other nodes reach it.
         environ: Environment variables to add for the host and its trials.
         module: The host's program.
+        silent_s: After how many seconds a host that says nothing is killed: it hangs, and cannot
+            end its trials itself when nothing is heard of the driver.
 
     Raises:
         OSError: If the host cannot be started.
@@ -248,11 +253,13 @@ class Agent:
         *,
         environ: Mapping[str, str] | None = None,
         module: str = HOST,
+        silent_s: float = SILENT_S,
     ) -> None:
         path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  ("" is this directory)
         self._facts = {"name": name, "token": token, "facts": dict(facts), "path": path}
         self._environ = dict(environ or {})
         self._module = module
+        self._silent_s = silent_s
         self._changed = threading.Condition()
         self._upward = LineQueue(_UPWARD_BYTES)
         self._is_closed = threading.Event()
@@ -287,6 +294,12 @@ class Agent:
         with self._changed:
             self._changed.wait_for(lambda: self._upward or self._is_closed.is_set(), timeout_s)
             return [line.decode() for line in self._upward.take()]
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present host; 0 while there is none."""
+        host = self._host
+        return host.process.pid if host else 0
 
     def close(self, within_s: float = 5.0) -> None:
         """End the host and its trials; may be called again.
@@ -324,7 +337,12 @@ class Agent:
                 with self._changed:
                     mask = _READ | _WRITE if host.lines.has_backlog else _READ
                 selector.modify(host.lines, mask)
-                ready = {key.fileobj: found for key, found in selector.select()}
+                rest_s = host.heard_s + self._silent_s - time.monotonic()
+                ready = {key.fileobj: found for key, found in selector.select(max(rest_s, 0.0))}
+                if not ready and rest_s <= 0.0:
+                    host.is_hung = True
+                    host.process.kill()
+                    return
                 if self._wakeup_pipe in ready:
                     self._wakeup_pipe.clear()
                 if ready.get(host.lines, 0) & _WRITE:
@@ -335,6 +353,7 @@ class Agent:
                     if lines is None:
                         return
                     host.has_spoken |= bool(lines)
+                    host.heard_s = time.monotonic()
                     self._say(lines)
 
     def _say(self, lines: Iterable[bytes]) -> None:
@@ -348,6 +367,8 @@ class Agent:
         with self._changed:
             self._host = None
         why = host.end(_EXIT_S)
+        if host.is_hung:
+            why = f"it said nothing for {self._silent_s:g} s, and was killed"
         number: int | None = host.number + 1
         is_early = time.monotonic() - host.started_s < _EARLY_S
         self._num_early = self._num_early + 1 if is_early else 0

@@ -137,17 +137,18 @@ class ClusterConnection:
                 self._lose(agent, "it was not found again")
             self._unattached = set()
 
-    def close(self, deadline_s: float) -> None:
-        """End all agents and the gateway.
+    def close(self, deadline_s: float) -> bool:
+        """End all agents and the gateway, and return whether it has said that they have ended.
 
         Args:
             deadline_s: How many seconds to wait at most.
         """
         self._retry_at_s = self._reattach_until_s = None
-        if self._gateway:
-            self._selector.unregister(self._gateway.socket)
-            self._gateway.close(deadline_s)
-            self._gateway = None
+        gateway, self._gateway = self._gateway, None
+        if gateway is None:
+            return not self.agents
+        self._selector.unregister(gateway.socket)
+        return gateway.close(deadline_s)
 
     def _watch(self, gateway: GatewayProcess) -> None:
         mask = _READ | _WRITE if gateway.has_backlog else _READ

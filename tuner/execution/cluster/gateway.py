@@ -151,8 +151,10 @@ class GatewayProcess:
         how = f"it ended with exit code {code}" if code is not None else "it does not answer"
         return f"{how}: {text}" if (text := self._last_errors()) else how
 
-    def close(self, deadline_s: float) -> None:
-        """End all agents and the process; may be called again.
+    def close(self, deadline_s: float) -> bool:
+        """End all agents and the process, and return whether both have ended in time.
+
+        May be called again.
 
         Args:
             deadline_s: How many seconds to wait at most.
@@ -168,6 +170,7 @@ class GatewayProcess:
                 self._process.wait(deadline_s)
         self._finalizer()
         self._errors.close()
+        return self._process.returncode == 0
 
     def _send(self, *fields: Any) -> None:
         self._backlog.append(memoryview(strict_json.to_bytes(fields) + b"\n"))

@@ -7,7 +7,9 @@ one beside it, and the driver looks for that.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import logging
 import secrets
 import time
 from pathlib import Path
@@ -16,6 +18,8 @@ from typing import Final, final
 from tuner.storage.atomic import write_bytes
 from tuner.storage.layout import STAGING_PREFIX
 
+_PREFIX: Final = f"{STAGING_PREFIX}node-proof-"
+_MAX_LEASE_S: Final = 60.0
 _PAUSE_S: Final = 0.2
 _PATIENCE_S: Final = 5.0
 """How long a host looks for the file; a network file system shows new files after a while."""
@@ -24,13 +28,18 @@ _REMEDY: Final = (
     "object store, such as 's3://bucket/experiments'"
 )
 
+_log = logging.getLogger("tuner")
+
 
 @final
 class SharedProof:
     """The driver's side.
 
+    While the files are there, nodes may be working in the directory, see `await_former_nodes`.
+
     Args:
         directory: The experiment's directory.
+        lease_s: How long the nodes may outlive their driver.
 
     Attributes:
         proof: Name and content of the file, for `protocol.SharedStorage`.
@@ -39,9 +48,9 @@ class SharedProof:
         OSError: If the file cannot be written.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, lease_s: float) -> None:
         self._directory = directory
-        self.proof = f"{STAGING_PREFIX}node-proof-{secrets.token_hex(6)}", secrets.token_hex(16)
+        self.proof = f"{_PREFIX}{secrets.token_hex(6)}", f"{secrets.token_hex(16)} {lease_s:g}"
         name, content = self.proof
         write_bytes(directory / name, content.encode(), sync=False)
 
@@ -67,6 +76,27 @@ class SharedProof:
             path.unlink(missing_ok=True)
 
 
+def await_former_nodes(directory: Path) -> None:
+    """Wait until no node of a driver that has died works in an experiment's directory any more.
+
+    Nodes end their trials themselves when their driver is dead, though not at once, and another
+    driver must not start the same trials before.
+    """
+    leases_s = [0.0]
+    for path in directory.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError):
+            leases_s.append(min(float(path.read_text(encoding="utf-8").split()[1]), _MAX_LEASE_S))
+    if lease_s := max(leases_s):
+        _log.warning(
+            "the last driver of the experiment has not ended its nodes; waiting for %g s, after "
+            "which they have ended their trials themselves",
+            lease_s,
+        )
+        time.sleep(lease_s)
+    for path in directory.glob(f"{_PREFIX}*"):
+        path.unlink(missing_ok=True)
+
+
 def answer_proof(
     directory: str, proof: tuple[str, str], node: str, within_s: float = _PATIENCE_S
 ) -> str:
@@ -86,7 +116,10 @@ def answer_proof(
     while (why := _why_different(path, content)) and time.monotonic() < deadline_s:
         time.sleep(_PAUSE_S)
     if why:
-        return f"it does not see the experiment's directory {directory} of the driver ({why}); {_REMEDY}"
+        return (
+            f"it does not see the experiment's directory {directory} of the driver ({why}); "
+            f"{_REMEDY}"
+        )
     try:
         write_bytes(Path(directory, _answer_name(name, node)), content.encode(), sync=False)
     except OSError as error:

@@ -1,0 +1,347 @@
+"""The driver's executor for clusters, with hosts that say what a test has them say."""
+
+import json
+import logging
+import time
+
+import pytest
+
+from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
+from tuner.core.events import (
+    CheckpointLost,
+    NodeDraining,
+    NodeJoined,
+    NodeLeft,
+    Outcome,
+    ResultReported,
+    ValidationEnded,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
+from tuner.errors import ClusterError
+from tuner.execution.cluster.executor import ClusterExecutor
+from tuner.execution.cluster.link import Link, Liveness
+from tuner.execution.cluster.protocol import (
+    Hello,
+    Setup,
+    SharedStorage,
+    event_message,
+    own_versions,
+)
+
+RESOURCES = {"cpu": 2.0}
+KEY = ("t00001", 1)
+STARTED = WorkerStarted(*KEY, 7)
+RESULT = ResultReported(*KEY, {"training_iteration": 1, "time_total_s": 1.0, "loss": 0.5})
+DONE = WorkerExited(*KEY, Outcome.COMPLETED)
+
+
+class Connection:
+    """The connection to a cluster whose agents say what a test has them say."""
+
+    next_s = None
+
+    def __init__(self):
+        self.agents, self.facts, self.error = set(), None, None
+        self.lines, self.evicted, self.demands = [], {}, []
+
+    def open(self):
+        self.facts = {}
+
+    def tell(self, agent, lines):
+        self.lines += [(agent, line) for line in lines]
+
+    def evict(self, agent, why):
+        self.agents.discard(agent)
+        self.evicted[agent] = why
+
+    def demand(self, unmet):
+        self.demands.append(unmet)
+
+    def tick(self, now_s):
+        pass
+
+    def close(self, deadline_s):
+        pass
+
+
+class Cluster:
+    """An executor, and one end of the link of each host."""
+
+    def __init__(self, directory):
+        self.executor = ClusterExecutor(
+            "none:None",
+            {},
+            "a cluster",
+            directory,
+            is_shared=True,
+            trainable=b"trainable",
+            seed_of=lambda trial_id: 5,
+        )
+        self.connection = self.executor._connection = Connection()
+        storage = SharedStorage("/nowhere", ("proof", "x"))
+        self.executor.connect(Setup(experiment_name="e", storage=storage, environ={}))
+        self.links = {}
+
+    def add(self, agent, number=1):
+        """Have an agent come up, or its next host."""
+        if number == 1:
+            self.connection.agents.add(agent)
+            self.executor.on_agent(agent)
+        self.links[agent, number] = Link(self.executor._token, time.monotonic())
+
+    def say(self, agent, *messages, number=1):
+        """Have a host send messages; return the events."""
+        link = self.links[agent, number]
+        for message in messages:
+            link.send(message)
+        for frame in link.take_frames(time.monotonic()):
+            self.executor.on_lines(agent, [f"[{number},{frame}]"])
+        return self.executor.wait(0.0)
+
+    def heard(self, agent, number=1):
+        """Return the messages that a host has received since."""
+        self.executor._send_frames(time.monotonic())
+        mine = [json.loads(line) for name, line in self.connection.lines if name == agent]
+        self.connection.lines = [each for each in self.connection.lines if each[0] != agent]
+        link, now_s = self.links[agent, number], time.monotonic()
+        return [
+            message
+            for host, frame in mine
+            if host == number
+            for message in link.receive(frame, now_s)
+        ]
+
+    def join(self, agent, number=1, **hello):
+        """Have a node join."""
+        if (agent, number) not in self.links:
+            self.add(agent, number)
+        fields = {"resources": RESOURCES, "labels": {}, "hostname": agent, "address": "::1"}
+        greeting = Hello(1, **({"versions": own_versions()} | fields | hello))
+        self.say(agent, greeting.message, number=number)
+        self.heard(agent, number)
+        return self.say(agent, {"kind": "ready"}, number=number)
+
+    def start(self, node="a", key=KEY):
+        self.executor.carry_out(
+            [StartWorker(*key, {"x": 1}, RESOURCES, (), None, 0, nodes=(node,))]
+        )
+
+    def do(self, agent, *events, number=1):
+        return self.say(agent, *map(event_message, events), number=number)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(tmp_path)
+    yield made
+    made.executor.shutdown(1.0)
+
+
+def test_a_node_joins_when_it_has_taken_the_code(cluster):
+    cluster.add("a")
+    hello = Hello(1, own_versions(), resources=RESOURCES, labels={"zone": "x"})
+    assert cluster.say("a", hello.message) == []
+    assert [message["kind"] for message in cluster.heard("a")] == ["setup", "blob", "blob_end"]
+    assert cluster.say("a", {"kind": "ready"}) == [NodeJoined("a", RESOURCES, {"zone": "x"})]
+    assert cluster.executor.capacity() == RESOURCES
+
+
+def test_a_node_with_another_version_is_refused_and_named(cluster, caplog):
+    versions = own_versions() | {"tuner": "0.0.1"}
+    assert cluster.join("a", versions=versions) == []
+    assert "tuner 0.0.1" in cluster.connection.evicted["a"]
+    assert "node a is not used: it has tuner 0.0.1" in caplog.text
+
+
+def test_a_node_with_another_numpy_joins_with_a_warning(cluster, caplog):
+    assert cluster.join("a", versions=own_versions() | {"numpy": "1.0"})
+    assert "node a: it has numpy 1.0" in caplog.text
+
+
+def test_a_trial_runs_on_its_node(cluster):
+    cluster.join("a")
+    cluster.join("b")
+    cluster.start("b")
+    (start,) = cluster.heard("b")
+    assert (start["kind"], start["trial_id"], start["seed"]) == ("start", "t00001", 5)
+    assert cluster.heard("a") == []
+    assert cluster.do("b", STARTED, RESULT) == [STARTED, RESULT]
+    cluster.executor.carry_out([AnswerReport(*KEY, ReportReply.CONTINUE)])
+    (answer,) = cluster.heard("b")
+    assert (answer["kind"], answer["reply"]) == ("answer", "continue")
+    cluster.executor.carry_out([KillWorker(*KEY, "enough")])
+    assert [message["kind"] for message in cluster.heard("b")] == ["kill"]
+    assert cluster.do("b", DONE) == [DONE]
+    cluster.executor.carry_out([KillWorker(*KEY, "late")])
+    assert cluster.heard("b") == []
+
+
+def test_events_of_what_does_not_run_there_are_dropped(cluster):
+    cluster.join("a")
+    cluster.join("b")
+    cluster.start("b")
+    assert cluster.do("a", RESULT, DONE) == []
+    assert cluster.do("b", WorkerExited("t00001", 2, Outcome.COMPLETED)) == []
+    assert cluster.do("b", DONE, RESULT) == [DONE]
+
+
+def test_a_checkpoint_lost_on_the_way_to_a_trial_is_reported_for_its_owner(cluster):
+    cluster.join("a")
+    lost = CheckpointLost("t00009", 3, "its hash is wrong")
+    assert cluster.do("a", lost) == [lost]
+
+
+def test_an_agent_that_is_gone_is_a_node_that_left(cluster):
+    cluster.join("a")
+    cluster.start("a")
+    cluster.executor.on_agent_gone("a", "the power went out")
+    assert cluster.executor.wait(0.0) == [NodeLeft("a", "the power went out")]
+    assert cluster.do("a", DONE) == []
+    cluster.start("a", ("t00001", 2))  # the core does not know yet
+
+
+def test_the_next_host_of_an_agent_is_another_node(cluster):
+    cluster.join("a")
+    line = json.dumps({"host_gone": 1, "why": "killed by signal 9", "next": 2})
+    cluster.executor.on_lines("a", [line])
+    assert cluster.executor.wait(0.0) == [NodeLeft("a", "killed by signal 9")]
+    assert cluster.join("a", 2) == [NodeJoined("a.2", RESOURCES, {})]
+    assert cluster.say("a", {"kind": "ready"}) == []  # late, of the first one
+
+
+def test_an_agent_whose_hosts_do_not_start_is_given_up(cluster, caplog):
+    cluster.add("a")
+    line = json.dumps({"host_gone": 3, "why": "exit code 1", "next": None})
+    cluster.executor.on_lines("a", [line])
+    assert list(cluster.connection.evicted) == ["a"]
+    assert "its processes do not start: exit code 1" in caplog.text
+
+
+def test_a_silent_node_is_told_and_then_has_left(cluster, caplog):
+    cluster.join("a")
+    began_s = time.monotonic()
+    cluster.executor._looked_s = began_s + 11.0
+    cluster.executor._look_at_nodes(began_s + 11.0)
+    assert "nothing was heard of node a for 11 s" in caplog.text
+    cluster.executor._looked_s = began_s + 31.0
+    cluster.executor._look_at_nodes(began_s + 31.0)
+    assert [event.node for event in cluster.executor.wait(0.0)] == ["a"]
+    assert cluster.connection.evicted == {}  # its host ends itself, and another one may follow
+
+
+def test_a_node_that_is_heard_again_in_time_goes_on(cluster, caplog):
+    cluster.join("a")
+    cluster.executor._looked_s = time.monotonic() + 11.0
+    cluster.executor._look_at_nodes(time.monotonic() + 11.0)
+    cluster.start("a")
+    assert cluster.do("a", STARTED) == [STARTED]
+    assert "node a can be heard again" in caplog.text
+
+
+def test_after_a_sleep_of_the_machine_what_has_arrived_is_read_first(cluster):
+    cluster.join("a")
+    cluster.executor._look_at_nodes(time.monotonic() + 3600.0)
+    assert cluster.executor.wait(0.0) == []
+
+
+def test_a_drain_is_passed_on_once(cluster):
+    cluster.join("a")
+    cluster.executor.on_draining("a", 30.0)
+    assert cluster.executor.wait(0.0) == [NodeDraining("a", 30.0)]
+    assert cluster.say("a", {"kind": "draining", "deadline_s": None}) == []
+
+
+def test_a_node_that_drains_while_it_starts_is_not_used(cluster):
+    cluster.add("a")
+    cluster.executor.on_draining("a", None)
+    assert cluster.join("a") == [NodeJoined("a", RESOURCES, {}), NodeDraining("a")]
+
+
+def test_code_that_one_node_alone_cannot_load_is_that_nodes_fault(cluster):
+    cluster.join("a")
+    cluster.join("b")
+    cluster.start("a")
+    cluster.do("a", STARTED)
+    cluster.start("b", ("t00002", 1))
+    unloadable = {"kind": "unloadable", "why": "No module named 'mine'"}
+    (left,) = cluster.say("b", unloadable)
+    assert left == NodeLeft("b", "the training code cannot be loaded there: No module named 'mine'")
+
+
+def test_code_that_no_node_can_load_is_the_trials_fault(cluster):
+    cluster.join("a")
+    cluster.join("b")
+    cluster.start("a")
+    failure = Failure("ModuleNotFoundError", "No module named 'mine'")
+    failed = WorkerExited(*KEY, Outcome.FAILED, failure)
+    unloadable = {"kind": "unloadable", "why": "No module named 'mine'"}
+    assert cluster.say("a", unloadable, event_message(failed)) == [failed]
+
+
+def test_a_host_that_breaks_the_protocol_is_ended(cluster):
+    cluster.join("a")
+    (left,) = cluster.say("a", {"kind": "nonsense"})
+    assert isinstance(left, NodeLeft)
+    assert "nonsense" in cluster.connection.evicted["a"]
+
+
+def test_a_validation_runs_on_its_node(cluster):
+    cluster.join("a")
+    checkpoint = CheckpointRecord(0, 1)
+    request = ValidationRequest()
+    command = StartValidation(
+        "t00001", checkpoint, 1, request, RESOURCES, config={}, node="a", is_last_try=True
+    )
+    cluster.executor.carry_out([command])
+    (start,) = cluster.heard("a")
+    assert (start["kind"], start["num_try"], start["has_payload"]) == ("start_validation", 1, False)
+    ended = ValidationEnded("t00001", 0, 1, Outcome.COMPLETED, {"accuracy": 0.5})
+    assert cluster.do("a", ended, ended) == [ended]
+
+
+def test_a_payload_of_this_session_is_told_to_the_node_that_validates(cluster):
+    cluster.join("a")
+    cluster.join("b")
+    cluster.start("a")
+    request = ValidationRequest(payload=f".validation-0-{'0' * 64}.pkl")
+    report = ResultReported(*KEY, RESULT.metrics, CheckpointRecord(0, 1), validation=request)
+    cluster.do("a", report)
+    command = StartValidation("t00001", CheckpointRecord(0, 1), 1, request, RESOURCES, node="b")
+    cluster.executor.carry_out([command])
+    (start,) = cluster.heard("b")
+    assert start["has_payload"]
+
+
+def test_demand_is_told_and_idle_nodes_are_given_back_where_the_engine_adds_nodes(cluster):
+    cluster.join("a")
+    cluster.join("b")
+    cluster.connection.facts = {"is_elastic": True}
+    unmet = [({"cpu": 1.0}, {}, 3)]
+    cluster.executor.unmet = lambda: unmet
+    now_s = time.monotonic() + Liveness().idle_s + 1.0
+    cluster.executor._look_at_demand(now_s)
+    assert cluster.connection.demands[-1] == unmet
+    assert cluster.connection.evicted == {}
+    unmet.clear()
+    cluster.executor._look_at_demand(now_s + 2.0)
+    assert len(cluster.connection.evicted) == 1  # one is kept for what comes
+
+
+def test_a_cluster_that_is_given_up_is_an_error(cluster):
+    cluster.connection.error = ClusterError("it is gone; restore")
+    with pytest.raises(ClusterError, match="restore"):
+        cluster.executor.wait(1.0)
+
+
+def test_lines_that_make_no_sense_are_dropped(cluster, caplog):
+    caplog.set_level(logging.DEBUG, "tuner")
+    cluster.join("a")
+    cluster.executor.on_lines("a", ['{"x": 1}', "[7, {}]"])
+    assert cluster.executor.wait(0.0) == []
+
+
+def test_a_lease_has_to_end_before_a_node_is_given_up():
+    with pytest.raises(ValueError, match="below node_timeout_s"):
+        Liveness(lease_s=30.0)

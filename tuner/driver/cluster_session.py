@@ -1,0 +1,131 @@
+"""The cluster's side of a run: its executor, and what the nodes have to know."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import final
+
+from tuner.core.experiment import Experiment
+from tuner.errors import StorageError
+from tuner.execution.cluster.executor import ClusterExecutor
+from tuner.execution.cluster.protocol import Setup, SharedStorage, StoredElsewhere
+from tuner.execution.cluster.shared_directory import SharedProof
+from tuner.execution.pickling import pickle_trainable
+from tuner.execution.validation import own_validator
+from tuner.spec.cluster import Cluster
+from tuner.spec.experiment_spec import ExperimentSpec
+
+from .remote_session import RemoteSession
+
+
+@final
+class ClusterSession:
+    """Runs the trials of an experiment on the nodes of a cluster.
+
+    Args:
+        cluster: The cluster.
+        spec: What was declared.
+        directory: The directory in which the driver works.
+        on_packages: Takes the versions of packages that trials import.
+        remote: The object store's side of the run; None where all nodes share `directory`.
+
+    Attributes:
+        executor: The executor, which is not connected yet.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        spec: ExperimentSpec,
+        directory: Path,
+        on_packages: Callable[[Mapping[str, str]], None],
+        remote: RemoteSession | None,
+    ) -> None:
+        cluster.check_installed()
+        validator = spec.validation_config.validator if spec.validation_config else None
+        is_own = validator is None or own_validator(spec.trainable)
+        self._spec = spec
+        self._directory = directory
+        self._remote = remote
+        self._liveness = cluster.liveness
+        self._shared: SharedProof | None = None
+        self.executor = ClusterExecutor(
+            cluster.engine,
+            cluster.settings(),
+            cluster.describe(),
+            directory,
+            is_shared=remote is None,
+            trainable=pickle_trainable(spec.trainable),
+            validator=b"" if is_own else pickle_trainable(validator),
+            seed_of=spec.seed_of,
+            on_packages=on_packages,
+            sync=spec.run.durability != "process",
+            environ=spec.run.environ,
+            liveness=self._liveness,
+        )
+
+    def connect(self, experiment: Experiment) -> None:
+        """Connect to the cluster.
+
+        Args:
+            experiment: Whose trials wait for nodes.
+
+        Raises:
+            ClusterError: If it cannot be reached.
+        """
+        run, remote = self._spec.run, self._remote
+        storage: SharedStorage | StoredElsewhere
+        if remote is None:
+            self._shared = SharedProof(self._directory, self._liveness.lease_s)
+            storage = SharedStorage(os.fspath(self._directory.resolve()), self._shared.proof)
+        else:
+            config, given = run.checkpoint_config, run.storage_filesystem
+            storage = StoredElsewhere(
+                remote.store.url,
+                remote.epoch,
+                filesystem=None if given is None else pickle.dumps(given),
+                is_async=config is not None and config.upload == "async",
+                cache_bytes=run.cache_bytes,
+                retry_s=run.storage_retry_s,
+            )
+        self.executor.unmet = experiment.unmet_demand
+        self.executor.connect(
+            Setup(
+                experiment_name=self._directory.name,
+                storage=storage,
+                environ=run.environ,
+                sync_checkpoints=run.durability != "process",
+                works_in_trial_dir=bool(self._spec.tune.chdir_to_trial_dir),
+                sys_path=_module_path(),
+                argv=sys.argv,
+                lease_s=self._liveness.lease_s,
+            ),
+            self._shared,
+        )
+        if remote:
+            threading.Thread(
+                target=self._await_journal, args=(remote,), name="tuner-first-record", daemon=True
+            ).start()
+
+    def close(self) -> None:
+        """Note that no node works in the shared directory any more, if that is known."""
+        if self._shared and self.executor.has_ended_all:
+            self._shared.close()
+
+    def _await_journal(self, remote: RemoteSession) -> None:
+        """Have checkpoints uploaded once the store has the journal's first record."""
+        # Where the store does not take it, the driver itself ends with that error.
+        try:
+            remote.await_beginning()
+        except StorageError:
+            return
+        self.executor.note_journal_stored()
+
+
+def _module_path() -> Sequence[str]:
+    return [os.fspath(entry) for entry in sys.path]
