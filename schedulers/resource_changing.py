@@ -555,6 +555,7 @@ class ResourceChangingScheduler(Scheduler):
     def available_to(self, trial: TrialView) -> Resources:
         """Return the most that a trial can occupy now: what it has, and what is free.
 
+        On a cluster this is no more than one node has, unless workers on several nodes train it.
         What others hold, wait for or were promised is not free. Neither is room in which a further
         trial could start, as long as one may come for it: that is so until
         ``experiment.no_more_trials``, or until no trial has been added from one result to a later
@@ -563,10 +564,22 @@ class ResourceChangingScheduler(Scheduler):
         Args:
             trial: A trial of the experiment.
         """
-        free = self._left_by_others(trial)
+        most = self._most_of(trial)
+        free = {
+            name: min(amount, most.get(name, 0.0))
+            for name, amount in self._left_by_others(trial).items()
+        }
         if not self._is_reserved:
             return free
         return {name: min(amount, trial.resources.get(name, 0.0)) for name, amount in free.items()}
+
+    def _most_of(self, trial: TrialView) -> Resources:
+        """Return the most that a trial could ever occupy, of what there is."""
+        experiment = self.experiment
+        if getattr(trial, "group", None) is not None:
+            return experiment.resources
+        # Views that tests of users make may not have it.
+        return getattr(experiment, "node_resources", experiment.resources)
 
     def _left_by_others(self, trial: TrialView) -> dict[str, float]:
         left = {name: float(amount) for name, amount in self.experiment.resources.items()}
@@ -633,9 +646,7 @@ class ResourceChangingScheduler(Scheduler):
         complaint = malformed(wanted)
         if not complaint and _is_same(wanted, trial.resources):
             return False
-        complaint = (
-            complaint or misfit(wanted, self.experiment.resources) or self._excess(trial, wanted)
-        )
+        complaint = complaint or misfit(wanted, self._most_of(trial)) or self._excess(trial, wanted)
         if complaint and not self._has_complained:
             self._has_complained = True
             remark = (

@@ -74,7 +74,15 @@ class ExperimentView(Protocol):
 
     @property
     def resources(self) -> Mapping[str, float]:
-        """All that trials can occupy together, e.g. ``{"cpu": 8.0}``."""
+        """All that trials can occupy together, e.g. ``{"cpu": 8.0}``.
+
+        On a cluster these are the resources of the nodes that are present; there are none before
+        the first one has joined.
+        """
+
+    @property
+    def node_resources(self) -> Mapping[str, float]:
+        """The most of each resource that one machine has, which limits a trial of one process."""
 
 
 @final
@@ -86,6 +94,7 @@ class NoExperiment:
     no_more_trials: bool = True
     can_save_on_demand: bool = False
     resources: Mapping[str, float] = MappingProxyType({})
+    node_resources: Mapping[str, float] = MappingProxyType({})
 
 
 class Scheduler(Declared, ABC):

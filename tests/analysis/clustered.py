@@ -15,6 +15,7 @@ from tuner.journal.writer import Journal
 from tuner.spec.experiment_directory import write_declaration
 from tuner.spec.experiment_spec import make_spec
 
+OBJECTIVE = {"metric": "loss", "mode": "min"}
 A, B, C = "t00000", "t00001", "t00002"
 
 
@@ -56,13 +57,15 @@ class Recorded(Conversation):
 
 def conversation(*listeners, max_trials=3, **settings):
     """Return an experiment on two nodes: one is lost, one drains, and a third one joins."""
-    settings = {"node_wait_s": 300.0, "capacity": {}, "max_failures": 1, **settings}
+    settings = {"node_wait_s": 300.0, "capacity": {}, "max_failures": 1, **OBJECTIVE, **settings}
     talk = Recorded(max_trials=max_trials, **settings)
     talk.listeners += listeners
     talk.let_start(talk.say(NodeJoined("a", {"cpu": 1.0, "gpu": 1.0}, {"zone": "x"})))
     talk.now_s = 5.0
     talk.let_start(talk.say(NodeJoined("b", {"cpu": 1.0})))
     talk.now_s = 20.0
+    for trial_id in (A, B):
+        talk.report(trial_id, 1, loss=0.5, time_total_s=10.0)
     talk.let_start(talk.exit(A, Outcome.COMPLETED))
     talk.now_s = 50.0
     talk.let_start(talk.say(NodeLeft("b", "nothing was heard of it for 30 s")))
@@ -79,7 +82,7 @@ def write(directory, talk=None, **run):
     spec = make_spec(
         train,
         {"x": 1},
-        TuneConfig(num_samples=3),
+        TuneConfig(num_samples=3, **OBJECTIVE),
         RunConfig(name=directory.name, storage_path=directory.parent, **run),
     )
     write_declaration(spec, talk.experiment.settings, directory)

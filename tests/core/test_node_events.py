@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schedulers.decisions import Exploit, Pause, Reason, Resume
+from schedulers.decisions import Exploit, Pause, Reason, Resize, Resume
 from tests.core.conversation import (
     BOOM,
     Conversation,
@@ -279,6 +279,25 @@ def test_nodes_and_what_is_held_on_them_outlast_a_snapshot():
     nodes = talk.experiment.trial_table.nodes
     assert [(node.name, node.pool.used["cpu"]) for node in nodes] == [("a", 1), ("b", 1), ("c", 0)]
     assert [node.name for node in nodes.usable] == ["a", "b"]
+
+
+def test_a_scheduler_sees_what_the_nodes_have_together_and_the_most_of_one():
+    talk = cluster(1)
+    view = talk.scheduler.experiment
+    assert (view.resources, view.node_resources) == ({"cpu": 2.0}, {"cpu": 1.0})
+    talk.say(NodeJoined("c", {"cpu": 8.0, "gpu": 1.0}), NodeLeft("b", "gone"))
+    assert view.resources == {"cpu": 9.0, "gpu": 1.0}
+    assert view.node_resources == {"cpu": 8.0, "gpu": 1.0}
+
+
+def test_a_trial_is_not_resized_to_what_no_node_has():
+    large, small = (Resize(A, {"cpu": amount}, Reason("test")) for amount in (5.0, 2.0))
+    scheduler = ScriptedScheduler({(A, 1): [large], (A, 2): [small]}, idle=[])
+    talk = cluster(1, scheduler, cpu=3.0, checkpoints=SAVES)
+    talk.report(A, 1)
+    assert talk.trial(A).resize is None
+    talk.report(A, 2)
+    assert talk.trial(A).resize == {"cpu": 2.0}
 
 
 def test_a_group_is_spread_over_nodes_and_lost_with_any_of_them():

@@ -114,6 +114,15 @@ def test_free_resources_go_to_those_that_are_left():
     assert report(scheduler, "a") == {"cpu": 4}
 
 
+def test_on_a_cluster_a_trial_gets_no_more_than_one_node_has():
+    scheduler = changing(names="a", cpus=12.0)
+    scheduler.experiment.node_resources = {"cpu": 5.0}
+    assert report(scheduler, "a") == {"cpu": 5}
+    add(scheduler, "b", {"cpu": 1.0})
+    add(scheduler, "c", {"cpu": 1.0})
+    assert report(scheduler, "a", 2) == {"cpu": 4}
+
+
 def test_a_decision_tells_the_numbers_it_was_based_on():
     scheduler = changing(names="ab")
     trial = scheduler.experiment.trials["a"]

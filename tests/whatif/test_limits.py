@@ -17,6 +17,7 @@ from schedulers import (
 from schedulers.decisions import Exploit, Reason, Resize
 from schedulers.scheduler import Scheduler
 from searchers import ConcurrencyLimiter, TreeSearch, create_searcher
+from tests.analysis.clustered import write
 from tuner.core.events import USER_STOP
 from tuner.core.manual_control import USER_FORK
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason, Trial
@@ -328,3 +329,10 @@ def test_one_of_several_objectives_is_judged_in_its_own_direction(record, world)
         "'loss', ",
     ):
         tune.what_if(grid, "asha", metric="iter", **ASHA)
+
+
+def test_on_a_cluster_slots_have_to_be_given(tmp_path):
+    path = write(tmp_path / "spread")
+    with pytest.raises(ValueError, match="was begun on a cluster, whose nodes come and go; pass s"):
+        tune.what_if(path, FIFOScheduler())
+    assert tune.what_if(path, FIFOScheduler(), slots=1).num_slots == 1

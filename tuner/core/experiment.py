@@ -618,6 +618,8 @@ class Experiment:
                 f"Resize must ask for resources that exist, got {dict(decision.resources)} for "
                 f"trial {trial.trial_id}: {why}"
             )
+        if not self.trial_table.has_node_for(trial, decision.resources):
+            return  # it would wait for one; the node that the scheduler had in mind may have left
         if trial.status in (Status.PENDING, Status.PAUSED):
             self.trial_table.resize(trial, decision.resources)
         elif trial.status is Status.RUNNING and self._can_be_saved(trial, decision.reason):

@@ -113,6 +113,15 @@ class Nodes:
         return self._local.capacity if self._local else self._sum("capacity")
 
     @property
+    def largest(self) -> dict[str, float]:
+        """The largest amount that any node has, by name."""
+        amounts: dict[str, float] = {}
+        for node in self:
+            for name, amount in node.pool.capacity.items():
+                amounts[name] = max(amount, amounts.get(name, 0.0))
+        return amounts
+
+    @property
     def used(self) -> dict[str, float]:
         """Granted amount by name, of all nodes together."""
         return self._local.used if self._local else self._sum("used")

@@ -325,7 +325,14 @@ class LiveExperimentView:
     @property
     def resources(self) -> Mapping[str, float]:
         """All that trials can occupy together."""
-        return self._settings().capacity
+        nodes = self._trial_table.nodes
+        return self._settings().capacity if nodes.is_local else nodes.capacity
+
+    @property
+    def node_resources(self) -> Mapping[str, float]:
+        """The most of each resource that one machine has."""
+        nodes = self._trial_table.nodes
+        return self._settings().capacity if nodes.is_local else nodes.largest
 
     def __deepcopy__(self, memo: object) -> ExperimentView:
         """Return an empty view: the copy of a scheduler belongs to another experiment."""

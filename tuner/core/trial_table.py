@@ -323,6 +323,13 @@ class TrialTable:
             )
         return self.nodes.misfit(group.decided(num_workers))
 
+    def has_node_for(self, trial: Trial, resources: Mapping[str, float]) -> bool:
+        """Return whether nodes that are present could grant a trial these resources."""
+        group = trial.group
+        num_workers = group.num_workers_for(resources) if group else None
+        request = group.decided(num_workers) if group and num_workers else resources
+        return not self.nodes.shortage(request)
+
     def start(self, trial: Trial, now_s: float) -> None:
         """Start the trial from its latest checkpoint, with the resources that were acquired."""
         self.paused.pop(trial.trial_id, None)

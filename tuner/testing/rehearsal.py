@@ -82,6 +82,7 @@ class RehearsedExperiment:
         self.trials: Mapping[str, TrialView] = MappingProxyType(trials)
         self.max_trials: int | None = num_trials
         self.resources: Mapping[str, float] = {"cpu": float(num_slots)}
+        self.node_resources = self.resources
 
     @property
     def no_more_trials(self) -> bool:

@@ -119,6 +119,11 @@ def _recorded(recording: Recording, request: Request) -> Slots:
             f"slots must be given, got None: {recording.path!r} does not record how many trials "
             f"could run at once; pass slots=4"
         )
+    if recording.settings.node_wait_s is not None:
+        raise ValueError(
+            f"slots must be given, got None: {recording.path!r} was begun on a cluster, whose "
+            "nodes come and go; pass slots=4 for as many trials at once"
+        )
     capacity, limit = recording.settings.capacity, recording.max_concurrent
     count = ResourcePool(capacity).num_fitting(request, limit or len(recording.trials))
     return Slots(capacity, limit, request, count)
@@ -391,6 +396,7 @@ def _settings(
         time_budget_s=None,
         stop_grace_s=math.inf,
         report_timeout_s=None,
+        node_wait_s=None,
         checkpoints=dataclasses.replace(recorded.checkpoints, can_save_on_demand=can_save),
     )
 
