@@ -92,6 +92,7 @@ def test_the_history_is_read_back_from_a_directory(tmp_path, history):
     assert found.places == history.places
     assert found.losses == history.losses
     assert stored.driver is None
+    assert stored.progress().num_nodes == 2
     # Without a driver there is no node.
     assert {node.state for node in found.nodes.values()} == {NodeState.LEFT}
     assert found.nodes["c"].why == "the experiment is not running"

@@ -19,6 +19,7 @@ from tuner.callbacks.console.console_view import (
     counts_line,
     headline,
     live_view,
+    resources_line,
     status_line,
     summary_view,
 )
@@ -463,6 +464,12 @@ def test_the_time_left_is_no_less_than_the_time_for_which_no_trial_has_ended(pro
         "1m40s left",
         "3m20s left",
     ]
+
+
+@pytest.mark.parametrize(("num_nodes", "shown"), [(None, ""), (1, "1 node  "), (12, "12 nodes  ")])
+def test_the_number_of_nodes_is_shown_on_a_cluster(num_nodes, shown):
+    progress = Progress("cifar", capacity={"cpu": 8.0}, used={"cpu": 3.0}, num_nodes=num_nodes)
+    assert resources_line(progress) == f"{shown}CPU 3/8"
 
 
 def test_several_objectives_are_named_and_their_front_is_shown(trials):

@@ -38,6 +38,7 @@ class Progress:
         time_budget_s: Seconds after which it is ended, None for no limit.
         used: Resources that running trials occupy, e.g. ``{"cpu": 3.0}``.
         capacity: Resources that there are, by the same names.
+        num_nodes: How many nodes are present on a cluster; None where there is only this machine.
         best: The best trial, by its newest value of the metric; None before the first.
         best_last: That value, with its iteration.
         best_ever: The best value that this trial has reported, with its iteration; None where it is
@@ -73,6 +74,7 @@ class Progress:
     time_budget_s: float | None = None
     used: Mapping[str, float] = field(default_factory=dict)
     capacity: Mapping[str, float] = field(default_factory=dict)
+    num_nodes: int | None = None
     best: Trial | None = None
     best_last: Evaluation | None = None
     best_ever: Evaluation | None = None
@@ -228,6 +230,7 @@ def look_at(
         time_budget_s=settings.time_budget_s,
         used=trial_table.nodes.used,
         capacity=trial_table.nodes.capacity,
+        num_nodes=None if trial_table.nodes.is_local else len(list(trial_table.nodes)),
         best=leaders[0] if leaders else None,
         best_last=leaders[0].objective.last if leaders else None,
         best_ever=leaders[0].objective.best if leaders else None,

@@ -334,6 +334,8 @@ def _state_counts(progress: Progress) -> list[Part]:
 
 
 def _resources(progress: Progress) -> Iterator[str]:
+    if progress.num_nodes is not None:
+        yield "1 node" if progress.num_nodes == 1 else f"{progress.num_nodes} nodes"
     for name, amount in progress.capacity.items():
         if amount:
             yield f"{resource_name(name)} {progress.used.get(name, 0):g}/{amount:g}"
