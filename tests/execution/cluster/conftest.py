@@ -5,12 +5,15 @@ import time
 
 import pytest
 
-from tests.execution.local.conftest import DEADLINE_S, Harness
+from tests.execution.cluster.node_driver import NodeDriver
+from tests.execution.local.conftest import DEADLINE_S, Harness, still_alive, trainable_importing
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import ResultReported
 from tuner.core.trial import ReportReply, WorkerGroup
 from tuner.execution.cluster.node_ranks import NodeRanks
 from tuner.execution.cluster.spread_group import SpreadGroups
+
+__all__ = ["still_alive", "trainable_importing"]
 
 
 class FewNodes:
@@ -101,3 +104,17 @@ def few_nodes(tmp_path):
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def start_node(tmp_path):
+    """Return a function that starts a node and a driver of it, which are closed after the test."""
+    opened = []
+
+    def start(trainable, **options):
+        opened.append(NodeDriver(tmp_path, trainable, **options))
+        return opened[-1]
+
+    yield start
+    for driver in opened:
+        driver.close()

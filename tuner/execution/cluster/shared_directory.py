@@ -21,7 +21,7 @@ from tuner.storage.layout import STAGING_PREFIX
 _PREFIX: Final = f"{STAGING_PREFIX}node-proof-"
 _MAX_LEASE_S: Final = 60.0
 _PAUSE_S: Final = 0.2
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 2.0
 """How long a host looks for the file; a network file system shows new files after a while."""
 _REMEDY: Final = (
     "use a storage_path that all nodes mount under the same path and can write to, or one in an "

@@ -1,0 +1,181 @@
+"""A driver of one node, which is a process of this machine, without any engine between them."""
+
+import sys
+import time
+from collections import defaultdict
+
+from tests.execution.local.conftest import DEADLINE_S
+from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
+from tuner.core.events import Event, ResultReported, ValidationEnded, WorkerExited
+from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
+from tuner.execution.cluster.agent import Agent
+from tuner.execution.cluster.link import Link
+from tuner.execution.cluster.protocol import (
+    Hello,
+    Ready,
+    Setup,
+    SetupRefused,
+    SharedStorage,
+    blob_messages,
+    command_message,
+    pickled_config,
+    read_host_message,
+    start_message,
+    validation_message,
+)
+from tuner.execution.cluster.shared_directory import SharedProof
+from tuner.execution.pickling import pickle_trainable
+from tuner.storage import strict_json
+
+TOKEN = "secret"  # noqa: S105  (of a test)
+
+
+class NodeDriver:
+    """A driver of one node.
+
+    Attributes:
+        events: The events of each trial.
+        told: All other messages of hosts.
+        lines: What the agent has said itself.
+        is_mute: Whether nothing is sent.
+    """
+
+    def __init__(self, directory, trainable, *, validator=None, storage=None, **options):
+        self.directory = directory
+        self.proof = None
+        if storage is None:
+            self.proof = SharedProof(directory, 0.01)
+            storage = SharedStorage(str(directory), self.proof.proof)
+        settings = {"sync_checkpoints": False, "environ": {}, **options}
+        self.setup = Setup(
+            experiment_name="exp", storage=storage, sys_path=sys.path, argv=["train.py"], **settings
+        )
+        self.code = list(
+            blob_messages(
+                pickle_trainable(trainable), pickle_trainable(validator) if validator else b""
+            )
+        )
+        self.events, self.told, self.lines, self.ranks = defaultdict(list), [], [], []
+        self.is_mute = False
+        self.number = 1
+        self.link = Link(TOKEN, time.monotonic())
+        facts = {"resources": {"cpu": 4.0}, "labels": {"zone": "a"}, "address": "127.0.0.1"}
+        self.agent = Agent("node", TOKEN, facts)
+
+    # Saying.
+
+    def send(self, *messages):
+        for message in messages:
+            self.link.send(message)
+        self.flush()
+
+    def flush(self):
+        if not self.is_mute:
+            frames = self.link.take_frames(time.monotonic())
+            self.agent.tell([f"[{self.number},{frame}]" for frame in frames])
+
+    def set_up(self):
+        """Send the setup and the code; return the answer."""
+        self.send(self.setup.message, *self.code)
+        return self.wait_for(lambda: self.first(Ready | SetupRefused))
+
+    def start(self, trial_id="t00001", attempt=1, checkpoint=None, **config):
+        command = StartWorker(
+            trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, 3 if checkpoint else 0
+        )
+        self.send(start_message(command, pickled_config(config), 17))
+
+    def do(self, command):
+        self.send(command_message(command))
+
+    def answer(self, reply=ReportReply.CONTINUE, trial_id="t00001", attempt=1, **options):
+        self.do(AnswerReport(trial_id, attempt, reply, **options))
+
+    def kill(self, trial_id="t00001", attempt=1):
+        self.do(KillWorker(trial_id, attempt, "enough"))
+
+    def start_validation(self, record=None, request=None, *, has_payload=False):
+        record = record or CheckpointRecord(0, 1)
+        request = request or ValidationRequest()
+        command = StartValidation("t00001", record, 1, request, {"cpu": 1.0})
+        self.send(validation_message(command, pickled_config({}), 17, has_payload=has_payload))
+
+    # Hearing.
+
+    def step(self, timeout_s=0.2):
+        lines = self.agent.take(timeout_s)
+        for line in map(strict_json.loads, lines):
+            if isinstance(line, dict):
+                self.lines.append(line)
+                self.number = line["next"]
+                self.link = Link(TOKEN, time.monotonic())
+                continue
+            number, frame = line
+            if number == self.number:
+                for message in self.link.receive(frame, time.monotonic()):
+                    self.take(message)
+        self.flush()
+
+    def take(self, message):
+        read = read_host_message(message)
+        if isinstance(read, Event):
+            owner = getattr(read, "owner", read)
+            self.events[owner.trial_id].append(read)
+        else:
+            self.told.append(read)
+
+    def first(self, kind):
+        return next((each for each in self.told if isinstance(each, kind)), None)
+
+    def first_event(self, kind, trial_id="t00001"):
+        return next((each for each in self.events[trial_id] if isinstance(each, kind)), None)
+
+    def wait_for(self, found):
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not (result := found()):
+            assert time.monotonic() < deadline_s, (dict(self.events), self.told, self.lines)
+            self.step()
+        return result
+
+    def next_event(self, kind, trial_id="t00001"):
+        """Wait for the first event of a kind, without answering reports."""
+        return self.wait_for(lambda: self.first_event(kind, trial_id))
+
+    def exit_of(self, trial_id="t00001"):
+        """Wait for the end of a trial, answering all reports with continue."""
+        num_answered = 0
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not (ended := self.first_event(WorkerExited, trial_id)):
+            assert time.monotonic() < deadline_s, (dict(self.events), self.told)
+            self.step()
+            results = [each for each in self.events[trial_id] if isinstance(each, ResultReported)]
+            for each in results[num_answered:]:
+                self.answer(trial_id=trial_id, attempt=each.attempt)
+            num_answered = len(results)
+        return ended
+
+    def end_of_validation(self):
+        return self.next_event(ValidationEnded)
+
+    @property
+    def hello(self):
+        return self.wait_for(lambda: self.first(Hello))
+
+    def close(self):
+        self.agent.close()
+        if self.proof:
+            self.proof.close()
+
+
+def children_of(pid):
+    """Return the ids of a process's children."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123
+        return [int(child) for child in file.read().split()]
+
+
+def descendants_of(pid):
+    """Return the ids of all processes below a process."""
+    found = children_of(pid)
+    for child in list(found):
+        found += descendants_of(child)
+    return found

@@ -1,0 +1,368 @@
+"""The host of a node: a real process that a test drives through agent and link."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.execution.cluster.node_driver import descendants_of
+from tests.execution.local.conftest import DEADLINE_S, is_alive
+from tuner.core.commands import ListCheckpoints, StartWorker
+from tuner.core.events import (
+    CheckpointsRequested,
+    Outcome,
+    ResultReported,
+    ValidationEnded,
+    WorkerExited,
+    WorkerStarted,
+)
+from tuner.core.trial import CheckpointRecord, ReportReply, WorkerGroup
+from tuner.execution.cluster.agent import CLOSED
+from tuner.execution.cluster.protocol import (
+    Draining,
+    Packages,
+    RankMessage,
+    Ready,
+    Remark,
+    SetupRefused,
+    SharedStorage,
+    Unloadable,
+    pickled_config,
+    start_message,
+)
+from tuner.execution.cluster.rank_messages import (
+    Listening,
+    read_news,
+    start_fields,
+)
+from tuner.execution.cluster.spread_group import ranks_by_node
+from tuner.execution.local.rank_relay import RankGone
+from tuner.execution.session import Checkpoint, get_checkpoint, report
+from tuner.train.api import get_all_reported_checkpoints
+from tuner.train.api import report as report_as_worker
+
+
+def count_up(config):
+    for step in range(config["steps"]):
+        report({"step": step, "pid": os.getpid()})
+
+
+def test_a_trial_runs_on_a_node_and_its_output_is_in_the_shared_directory(start_node, tmp_path):
+    def train(config):
+        print("lr", config["lr"], os.environ["ANSWER"], flush=True)
+        report({"loss": config["lr"]})
+
+    node = start_node(train, environ={"ANSWER": "42"})
+    assert node.set_up() == Ready()
+    assert node.proof.complaint("node.1") == ""
+    assert (node.hello.resources, node.hello.labels) == ({"cpu": 4.0}, {"zone": "a"})
+    node.start(lr=0.5)
+    assert node.exit_of() == WorkerExited("t00001", 1, Outcome.COMPLETED)
+    kinds = [type(event) for event in node.events["t00001"]]
+    assert kinds == [WorkerStarted, ResultReported, WorkerExited]
+    assert node.events["t00001"][1].metrics["loss"] == 0.5
+    assert (tmp_path / "t00001" / "stdout").read_text() == "lr 0.5 42\n"
+
+
+def test_names_of_the_engine_that_were_reported_arrive_with_the_result(start_node):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=1)
+    node.exit_of()
+    result = node.first_event(ResultReported)
+    assert result.replaced == ("pid",)
+    assert result.rank_metrics == ({"step": 0, "pid": result.metrics["pid"]},)
+
+
+def test_a_trial_goes_on_from_a_checkpoint_of_the_shared_directory(start_node, tmp_path):
+    def train(config):
+        if "resume" in config:
+            report({"found": Path(get_checkpoint().path, "data").read_text()})
+            return
+        with TemporaryDirectory() as directory:
+            Path(directory, "data").write_text("here")
+            report({"a": 1}, checkpoint=Checkpoint.from_directory(directory))
+
+    node = start_node(train)
+    node.set_up()
+    node.start()
+    node.exit_of()
+    record = node.first_event(ResultReported).checkpoint
+    assert (tmp_path / "t00001" / record.directory / "data").read_text() == "here"
+    node.events.clear()
+    node.start(attempt=2, checkpoint=record, resume=True)
+    node.exit_of()
+    assert node.first_event(ResultReported).metrics["found"] == "here"
+
+
+def test_reports_are_answered_and_a_stop_ends_the_trial(start_node):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=100)
+    node.next_event(ResultReported)
+    node.answer(ReportReply.STOP)
+    assert node.next_event(WorkerExited).outcome is Outcome.STOPPED
+
+
+def test_a_trial_that_is_killed_ends_as_such(start_node):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=2)
+    pid = node.next_event(WorkerStarted).pid
+    node.kill()
+    ended = node.next_event(WorkerExited)
+    assert (ended.outcome, ended.failure.message) == (Outcome.KILLED, "enough")
+    assert not is_alive(pid)
+
+
+def test_a_request_of_a_trial_is_answered(start_node):
+    def train(config):
+        found = get_all_reported_checkpoints()
+        report({"number": len(found)})
+
+    node = start_node(train)
+    node.set_up()
+    node.start()
+    asked = node.next_event(CheckpointsRequested)
+    record = CheckpointRecord(0, 1, is_placeholder=True)
+    node.do(ListCheckpoints("t00001", 1, asked.token, [(record, {"loss": 1.0}, "COMMITTED")]))
+    assert node.exit_of().outcome is Outcome.COMPLETED
+    assert node.first_event(ResultReported).metrics["number"] == 1
+
+
+def test_a_checkpoint_is_validated_by_the_declared_function(start_node, tmp_path):
+    def validate(checkpoint):
+        return {"accuracy": 0.25, "found": Path(checkpoint.path).name}
+
+    node = start_node(count_up, validator=validate)
+    node.set_up()
+    node.start_validation()
+    ended = node.end_of_validation()
+    assert (ended.outcome, ended.metrics) == (
+        Outcome.COMPLETED,
+        {"accuracy": 0.25, "found": "checkpoint_000000"},
+    )
+
+
+def validated_by_report(config):
+    def validate(checkpoint, bonus):
+        return {"accuracy": bonus["value"]}
+
+    with TemporaryDirectory() as directory:
+        report_as_worker(
+            {"a": 1},
+            checkpoint=Checkpoint.from_directory(directory),
+            validate_fn=validate,
+            validate_config={"value": 0.5, "set": {1}},
+        )
+
+
+def test_a_payload_is_used_if_the_driver_says_so_and_kept(start_node, tmp_path):
+    node = start_node(validated_by_report)
+    node.set_up()
+    node.start()
+    node.exit_of()
+    result = node.first_event(ResultReported)
+    other = start_node(validated_by_report)
+    other.set_up()
+    other.start_validation(result.checkpoint, result.validation, has_payload=True)
+    assert other.end_of_validation().metrics == {"accuracy": 0.5}
+    other.close()
+    node.close()
+    assert (tmp_path / "t00001" / result.validation.payload).exists()
+
+
+def is_said(told):
+    return isinstance(told, RankMessage) and told.message["kind"] == "rank_said"
+
+
+def test_the_ranks_of_a_group_run_on_the_node(start_node, tmp_path):
+    (tmp_path / "t00001").mkdir()
+    node = start_node(lambda config: None)
+    node.set_up()
+    group = WorkerGroup(2, {"cpu": 1.0}, 2, 2)
+    command = StartWorker(
+        "t00001", 1, {}, group.total, (), None, 0, group=group, nodes=("node", "other")
+    )
+    about = {"trial_id": "t00001", "attempt": 1}
+    node.send({"kind": "rank_listen", **about})
+
+    def news(kind):
+        messages = [each.message for each in node.told if isinstance(each, RankMessage)]
+        return next((each for each in map(read_news, messages) if isinstance(each, kind)), None)
+
+    listening = node.wait_for(lambda: news(Listening))
+    ranks = ranks_by_node(command, listening.address, listening.port)["node"]
+    start = start_message(command, pickled_config({}), 17)
+    node.send({**start, **start_fields(ranks), "kind": "rank_start"})
+    node.wait_for(lambda: len([each for each in node.told if is_said(each)]) == 2)
+    node.send({"kind": "rank_send", **about, "rank": 0, "data": '{"leave":true}\n'})
+    gone = node.wait_for(lambda: news(RankGone))
+    assert (gone.rank, gone.failure, gone.is_observed) == (0, None, True)
+
+
+def test_a_host_that_hears_nothing_of_its_driver_kills_its_trials_and_ends(start_node):
+    node = start_node(count_up, lease_s=1.0)
+    node.set_up()
+    node.start(steps=2)
+    pid = node.next_event(WorkerStarted).pid
+    node.next_event(ResultReported)
+    node.is_mute = True
+    gone = node.wait_for(lambda: node.lines and node.lines[0])
+    assert gone == {"host_gone": 1, "why": "it has not heard of its driver", "next": 2}
+    assert not is_alive(pid)
+
+
+def test_a_host_that_was_stopped_for_longer_than_its_lease_does_not_go_on(start_node):
+    node = start_node(count_up, lease_s=1.0)
+    node.set_up()
+    os.kill(node.hello.pid, signal.SIGSTOP)
+    resumes_s = time.monotonic() + 2.0
+    while time.monotonic() < resumes_s:  # frames of the driver wait for it all the time
+        node.step()
+    os.kill(node.hello.pid, signal.SIGCONT)
+    gone = node.wait_for(lambda: node.lines and node.lines[0])
+    assert gone["why"] == "it has not heard of its driver"
+
+
+def test_trials_are_lost_when_their_zygote_is_killed_and_others_run_after_it(start_node):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=1000)
+    node.next_event(ResultReported)
+    (zygote,) = [pid for pid in descendants_of(node.hello.pid) if b"zygote" in command_of(pid)][:1]
+    os.kill(zygote, signal.SIGKILL)
+    assert node.next_event(WorkerExited).outcome is Outcome.LOST
+    remark = node.wait_for(lambda: node.first(Remark))
+    assert "the process that starts the trials died" in remark.text
+    node.start("t00002", steps=1)
+    assert node.exit_of("t00002").outcome is Outcome.COMPLETED
+
+
+def command_of(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_host_that_is_killed_takes_its_trials_with_it_and_is_replaced(start_node, still_alive):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=1000)
+    node.next_event(ResultReported)
+    processes = descendants_of(node.hello.pid)
+    os.kill(node.hello.pid, signal.SIGKILL)
+    node.wait_for(lambda: node.lines)
+    assert still_alive(processes) == []
+    node.told.clear()
+    assert node.set_up() == Ready()
+    node.events.clear()
+    node.start(attempt=2, steps=1)
+    assert node.exit_of().outcome is Outcome.COMPLETED
+
+
+def test_closing_an_agent_ends_host_and_trials(start_node, still_alive):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=1000)
+    node.next_event(ResultReported)
+    processes = [node.hello.pid, *descendants_of(node.hello.pid)]
+    node.close()
+    assert still_alive(processes) == []
+
+
+def test_a_host_that_its_driver_closes_is_not_replaced(start_node):
+    node = start_node(count_up)
+    node.set_up()
+    node.send({"kind": "close"})
+    gone = node.wait_for(lambda: node.lines and node.lines[0])
+    assert (gone["why"], gone["next"]) == ("its driver has closed it", None)
+    assert CLOSED == 0
+
+
+def test_a_signal_that_asks_the_host_to_end_is_told_and_trials_go_on(start_node):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=2)
+    node.next_event(ResultReported)
+    os.kill(node.hello.pid, signal.SIGTERM)
+    assert node.wait_for(lambda: node.first(Draining)) == Draining(None)
+    assert node.exit_of().outcome is Outcome.COMPLETED
+
+
+def test_a_trainable_that_cannot_be_loaded_is_told_once_before_the_exits(
+    start_node, trainable_importing
+):
+    node = start_node(trainable_importing("raise ImportError('not on this node')"))
+    node.set_up()
+    node.start()
+    ended = node.next_event(WorkerExited)
+    assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "ImportError")
+    node.start("t00002")
+    node.next_event(WorkerExited, "t00002")
+    told = [each for each in node.told if isinstance(each, Unloadable)]
+    assert told == [Unloadable("ImportError: not on this node")]
+
+
+def test_an_error_of_a_trial_itself_is_not_that_it_cannot_be_loaded(start_node):
+    def train(config):
+        import nowhere_to_be_found  # noqa: F401
+
+    node = start_node(train)
+    node.set_up()
+    node.start()
+    assert node.next_event(WorkerExited).failure.kind == "ModuleNotFoundError"
+    assert node.first(Unloadable) is None
+
+
+def test_a_node_without_the_experiments_directory_is_refused(start_node, tmp_path, monkeypatch):
+    elsewhere = SharedStorage(str(tmp_path), ("no-such-file", "x"))
+    node = start_node(count_up, storage=elsewhere)
+    refusal = node.set_up()
+    assert isinstance(refusal, SetupRefused)
+    assert "does not see the experiment's directory" in refusal.why
+    node.start(steps=1)  # sent before the driver knew
+    node.step()
+    assert node.events == {}
+
+
+def test_versions_of_packages_are_told(start_node):
+    def train(config):
+        import numpy  # noqa: F401, ICN001
+
+    node = start_node(train)
+    node.set_up()
+    node.start()
+    node.exit_of()
+    assert "numpy" in node.wait_for(lambda: node.first(Packages)).versions
+
+
+@pytest.mark.parametrize("num_lost", [1, 3])
+def test_lost_lines_are_repeated(start_node, num_lost):
+    node = start_node(count_up)
+    node.set_up()
+    tell, lost = node.agent.tell, []
+
+    def lossy(lines):
+        for line in lines:
+            if len(lost) < num_lost:
+                lost.append(line)
+            else:
+                tell([line])
+
+    node.agent.tell = lossy
+    node.start(steps=2)
+    assert node.exit_of().outcome is Outcome.COMPLETED
+    assert len(lost) == num_lost
+
+
+def test_a_report_round_trip_through_the_host_is_short(start_node):
+    node = start_node(count_up)
+    node.set_up()
+    node.start(steps=300)
+    began_s = time.monotonic()
+    node.exit_of()
+    assert len(node.events["t00001"]) == 302
+    assert time.monotonic() - began_s < DEADLINE_S
+    assert not any(isinstance(event, ValidationEnded) for event in node.events["t00001"])

@@ -1,0 +1,440 @@
+"""Host of a node: the process that runs the node's trials, as its driver says.
+
+The driver is on another machine. Between the two there are the agent, whose child this process is,
+the cluster's engine, and the driver's gateway; a `Link` makes one connection of all that. First the
+host says what its node has; the driver says what all trials have in common, and sends the code.
+From then on the host does what the driver would do on its own machine, with the same executor.
+
+It unpickles nothing but an fsspec file system that the user may have given, and it ends in one of
+these ways, each time with all trials: its driver closes it; its driver has not been heard of for
+as long as its lease lasts, so that a trial which is started elsewhere does not run here as well; or
+its agent dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, final
+
+from tuner.core.commands import StartValidation, StartWorker, WorkerCommand
+from tuner.core.events import Event, ValidationEnded
+from tuner.errors import TunerError
+from tuner.execution.assignments import AssignmentBuilder
+from tuner.execution.executor import Executor
+from tuner.execution.local import orphans
+from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.local.process_setup import TERMINATION_SIGNALS, WakeupPipe
+from tuner.execution.local.trainable_blob import PickledCode
+from tuner.execution.validation import ValidationAssignment
+from tuner.execution.validation_payloads import Payloads
+from tuner.storage import strict_json
+
+from .agent import CLOSED, NO_DRIVER, LineSocket
+from .link import Link
+from .node_ranks import NodeRanks
+from .protocol import (
+    BlobReader,
+    Hello,
+    Setup,
+    SharedStorage,
+    event_message,
+    read_command,
+    read_setup,
+    read_start_worker,
+)
+from .shared_directory import answer_proof
+
+_FIRST_S: Final = 60.0
+"""For how long a new host waits for its driver."""
+_FLUSH_S: Final = 0.01
+"""How often it is tried to send what the agent has not read yet."""
+_SHUTDOWN_S: Final = 5.0
+_MAX_REMARKS: Final = 100
+_FAILED: Final = 1
+"""Exit code of a host that cannot go on."""
+
+_log = logging.getLogger("tuner")
+
+
+def _now_s() -> float:
+    """Return the time in seconds, of a clock that goes on while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@final
+class NodeHost:
+    """The host of a node.
+
+    Args:
+        lines: The connection to the agent.
+        greeting: What the agent has said first.
+    """
+
+    def __init__(self, lines: LineSocket, greeting: Mapping[str, Any]) -> None:
+        self._lines = lines
+        self._name: str = greeting["name"]
+        self._number: int = greeting["host"]
+        self._path: Sequence[str] = greeting["path"]
+        facts = greeting["facts"]
+        self._address: str = facts["address"]
+        self._resources: Mapping[str, float] = facts["resources"]
+        self._link = Link(greeting["token"], _now_s())
+        self._link.send(
+            Hello.of_this_process(self._address, self._resources, facts["labels"]).message
+        )
+        self._lease_s = _FIRST_S
+        self._code = BlobReader()
+        self._setup: Setup | None = None
+        self._node: _Node | None = None
+        self._journal_stored = threading.Event()
+        self._inbox: list[dict[str, Any]] = []
+        self._remarks: deque[str] = deque(maxlen=_MAX_REMARKS)
+        self._is_draining = self._has_told_draining = False
+        self._exit_code: int | None = None
+        self._wakeup_pipe = WakeupPipe()
+
+    # From signal handlers and other threads.
+
+    def drain(self) -> None:
+        """Tell the driver that the node is going to leave."""
+        self._is_draining = True
+        self._wakeup_pipe.wake()
+
+    def remark(self, text: str) -> None:
+        """Have the driver log something."""
+        self._remarks.append(text)
+        self._wakeup_pipe.wake()
+
+    # The loop.
+
+    def run(self) -> int:
+        """Serve the driver until the end; return the exit code."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._lines, selectors.EVENT_READ)
+            selector.register(self._wakeup_pipe, selectors.EVENT_READ)
+            while self._exit_code is None and self._node is None:
+                self._send_due()
+                for key, _ in selector.select(self._timeout_s()):
+                    self._read() if key.fileobj is self._lines else self._wakeup_pipe.clear()
+                self._check_lease()
+                self._take_messages()
+        while self._exit_code is None and self._node:
+            self._send_due()
+            for event in self._node.wait(self._timeout_s()):
+                self._link.send(event_message(event))
+            self._check_lease()
+            self._take_messages()
+        return self._exit_code or 0
+
+    def close(self) -> None:
+        """Kill all that is left."""
+        if self._node:
+            self._node.close()
+
+    def fail(self, why: str) -> None:
+        """Tell the driver why the host ends, if that is still possible."""
+        self.remark(f"it cannot go on: {why}")
+        self._send_due()
+
+    def _send_due(self) -> None:
+        while self._remarks:
+            self._link.send({"kind": "remark", "text": self._remarks.popleft()})
+        if self._is_draining and not self._has_told_draining:
+            self._has_told_draining = True
+            self._link.send({"kind": "draining", "deadline_s": None})
+        for frame in self._link.take_frames(_now_s()):
+            self._lines.send(f"[{self._number},{frame}]".encode())
+        self._lines.flush()
+
+    def _timeout_s(self) -> float:
+        if self._lines.has_backlog:
+            return _FLUSH_S
+        return max(0.0, min(self._link.next_s, self._link.heard_s + self._lease_s) - _now_s())
+
+    def _check_lease(self) -> None:
+        if self._exit_code is None and _now_s() - self._link.heard_s > self._lease_s:
+            _log.warning("nothing was heard of the driver for %g s", self._lease_s)
+            self._exit_code = NO_DRIVER
+
+    def _read(self) -> None:
+        # What has waited while this process was stopped says nothing about the driver's present.
+        self._check_lease()
+        lines = self._lines.receive()
+        if lines is None:
+            self._exit_code = CLOSED  # the agent is dead
+        elif self._exit_code is None:
+            self.take_lines(lines)
+
+    def take_lines(self, lines: Sequence[bytes]) -> None:
+        """Take lines of the agent; what they say is done in `run`."""
+        for line in lines:
+            number, frame = strict_json.loads(line)
+            if number == self._number:
+                self._inbox += self._link.receive(frame, _now_s())
+
+    # What the driver says.
+
+    def _take_messages(self) -> None:
+        messages, self._inbox = self._inbox, []
+        commands: list[WorkerCommand] = []
+        for message in messages:
+            if self._exit_code is not None:
+                return
+            kind = message["kind"]
+            if kind in _BEFORE_COMMANDS:
+                self._prepare(kind, message)
+            elif self._node is None:
+                continue  # it was refused, which the driver does not know yet
+            elif kind.startswith("rank_"):
+                self._node.ranks.on_message(message)
+            else:
+                commands.append(self._node.read(message))
+        if commands and self._node:
+            self._node.carry_out(commands)
+
+    def _prepare(self, kind: str, message: Mapping[str, Any]) -> None:
+        match kind:
+            case "setup":
+                self._setup = read_setup(message)
+                self._lease_s = self._setup.lease_s
+            case "blob":
+                self._code.add(message)
+            case "blob_end":
+                self._begin()
+            case "journal_stored":
+                self._journal_stored.set()
+            case "close":
+                self._exit_code = CLOSED
+
+    def _begin(self) -> None:
+        """Start what runs the trials, or tell the driver why not."""
+        setup = self._setup
+        if setup is None:
+            raise ValueError("the driver must send a setup before code")
+        trainable, validator = self._code.take()
+        path = _module_path(self._path, setup.sys_path)
+        code = PickledCode(trainable, validator, path, setup.argv)
+        try:
+            if why := self._obstacle(setup):
+                self._link.send({"kind": "refused", "why": why})
+                return
+            self._node = _Node(setup, code, self._resources, self._address, self._link.send)
+        except Exception as error:  # noqa: BLE001  (a file system of the user's may raise anything)
+            why = f"it cannot be set up ({type(error).__name__}: {error})"
+            self._link.send({"kind": "refused", "why": why})
+            return
+        self._node.watch(self._lines, self._read)
+        self._node.watch(self._wakeup_pipe, self._wakeup_pipe.clear)
+        self._link.send({"kind": "ready"})
+
+    def _obstacle(self, setup: Setup) -> str:
+        storage = setup.storage
+        if isinstance(storage, SharedStorage):
+            host = f"{self._name}.{self._number}"
+            return answer_proof(storage.directory, storage.proof, host)
+        return ""
+
+
+_BEFORE_COMMANDS: Final = frozenset({"setup", "blob", "blob_end", "journal_stored", "close"})
+
+
+@final
+class _Node:
+    """What runs the trials of a node.
+
+    Args:
+        setup: What all trials have in common.
+        code: What the user has declared.
+        resources: What the node has.
+        address: Under which other nodes reach it.
+        tell: Sends the driver a message.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        code: PickledCode,
+        resources: Mapping[str, float],
+        address: str,
+        tell: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        storage = setup.storage
+        if not isinstance(storage, SharedStorage):
+            raise NotImplementedError("object stores")
+        self._tell = tell
+        self._has_told_unloadable = False
+        self._seeds: dict[str, int] = {}
+        self._with_payload: set[tuple[str, int, int]] = set()
+        identity = orphans.DriverIdentity.of_host(storage.directory)
+        _kill_orphans(identity)
+        self._assign = AssignmentBuilder(
+            Path(storage.directory),
+            setup.experiment_name,
+            self._seeds.__getitem__,
+            sync_checkpoints=setup.sync_checkpoints,
+            works_in_trial_dir=setup.works_in_trial_dir,
+        )
+        self._processes = ProcessExecutor(
+            code,
+            self._assign,
+            capacity=resources,
+            kill_grace_s=setup.kill_grace_s,
+            environ={**setup.environ, orphans.VARIABLE: str(identity)},
+            on_packages=lambda versions: tell({"kind": "packages", "versions": dict(versions)}),
+            assign_validation=self._assign_validation,
+            # The driver deletes them: the validation may be on another node.
+            payloads=Payloads(are_kept=True),
+            on_unloadable=self._on_unloadable,
+        )
+        self._executor: Executor = self._processes
+        self.ranks = NodeRanks(self._processes, tell, self._read_start, address)
+
+    def watch(self, readable: LineSocket | WakeupPipe, on_readable: Callable[[], None]) -> None:
+        """Call a function during `wait` while something is readable."""
+        self._processes.watch(readable, on_readable)
+
+    def read(self, message: Mapping[str, Any]) -> WorkerCommand:
+        """Return the command of a message."""
+        command = read_command(message)
+        if isinstance(command, StartWorker | StartValidation):
+            self._seeds[command.trial_id] = message["seed"]
+        if isinstance(command, StartValidation) and message["has_payload"]:
+            self._with_payload.add(_validation_key(command))
+        return command
+
+    def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
+        """See `Executor`."""
+        self._executor.carry_out(commands)
+
+    def wait(self, timeout_s: float) -> list[Event]:
+        """See `Executor`."""
+        events = self._executor.wait(timeout_s)
+        for event in events:
+            if isinstance(event, ValidationEnded):
+                self._with_payload.discard((event.trial_id, event.index, event.num_try))
+        return events
+
+    def close(self) -> None:
+        """Kill all that is left."""
+        self.ranks.close()
+        self._executor.shutdown(_SHUTDOWN_S)
+
+    def _read_start(self, message: Mapping[str, Any]) -> StartWorker:
+        self._seeds[message["trial_id"]] = message["seed"]
+        return read_start_worker(message)
+
+    def _assign_validation(self, command: StartValidation) -> ValidationAssignment:
+        has_payload = _validation_key(command) in self._with_payload
+        return replace(self._assign.validation(command), has_payload=has_payload)
+
+    def _on_unloadable(self, why: str) -> None:
+        if not self._has_told_unloadable:
+            self._has_told_unloadable = True
+            self._tell({"kind": "unloadable", "why": why})
+
+
+def _validation_key(command: StartValidation) -> tuple[str, int, int]:
+    return command.trial_id, command.checkpoint.index, command.num_try
+
+
+def _kill_orphans(identity: orphans.DriverIdentity) -> None:
+    for orphan in orphans.kill_orphans_of(identity):
+        _log.warning(
+            "%s was still running, left behind by a trial of a host that is dead; it has been "
+            "killed",
+            orphan,
+        )
+
+
+def _module_path(own: Sequence[str], drivers: Sequence[str]) -> list[str]:
+    """Return the module path of trials: that of the node, then what there is of the driver's."""
+    return [
+        *own,
+        *(
+            entry
+            for entry in drivers
+            if entry not in own and Path(entry).is_absolute() and Path(entry).exists()
+        ),
+    ]
+
+
+@final
+class _RemarkHandler(logging.Handler):
+    """Has the driver log what is logged here."""
+
+    def __init__(self, host: NodeHost) -> None:
+        super().__init__(logging.WARNING)
+        self._host = host
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record on."""
+        with contextlib.suppress(Exception):  # as every handler
+            self._host.remark(record.getMessage())
+
+
+def main(descriptor: str) -> None:
+    """Run the host of a node, and end the process.
+
+    Args:
+        descriptor: Descriptor of the socket to the agent.
+    """
+    os.set_inheritable(int(descriptor), False)
+    end = socket.socket(fileno=int(descriptor))
+    lines = LineSocket(end)
+    code = _FAILED
+    host: NodeHost | None = None
+    try:
+        greeting, *rest = _first_lines(lines)
+        host = NodeHost(lines, strict_json.loads(greeting))
+        host.take_lines(rest)
+        _take_signals(host)
+        _log.addHandler(_RemarkHandler(host))
+        code = host.run()
+    except BaseException as error:  # noqa: BLE001  (the driver has to know)
+        if not isinstance(error, TunerError):
+            traceback.print_exc()
+        if host:
+            host.fail(str(error) or type(error).__name__)
+    finally:
+        try:
+            if host:
+                host.close()
+            sys.stdout.flush()
+        finally:
+            # Without waiting for threads that upload or download.
+            os._exit(code)
+
+
+def _first_lines(lines: LineSocket) -> list[bytes]:
+    """Return the first lines of the agent, the greeting and what has come with it."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(lines, selectors.EVENT_READ)
+        while not (received := lines.receive()):
+            if received is None:
+                os._exit(CLOSED)
+            selector.select()
+        return received
+
+
+def _take_signals(host: NodeHost) -> None:
+    """Take a signal that asks to end for a notice that the node leaves; Ctrl-C has no effect."""
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        host.drain()
+
+    for number in TERMINATION_SIGNALS:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else on_signal)
