@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.nodes import Grant, Nodes
+from tuner.core.nodes import Grant, Nodes, matches
 from tuner.core.resources import ResourcePool
 from tuner.core.trial import WorkerGroup
 
@@ -72,7 +72,25 @@ def test_a_node_must_have_the_labels_that_are_asked_for():
     assert nodes.acquire({"cpu": 1}, wanted).nodes == ("b",)
     assert nodes.acquire({"cpu": 1}, wanted) is None
     assert nodes.shortage({"cpu": 1}, wanted) == ""
-    assert "with the labels {'accelerator': 'A100'}" in nodes.shortage({"cpu": 2}, wanted)
+    shortage = nodes.shortage({"cpu": 2}, wanted)
+    assert "on a node with the labels {'accelerator': 'A100'}, which no node has" in shortage
+    assert "a: {'cpu': 4.0} {}; b: {'cpu': 1.0} {'accelerator': 'A100'}" in shortage
+
+
+@pytest.mark.parametrize(
+    ("wanted", "matching"),
+    [
+        ("A100", "a"),
+        ("in(A100, H100)", "ah"),
+        ("!A100", "hn"),
+        ("!in(A100,H100)", "n"),
+        ("in()", ""),
+        ("a100", ""),
+    ],
+)
+def test_labels_are_matched_as_rays_selectors(wanted, matching):
+    nodes = {"a": {"gpu": "A100"}, "h": {"gpu": "H100"}, "n": {}}
+    assert "".join(n for n, labels in nodes.items() if matches(labels, {"gpu": wanted})) == matching
 
 
 def test_nothing_is_granted_on_a_node_that_is_draining_and_what_is_held_is_released():

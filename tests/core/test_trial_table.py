@@ -25,6 +25,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
+from tuner.core.resources import Demand
 from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason
 from tuner.core.trial_table import TrialTable
 
@@ -310,7 +311,7 @@ def test_paused_trials_are_not_gone_through_while_there_is_no_room_for_one(monke
     talk.saved("t00000", 0, 1)
     talk.exit("t00000", Outcome.STOPPED)
     talk.say(suggest("t00002"))
-    assert talk.experiment.trial_table.num_free_slots({"cpu": 1.0}) == 0
+    assert talk.experiment.trial_table.num_free_slots(Demand({"cpu": 1.0})) == 0
     monkeypatch.setattr(
         TrialTable, "idle", property(lambda _: pytest.fail("the paused trials are iterated"))
     )

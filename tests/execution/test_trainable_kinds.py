@@ -11,7 +11,9 @@ from tuner.execution.trainable import (
     check_trainable,
     get_trainable,
     is_class_trainable,
+    labels_for,
     register_trainable,
+    requests_vary,
     resources_for,
     trainable_name,
     with_parameters,
@@ -266,6 +268,24 @@ def test_impossible_bundles_are_refused(bundles, strategy):
 def test_with_resources_does_not_change_the_function():
     with_resources(train, {"cpu": 4})
     assert not hasattr(train, "requested_resources")
+
+
+@pytest.mark.parametrize("trainable", [train, Counter])
+def test_labels_are_attached_with_the_resources_and_replaced_with_them(trainable):
+    labelled = with_resources(trainable, {"cpu": 4}, labels={"accelerator": "A100"})
+    assert labels_for(labelled, {}) == {"accelerator": "A100"}
+    assert labels_for(trainable, {}) == labels_for(with_resources(labelled, {"cpu": 1}), {}) == {}
+    varying = with_resources(trainable, {"cpu": 4}, labels=lambda config: {"zone": config["z"]})
+    assert labels_for(varying, {"z": "west"}) == {"zone": "west"}
+    assert (requests_vary(labelled), requests_vary(varying)) == (False, True)
+
+
+@pytest.mark.parametrize("labels", ["A100", {"accelerator": 1}, ["accelerator"]])
+def test_labels_are_strings_by_name(labels):
+    with pytest.raises(TypeError, match="labels must be a dictionary of strings"):
+        with_resources(train, {"cpu": 4}, labels=labels)
+    with pytest.raises(TypeError, match="labels must be a dictionary of strings"):
+        labels_for(with_resources(train, {"cpu": 4}, labels=lambda _: labels), {})
 
 
 # Names.

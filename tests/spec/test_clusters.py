@@ -12,11 +12,14 @@ from tests.analysis.clustered import write
 from tuner.core.trial import WorkerGroup
 from tuner.restore.arguments import Given, restored_arguments
 from tuner.restore.resume_command import recorded_snippet, restore_line
+from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec import argument_codec
 from tuner.spec.cluster import Cluster
 from tuner.spec.experiment_location import location_of
 from tuner.spec.experiment_spec import make_spec
 from tuner.testing import simulate
+from tuner.train import ScalingConfig
+from tuner.train.torch import TorchTrainer
 
 
 @final
@@ -178,3 +181,59 @@ def test_the_line_that_continues_an_experiment_asks_for_its_cluster(tmp_path):
     assert line == f"Tuner.restore({str(tmp_path / 'e')!r}, train, cluster=cluster).fit()"
     _, lacking = recorded_snippet(write(tmp_path / "e"))
     assert any("add cluster=tune.RayCluster(...)" in line for line in lacking)
+
+
+A100 = {"accelerator": "A100"}
+
+
+@pytest.mark.parametrize("labels", [A100, lambda config: A100])
+def test_labels_are_refused_without_a_cluster(labels):
+    labelled = tune.with_resources(train, {"cpu": 1}, labels=labels)
+    with pytest.raises(
+        ValueError, match=r"labels need RunConfig\(cluster=...\), got .*leave labels"
+    ):
+        spec_of(labelled, cluster=None)
+    spec = spec_of(labelled)
+    assert spec.labels_for({"x": 1}) == A100
+    assert spec.settings({}).default_labels == A100
+    alone = dataclasses.replace(spec, run=tune.RunConfig())  # as a restore without a cluster
+    with pytest.raises(ValueError, match="labels need"):
+        alone.check_resources({"cpu": 4.0})
+
+
+def test_no_labels_are_no_request_for_labels():
+    spec = spec_of(tune.with_resources(train, {"cpu": 1}, labels={}), cluster=None)
+    assert "default_labels" not in spec.settings({"cpu": 1.0}).as_fields()
+
+
+def test_suggestions_carry_the_labels_of_their_configurations():
+    labelled = tune.with_resources(train, {"cpu": 1}, lambda config: {"zone": f"z{config['x']}"})
+    spec = spec_of(labelled)
+    adapter = SearchAdapter(
+        spec.searcher, spec.space, spec.request_for, spec.group_for, spec.labels_for
+    )
+    assert [adapter.ask(f"t0000{number}").labels["zone"] for number in range(2)] == ["z1", "z2"]
+    assert spec.settings({}).default_labels == {}
+
+
+def workers_of(scaling, cluster=None):
+    trainer = TorchTrainer(lambda: None, scaling_config=scaling)
+    return make_spec(trainer, None, None, tune.RunConfig(cluster=cluster)).group_for({})
+
+
+def test_workers_ask_for_the_labels_of_their_scaling_config_on_a_cluster_alone():
+    scaling = ScalingConfig(label_selector=A100, accelerator_type="A100")
+    wanted = A100 | {"ray.io/accelerator-type": "A100"}
+    assert workers_of(scaling, Blackboards()).labels == wanted
+    assert workers_of(scaling).labels == {}
+    for_each = ScalingConfig(num_workers=2, label_selector=[A100, A100])
+    assert workers_of(for_each, Blackboards()).labels == A100
+
+
+@pytest.mark.parametrize(
+    ("selector", "error"),
+    [([A100, {}], ValueError), ({"accelerator": 1}, TypeError), (["A100"], TypeError)],
+)
+def test_a_label_selector_has_labels_which_are_the_same_for_all_workers(selector, error):
+    with pytest.raises(error, match=r"label_selector must be the same|labels must be a dictionary"):
+        ScalingConfig(num_workers=2, label_selector=selector)

@@ -75,6 +75,7 @@ class TrialSuggested:
         failure: Why the trial cannot run at all, e.g. since its resource request raised; None where
             it can.
         group: The workers over which it trains; None for a single process without ranks.
+        labels: What the node of a single process must have; those of a group are its own.
     """
 
     trial_id: str
@@ -83,6 +84,7 @@ class TrialSuggested:
     experiment_tag: str = ""
     failure: Failure | None = None
     group: WorkerGroup | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +304,7 @@ class NodeJoined:
         node: Its name, unique among all that ever join under one driver. One that is present and
             joins again has lost all that ran on it.
         resources: What it has, by name.
-        labels: What requests may ask for, e.g. ``{"accelerator": "A100"}``.
+        labels: What trials may ask for, e.g. ``{"accelerator": "A100"}``.
     """
 
     node: str
@@ -382,6 +384,7 @@ class TrialForked:
         resources: What it will occupy.
         checkpoint: Index of the donor's checkpoint that it continues from.
         group: The workers over which it trains; None for a single process without ranks.
+        labels: See `TrialSuggested`.
     """
 
     trial_id: str
@@ -390,6 +393,7 @@ class TrialForked:
     resources: Mapping[str, float]
     checkpoint: int
     group: WorkerGroup | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 ManualRequest = TrialStopRequested | PauseRequested | ResumeRequested | TrialForked

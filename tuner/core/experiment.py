@@ -49,7 +49,7 @@ from .policies import (
     subject,
     termination_reason_for,
 )
-from .resources import Request
+from .resources import Demand
 from .result import (
     CHECKPOINT_DIR_NAME,
     CONFIG,
@@ -81,7 +81,7 @@ from .trial_metrics import TrackedMetric
 from .trial_starter import TrialStarter
 from .trial_table import TrialTable
 from .unanswered_reports import UnansweredReport, UnansweredReports
-from .unmet_demand import Demand, unmet_demand
+from .unmet_demand import UnmetDemand, unmet_demand
 from .validation_queue import ValidationQueue
 
 _TRAINABLE_DONE: Final = "trainable.done"
@@ -235,7 +235,7 @@ class Experiment:
             None if self._stopping else earliest(policies_s, self._node_waits.next_s),
         )
 
-    def unmet_demand(self) -> list[Demand]:
+    def unmet_demand(self) -> list[UnmetDemand]:
         """Return what waits for room on nodes, to be asked for after a turn.
 
         Returns:
@@ -360,6 +360,7 @@ class Experiment:
         self.suggestion_budget.on_suggested()
         trial = Trial(event.trial_id, event.config, event.resources, event.experiment_tag)
         trial.group = event.group
+        trial.labels = event.group.labels if event.group else event.labels
         self.trial_table.add(trial)
         self._notify(cmd.TrialAdded(trial))
         if self.settings.max_pending:
@@ -673,6 +674,7 @@ class Experiment:
         tag = fork_tag(donor, request.changes)
         trial = Trial(request.trial_id, config, request.resources, tag)
         trial.group = request.group
+        trial.labels = request.group.labels if request.group else request.labels
         self.trial_table.add(trial)
         self.trial_table.admit(trial)
         self.trial_table.num_forked += 1
@@ -732,7 +734,7 @@ class Experiment:
 
     def _end_waits_for_nodes(self) -> None:
         """Give up what has waited for a node for too long."""
-        if why := self._node_waits.why_stuck(self._typical_request, self._now_s):
+        if why := self._node_waits.why_stuck(self._typical, self._now_s):
             self.fatal_error = why
             self._stop_all(TerminationReason.INTERRUPTED, Reason(NO_NODE))
             return
@@ -747,11 +749,11 @@ class Experiment:
             self._needs_scheduling = True
 
     @property
-    def _typical_request(self) -> Request | None:
+    def _typical(self) -> Demand | None:
         """What a trial will ask for that is yet to be suggested or resumed; None if none is."""
         table, is_over = self.trial_table, self.suggestion_budget.is_closed
         wants_none = is_over and not (table.backlog or table.paused or table.held)
-        return None if wants_none else self._starter.typical_request
+        return None if wants_none else self._starter.typical
 
     # ---------------------------------------------------------------- the end of an attempt
 
@@ -1093,7 +1095,7 @@ class Experiment:
             self._starter.ask_searcher()
         remarks: Sequence[str] = ()
         if not self.is_finished:
-            remarks = self._node_waits.update(self._typical_request, self._now_s)
+            remarks = self._node_waits.update(self._typical, self._now_s)
         self._end_if_stalled()
         return remarks
 

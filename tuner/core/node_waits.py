@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, final
 
-from .resources import Request, request_shape
+from .resources import Demand, demand_of
 from .timeouts import Deadlines
 from .trial import Trial
 from .trial_table import TrialTable
@@ -52,7 +52,7 @@ class NodeWaits:
         """Whether nothing can run before a node joins."""
         return self._deadlines.due_s(_ALL) is not None
 
-    def update(self, typical: Request | None, now_s: float) -> list[str]:
+    def update(self, typical: Demand | None, now_s: float) -> list[str]:
         """Look at what waits now; return what the user has to know.
 
         Args:
@@ -88,12 +88,12 @@ class NodeWaits:
         trials = [
             (trial, why + ending)
             for trial in list(self._trial_table.ready)
-            if _key(trial.request) in keys and (why := nodes.shortage(trial.request))
+            if _key(trial) in keys and (why := nodes.shortage(*demand_of(trial)))
         ]
         why = self._validations.shortage if _VALIDATIONS in keys else ""
         return trials, why and why + ending
 
-    def why_stuck(self, typical: Request | None, now_s: float) -> str:
+    def why_stuck(self, typical: Demand | None, now_s: float) -> str:
         """Return why the experiment has to end; empty if it has not."""
         due_s = self._deadlines.due_s(_ALL)
         if due_s is None or now_s < due_s:
@@ -116,7 +116,7 @@ class NodeWaits:
     def _within(self) -> str:
         return f"within node_wait_s={self._wait_s:g}"
 
-    def _lacking(self, typical: Request | None) -> dict[str, tuple[str, str]]:
+    def _lacking(self, typical: Demand | None) -> dict[str, tuple[str, str]]:
         """Return who waits and why, by the key of the request."""
         table = self._trial_table
         lacking = self._lacking_of_trials(typical)
@@ -127,21 +127,21 @@ class NodeWaits:
                 return {_ALL: ("the experiment waits", why)}
         return lacking
 
-    def _lacking_of_trials(self, typical: Request | None) -> dict[str, tuple[str, str]]:
+    def _lacking_of_trials(self, typical: Demand | None) -> dict[str, tuple[str, str]]:
         table = self._trial_table
         nodes, firsts = table.nodes, table.ready.firsts
         if not table.live and not (nodes.usable and firsts):
-            request = firsts[0].request if firsts else typical
-            why = "" if request is None else nodes.shortage(request)
+            demand = demand_of(firsts[0]) if firsts else typical
+            why = "" if demand is None else nodes.shortage(*demand)
             return {_ALL: ("the experiment waits", why)} if why else {}
         if not nodes.usable:
             return {}  # those that drain are going to leave
         return {
-            _key(trial.request): (f"trial {trial.trial_id} waits", why)
+            _key(trial): (f"trial {trial.trial_id} waits", why)
             for trial in firsts
-            if (why := nodes.shortage(trial.request))
+            if (why := nodes.shortage(*demand_of(trial)))
         }
 
 
-def _key(request: Request) -> str:
-    return repr(request_shape(request))
+def _key(trial: Trial) -> str:
+    return repr(demand_of(trial).shape)

@@ -34,7 +34,7 @@ class Node:
     Attributes:
         name: Unique among the nodes that are present.
         pool: Its resources.
-        labels: What requests may ask for, e.g. ``{"accelerator": "A100"}``.
+        labels: What requests may ask for, e.g. ``{"accelerator": "A100"}``; see `matches`.
         is_draining: Whether it is about to leave, so that nothing more is started on it.
     """
 
@@ -140,9 +140,13 @@ class Nodes:
         if empty.num_fitting(request, 1):
             return ""
         asked = request.shown if isinstance(request, WorkerGroup) else f"{dict(request)}"
-        wanted = f" with the labels {dict(labels)}" if labels else ""
-        present = "; ".join(f"{node.name}: {node.pool.capacity}" for node in empty) or "none"
-        return f"the trial asks for {asked}, which no node{wanted} has; the nodes are: {present}"
+        if labels and not isinstance(request, WorkerGroup):
+            asked += f" on a node with the labels {dict(labels)}"
+        present = "; ".join(
+            f"{node.name}: {node.pool.capacity}" + (f" {dict(node.labels)}" if labels else "")
+            for node in self.usable
+        )
+        return f"the trial asks for {asked}, which no node has; the nodes are: {present or 'none'}"
 
     def num_fitting(
         self,
@@ -200,17 +204,26 @@ class Nodes:
         num_workers = min(num_workers, group.most)
         return group.resized(num_workers) if num_workers >= group.fewest else None
 
-    def leaves(self, held: Request, request: Request) -> bool:
-        """Return whether granting a request now would take nothing of what another one waits for.
+    def held_for(
+        self, held: Request, request: Request, labels: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Return the nodes where granting a request would take what another one waits for.
 
-        Nodes that cannot contribute to the other one do not matter.
+        Nodes that cannot contribute to the other one are not among them.
+
+        Args:
+            held: What the other one asks for.
+            request: What would be granted.
+            labels: What the nodes must have for the other one.
         """
         if self._local:
-            return self._local.leaves(held, request)
+            return [] if self._local.leaves(held, request) else [THIS_NODE]
         share = held.resources_per_worker if isinstance(held, WorkerGroup) else held
-        return all(
-            node.pool.leaves(held, request) for node in self.usable if not node.pool.misfit(share)
-        )
+        return [
+            node.name
+            for node in self._matching(labels)
+            if not node.pool.misfit(share) and not node.pool.leaves(held, request)
+        ]
 
     def acquire(
         self,
@@ -334,7 +347,7 @@ class Nodes:
             for node in self.usable
             if (only is None or node.name == only)
             and node.name not in without
-            and all(node.labels.get(name) == value for name, value in (labels or {}).items())
+            and matches(node.labels, labels or {})
         ]
 
     def _acquire_group(
@@ -372,6 +385,30 @@ class Nodes:
             ]
             if node := self._by_name.get(name):
                 yield node, request.resized(len(ranks)), tuple(devices)
+
+
+def matches(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Return whether a node with these labels is one that is asked for.
+
+    Args:
+        labels: The labels of the node.
+        wanted: By name, the value that a label must have, as in Ray's label selectors: ``"A100"``,
+            or ``"in(A100,H100)"`` for any of several. After ``"!"`` it must have none of these, and
+            may be missing.
+
+    Example:
+        >>> matches({"gpu": "A100"}, {"gpu": "in(A100, H100)", "zone": "!west"})
+        True
+    """
+    return all(_is_wanted(labels.get(name), value) for name, value in wanted.items())
+
+
+def _is_wanted(value: str | None, wanted: str) -> bool:
+    if wanted.startswith("!"):
+        return not _is_wanted(value, wanted[1:])
+    if wanted.startswith("in(") and wanted.endswith(")"):
+        return value in {each.strip() for each in wanted[3:-1].split(",")}
+    return value == wanted
 
 
 def _distribution(

@@ -6,12 +6,12 @@ import itertools
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 
-from .resources import request_shape
+from .resources import demand_of
 from .timeouts import Deadlines
 from .trial import Trial
 
 Shape = tuple[object, ...]
-"""Key of a request, see `request_shape`."""
+"""Key of what a trial asks for, see `Demand.shape`."""
 
 
 class ReadyQueue:
@@ -90,7 +90,7 @@ class ReadyQueue:
         """Append a trial, unless it waits or is delayed already."""
         if trial.trial_id in self._members or trial.trial_id in self._resting:
             return
-        shape = request_shape(trial.request)
+        shape = demand_of(trial).shape
         self._num_pushed += 1
         self._members[trial.trial_id] = self._num_pushed, shape
         self._nums[shape] += 1

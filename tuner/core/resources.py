@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-from .trial import WorkerGroup
+from .trial import Trial, WorkerGroup
 
 Request = Mapping[str, float] | WorkerGroup
 """Amounts by name for a single process, or the workers of a group, each with the same share."""
+
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+class Demand(NamedTuple):
+    """What is asked for, and what the nodes must have that grant it.
+
+    Attributes:
+        request: The resources.
+        labels: See `nodes.matches`.
+    """
+
+    request: Request
+    labels: Mapping[str, str] = _NO_LABELS
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """A key that is equal for demands that fit in the same cases."""
+        shape = request_shape(self.request)
+        return (*shape, "labels", *sorted(self.labels.items())) if self.labels else shape
+
 
 GPU = "gpu"
 _UNIT = 10_000
@@ -189,11 +211,17 @@ def amounts_of(request: Request) -> dict[str, float]:
     return request.total if isinstance(request, WorkerGroup) else dict(request)
 
 
+def demand_of(trial: Trial) -> Demand:
+    """Return what a trial's next attempt asks for."""
+    return Demand(trial.request, trial.labels)
+
+
 def request_shape(request: Request) -> tuple[object, ...]:
     """Return a key that is equal for requests that fit in the same cases."""
     if isinstance(request, WorkerGroup):
         share = request_shape(request.resources_per_worker)
-        return (*share, request.fewest, request.most)
+        strategy = () if request.strategy == "PACK" else (request.strategy,)
+        return (*share, request.fewest, request.most, *strategy)
     return tuple(sorted(request.items()))
 
 

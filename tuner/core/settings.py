@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .checkpoints import CheckpointPolicy, RetentionPolicy
 from .failure_causes import RetryPolicy
-from .resources import Request
+from .resources import Demand
 from .trial import WorkerGroup
 
 _NOT_RECORDED_IF_NONE: Final = (
@@ -80,6 +80,8 @@ class ExperimentSettings:
             where a slot is free, so that a searcher that learns knows all results.
         default_group: The workers of a trial unless its configuration says otherwise, which
             together ask for `default_request`; None for a single process.
+        default_labels: What the nodes must have that run a trial, unless its configuration says
+            otherwise; that of a group is declared with it.
         max_overtaken_s: For how many seconds trials that became ready later may be started before
             the oldest one, which does not fit, until what is free is held for it; None for ever.
         max_losses: After how many losses of its worker in a row, without a new result in between,
@@ -115,15 +117,18 @@ class ExperimentSettings:
     max_pending: int = 0
     validation: ValidationPolicy | None = None
     default_group: WorkerGroup | None = None
+    default_labels: Mapping[str, str] = field(default_factory=dict)
     max_overtaken_s: float | None = None
     max_losses: int | None = None
     max_validation_losses: int | None = None
     node_wait_s: float | None = None
 
     @property
-    def usual_request(self) -> Request:
+    def usual_demand(self) -> Demand:
         """What a trial asks for unless its configuration says otherwise."""
-        return self.default_group or self.default_request
+        if self.default_group:
+            return Demand(self.default_group, self.default_group.labels)
+        return Demand(self.default_request, self.default_labels)
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
@@ -152,6 +157,10 @@ class ExperimentSettings:
         for name in _NOT_RECORDED_IF_NONE:
             if fields[name] is None:
                 del fields[name]
+        if not self.default_labels:
+            del fields["default_labels"]
+        if self.default_group and not self.default_group.labels:
+            del fields["default_group"]["labels"]
         return fields
 
     @classmethod

@@ -207,6 +207,7 @@ class WorkerGroup:
         max_workers: The largest number that it makes use of.
         strategy: How they are spread over machines, see `PlacementGroupFactory`.
         is_decided: Whether a scheduler has decided that there are `num_workers`.
+        labels: What the node of each worker must have, see `nodes.matches`.
     """
 
     num_workers: int
@@ -215,6 +216,7 @@ class WorkerGroup:
     max_workers: int
     strategy: str = "PACK"
     is_decided: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fewest(self) -> int:
@@ -239,7 +241,9 @@ class WorkerGroup:
         fewest, most = self.min_workers, self.max_workers
         number = f"{most}" if fewest == most else f"{fewest} to {most}"
         share = ", ".join(f"{value:g} {name}" for name, value in self.resources_per_worker.items())
-        return f"{number} {'worker' if most == 1 else 'workers'} with {share or 'nothing'} each"
+        where = f" on nodes with the labels {dict(self.labels)}" if self.labels else ""
+        noun = "worker" if most == 1 else "workers"
+        return f"{number} {noun} with {share or 'nothing'} each{where}"
 
     def resized(self, num_workers: int) -> WorkerGroup:
         """Return the group with another number of workers."""
@@ -432,6 +436,8 @@ class Trial:
         config: Its hyperparameters.
         resources: What it occupies while it runs, e.g. ``{"cpu": 1.0, "gpu": 0.5}``.
         group: The workers over which it trains; None for a single process without ranks.
+        labels: What the nodes must have that run it, e.g. ``{"accelerator": "A100"}``; without
+            effect where there is only this machine.
         experiment_tag: Index and searched parameters in one line, e.g. ``"17_lr=0.0100"``.
         local_path: The trial's directory, empty until the driver has laid it out.
         trainable_name: Name of what is trained, empty where it is not known.
@@ -516,6 +522,7 @@ class Trial:
         "intention",
         "judged_index",
         "judged_result",
+        "labels",
         "last_result",
         "late_pause",
         "leases",
@@ -565,6 +572,7 @@ class Trial:
         self.resources = resources
         self.experiment_tag = experiment_tag
         self.group: WorkerGroup | None = None
+        self.labels: Mapping[str, str] = {}
         self.local_path = ""
         self.trainable_name = ""
         self.open_checkpoint: Callable[[str], Any] | None = None
@@ -574,9 +582,7 @@ class Trial:
         self.reason: Reason | None = None
         self.intention: Intention | None = None
         self.owes_save = False
-        self.attempt = 0
-        self.superseded_attempt = 0
-        self.num_failures = 0
+        self.attempt = self.superseded_attempt = self.num_failures = 0
         self.nodes: tuple[str, ...] = ()
         self.gpu_ids: tuple[int, ...] = ()
         self.start_time_s = 0.0

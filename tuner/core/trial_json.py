@@ -80,6 +80,8 @@ def trial_fields(trial: Trial, encode: Translate = dict) -> Fields:
         fields["group"] = group_fields(trial.group)
     if trial.nodes:
         fields["nodes"] = list(trial.nodes)
+    if trial.labels and not trial.group:
+        fields["labels"] = dict(trial.labels)
     if trial.losses:
         fields["losses"] = [list(loss) for loss in trial.losses]
     if trial.uploads:
@@ -147,6 +149,7 @@ def trial_from(fields: Mapping[str, Any], decode: Translate = dict) -> Trial:
     """
     trial = Trial(fields["id"], decode(fields["config"]), fields["resources"], fields["tag"])
     trial.group = group_from(fields.get("group"))
+    trial.labels = trial.group.labels if trial.group else fields.get("labels", {})
     trial.move_to(Status(fields["status"]))
     trial.worker = WorkerState(fields["worker"])
     trial.ending = TerminationReason(fields["ending"]) if fields["ending"] else None
@@ -316,6 +319,8 @@ def group_fields(group: WorkerGroup) -> Fields:
         "max_workers": group.max_workers,
         "strategy": group.strategy,
     }
+    if group.labels:
+        fields["labels"] = dict(group.labels)
     return fields | ({"is_decided": True} if group.is_decided else {})
 
 

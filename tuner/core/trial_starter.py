@@ -8,7 +8,7 @@ from typing import Any, final
 from .checkpoints import CheckpointManager
 from .commands import AskSearcher, Outbox, StartWorker, TrialStarted
 from .exploits import ExploitTracker
-from .resources import Request, amounts_of
+from .resources import Demand, amounts_of, demand_of
 from .settings import ExperimentSettings
 from .suggestion_budget import SuggestionBudget
 from .timeouts import Timeouts
@@ -30,7 +30,7 @@ class TrialStarter:
         out: Receives the commands and notices.
 
     Attributes:
-        typical_request: What the trial that was admitted last asks for.
+        typical: What the trial that was admitted last asks for.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TrialStarter:
         self._exploits = exploits
         self._suggestion_budget = suggestion_budget
         self._out = out
-        self.typical_request: Request = {}
+        self.typical = Demand({})
         self._max_pending = 0
         self._checkpoints: CheckpointManager
         self._timeouts: Timeouts
@@ -53,7 +53,7 @@ class TrialStarter:
         self, settings: ExperimentSettings, checkpoints: CheckpointManager, timeouts: Timeouts
     ) -> None:
         """Use what belongs to a new session."""
-        self.typical_request = settings.usual_request
+        self.typical = settings.usual_demand
         self._max_pending = settings.max_pending
         self._checkpoints = checkpoints
         self._timeouts = timeouts
@@ -61,15 +61,17 @@ class TrialStarter:
     def note_admitted(self, trial: Trial) -> None:
         """Count slots by what a trial asks for that was admitted."""
         # Nearly all trials ask for the same resources, and need no dictionary each.
-        typical = self.typical_request
+        typical, labels = self.typical
         if not isinstance(typical, WorkerGroup) and trial.resources == typical:
             trial.resources = typical
-        self.typical_request = trial.request
+        if trial.labels == labels:
+            trial.labels = labels
+        self.typical = demand_of(trial)
 
     @property
     def num_free(self) -> int:
         """Number of free slots."""
-        return self._trial_table.num_free_slots(self.typical_request)
+        return self._trial_table.num_free_slots(self.typical)
 
     @property
     def num_vacant(self) -> int:
@@ -101,11 +103,15 @@ class TrialStarter:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the size of a slot as JSON values, under the keys of the experiment's state."""
-        fields: dict[str, Any] = {"typical_request": amounts_of(self.typical_request)}
-        if isinstance(self.typical_request, WorkerGroup):
-            fields["typical_group"] = group_fields(self.typical_request)
+        request, labels = self.typical
+        fields: dict[str, Any] = {"typical_request": amounts_of(request)}
+        if isinstance(request, WorkerGroup):
+            fields["typical_group"] = group_fields(request)
+        if labels:
+            fields["typical_labels"] = dict(labels)
         return fields
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, from the state of the experiment."""
-        self.typical_request = group_from(state.get("typical_group")) or state["typical_request"]
+        request = group_from(state.get("typical_group")) or state["typical_request"]
+        self.typical = Demand(request, state.get("typical_labels", {}))

@@ -14,7 +14,7 @@ from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .nodes import THIS_NODE, Grant, Nodes
 from .ready_queue import ReadyQueue
-from .resources import Request
+from .resources import Demand, Request
 from .trial import (
     CheckpointRecord,
     Failure,
@@ -234,11 +234,12 @@ class TrialTable:
         """How many more trials may run at once, whatever there is room for; None for no limit."""
         return None if self._max_concurrent is None else self._max_concurrent - len(self.live)
 
-    def num_free_slots(self, request: Request, limit: int = 64) -> int:
-        """Return how many more trials with this request could run now, at most `limit`."""
+    def num_free_slots(self, demand: Demand, limit: int = 64) -> int:
+        """Return how many more trials that ask for this could run now, at most `limit`."""
         if (may_start := self.num_may_start) is not None:
             limit = min(limit, may_start)
-        return self.nodes.num_fitting(request, limit, without=self._reserved_from(request))
+        request, labels = demand
+        return self.nodes.num_fitting(request, limit, labels, self._reserved_from(request))
 
     def lend(
         self,
@@ -291,9 +292,7 @@ class TrialTable:
             return None
         oldest = None if self._max_overtaken_s is None else self.ready.oldest
         awaited = oldest if oldest and self._is_overtaken_for_long(oldest, now_s) else None
-        started = self.ready.pop_first(
-            lambda trial: self._is_spared(awaited, trial) and self._acquire(trial)
-        )
+        started = self.ready.pop_first(lambda trial: self._acquire(trial, awaited))
         if started and oldest and started is not oldest:
             self.ready.note_overtaken(oldest, now_s)
         return started
@@ -302,12 +301,12 @@ class TrialTable:
         since_s = self.ready.overtaken_since_s(trial)
         return since_s is not None and now_s - since_s >= (self._max_overtaken_s or 0.0)
 
-    def _is_spared(self, awaited: Trial | None, trial: Trial) -> bool:
-        """Return whether starting a trial would take nothing of what is held for another one."""
+    def _held_for(self, awaited: Trial | None, trial: Trial) -> list[str]:
+        """Return the nodes where starting a trial would take what is held for another one."""
         if awaited is None or trial is awaited:
-            return True
-        sized = trial.group and self.nodes.largest_fitting(trial.group)
-        return self.nodes.leaves(awaited.request, sized or trial.request)
+            return []
+        sized = trial.group and self.nodes.largest_fitting(trial.group, trial.labels)
+        return self.nodes.held_for(awaited.request, sized or trial.request, awaited.labels)
 
     def misfit_of_resize(self, trial: Trial, resources: Mapping[str, float]) -> str:
         """Return why the trial could never continue with these resources; empty if it could."""
@@ -416,6 +415,8 @@ class TrialTable:
         is_ready = trial in self.ready
         self.ready.discard(trial)
         trial.resources, trial.group = resources, group
+        if group:
+            trial.labels = group.labels
         if is_ready:
             self.ready.push(trial)
 
@@ -544,17 +545,17 @@ class TrialTable:
             "more live trials than max_concurrent"
         )
 
-    def _acquire(self, trial: Trial) -> bool:
-        reserved = self._reserved_from(trial.request)
+    def _acquire(self, trial: Trial, awaited: Trial | None) -> bool:
+        reserved = [*self._reserved_from(trial.request), *self._held_for(awaited, trial)]
         if trial.group:
-            sized = self.nodes.largest_fitting(trial.group, without=reserved)
+            sized = self.nodes.largest_fitting(trial.group, trial.labels, without=reserved)
             if sized is None:
                 return False
             trial.group, trial.resources = sized, sized.total
         # Where it has run, its latest checkpoint is; that of a donor is where the donor has run.
         donor = self.by_id[trial.source_id]
         preferred = (*trial.nodes, *donor.nodes)
-        grant = self.nodes.acquire(trial.request, preferred=preferred, without=reserved)
+        grant = self.nodes.acquire(trial.request, trial.labels, preferred, without=reserved)
         if grant is None:
             return False
         trial.nodes = () if self.nodes.is_local else grant.nodes

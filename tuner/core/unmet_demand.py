@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, final
 
-from .nodes import Nodes
-from .resources import Request, request_shape
+from .nodes import Nodes, matches
+from .resources import Demand, demand_of
 from .suggestion_budget import SuggestionBudget
 from .trial import WorkerGroup
 from .trial_starter import TrialStarter
 from .trial_table import TrialTable
 from .validation_queue import ValidationQueue
 
-Demand = tuple[Mapping[str, float], Mapping[str, str], int]
+UnmetDemand = tuple[Mapping[str, float], Mapping[str, str], int]
 """What one process asks for, the labels that its node must have, and how many such processes."""
 
 _MOST: Final = 64
@@ -25,7 +25,7 @@ def unmet_demand(
     validations: ValidationQueue,
     starter: TrialStarter,
     suggestion_budget: SuggestionBudget,
-) -> list[Demand]:
+) -> list[UnmetDemand]:
     """Return what waits for room on nodes; empty where there is only this machine.
 
     That are trials that are ready and do not fit, validations, and trials that the searcher would
@@ -46,12 +46,12 @@ def unmet_demand(
     for trial, num in trial_table.ready.num_by_first:
         num_counted = num if left is None else min(num, left)
         left = None if left is None else left - num_counted
-        tally.add(trial.request, num_counted)
+        tally.add(demand_of(trial), num_counted)
     most = _MOST if left is None else min(_MOST, left)
     num_suggested = len(trial_table.backlog) + suggestion_budget.num_outstanding
     num_more = num_suggested + suggestion_budget.num_left(_MOST)
-    tally.add(starter.typical_request, min(num_more, most))
-    tally.add(validations.policy.resources, validations.num_startable(_MOST))
+    tally.add(starter.typical, min(num_more, most))
+    tally.add(Demand(validations.policy.resources), validations.num_startable(_MOST))
     return tally.unmet
 
 
@@ -60,11 +60,13 @@ class _Wanted(NamedTuple):
 
     Attributes:
         share: What each of them asks for.
+        labels: What its node must have.
         num: How many they are.
         num_per_node: How many of them may be on one node; None for any number.
     """
 
     share: Mapping[str, float]
+    labels: Mapping[str, str]
     num: int
     num_per_node: int | None
 
@@ -81,8 +83,9 @@ class _Tally:
         self._nodes = nodes
         self._wanted: dict[tuple[object, ...], _Wanted] = {}
 
-    def add(self, request: Request, num: int) -> None:
-        """Add so many requests."""
+    def add(self, demand: Demand, num: int) -> None:
+        """Add so many demands."""
+        request, labels = demand
         share: Mapping[str, float]
         num_per_node = None
         if not isinstance(request, WorkerGroup):
@@ -93,19 +96,23 @@ class _Tally:
             num_per_node = num if request.strategy == "STRICT_SPREAD" else None
             share, num = request.resources_per_worker, num * request.most
         if num > 0 and any(share.values()):
-            key = (*request_shape(share), num_per_node)
+            key = (*Demand(share, labels).shape, num_per_node)
             num_before = self._wanted[key].num if key in self._wanted else 0
-            self._wanted[key] = _Wanted(share, num_before + num, num_per_node)
+            self._wanted[key] = _Wanted(share, labels, num_before + num, num_per_node)
 
     @property
-    def unmet(self) -> list[Demand]:
+    def unmet(self) -> list[UnmetDemand]:
         """Those that do not fit now."""
         unmet = [
-            (dict(wanted.share), dict[str, str](), wanted.num - self._num_fitting(wanted))
+            (dict(wanted.share), dict(wanted.labels), wanted.num - self._num_fitting(wanted))
             for wanted in self._wanted.values()
         ]
         return [demand for demand in unmet if demand[2] > 0]
 
     def _num_fitting(self, wanted: _Wanted) -> int:
         limit = wanted.num if wanted.num_per_node is None else wanted.num_per_node
-        return sum(node.pool.num_fitting(wanted.share, limit) for node in self._nodes.usable)
+        return sum(
+            node.pool.num_fitting(wanted.share, limit)
+            for node in self._nodes.usable
+            if matches(node.labels, wanted.labels)
+        )

@@ -232,6 +232,7 @@ class RequestHandler:
             dict(self._search_adapter.request_for(config)) if donor else {},
             index,
             self._search_adapter.group_for(config) if donor else None,
+            self._search_adapter.labels_for(config) if donor else {},
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tuner.core.trial import WorkerGroup
 
-from .resources import total_amounts
+from .resources import checked_labels, total_amounts
 
 
 @runtime_checkable
@@ -73,4 +73,8 @@ def checked_group(group: WorkerGroup) -> WorkerGroup:
             f"num_workers must be at least 1 and between min_workers={group.min_workers} and "
             f"max_workers={group.max_workers}, got {group.num_workers}"
         )
-    return replace(group, resources_per_worker=total_amounts(group.resources_per_worker))
+    return replace(
+        group,
+        resources_per_worker=total_amounts(group.resources_per_worker),
+        labels=checked_labels(group.labels),
+    )

@@ -160,6 +160,22 @@ def total_amounts(request: ResourceRequest) -> dict[str, float]:
     return total
 
 
+def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels that nodes must have.
+
+    Raises:
+        TypeError: If they are no strings by name.
+    """
+    if not isinstance(labels, Mapping) or not all(
+        isinstance(text, str) for pair in labels.items() for text in pair
+    ):
+        raise TypeError(
+            f"labels must be a dictionary of strings, got {labels!r}; e.g. "
+            "{'accelerator': 'A100'}"
+        )
+    return dict(labels)
+
+
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",

@@ -28,7 +28,7 @@ from tuner.storage.manifest import write_manifest
 
 from .group_trainable import GroupTrainable, TrainableSource, what_runs
 from .metric_conversion import Converter, note_replaced_iteration
-from .resources import PlacementGroupFactory, ResourceRequest, total_amounts
+from .resources import PlacementGroupFactory, ResourceRequest, checked_labels, total_amounts
 from .result_fields import AutoFill, counters_of, here
 from .worker_protocol import Assignment
 
@@ -73,6 +73,8 @@ class Trainable(ABC):
 
     requested_resources: ClassVar[Any] = None
     """Set by `with_resources`."""
+    requested_labels: ClassVar[Any] = None
+    """Set by it as well."""
     given_parameters: ClassVar[Mapping[str, Any]] = {}
     """Set by `with_parameters`."""
 
@@ -583,7 +585,9 @@ DEFAULT_REQUEST = {"cpu": 1.0}
 
 
 def with_resources(
-    trainable: Any, resources: ResourceRequest | Callable[[dict[str, Any]], ResourceRequest]
+    trainable: Any,
+    resources: ResourceRequest | Callable[[dict[str, Any]], ResourceRequest],
+    labels: Mapping[str, str] | Callable[[dict[str, Any]], Mapping[str, str]] | None = None,
 ) -> Any:
     """Return the trainable with a request for resources, which replaces an earlier one.
 
@@ -594,21 +598,30 @@ def with_resources(
         resources: What each trial occupies, e.g. ``{"cpu": 2, "gpu": 0.5}``, or a function of the
             configuration that returns it. Trials may share a GPU by fractions. A trial occupies
             nothing of resources that are not named.
+        labels: What the node must have on which a trial runs, e.g. ``{"accelerator": "A100"}``, or
+            a function of the configuration that returns it; only with ``RunConfig(cluster=...)``.
+            Besides a value, ``"in(A100,H100)"`` asks for one of several, and ``"!A100"`` and
+            ``"!in(A100,H100)"`` for any other one, or none. None, the default, for any node.
 
     Raises:
-        TypeError: If `trainable` or `resources` has another type.
+        TypeError: If `trainable`, `resources` or `labels` has another type.
         ValueError: If an amount is negative or no number.
 
     Example:
         >>> train = with_resources(lambda config: None, {"cpu": 2, "gpu": 0.5})
         >>> resources_for(train, {})
         {'cpu': 2.0, 'gpu': 0.5}
+
+    Departures:
+        `labels` is no argument of Ray Tune's.
     """
     _refuse_group(trainable, "with_resources")
     check_trainable(trainable)
     if not callable(resources):
         total_amounts(resources)
-    return derive(trainable, requested_resources=resources)
+    if labels is not None and not callable(labels):
+        labels = checked_labels(labels)
+    return derive(trainable, requested_resources=resources, requested_labels=labels)
 
 
 def resources_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, float]:
@@ -626,13 +639,29 @@ def resources_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, float]
     return dict(DEFAULT_REQUEST) if request is None else total_amounts(request)
 
 
+def labels_for(trainable: Any, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the node must have of a trial with this configuration; empty for any node.
+
+    Raises:
+        TypeError: If the request is no dictionary of strings.
+    """
+    labels = getattr(trainable, "requested_labels", None)
+    return checked_labels(labels(dict(config)) if callable(labels) else labels or {})
+
+
+def asks_for_labels(trainable: Any) -> bool:
+    """Return whether trials ask for labels of their nodes, or may do so."""
+    return bool(getattr(trainable, "requested_labels", None))
+
+
 def requests_vary(trainable: Any) -> bool:
     """Return whether trials may ask for different resources, by their configurations."""
     if is_class_trainable(trainable) and getattr(trainable, "requested_resources", None) is None:
         declared = trainable.default_resource_request.__func__
         return declared is not Trainable.default_resource_request.__func__  # type: ignore[attr-defined]
-    return isinstance(trainable, GroupTrainable) or callable(
-        getattr(trainable, "requested_resources", None)
+    return isinstance(trainable, GroupTrainable) or any(
+        callable(getattr(trainable, name, None))
+        for name in ("requested_resources", "requested_labels")
     )
 
 

@@ -311,6 +311,8 @@ def _suggested_fields(event: TrialSuggested, translate: Translate) -> Body:
     }
     if event.group:
         fields["group"] = group_fields(event.group)
+    if event.labels:
+        fields["labels"] = dict(event.labels)
     return fields
 
 
@@ -325,6 +327,8 @@ def _forked_fields(event: TrialForked) -> Body:
     }
     if event.group:
         fields["group"] = group_fields(event.group)
+    if event.labels:
+        fields["labels"] = dict(event.labels)
     return fields
 
 
@@ -452,6 +456,7 @@ def _suggested(body: Mapping[str, Any]) -> Event:
         body["tag"],
         _failure(body["failure"]),
         group_from(body.get("group")),
+        body.get("labels", {}),
     )
 
 
@@ -544,6 +549,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
         body["resources"],
         body["checkpoint"],
         group_from(body.get("group")),
+        body.get("labels", {}),
     ),
     "restarted": lambda body: DriverRestarted(
         ExperimentSettings.from_fields(body["settings"]),

@@ -18,6 +18,7 @@ from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stoppe
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.execution.group_trainable import what_runs
 from tuner.execution.trainable import (
+    asks_for_labels,
     get_trainable,
     is_class_trainable,
     resources_for,
@@ -126,7 +127,11 @@ def prepare_rerun(
             "\nit does not work in its own directory as it did, since executor='inline' has "
             "one working directory for all trials"
         )
-    if meant.group is None and resources_for(trainable, meant.config) != dict(meant.resources):
+    # Labels tell on which nodes a trial runs, and this is one machine.
+    is_other = asks_for_labels(trainable) or (
+        resources_for(trainable, meant.config) != dict(meant.resources)
+    )
+    if meant.group is None and is_other:
         trainable = with_resources(trainable, dict(meant.resources))
     spec = make_spec(trainable, meant.config, tune, run)
     rerun = Rerun(

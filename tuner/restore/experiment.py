@@ -165,7 +165,9 @@ def restore_spec(
         experiment = Experiment(declared, spec.scheduler, spec.stopper)
         return ExperimentState(
             experiment,
-            SearchAdapter(spec.searcher, spec.space, spec.request_for, spec.group_for),
+            SearchAdapter(
+                spec.searcher, spec.space, spec.request_for, spec.group_for, spec.labels_for
+            ),
             configs,
         )
 

@@ -41,6 +41,7 @@ class SearchAdapter:
     Attributes:
         request_for: See above.
         group_for: See above.
+        labels_for: See above.
         excluded: Trials that run a configuration which this searcher has not proposed, and whether
             it waits for their end; see `exclude`.
     """
@@ -51,6 +52,7 @@ class SearchAdapter:
         space: Mapping[str, Any],
         request_for: Callable[[Mapping[str, Any]], Mapping[str, float]],
         group_for: Callable[[Mapping[str, Any]], WorkerGroup | None] | None = None,
+        labels_for: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
     ) -> None:
         self._searcher = searcher
         self._hears_results = (
@@ -59,6 +61,7 @@ class SearchAdapter:
         self._space = SearchSpace(space)
         self.request_for = request_for
         self.group_for = group_for or _no_group
+        self.labels_for = labels_for or _no_labels
         self._num_suggested = 0
         self.excluded: dict[str, bool] = {}
 
@@ -80,7 +83,8 @@ class SearchAdapter:
         self._num_suggested += 1
         try:
             request, group = dict(self.request_for(config)), self.group_for(config)
-            return TrialSuggested(trial_id, config, request, tag, group=group)
+            labels = self.labels_for(config)
+            return TrialSuggested(trial_id, config, request, tag, group=group, labels=labels)
         except Exception as error:  # noqa: BLE001  (from the user's function; other trials go on)
             return TrialSuggested(
                 trial_id,
@@ -196,6 +200,10 @@ class SearchAdapter:
         if is_over and self.excluded[notice.trial.trial_id]:
             return partial(self._searcher.on_trial_discard, notice.trial.trial_id)
         return None
+
+
+def _no_labels(config: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG001  (as others)
+    return {}
 
 
 def _no_group(config: Mapping[str, Any]) -> None:

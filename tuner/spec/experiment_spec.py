@@ -29,10 +29,12 @@ from tuner.execution.group_trainable import (
 )
 from tuner.execution.trainable import (
     DEFAULT_REQUEST,
+    asks_for_labels,
     can_be_saved,
     check_trainable,
     get_trainable,
     is_class_trainable,
+    labels_for,
     requests_vary,
     resources_for,
     trainable_name,
@@ -159,7 +161,17 @@ class ExperimentSpec:
                 "executor must not be 'inline' for trials that train over several workers, got "
                 f"{group.max_workers} workers; use executor='process', or one worker to debug"
             )
-        return group
+        # One machine is what it is, as for Ray Train's scripts that run on any cluster.
+        return replace(group, labels={}) if self.run.cluster is None else group
+
+    def labels_for(self, config: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return what the node of such a trial must have; nothing for a group, which has its own.
+
+        Raises:
+            TypeError: If they are no labels.
+        """
+        is_group = isinstance(self.trainable, GroupTrainable)
+        return {} if is_group else labels_for(self.trainable, config)
 
     def seed_of(self, trial_id: str) -> int:
         """Return the seed of a trial, the same in each attempt."""
@@ -203,9 +215,10 @@ class ExperimentSpec:
 
         Raises:
             ValueError: If a trial's resource request can never fit, or nothing limits how many
-                trials run at once.
+                trials run at once, or trials ask for labels that there are only on a cluster.
         """
-        resources, group = self._default_request()
+        _check_labels(self)
+        resources, group, _ = self._default_request()
         if self.run.cluster is not None:
             if misfit := Nodes(None).misfit(group or resources):
                 raise ValueError(f"resources of a trial fit no node: {misfit}")
@@ -230,7 +243,7 @@ class ExperimentSpec:
         """
         # Not always the capacity checked at the start: executors may look again, or simulate one.
         self.check_resources(capacity)
-        resources, group = self._default_request()
+        resources, group, labels = self._default_request()
         max_concurrent, max_trials = (
             self.tune.max_concurrent_trials or None,
             self.searcher.num_trials_for(self.tune.num_samples),
@@ -252,6 +265,7 @@ class ExperimentSpec:
             capacity=capacity,
             default_request=resources,
             default_group=group,
+            default_labels=labels,
             metric=self.metric,
             mode=self.mode,
             max_trials=max_trials,
@@ -286,12 +300,17 @@ class ExperimentSpec:
         """The workers of a trial if they do not depend on its configuration, None for none."""
         return self._default_request()[1]
 
-    def _default_request(self) -> tuple[Mapping[str, float], WorkerGroup | None]:
-        """Return resources and workers of a trial if they do not depend on its configuration."""
+    def _default_request(
+        self,
+    ) -> tuple[Mapping[str, float], WorkerGroup | None, Mapping[str, str]]:
+        """Return what a trial asks for if that does not depend on its configuration.
+
+        That are its resources, its workers, and the labels of its node.
+        """
         try:
-            return self.request_for({}), self.group_for({})
+            return self.request_for({}), self.group_for({}), self.labels_for({})
         except Exception:  # noqa: BLE001  (the user's function needs a configuration)
-            return DEFAULT_REQUEST, None
+            return DEFAULT_REQUEST, None, {}
 
 
 def make_spec(
@@ -360,6 +379,7 @@ def make_spec(
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(spec)
     _check_inline_group(spec)
+    _check_labels(spec)
     for part in (spec.scheduler, spec.searcher):
         if _has_other_objective(part, tune.metric, tune.mode):
             raise _conflict(part, tune.metric, tune.mode)
@@ -388,6 +408,17 @@ def _check_inline_group(spec: ExperimentSpec) -> None:
         except Exception:  # noqa: BLE001  (it needs a configuration; then the trial fails)
             return
         spec.group_for({})
+
+
+def _check_labels(spec: ExperimentSpec) -> None:
+    """Check that trials ask for labels of their nodes only where there are nodes."""
+    if spec.run.cluster is None and asks_for_labels(spec.trainable):
+        given = spec.trainable.requested_labels
+        shown = "a function" if callable(given) else f"{given!r}"
+        raise ValueError(
+            f"labels need RunConfig(cluster=...), got {shown} for trials on this machine, which "
+            "has none; leave labels out of with_resources, or name the cluster"
+        )
 
 
 def _check_population(spec: ExperimentSpec) -> None:

@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 
 from tuner.core.settings import ValidationPolicy
 from tuner.core.trial import WorkerGroup
-from tuner.execution.resources import checked_bundle
+from tuner.execution.resources import checked_bundle, checked_labels
 
 from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
 
 PLACEMENT_STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+_ACCELERATOR: Final = "ray.io/accelerator-type"
 _REMOTE_KWARGS: Final = ("num_cpus", "num_gpus", "resources", "max_retries")
 
 
@@ -33,8 +34,12 @@ class ScalingConfig(Settings):
             ``RunConfig.resources``.
         placement_strategy: How workers are spread over machines: PACK, SPREAD, STRICT_PACK or
             STRICT_SPREAD; all mean the same on one machine.
-        accelerator_type: Accepted for compatibility: on one machine there is no choice.
-        label_selector: Accepted for compatibility, likewise.
+        accelerator_type: The kind of GPU that the node of each worker must have, by the name that
+            Ray gives it, e.g. ``"A100"``: its label ``ray.io/accelerator-type``. On one machine it
+            has no effect.
+        label_selector: What the node of each worker must have, e.g. ``{"zone": "west"}``; the
+            values as for the `labels` of `with_resources`. A list with one selector for each
+            worker must have the same in all places. On one machine it has no effect.
         elastic_resize_monitor_interval_s: With a tuple `num_workers`, how many seconds a trial
             keeps its number of workers before another number is considered; 60 by default.
         trainer_resources: Must be None: the driver trains nothing.
@@ -82,6 +87,7 @@ class ScalingConfig(Settings):
                 f"{self.placement_strategy!r}"
             )
         check_type("accelerator_type", self.accelerator_type, str)
+        self.labels  # noqa: B018  (raises where they are none)
         check_seconds("elastic_resize_monitor_interval_s", self.elastic_resize_monitor_interval_s)
         if not 0 <= self.elastic_resize_monitor_interval_s < math.inf:
             raise ValueError(
@@ -159,7 +165,27 @@ class ScalingConfig(Settings):
     def group(self) -> WorkerGroup:
         """Return the worker group that this asks for; 0 workers are one without companions."""
         least, most = max(1, self.min_workers), max(1, self.max_workers)
-        return WorkerGroup(most, self.amounts_per_worker, least, most, self.placement_strategy)
+        share, labels = self.amounts_per_worker, self.labels
+        return WorkerGroup(most, share, least, most, self.placement_strategy, labels=labels)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that the node of each worker must have.
+
+        Raises:
+            TypeError: If `label_selector` holds no labels.
+            ValueError: If it has other ones for some workers than for others.
+        """
+        given = self.label_selector or {}
+        selectors = [given] if isinstance(given, Mapping) else list(given)
+        first, *others = [checked_labels(selector) for selector in selectors]
+        if any(other != first for other in others):
+            raise ValueError(
+                f"label_selector must be the same for all workers, got {given!r}; give one "
+                "dictionary"
+            )
+        kind = {_ACCELERATOR: self.accelerator_type} if self.accelerator_type else {}
+        return kind | first
 
 
 @dataclass(slots=True)

@@ -211,7 +211,7 @@ def _drive(
     """Run the experiment to its end; return how long it took, in virtual seconds."""
     settings = experiment.settings
     suggestions = SuggestionQueue(
-        SearchAdapter(spec.searcher, spec.space, spec.request_for, spec.group_for)
+        SearchAdapter(spec.searcher, spec.space, spec.request_for, spec.group_for, spec.labels_for)
     )
     assembly = assemble(
         experiment,
