@@ -11,6 +11,7 @@ from tests.core.conversation import (
     ScriptedScheduler,
     answers,
     cluster,
+    kills,
     remarks_of,
     starts,
     suggest,
@@ -148,6 +149,51 @@ def test_a_trial_on_a_draining_node_saves_at_its_next_report_and_continues_elsew
     [start] = [each for each in commands if isinstance(each, StartWorker)]
     assert (start.node, start.checkpoint) == ("b", CheckpointRecord(0, 1))
     assert talk.trial(A).num_failures == 0
+
+
+def draining_talk(scheduler=None, **settings):
+    """Return a conversation in which node a, where the only trial runs, leaves in 30 seconds."""
+    talk = cluster(1, scheduler, checkpoints=SAVES, **{"preemption_grace_s": 5.0} | settings)
+    talk.say(NodeDraining("a", 30.0))
+    return talk
+
+
+def test_a_trial_that_has_not_left_in_time_is_killed_and_continues_elsewhere():
+    talk = draining_talk(max_losses=1)
+    talk.restore_from_snapshot()
+    assert talk.experiment.next_deadline_s() == 35.0
+    assert kills(talk.say(after_s=34.9)) == []
+    assert kills(talk.say(after_s=0.1)) == [A]
+    talk.restore_from_snapshot()
+    commands = talk.exit(A, Outcome.KILLED, Failure("killed", "too slow"))
+    assert [each.node for each in commands if isinstance(each, StartWorker)] == ["b"]
+    assert (talk.trial(A).num_failures, talk.trial(A).failures, talk.trial(A).losses) == (0, [], ())
+    talk.say(WorkerStarted(A, 2, pid=1))
+    assert kills(talk.say(after_s=99.0)) == []
+
+
+def test_a_trial_that_is_killed_with_its_node_is_not_charged_whatever_was_decided_for_it():
+    scheduler = ScriptedScheduler({(A, 1): [Pause(A, Reason("asha"))]}, [[Resume(A, Reason("x"))]])
+    talk = draining_talk(scheduler, stop_grace_s=900.0)
+    talk.report(A, 1)  # it is told to save and leave for the pause
+    assert kills(talk.say(after_s=35.0)) == [A]
+    assert kills(talk.say(after_s=900.0)) == []
+    assert starts(talk.exit(A, Outcome.KILLED, Failure("killed", "too slow"))) == [(A, 2)]
+    assert talk.trial(A).num_failures == 0
+
+
+@pytest.mark.parametrize(("grace_s", "deadline_s"), [(None, 30.0), (5.0, None)])
+def test_without_a_time_or_a_limit_a_trial_stays_until_its_node_is_gone(grace_s, deadline_s):
+    talk = cluster(1, preemption_grace_s=grace_s)
+    talk.say(NodeDraining("a", deadline_s))
+    assert kills(talk.say(after_s=900.0)) == []
+    assert starts(talk.say(NodeLeft("a", "gone"))) == [(A, 2)]
+
+
+def test_a_trial_is_told_how_much_time_its_node_leaves_it():
+    talk = draining_talk(stop_grace_s=900.0)
+    [answer] = talk.report(A, 1)
+    assert answer.interruption.within_s == 35.0
 
 
 def test_why_a_trial_has_to_leave_is_told_to_it():
@@ -320,6 +366,18 @@ def test_a_node_that_joins_in_the_last_moment_ends_the_wait():
     assert places(talk) == {A: "a", B: "b"}
     talk.say(NodeLeft("a", "gone"), NodeLeft("b", "gone"))
     assert starts(talk.say(NodeJoined("c", {"cpu": 1.0}), after_s=300.0)) == [(A, 2)]
+
+
+def test_processes_of_one_node_that_wait_for_each_other_are_a_deadlock_whatever_runs_elsewhere():
+    talk = cluster(3, nodes=("a", "b"), cpu=2.0)
+    assert places(talk) == {A: "a", B: "b", "t00002": "a"}
+    one = WorkerGroup(1, {"cpu": 1.0}, 1, 1)
+    assert talk.say(LeaseRequested(LeaseOwner(A, 1), "x", one)) == []
+    [refused] = talk.say(LeaseRequested(LeaseOwner("t00002", 1), "y", one))
+    assert (refused.owner.trial_id, refused.is_deadlock) == ("t00002", True)
+    assert "the 0 cpu that are free on node a, and all 2 processes" in refused.reason
+    [granted] = talk.exit("t00002", Outcome.COMPLETED)
+    assert granted.owner.trial_id == A
 
 
 def test_a_lease_is_granted_on_the_node_of_the_process_that_asks_for_it():

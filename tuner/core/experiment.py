@@ -14,6 +14,7 @@ have added an event of their own, such as `CheckpointRequested`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, assert_never, final
 
@@ -709,8 +710,14 @@ class Experiment:
                 reason = Reason(NODE_DRAINING, {"node": name, **within})
                 for trial in self.trial_table.on_node(name):
                     self._intend_pause(trial, reason)
+                    self._expect_evacuation(trial, deadline_s)
             case ev.NodeLeft(name, why):
                 self._lose_node(name, why)
+
+    def _expect_evacuation(self, trial: Trial, deadline_s: float | None) -> None:
+        grace_s = self.settings.preemption_grace_s
+        if deadline_s is not None and grace_s is not None:
+            self._timeouts.expect_evacuation(trial.trial_id, self._now_s + deadline_s + grace_s)
 
     def _lose_node(self, name: str, why: str) -> None:
         """End what runs on a node, since it is gone."""
@@ -761,6 +768,8 @@ class Experiment:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
         if trial is None:
             return
+        if event.outcome is ev.Outcome.KILLED and self._timeouts.is_evacuated(trial.trial_id):
+            event = replace(event, outcome=ev.Outcome.LOST)  # a little before its node
         if event.outcome in (ev.Outcome.FAILED, ev.Outcome.UNSAVED) and not event.failure:
             raise InvalidTransition(
                 f"the worker of trial {event.trial_id} failed, but its executor gave no reason"

@@ -131,23 +131,46 @@ class LeaseQueue:
         # A process that holds a lease trains in it, whatever else it asks for in another thread.
         training = {lease.owner for lease in self._granted.values()}
         waiting = {lease.owner for lease in self._waiting.values()} - training
-        if not waiting.union(blocked).issuperset(running):
+        if waiting.union(blocked).issuperset(running):
+            leases = list(self._waiting.values())
+        elif not (leases := self._stuck_on_a_node(running, waiting)):
             return None
-        for lease in self._waiting.values():
+        for lease in leases:
             if command := self._grant(lease):
                 return command  # it asked later, and the others would wait for nothing
-        lease = list(self._waiting.values())[-1]
+        lease = leases[-1]
         del self._waiting[lease.holder]
-        nodes = self._trial_table.nodes
-        free = {name: amount - nodes.used[name] for name, amount in nodes.capacity.items()}
         return RefuseLease(
-            lease.owner,
-            lease.token,
+            lease.owner, lease.token, self._why_deadlock(lease, running), is_deadlock=True
+        )
+
+    def _stuck_on_a_node(
+        self, running: Sequence[LeaseOwner], waiting: Collection[LeaseOwner]
+    ) -> list[_Lease]:
+        """Return the requests on a node of which every process waits for what it has.
+
+        What runs on other nodes frees nothing there.
+        """
+        for node in {node: None for owner in waiting if (node := self._node_of(owner))}:
+            there = [owner for owner in running if node in self._nodes_of(owner)]
+            if all(owner in waiting and self._node_of(owner) == node for owner in there):
+                return [lease for lease in self._waiting.values() if lease.owner in there]
+        return []
+
+    def _why_deadlock(self, lease: _Lease, running: Sequence[LeaseOwner]) -> str:
+        nodes, name = self._trial_table.nodes, self._node_of(lease.owner)
+        node = next((each for each in nodes if each.name == name), None)
+        capacity, used = (
+            (node.pool.capacity, node.pool.used) if node else (nodes.capacity, nodes.used)
+        )
+        free = {name: amount - used[name] for name, amount in capacity.items()}
+        where = f" on node {name}" if name else ""
+        num = sum(name is None or name in self._nodes_of(owner) for owner in running)
+        return (
             f"a deadlock: {_shown(lease.group)} do not fit into the {_amounts(free)} that are "
-            f"free, and all {len(running)} processes that hold the rest wait for such resources "
+            f"free{where}, and all {num} processes that hold the rest wait for such resources "
             "themselves; set max_concurrent_trials so that fewer trials run at once, or request "
-            "the resources with the trial, for example with Tuner(trainer)",
-            is_deadlock=True,
+            "the resources with the trial, for example with Tuner(trainer)"
         )
 
     def refuse_all(self, reason: str) -> list[RefuseLease]:
@@ -230,6 +253,11 @@ class LeaseQueue:
             "fewer workers, ask for less for each, or let the trial itself ask for less with "
             "with_resources"
         )
+
+    def _nodes_of(self, owner: LeaseOwner) -> Sequence[str]:
+        """Return the nodes on which a process occupies resources."""
+        trial = self._trial_table[owner.trial_id]
+        return trial.nodes if owner.index is None else (trial.validations[owner.index].node,)
 
     def _node_of(self, owner: LeaseOwner) -> str | None:
         """Return the node of a process, which starts others only there; None for any."""

@@ -17,6 +17,7 @@ _NOT_RECORDED_IF_NONE: Final = (
     "max_overtaken_s",
     "max_losses",
     "max_validation_losses",
+    "preemption_grace_s",
     "node_wait_s",
 )
 
@@ -88,6 +89,8 @@ class ExperimentSettings:
             a trial is given up; None for no limit.
         max_validation_losses: After how many losses of its process in a row a validation is given
             up; None for no limit.
+        preemption_grace_s: How many seconds after the deadline that its node has announced a worker
+            is killed if it has not left; None for never, so that it is lost with its node.
         node_wait_s: For how many seconds what no node that is present could run may wait for one to
             join; None where there is only this machine, with `capacity`, which otherwise does not
             count.
@@ -121,6 +124,7 @@ class ExperimentSettings:
     max_overtaken_s: float | None = None
     max_losses: int | None = None
     max_validation_losses: int | None = None
+    preemption_grace_s: float | None = None
     node_wait_s: float | None = None
 
     @property

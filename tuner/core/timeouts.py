@@ -245,6 +245,10 @@ class Timeouts:
         self._stop_grace_s = stop_grace_s
         self._deadlines = Deadlines()
         self._leaving: set[str] = set()
+        self._evacuations = Deadlines()
+        """Until when workers have to be gone whose node is going to leave."""
+        self._evacuated: set[str] = set()
+        """Workers that were killed since they were not."""
         self._hang_detector = HangDetector()
         self._interrupt_grace_s = 0.0
         self._term_grace_s = TERM_GRACE_S
@@ -254,7 +258,9 @@ class Timeouts:
     @property
     def next_s(self) -> float | None:
         """When the next worker is overdue or becomes suspicious; None if none will."""
-        return earliest(self._deadlines.next_s(), self._hang_detector.next_s)
+        return earliest(
+            self._deadlines.next_s(), self._evacuations.next_s(), self._hang_detector.next_s
+        )
 
     def expect_report(self, trial_id: str, now_s: float) -> None:
         """Start the report timeout; a worker that was asked to leave gets no more time for that."""
@@ -272,9 +278,17 @@ class Timeouts:
         due_s = self._exit_deadline_s
         self._deadlines.set(trial_id, now_s + self._stop_grace_s if due_s is None else due_s)
 
+    def expect_evacuation(self, trial_id: str, due_s: float) -> None:
+        """Let a worker be gone at a time, however it leaves, since its node is going to leave."""
+        self._evacuations.set(trial_id, due_s)
+
+    def is_evacuated(self, trial_id: str) -> bool:
+        """Return whether a worker was killed since its node is going to leave."""
+        return trial_id in self._evacuated
+
     def left_s(self, trial_id: str, now_s: float) -> float:
         """Return how much of the time is left within which a worker has to leave."""
-        due_s = self._deadlines.due_s(trial_id)
+        due_s = earliest(self._deadlines.due_s(trial_id), self._evacuations.due_s(trial_id))
         return 0.0 if due_s is None else max(0.0, due_s - now_s)
 
     def interrupt(self, now_s: float, grace_s: float, *, is_urgent: bool = False) -> None:
@@ -311,14 +325,27 @@ class Timeouts:
         self._deadlines.cancel(trial_id)
         self._hang_detector.forget(trial_id)
         self._leaving.discard(trial_id)
+        self._evacuations.cancel(trial_id)
+        self._evacuated.discard(trial_id)
 
     def may_be_due(self, now_s: float) -> bool:
         """Return whether there may be overdue or suspicious workers, which is hardly ever."""
-        return self._deadlines.may_be_due(now_s) or self._hang_detector.may_be_due(now_s)
+        return (
+            self._deadlines.may_be_due(now_s)
+            or self._evacuations.may_be_due(now_s)
+            or self._hang_detector.may_be_due(now_s)
+        )
 
     def take_overdue(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over, each once."""
-        return [
+        evacuated = self._evacuations.take_due(now_s)
+        for trial_id in evacuated:
+            self._deadlines.cancel(trial_id)
+            self._hang_detector.forget(trial_id)
+            self._evacuated.add(trial_id)
+        reason = "its node is going to leave, and it did not leave in time"
+        kills = [Overdue(trial_id, reason, self._term_grace_s) for trial_id in evacuated]
+        return kills + [
             Overdue(
                 trial_id,
                 self._reason(trial_id),
@@ -334,7 +361,7 @@ class Timeouts:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the deadlines as JSON values."""
-        return {
+        state: dict[str, Any] = {
             "due": self._deadlines.due,
             "leaving": sorted(self._leaving),
             "watch": self._hang_detector.state_dict(),
@@ -342,6 +369,11 @@ class Timeouts:
             "last_words_s": self._term_grace_s,
             "all_gone_s": self._exit_deadline_s,
         }
+        if evacuations := self._evacuations.due:
+            state["evacuations"] = evacuations
+        if self._evacuated:
+            state["evacuated"] = sorted(self._evacuated)
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
@@ -352,6 +384,9 @@ class Timeouts:
         self._exit_deadline_s = state["all_gone_s"]
         for trial_id, due_s in state["due"].items():
             self._deadlines.set(trial_id, due_s)
+        for trial_id, due_s in state.get("evacuations", {}).items():
+            self._evacuations.set(trial_id, due_s)
+        self._evacuated = set(state.get("evacuated", ()))
 
     def _reason(self, trial_id: str) -> str:
         if trial_id not in self._leaving:

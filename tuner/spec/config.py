@@ -200,9 +200,12 @@ class FailureConfig(Settings):
             times, so that a trial that brings its nodes down does not go through all of them; a
             node that has announced that it will leave does not count. On a single machine, which is
             lost together with the experiment, it has no effect.
-        preemption_grace_s: Accepted for code written for Ray Train, without effect: a trial whose
-            node is about to leave is saved at its next report, and the experiment's signals and
-            time limit give a trial ``RunConfig(interrupt_grace_s=...)``.
+        preemption_grace_s: With a cluster: how many seconds after the time at which its node has
+            announced to leave a trial may still take to report, save and leave, before it is killed
+            and continued on another node; 0 by default. A trial on such a node is saved at its next
+            report in any case. Where nodes announce no time, trials stay until their node is gone.
+            On a single machine it has no effect: the experiment's signals and time limit give a
+            trial ``RunConfig(interrupt_grace_s=...)``.
         relax_collectives_on_preemption: Must be False: all workers of a group leave together.
         controller_failure_limit: Accepted for code written for Ray Train, without effect: a
             restarted experiment continues as often as it is restarted.

@@ -286,6 +286,7 @@ class ExperimentSpec:
             max_overtaken_s=_MAX_OVERTAKEN_S if requests_vary(self.trainable) else None,
             max_losses=self._max_losses,
             max_validation_losses=_MAX_LOSSES,
+            preemption_grace_s=float(self.failure.preemption_grace_s) if is_on_cluster else None,
             node_wait_s=float(self.run.node_wait_s) if is_on_cluster else None,
         )
 
