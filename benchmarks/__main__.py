@@ -18,6 +18,7 @@ BENCHMARKS = (
     "checkpoint_files",
     "restore_time",
     "training",
+    "cluster",
 )
 
 

@@ -9,7 +9,7 @@ from tuner.core.commands import AnswerReport, KillWorker, StartValidation, Start
 from tuner.core.events import Event, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
 from tuner.execution.cluster.agent import Agent
-from tuner.execution.cluster.link import Link
+from tuner.execution.cluster.link import Link, beat_within
 from tuner.execution.cluster.protocol import (
     Hello,
     Ready,
@@ -58,7 +58,8 @@ class NodeDriver:
         self.events, self.told, self.lines, self.ranks = defaultdict(list), [], [], []
         self.is_mute = False
         self.number = 1
-        self.link = Link(TOKEN, time.monotonic())
+        beat_s = beat_within(self.setup.lease_s)
+        self.link = Link(TOKEN, time.monotonic(), beat_s=beat_s)
         facts = {"resources": {"cpu": 4.0}, "labels": {"zone": "a"}, "address": "127.0.0.1"}
         self.agent = Agent("node", TOKEN, facts)
 

@@ -211,12 +211,23 @@ def test_the_next_host_of_an_agent_is_another_node(cluster):
     assert cluster.say("a", {"kind": "ready"}) == []  # late, of the first one
 
 
+def test_a_host_whose_announcement_was_lost_takes_the_place_of_the_one_before(cluster):
+    cluster.join("a")
+    cluster.add("a", 2)
+    (left,) = cluster.say("a", number=2)
+    assert left == NodeLeft("a", "its process was replaced by another one")
+    assert cluster.join("a", 2) == [NodeJoined("a.2", RESOURCES, {})]
+    gone = json.dumps({"host_gone": 1, "why": "killed by signal 9", "next": 2})
+    cluster.executor.on_lines("a", [gone])  # which comes late
+    assert cluster.executor.wait(0.0) == []
+
+
 def test_an_agent_whose_hosts_do_not_start_is_given_up(cluster, caplog):
     cluster.add("a")
     line = json.dumps({"host_gone": 3, "why": "exit code 1", "next": None})
     cluster.executor.on_lines("a", [line])
     assert list(cluster.connection.evicted) == ["a"]
-    assert "its processes do not start: exit code 1" in caplog.text
+    assert "node a is not used any more: exit code 1" in caplog.text
 
 
 def test_a_silent_node_is_told_and_then_has_left(cluster, caplog):
@@ -338,7 +349,7 @@ def test_a_cluster_that_is_given_up_is_an_error(cluster):
 def test_lines_that_make_no_sense_are_dropped(cluster, caplog):
     caplog.set_level(logging.DEBUG, "tuner")
     cluster.join("a")
-    cluster.executor.on_lines("a", ['{"x": 1}', "[7, {}]"])
+    cluster.executor.on_lines("a", ['{"x": 1}', "[0, {}]"])
     assert cluster.executor.wait(0.0) == []
 
 

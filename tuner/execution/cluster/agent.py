@@ -41,6 +41,7 @@ _UPWARD_BYTES: Final = 64 << 20
 """How much waits at most for the host, and for `Agent.take`; what is older is dropped, and sent
 again by the ends of the connection."""
 SILENT_S: Final = 15.0
+_START_S: Final = 60.0
 _MAX_DEATHS: Final = 3
 _EARLY_S: Final = 30.0
 """A host that dies sooner and has never said a line has failed to start."""
@@ -337,7 +338,9 @@ class Agent:
                 with self._changed:
                     mask = _READ | _WRITE if host.lines.has_backlog else _READ
                 selector.modify(host.lines, mask)
-                rest_s = host.heard_s + self._silent_s - time.monotonic()
+                # A start takes long where the disk, or the other processes, are slow.
+                silent_s = self._silent_s if host.has_spoken else max(self._silent_s, _START_S)
+                rest_s = host.heard_s + silent_s - time.monotonic()
                 ready = {key.fileobj: found for key, found in selector.select(max(rest_s, 0.0))}
                 if not ready and rest_s <= 0.0:
                     host.is_hung = True
@@ -368,7 +371,7 @@ class Agent:
             self._host = None
         why = host.end(_EXIT_S)
         if host.is_hung:
-            why = f"it said nothing for {self._silent_s:g} s, and was killed"
+            why = "it said nothing for too long, and was killed"
         number: int | None = host.number + 1
         is_early = time.monotonic() - host.started_s < _EARLY_S
         self._num_early = self._num_early + 1 if is_early else 0

@@ -197,6 +197,8 @@ class ClusterExecutor:
         """When a host was forgotten last that may still live."""
         self._is_journal_stored = False
         self._hosts: dict[tuple[str, int], _Host] = {}
+        self._latest: dict[str, int] = {}
+        """Number of the last host of each agent."""
         self._nodes: dict[str, _Host] = {}
         self._used_names: set[str] = set()
         self._of_attempt: dict[_Worker, _Host] = {}
@@ -520,7 +522,9 @@ class ClusterExecutor:
         if now_s < self._demand_at_s or facts is None:
             return
         self._demand_at_s = now_s + _TICK_S
-        unmet = self.unmet()
+        # Nodes that are starting may take what waits.
+        is_starting = any(host.phase is not _Phase.READY for host in self._hosts.values())
+        unmet = [] if is_starting else self.unmet()
         self._connection.demand(unmet)
         if unmet or not facts.get("is_elastic"):
             return
@@ -556,7 +560,35 @@ class ClusterExecutor:
             self._told.add(text)
             _log.warning("%s", text)
 
+    def on_lines(self, agent: str, lines: Sequence[str]) -> None:
+        """See `AgentListener`."""
+        now_s = time.monotonic()
+        for line in lines:
+            match strict_json.loads(line):
+                case [int(number), dict(frame)]:
+                    if number > self._latest.get(agent, 0):
+                        # The line that has announced it is lost.
+                        self._replace_host(agent, number, "its process was replaced by another one")
+                    if host := self._hosts.get((agent, number)):
+                        self._on_frame(host, frame, now_s)
+                case {"host_gone": int(number), "why": str(why), "next": following}:
+                    if number >= self._latest.get(agent, 0):
+                        self._replace_host(agent, following, why)
+                case other:
+                    _log.debug("a line of agent %s is malformed: %.200r", agent, other)
+
+    def _replace_host(self, agent: str, following: int | None, why: str) -> None:
+        """Take notice that an agent's host is gone, and of the next one, if there is any."""
+        for host in self._hosts_of(agent):
+            self._forget(host, why)
+        if following is None:
+            self.on_remark(f"node {agent} is not used any more: {why}")
+            self._connection.evict(agent, why)
+        else:
+            self._add_host(agent, following)
+
     def _add_host(self, agent: str, number: int) -> None:
+        self._latest[agent] = number
         base = name = agent[:_MAX_NAME]
         count = 1
         while name in self._used_names:
@@ -564,28 +596,11 @@ class ClusterExecutor:
             name = f"{base}.{count}"
         self._used_names.add(name)
         now_s = time.monotonic()
-        self._hosts[agent, number] = _Host(agent, number, Link(self._token, now_s), name, now_s)
+        link = Link(self._token, now_s, beat_s=self._liveness.beat_s)
+        self._hosts[agent, number] = _Host(agent, number, link, name, now_s)
 
     def _hosts_of(self, agent: str) -> list[_Host]:
         return [host for host in self._hosts.values() if host.agent == agent]
-
-    def on_lines(self, agent: str, lines: Sequence[str]) -> None:
-        """See `AgentListener`."""
-        now_s = time.monotonic()
-        for line in lines:
-            match strict_json.loads(line):
-                case [int(number), dict(frame)]:
-                    if host := self._hosts.get((agent, number)):
-                        self._on_frame(host, frame, now_s)
-                case {"host_gone": int(number), "why": str(why), "next": following}:
-                    if host := self._hosts.get((agent, number)):
-                        self._forget(host, why)
-                    if following is None:
-                        self._refuse_agent(agent, f"its processes do not start: {why}")
-                    elif agent in self._connection.agents and (agent, following) not in self._hosts:
-                        self._add_host(agent, following)
-                case other:
-                    _log.debug("a line of agent %s is malformed: %.200r", agent, other)
 
     def _on_frame(self, host: _Host, frame: Mapping[str, Any], now_s: float) -> None:
         try:
@@ -713,10 +728,6 @@ class ClusterExecutor:
     def _refuse(self, host: _Host, why: str) -> None:
         self.on_remark(f"node {host.name} is not used: {why}")
         self._evict(host, why)
-
-    def _refuse_agent(self, agent: str, why: str) -> None:
-        self.on_remark(f"node {agent} is not used: {why}")
-        self._connection.evict(agent, why)
 
     def _evict(self, host: _Host, why: str) -> None:
         """End a host, its agent and all that runs on its node."""

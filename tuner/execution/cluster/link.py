@@ -53,12 +53,22 @@ class Liveness:
     reconnect_s: float = 300.0
     idle_s: float = 60.0
 
+    @property
+    def beat_s(self) -> float:
+        """After how many seconds both ends give a sign of life: several in the time of a lease."""
+        return beat_within(self.lease_s)
+
     def __post_init__(self) -> None:
         if not 0 < self.lease_s < self.node_timeout_s:
             raise ValueError(
                 f"lease_s must be above 0 and below node_timeout_s={self.node_timeout_s}, got "
                 f"{self.lease_s}; else a trial could run twice"
             )
+
+
+def beat_within(lease_s: float) -> float:
+    """Return after how many seconds an end gives a sign of life where a lease lasts so long."""
+    return min(BEAT_S, lease_s / 8)
 
 
 class _Sent(NamedTuple):
@@ -74,11 +84,12 @@ class Link:
         token: Common to both ends, and different from that of every other connection; frames with
             another one are dropped.
         now_s: The time in seconds, of a clock that never goes back.
-        beat_s: After how many seconds a sign of life is sent where there is nothing else to send.
+        beat_s: See the attribute.
         resend_s: After how many seconds messages are sent again that are not acknowledged; twice as
             long each time until some are.
 
     Attributes:
+        beat_s: After how many seconds a sign of life is sent where there is nothing else to send.
         heard_s: When the last valid frame was received, or the link was made.
         confirmed_s: When the last frame was sent of which it is known that the other end has
             received it, or the link was made.
@@ -91,7 +102,7 @@ class Link:
         self._echo_s = 0.0
         self._token = token
         self._quoted_token = strict_json.dumps(token)
-        self._beat_s = beat_s
+        self.beat_s = beat_s
         self._resend_s = self._first_resend_s = resend_s
         self._num_sent = 0
         self._fresh: deque[_Sent] = deque()
@@ -139,7 +150,7 @@ class Link:
         ):
             frames = [self._frame((), now_s)]
         if frames:
-            self._beat_at_s = now_s + self._beat_s
+            self._beat_at_s = now_s + self.beat_s
             self._acknowledge_at_s = None
         if self._unacknowledged and self._resend_at_s is None:
             self._resend_at_s = now_s + self._resend_s

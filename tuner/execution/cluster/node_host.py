@@ -44,7 +44,7 @@ from tuner.execution.validation_payloads import Payloads
 from tuner.storage import strict_json
 
 from .agent import CLOSED, NO_DRIVER, LineSocket
-from .link import Link
+from .link import Link, beat_within
 from .node_ranks import NodeRanks
 from .protocol import (
     BlobReader,
@@ -163,10 +163,10 @@ class NodeHost:
     def _timeout_s(self) -> float:
         if self._lines.has_backlog:
             return _FLUSH_S
-        return max(0.0, min(self._link.next_s, self._link.heard_s + self._lease_s) - _now_s())
+        return max(0.0, min(self._link.next_s, self._link.confirmed_s + self._lease_s) - _now_s())
 
     def _check_lease(self) -> None:
-        if self._exit_code is None and _now_s() - self._link.heard_s > self._lease_s:
+        if self._exit_code is None and _now_s() - self._link.confirmed_s > self._lease_s:
             _log.warning("nothing was heard of the driver for %g s", self._lease_s)
             self._exit_code = NO_DRIVER
 
@@ -211,6 +211,7 @@ class NodeHost:
             case "setup":
                 self._setup = read_setup(message)
                 self._lease_s = self._setup.lease_s
+                self._link.beat_s = beat_within(self._lease_s)
             case "blob":
                 self._code.add(message)
             case "blob_end":
