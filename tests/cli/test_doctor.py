@@ -9,7 +9,9 @@ import pytest
 import tuner as tune
 from schedulers import PopulationBasedTraining
 from tests.analysis.validated import FAILED, rewrite, validate
+from tuner.cli import maintenance
 from tuner.journal.reader import read
+from tuner.maintenance.doctor import Finding, Level
 from tuner.storage.lock import ExperimentLock
 
 
@@ -306,3 +308,37 @@ def test_everything_about_a_trial_has_the_statuses_of_its_checkpoints(call, vali
         "checkpoint_000003": "PENDING_VALIDATION",
     }
     assert "checkpoint_000001 VALIDATION_FAILED" in call("show", "plain", "0").stdout
+
+
+# Clusters.
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("auto", tune.RayCluster("auto")),
+        ("ray:auto", tune.RayCluster("auto")),
+        ("ray:10.0.0.1:6380", tune.RayCluster("10.0.0.1:6380")),
+        ("10.0.0.1:6379", tune.RayCluster("10.0.0.1:6379")),
+        ("dask:tcp://10.0.0.1:8786", tune.DaskCluster("tcp://10.0.0.1:8786")),
+        ("tls://10.0.0.1:1", tune.DaskCluster("tls://10.0.0.1:1")),
+        ("10.0.0.1:8786", tune.DaskCluster("10.0.0.1:8786")),
+    ],
+)
+def test_a_cluster_is_named_by_engine_and_address(call, monkeypatch, given, expected):
+    asked = []
+
+    def check_cluster(cluster, storage):
+        asked.append((cluster, storage))
+        return [Finding("cluster", Level.OK, "can be reached")]
+
+    monkeypatch.setattr(maintenance, "check_cluster", check_cluster)
+    assert "can be reached" in call("doctor", "--cluster", given, "--storage", "/shared").stdout
+    assert asked == [(expected, "/shared")]
+
+
+def test_a_cluster_that_may_be_of_either_kind_is_asked_for(call):
+    told = call("doctor", "--cluster", "node:1234", code=2).stderr
+    assert "write ray:node:1234 or dask:node:1234" in told
+    told = call("doctor", "--cluster", "dask:/nowhere/scheduler.json", code=2).stderr
+    assert "the scheduler file must exist" in told

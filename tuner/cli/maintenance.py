@@ -12,6 +12,7 @@ import click
 
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
+from tuner.maintenance.cluster_check import check_cluster
 from tuner.maintenance.doctor import Finding, Level, check
 from tuner.maintenance.pruning import KeepRules, Usage, total_size, usage_of
 from tuner.maintenance.pruning import prune as pruned
@@ -20,12 +21,15 @@ from tuner.maintenance.status import State, state_of
 from tuner.maintenance.store_check import check_store
 from tuner.maintenance.store_inventory import inventory_of
 from tuner.restore.resume_command import RERUN, RESUME, launch_of, recorded_snippet, rerun_value
+from tuner.spec.cluster import Cluster
 from tuner.spec.environment import WITHHELD
 from tuner.storage.lock import driver_of
 from tuner.storage.origin import address_of
+from tuner.storage.urls import is_like_url
 
 from .app import FOUND, OK, UNREADABLE
 from .arguments import (
+    ClusterType,
     ExperimentType,
     experiment_argument,
     find_trial,
@@ -156,8 +160,20 @@ def size(size_bytes: Any) -> str:
     metavar="URL",
     help="Check a directory in an object store, with or without an experiment.",
 )
+@click.option(
+    "--cluster",
+    type=ClusterType(),
+    help="Check the nodes of a cluster, and that they reach the URL or directory of --storage.",
+)
 @output_option
-def doctor(experiment: Path | None, storage: str | None, output: Output, *, deep: bool) -> int:
+def doctor(
+    experiment: Path | None,
+    storage: str | None,
+    cluster: Cluster | None,
+    output: Output,
+    *,
+    deep: bool,
+) -> int:
     """Check an experiment for damage, and say how to repair it.
 
     It checks the folder's permissions, the declaration, the lock, every record of the journal, the
@@ -168,20 +184,31 @@ def doctor(experiment: Path | None, storage: str | None, output: Output, *, deep
     With --storage it checks whether an object store can be used: small objects are written, read
     and deleted below probe/ in that directory.
 
+    With --cluster it lists the nodes of a cluster with their resources and versions, and says which
+    would be refused and why; a process is started on each and ended again. ray:auto is the Ray
+    cluster of this machine, ray:HOST:PORT another one, dask:ADDRESS or dask:FILE that of a Dask
+    scheduler or its scheduler file. With --storage it checks as well whether each node reaches that
+    URL, or shares that directory.
+
     \b
     Examples:
       tuner doctor digits
       tuner doctor digits --deep -f json
       tuner doctor --storage s3://bucket/experiments
+      tuner doctor --cluster ray:auto --storage s3://bucket/experiments
     """
     findings: list[Finding] = []
-    if experiment is None and storage is None:
-        raise click.UsageError("EXP or --storage must be given; name what is to be checked")
-    if storage is not None:
-        try:
+    if experiment is None and storage is None and cluster is None:
+        raise click.UsageError(
+            "EXP, --storage or --cluster must be given; name what is to be checked"
+        )
+    try:
+        if storage is not None and (cluster is None or is_like_url(storage)):
             findings += check_store(storage)
-        except ValueError as refusal:
-            raise click.UsageError(str(refusal)) from refusal
+        if cluster is not None and all(one.level is not Level.ERROR for one in findings):
+            findings += check_cluster(cluster, storage)
+    except ValueError as refusal:
+        raise click.UsageError(str(refusal)) from refusal
     if experiment is not None:
         findings += check(experiment, is_deep=deep)
     if output.kind == "table":

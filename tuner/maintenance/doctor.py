@@ -98,7 +98,7 @@ def check(experiment: Path, *, is_deep: bool = False) -> list[Finding]:
         inventory = inventory_of(experiment)
     except StorageError as refusal:
         inventory = None
-        findings.append(Finding("storage", Level.WARNING, *_split_remedy(str(refusal))))
+        findings.append(Finding("storage", Level.WARNING, *split_remedy(str(refusal))))
     return [
         *findings,
         *(_store(stored, inventory) if inventory else ()),
@@ -116,12 +116,12 @@ def _directory(experiment: Path) -> Iterator[Finding]:
         try:
             inspect_folder(experiment)
         except StorageError as link:
-            yield Finding("folder", Level.ERROR, *_split_remedy(str(link)))
+            yield Finding("folder", Level.ERROR, *split_remedy(str(link)))
     for warning in shown:
-        yield Finding("folder", Level.WARNING, *_split_remedy(str(warning.message)))
+        yield Finding("folder", Level.WARNING, *split_remedy(str(warning.message)))
 
 
-def _split_remedy(message: str) -> tuple[str, str]:
+def split_remedy(message: str) -> tuple[str, str]:
     """Return text and remedy of an error message of the engine."""
     what, _, remedy = message.rpartition("; ")
     return (what, remedy) if what else (remedy, "")
@@ -131,7 +131,7 @@ def _declaration(experiment: Path) -> Iterator[Finding]:
     try:
         read_record(experiment)
     except StorageError as damage:
-        yield Finding("declaration", Level.ERROR, *_split_remedy(str(damage)))
+        yield Finding("declaration", Level.ERROR, *split_remedy(str(damage)))
     else:
         yield Finding("declaration", Level.OK, f"{layout.DECLARATION} is as it was written")
 
@@ -159,7 +159,7 @@ def _journal(experiment: Path) -> Iterator[Finding]:
             f"or Tuner.restore({address_of(experiment)!r}, trainable, salvage=True), which mends "
             f"it or cuts it there and keeps the rest aside"
         )
-        what, first = _split_remedy(str(damage))
+        what, first = split_remedy(str(damage))
         yield Finding("journal", Level.ERROR, what, f"{first}, {remedy}" if first else remedy)
         return
     yield Finding("journal", Level.OK, f"{num_records} records, all of them verified")
@@ -202,7 +202,7 @@ def _incomplete_journal(experiment: Path) -> Iterator[Finding]:
         completeness.check(experiment)
     except DamagedJournal as damage:
         if damage.path is None:
-            yield Finding("journal", Level.ERROR, *_split_remedy(str(damage)))
+            yield Finding("journal", Level.ERROR, *split_remedy(str(damage)))
     except StorageError:
         pass  # already reported
 
@@ -262,7 +262,7 @@ def _store(stored: StoredExperiment, inventory: StoreInventory) -> Iterator[Find
     try:
         num_uploads = inventory.unfinished_uploads()
     except StorageError as refusal:
-        yield Finding("storage", Level.WARNING, *_split_remedy(str(refusal)))
+        yield Finding("storage", Level.WARNING, *split_remedy(str(refusal)))
         return
     if num_uploads and stored.driver is None:
         yield Finding(

@@ -65,6 +65,7 @@ from .protocol import (
     Hello,
     Output,
     Packages,
+    Probed,
     RankMessage,
     Ready,
     Remark,
@@ -626,6 +627,8 @@ class ClusterExecutor:
                 self._on_ready(host)
             case SetupRefused(why):
                 self._refuse(host, why)
+            case Probed():
+                raise ValueError("it was asked nothing about storage")
             case Unloadable(why):
                 self._on_unloadable(host, why)
             case Draining(deadline_s):

@@ -57,6 +57,7 @@ from .protocol import (
     read_start_worker,
 )
 from .shared_directory import answer_proof
+from .storage_probe import answer_probe
 
 _FIRST_S: Final = 60.0
 """For how long a new host waits for its driver."""
@@ -208,6 +209,9 @@ class NodeHost:
 
     def _prepare(self, kind: str, message: Mapping[str, Any]) -> None:
         match kind:
+            case "probe":
+                why = answer_probe(message, self._id)
+                self._link.send({"kind": "probed", "why": why})
             case "setup":
                 self._setup = read_setup(message)
                 self._lease_s = self._setup.lease_s
@@ -242,15 +246,20 @@ class NodeHost:
         self._node.watch(self._wakeup_pipe, self._wakeup_pipe.clear)
         self._link.send({"kind": "ready"})
 
+    @property
+    def _id(self) -> str:
+        return f"{self._name}.{self._number}"
+
     def _obstacle(self, setup: Setup) -> str:
         storage = setup.storage
         if isinstance(storage, SharedStorage):
-            host = f"{self._name}.{self._number}"
-            return answer_proof(storage.directory, storage.proof, host)
+            return answer_proof(storage.directory, storage.proof, self._id)
         return ""
 
 
-_BEFORE_COMMANDS: Final = frozenset({"setup", "blob", "blob_end", "journal_stored", "close"})
+_BEFORE_COMMANDS: Final = frozenset(
+    {"probe", "setup", "blob", "blob_end", "journal_stored", "close"}
+)
 
 
 @final

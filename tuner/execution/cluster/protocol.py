@@ -5,6 +5,7 @@ They are JSON objects with the key ``kind``, which a `Link` carries. A host send
     {"kind": "hello", "protocol": 1, "versions": {"tuner", "python", "numpy", ...}, "hostname",
      "pid", "address", "resources": {...}, "labels": {...}, "boot_id"}
     {"kind": "ready"} | {"kind": "refused", "why"}             the answer to a setup
+    {"kind": "probed", "why"}                                  the answer to a probe
     {"kind": "event", "body": {...}, "replaced": [...], "rank_metrics": [...]}
     {"kind": "unloadable", "why"}                              before the exit of the first attempt
                                                                for which that is so
@@ -15,6 +16,7 @@ They are JSON objects with the key ``kind``, which a `Link` carries. A host send
 
 and the driver::
 
+    {"kind": "probe", "place", "proof": {"name", "content"}}   see `storage_probe`
     {"kind": "setup", ...}, {"kind": "blob", "of", "data"} ..., {"kind": "blob_end"}
     {"kind": "start", ...}, {"kind": "answer", ...}, {"kind": "kill", ...},
     {"kind": "start_validation", ...}, {"kind": "kill_validation", ...},
@@ -232,6 +234,18 @@ class SetupRefused:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """The host has looked for what a `StorageProbe` has written.
+
+    Attributes:
+        why: Why it does not reach that storage; empty if it does.
+    """
+
+    why: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Unloadable:
     """The trainable cannot be loaded on the node.
 
@@ -316,6 +330,7 @@ HostMessage = (
     Hello
     | Ready
     | SetupRefused
+    | Probed
     | Unloadable
     | Packages
     | Output
@@ -342,6 +357,8 @@ def read_host_message(message: Mapping[str, Any]) -> HostMessage:
             return _hello(message)
         case "ready":
             return Ready()
+        case "probed":
+            return Probed(_text(message, "why"))
         case str() if kind.startswith("rank_"):
             return RankMessage(message)
         case _:

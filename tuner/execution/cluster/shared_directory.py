@@ -21,7 +21,7 @@ from tuner.storage.layout import STAGING_PREFIX
 _PREFIX: Final = f"{STAGING_PREFIX}node-proof-"
 _MAX_LEASE_S: Final = 60.0
 _PAUSE_S: Final = 0.2
-_PATIENCE_S: Final = 2.0
+PATIENCE_S: Final = 2.0
 """How long a host looks for the file; a network file system shows new files after a while."""
 _REMEDY: Final = (
     "use a storage_path that all nodes mount under the same path and can write to, or one in an "
@@ -98,7 +98,7 @@ def await_former_nodes(directory: Path) -> None:
 
 
 def answer_proof(
-    directory: str, proof: tuple[str, str], node: str, within_s: float = _PATIENCE_S
+    directory: str, proof: tuple[str, str], node: str, within_s: float = PATIENCE_S
 ) -> str:
     """Look for the driver's file and write another one beside it; done by the host of a node.
 
