@@ -6,11 +6,11 @@ import pytest
 
 NAMES = {
     "tuner": """
-        CLIReporter CSVLoggerCallback Callback Checkpoint CheckpointConfig
-        CombinedStopper Experiment ExperimentAnalysis ExperimentPlateauStopper
+        CLIReporter CSVLoggerCallback Callback Checkpoint CheckpointConfig Cluster
+        CombinedStopper DaskCluster Experiment ExperimentAnalysis ExperimentPlateauStopper
         FailureConfig FunctionStopper Handle JsonLoggerCallback JupyterNotebookReporter
         LoggerCallback MaximumIterationStopper NoopStopper PlacementGroupFactory
-        ProgressReporter Result ResultGrid ResumeConfig RunConfig Secret Stopper
+        ProgressReporter RayCluster Result ResultGrid ResumeConfig RunConfig Secret Stopper
         TBXLoggerCallback TimeoutStopper Trainable Trial TrialPlateauStopper TuneConfig
         TuneContext TuneError Tuner TunerError WhatIf WhatIfComparison attach
         checkpoint_dir choice create_scheduler create_searcher get_checkpoint
