@@ -306,7 +306,7 @@ class UploadingExecutor:
         if isinstance(event, ValidationEnded):
             key = event.trial_id, event.index, event.num_try
             self._checkpoints.cache.unpin(("validation", key))
-        worker = _worker_of(event)
+        worker = worker_of(event)
         attempt = self._attempts.get(worker) if worker else None
         if attempt is None:
             self._events.append(event)
@@ -411,7 +411,7 @@ class UploadingExecutor:
         return event
 
 
-def _worker_of(event: Event) -> _Worker | None:
+def worker_of(event: Event) -> _Worker | None:
     """Return the attempt whose worker an event comes from; None for a validator's."""
     if isinstance(event, _OfWorker):
         return event.trial_id, event.attempt

@@ -759,7 +759,7 @@ class ClusterExecutor:
         path = layout.trial_directory(self._directory, trial_id) / output.stream
         try:
             path.parent.mkdir(exist_ok=True)
-            with path.open("ab") as file:
+            with path.open("wb" if output.is_whole else "ab") as file:
                 file.write(output.data.encode())
         except OSError as error:
             self.on_remark(f"the output of trials cannot be stored: {error}")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import selectors
 import signal
 import socket
@@ -25,6 +26,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -32,30 +34,37 @@ from typing import Any, Final, final
 
 from tuner.core.commands import StartValidation, StartWorker, WorkerCommand
 from tuner.core.events import Event, ValidationEnded
-from tuner.errors import TunerError
+from tuner.errors import StorageUnreachable, TunerError
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.local import orphans
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS, WakeupPipe
 from tuner.execution.local.trainable_blob import PickledCode
+from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.validation import ValidationAssignment
 from tuner.execution.validation_payloads import Payloads
 from tuner.storage import strict_json
+from tuner.storage.layout import DECLARATION
+from tuner.storage.object_checkpoints import ObjectCheckpoints
+from tuner.storage.object_store import ObjectStore
 
 from .agent import CLOSED, NO_DRIVER, LineSocket
 from .link import Link, beat_within
+from .node_files import NodeFiles
 from .node_ranks import NodeRanks
 from .protocol import (
     BlobReader,
     Hello,
     Setup,
     SharedStorage,
+    StoredElsewhere,
     event_message,
     read_command,
     read_setup,
     read_start_worker,
 )
+from .scratch import Scratch
 from .shared_directory import answer_proof
 from .storage_probe import answer_probe
 
@@ -63,6 +72,8 @@ _FIRST_S: Final = 60.0
 """For how long a new host waits for its driver."""
 _FLUSH_S: Final = 0.01
 """How often it is tried to send what the agent has not read yet."""
+_STORE_S: Final = 5.0
+"""How long it is tried to reach an object store before the node is refused."""
 _SHUTDOWN_S: Final = 5.0
 _MAX_REMARKS: Final = 100
 _FAILED: Final = 1
@@ -119,6 +130,21 @@ class NodeHost:
         """Have the driver log something."""
         self._remarks.append(text)
         self._wakeup_pipe.wake()
+
+    # What the node needs.
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Send the driver a message."""
+        self._link.send(message)
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether the driver has acknowledged all that was sent."""
+        return self._link.is_drained
+
+    def await_journal(self) -> None:
+        """Return once the driver says that the store has a journal."""
+        self._journal_stored.wait()
 
     # The loop.
 
@@ -237,7 +263,7 @@ class NodeHost:
             if why := self._obstacle(setup):
                 self._link.send({"kind": "refused", "why": why})
                 return
-            self._node = _Node(setup, code, self._resources, self._address, self._link.send)
+            self._node = _Node(setup, code, self._resources, self._address, self)
         except Exception as error:  # noqa: BLE001  (a file system of the user's may raise anything)
             why = f"it cannot be set up ({type(error).__name__}: {error})"
             self._link.send({"kind": "refused", "why": why})
@@ -271,7 +297,7 @@ class _Node:
         code: What the user has declared.
         resources: What the node has.
         address: Under which other nodes reach it.
-        tell: Sends the driver a message.
+        host: The host.
     """
 
     def __init__(
@@ -280,23 +306,31 @@ class _Node:
         code: PickledCode,
         resources: Mapping[str, float],
         address: str,
-        tell: Callable[[Mapping[str, Any]], None],
+        host: NodeHost,
     ) -> None:
         storage = setup.storage
-        if not isinstance(storage, SharedStorage):
-            raise NotImplementedError("object stores")
-        self._tell = tell
+        self._host = host
         self._has_told_unloadable = False
         self._seeds: dict[str, int] = {}
         self._with_payload: set[tuple[str, int, int]] = set()
-        identity = orphans.DriverIdentity.of_host(storage.directory)
+        self._scratch: Scratch | None = None
+        store: ObjectStore | None = None
+        if isinstance(storage, SharedStorage):
+            place, directory = storage.directory, Path(storage.directory)
+        else:
+            store = _open_store(storage)
+            self._scratch = Scratch()
+            place, directory = storage.url, self._scratch.path
+        identity = orphans.DriverIdentity.of_host(place)
         _kill_orphans(identity)
         self._assign = AssignmentBuilder(
-            Path(storage.directory),
+            directory,
             setup.experiment_name,
             self._seeds.__getitem__,
-            sync_checkpoints=setup.sync_checkpoints,
+            # What is not in the store yet is lost with the host in any case.
+            sync_checkpoints=setup.sync_checkpoints and store is None,
             works_in_trial_dir=setup.works_in_trial_dir,
+            stored_in=place if store else "",
         )
         self._processes = ProcessExecutor(
             code,
@@ -304,14 +338,35 @@ class _Node:
             capacity=resources,
             kill_grace_s=setup.kill_grace_s,
             environ={**setup.environ, orphans.VARIABLE: str(identity)},
-            on_packages=lambda versions: tell({"kind": "packages", "versions": dict(versions)}),
+            on_packages=self._on_packages,
             assign_validation=self._assign_validation,
-            # The driver deletes them: the validation may be on another node.
+            # They are deleted elsewhere: the validation may be on another node.
             payloads=Payloads(are_kept=True),
             on_unloadable=self._on_unloadable,
         )
         self._executor: Executor = self._processes
-        self.ranks = NodeRanks(self._processes, tell, self._read_start, address)
+        if store and isinstance(storage, StoredElsewhere):
+            self._executor = self._storing(store, storage, directory)
+        self.ranks = NodeRanks(self._processes, host.tell, self._read_start, address)
+
+    def _storing(self, store: ObjectStore, storage: StoredElsewhere, directory: Path) -> Executor:
+        """Return an executor that puts what trials make into the store."""
+        checkpoints = ObjectCheckpoints(
+            store,
+            directory,
+            storage.epoch,
+            sync=False,
+            cache_bytes=storage.cache_bytes,
+            await_journal=self._host.await_journal,
+        )
+        return NodeFiles(
+            UploadingExecutor(self._processes, checkpoints, is_async=storage.is_async),
+            store,
+            directory,
+            self._host.tell,
+            may_tell=lambda: self._host.has_told_all,
+            needs_payload=lambda command: _validation_key(command) in self._with_payload,
+        )
 
     def watch(self, readable: LineSocket | WakeupPipe, on_readable: Callable[[], None]) -> None:
         """Call a function during `wait` while something is readable."""
@@ -342,6 +397,8 @@ class _Node:
         """Kill all that is left."""
         self.ranks.close()
         self._executor.shutdown(_SHUTDOWN_S)
+        if self._scratch:
+            self._scratch.close()
 
     def _read_start(self, message: Mapping[str, Any]) -> StartWorker:
         self._seeds[message["trial_id"]] = message["seed"]
@@ -354,11 +411,33 @@ class _Node:
     def _on_unloadable(self, why: str) -> None:
         if not self._has_told_unloadable:
             self._has_told_unloadable = True
-            self._tell({"kind": "unloadable", "why": why})
+            self._host.tell({"kind": "unloadable", "why": why})
+
+    def _on_packages(self, versions: Mapping[str, str]) -> None:
+        self._host.tell({"kind": "packages", "versions": dict(versions)})
 
 
 def _validation_key(command: StartValidation) -> tuple[str, int, int]:
     return command.trial_id, command.checkpoint.index, command.num_try
+
+
+def _open_store(storage: StoredElsewhere) -> ObjectStore:
+    """Return the experiment's directory in the store, once it is known to answer.
+
+    Raises:
+        Exception: Raised by the store's library, or when the user's file system is unpickled.
+    """
+    # From the driver, as is all code that runs here.
+    filesystem = pickle.loads(storage.filesystem) if storage.filesystem else None  # noqa: S301
+    store = ObjectStore(storage.url, filesystem, retry_s=storage.retry_s)
+    patient = store.with_retry_s(_STORE_S)
+    # In a thread: where a store accepts a connection and does not answer, this takes long.
+    reading = ThreadPoolExecutor(1).submit(patient.get_if_exists, DECLARATION)
+    try:
+        reading.result(2 * _STORE_S)
+    except TimeoutError:
+        raise StorageUnreachable(f"{store.url} does not answer") from None
+    return store
 
 
 def _kill_orphans(identity: orphans.DriverIdentity) -> None:

@@ -276,12 +276,17 @@ class Output:
     Attributes:
         trial_id: The trial.
         stream: Name of the file in the trial's directory.
-        data: What is to be added to it.
+        data: What is to be added to it, or to take its place, see `is_whole`.
     """
 
     trial_id: str
     stream: str
     data: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it takes the place of what there is."""
+        return self.stream == layout.RETURN_VALUE
 
     @property
     def message(self) -> dict[str, Any]:
@@ -402,9 +407,14 @@ def _hello(message: Mapping[str, Any]) -> Hello:
     )
 
 
+def is_output(name: str) -> bool:
+    """Return whether a file of this name in a trial's directory has output of its processes."""
+    return _STREAM.fullmatch(name) is not None
+
+
 def _output(message: Mapping[str, Any]) -> Output:
     stream, data = message.get("stream"), message.get("data")
-    if not (isinstance(stream, str) and _STREAM.fullmatch(stream)):
+    if not (isinstance(stream, str) and (is_output(stream) or stream == layout.RETURN_VALUE)):
         raise ValueError(f"stream must be the name of a file with output, got {stream!r:.80}")
     if not isinstance(data, str):
         raise ValueError(f"data must be a text, got {data!r:.80}")  # noqa: TRY004  (as all others)
