@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -144,3 +145,17 @@ def test_a_queue_drops_its_oldest_lines():
 
 def test_a_stand_in_knows_its_orders():
     assert obey(1, "there") == [1, "there"]
+
+
+def test_the_host_dies_with_the_process_of_its_agent(still_alive):
+    code = (
+        "import sys, time; from tuner.execution.cluster.agent import Agent; "
+        f"agent = Agent('node', 'secret', {FACTS!r}); "
+        "print(*agent.take(60), flush=True); time.sleep(600)"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE)
+    _, frame = json.loads(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    assert still_alive([frame["m"][0]["pid"]]) == []

@@ -21,6 +21,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import CheckpointRecord, ReportReply, WorkerGroup
 from tuner.execution.cluster.agent import CLOSED
+from tuner.execution.cluster.node_host import _module_path
 from tuner.execution.cluster.protocol import (
     Draining,
     Packages,
@@ -366,3 +367,10 @@ def test_a_report_round_trip_through_the_host_is_short(start_node):
     assert len(node.events["t00001"]) == 302
     assert time.monotonic() - began_s < DEADLINE_S
     assert not any(isinstance(event, ValidationEnded) for event in node.events["t00001"])
+
+
+def test_modules_are_looked_for_on_the_node_first(tmp_path):
+    own, code, gone = str(tmp_path / "own"), tmp_path / "code", str(tmp_path / "gone")
+    code.mkdir()
+    drivers = ["", own, str(code), gone, "relative"]
+    assert _module_path([own], drivers) == [own, str(code)]

@@ -7,7 +7,12 @@ import textwrap
 
 import pytest
 
-from tuner.execution.local.orphans import VARIABLE, DriverIdentity, kill_orphans
+from tuner.execution.local.orphans import (
+    VARIABLE,
+    DriverIdentity,
+    kill_orphans,
+    kill_orphans_of,
+)
 
 
 @pytest.fixture
@@ -146,3 +151,13 @@ def test_without_orphans_nothing_is_killed(tmp_path):
         ).stdout
         == b"[]\n"
     )
+
+
+def test_what_a_dead_host_of_a_node_has_left_is_killed_by_the_next_one(begin):
+    mine = DriverIdentity.of_host("s3://bucket/exp")
+    assert mine.is_alive
+    assert not mine.has_same_experiment(DriverIdentity.of_host("s3://bucket/other"))
+    dead = DriverIdentity(mine.pid, mine.started - 1, mine.device, mine.inode)
+    left, running = begin(dead), begin(mine)
+    assert [found.pid for found in kill_orphans_of(mine)] == [left.pid]
+    assert running.poll() is None

@@ -161,7 +161,7 @@ class NodeFiles:
         return True
 
     def _timeout_s(self, timeout_s: float | None) -> float | None:
-        if not +self._running:
+        if not self._running:
             return timeout_s
         output_s = max(0.0, self._output_at_s - time.monotonic())
         return output_s if timeout_s is None else min(timeout_s, output_s)
