@@ -484,7 +484,8 @@ def rerun(
             objects from it.
         stop: The stop criterion, as in `RunConfig`; None for the declared one.
         **run_config: Other fields of `RunConfig` to change, for example ``storage_path``,
-            ``executor`` or ``verbose``.
+            ``executor`` or ``verbose``; with ``cluster`` the trial is trained on a node of it, else
+            on this machine.
 
     Raises:
         ValueError: If there is no such trial, or it continued from another trial's checkpoint, as

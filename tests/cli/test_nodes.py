@@ -60,6 +60,9 @@ def test_the_node_of_a_trial_is_shown_with_it(call, spread):
     records = json.loads(call("show", "spread", "-f", "json").stdout)
     nodes = {record["trial_id"]: record["node"] for record in records}
     assert nodes["t00000"] == "a"
+    header, first, *_ = call("show", "spread").stdout.splitlines()
+    assert "node" in header.split()
+    assert "a" in first.split()
     assert "node" in call("show", "spread", "0").stdout
     explained = call("explain", "spread", B).stdout
     assert "attempt 1 begins on b" in explained
@@ -69,3 +72,4 @@ def test_the_node_of_a_trial_is_shown_with_it(call, spread):
 def test_an_experiment_on_one_machine_has_no_column_for_nodes(call, plain):
     records = json.loads(call("show", "plain", "-f", "json").stdout)
     assert all("node" not in record for record in records)
+    assert "node" not in call("show", "plain").stdout.splitlines()[0].split()

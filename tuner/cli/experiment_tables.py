@@ -238,6 +238,8 @@ def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
     columns += [Column(name, rank=3) for name in others[:_MAX_OTHERS]]
     columns += [Column(name, name.removeprefix("config/"), rank=2) for name in differing(records)]
     columns += [Column(TIME_TOTAL_S, "time", spent, rank=1)]
+    if "node" not in reported and any("node" in record for record in records):
+        columns.append(Column("node", rank=3))
     columns += (
         []
         if "error" in reported

@@ -224,7 +224,8 @@ class ExperimentSpec:
                 raise ValueError(f"resources of a trial fit no node: {misfit}")
         elif misfit := ResourcePool(capacity).misfit(group or resources):
             raise ValueError(
-                f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...)"
+                f"resources of a trial never fit: {misfit}, or give RunConfig(resources=...), or a "
+                "cluster=... whose nodes have as much"
             )
         if not any(resources.values()) and not self.tune.max_concurrent_trials:
             raise ValueError(
