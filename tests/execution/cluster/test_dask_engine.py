@@ -1,0 +1,428 @@
+"""The Dask engine on real Dask clusters of this machine, with agents that send back what they get.
+
+The extra ``test-heavy`` has what this needs.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tuner import DaskCluster
+from tuner.errors import ClusterError
+from tuner.execution.cluster.gateway import GatewayProcess
+
+distributed = pytest.importorskip("distributed")
+from tuner.execution.cluster import dask_engine, dask_plugin  # noqa: E402  (imports it)
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE_S = 60.0
+ENGINE = "tuner.execution.cluster.dask_engine:DaskEngine"
+ECHO_AGENT = """
+import os, threading
+
+from tuner.execution.cluster import dask_plugin
+
+
+class EchoAgent:
+    def __init__(self, name, token, facts, *, environ=None):
+        self.name, self.number = name, 0
+        self.lines, self.has_lines, self.is_closed = [], threading.Condition(), False
+
+    def tell(self, lines):
+        with self.has_lines:
+            for line in lines:
+                self.number += 1
+                self.lines.append(f"{self.name}:{self.number}:{line}")
+            self.has_lines.notify()
+
+    def take(self, timeout_s):
+        with self.has_lines:
+            self.has_lines.wait_for(lambda: self.lines or self.is_closed, timeout_s)
+            lines, self.lines = self.lines, []
+            return lines
+
+    def close(self, within_s):
+        with self.has_lines:
+            self.is_closed = True
+            self.has_lines.notify()
+
+
+def dask_setup(worker):
+    dask_plugin.Agent = EchoAgent
+"""
+WITHOUT_TUNER = """
+import sys
+
+
+def dask_setup(worker):
+    sys.modules["tuner.execution.cluster.dask_plugin"] = None
+"""
+
+
+class Reports:
+    """What an engine reports, to be waited for."""
+
+    def __init__(self):
+        self.up, self.gone, self.lines = {}, {}, defaultdict(list)
+        self.draining_s, self.remarks, self.why_lost = {}, [], None
+        self._changed = threading.Condition()
+
+    def agent_up(self, agent, facts):
+        with self._changed:
+            assert agent not in self.up
+            self.up[agent] = dict(facts)
+            self._changed.notify()
+
+    def received(self, agent, lines):
+        with self._changed:
+            self.lines[agent] += lines
+            self._changed.notify()
+
+    def agent_gone(self, agent, why):
+        with self._changed:
+            del self.up[agent]
+            self.gone[agent] = why
+            self._changed.notify()
+
+    def draining(self, agent, deadline_s):
+        with self._changed:
+            self.draining_s[agent] = deadline_s
+            self._changed.notify()
+
+    def remark(self, text):
+        with self._changed:
+            self.remarks.append(text)
+            self._changed.notify()
+
+    def lost(self, why):
+        with self._changed:
+            self.why_lost = why
+            self._changed.notify()
+
+    def wait_for(self, predicate):
+        with self._changed:
+            assert self._changed.wait_for(predicate, DEADLINE_S), vars(self)
+
+    def agents_of(self, worker):
+        return [a for a, facts in self.up.items() if facts["labels"]["worker"] == str(worker)]
+
+
+@pytest.fixture(scope="module")
+def echo_agent(tmp_path_factory):
+    file = tmp_path_factory.mktemp("preload") / "echo_agent.py"
+    file.write_text(ECHO_AGENT)
+    return str(file)
+
+
+def make_cluster(echo_agent, num_workers, **options):
+    return distributed.LocalCluster(
+        n_workers=num_workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",  # without Bokeh there is no dashboard
+        silence_logs="CRITICAL",
+        preload=echo_agent,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster(echo_agent):
+    with make_cluster(echo_agent, 3, resources={"licence": 2, "GPU": 7}) as made:
+        made.wait_for_workers(3)
+        yield made
+
+
+@pytest.fixture
+def open_engine():
+    """Return a function that opens an engine and returns it with its reports."""
+    opened = []
+
+    def open_engine(cluster, token="t", **options):  # noqa: S107  (no password)
+        settings = pickle.loads(pickle.dumps(DaskCluster(cluster, **options).settings()))  # noqa: S301
+        engine, reports = make_engine(settings, token)
+        opened.append(engine)
+        assert engine.open([])["version"] == distributed.__version__
+        return engine, reports
+
+    yield open_engine
+    for engine in opened:
+        engine.close(20.0)
+
+
+def make_engine(settings, token="t"):  # noqa: S107  (no password)
+    reports = Reports()
+    return dask_engine.DaskEngine(settings, token, reports), reports
+
+
+@pytest.fixture
+def start_worker(cluster):
+    """Return a function that starts a worker without a nanny, as a program of its own."""
+    started = []
+
+    def start(name, preload, *options):
+        worker = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address),
+                *("--name", name, "--no-nanny", "--nthreads", "2", "--no-dashboard"),
+                *("--preload", preload, *options),
+            ],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "DASK_TUNER__LABELS": "{'rack': 7}"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        worker.kill()
+        worker.wait()
+
+
+def ours_in_workers(cluster):
+    def names(dask_worker):
+        return [n for n in [*dask_worker.plugins, *dask_worker.handlers] if n.startswith("tuner-")]
+
+    with distributed.Client(cluster, set_as_default=False) as client:
+        return client.run(names)
+
+
+def test_each_worker_has_an_agent_with_its_resources_and_labels(cluster, open_engine):
+    _, reports = open_engine(cluster)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    assert len({facts["labels"]["worker"] for facts in reports.up.values()}) == 3
+    for facts in reports.up.values():
+        assert facts["resources"]["cpu"] == 1.0
+        assert facts["resources"]["licence"] == 2.0
+        assert "GPU" not in facts["resources"]
+        assert facts["address"] == "127.0.0.1"
+        assert "attached" not in facts
+    assert reports.remarks == []
+
+
+def test_lines_travel_both_ways_in_order_and_none_is_lost(cluster, open_engine):
+    engine, reports = open_engine(cluster)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    lines = [f"{number} \u00e9\ud7ff {'x' * (number % 7 * 1000)}" for number in range(600)]
+    for number in range(0, 600, 3):
+        for agent in reports.up:
+            engine.tell(agent, lines[number : number + 3])
+    engine.tell("no such agent", ["nothing"])
+    for agent in reports.up:
+        reports.wait_for(lambda agent=agent: len(reports.lines[agent]) >= 600)
+        told = [f"{agent}:{number}:{line}" for number, line in enumerate(lines, 1)]
+        assert reports.lines[agent] == told
+
+
+def test_two_experiments_on_one_cluster_have_agents_of_their_own(cluster, open_engine):
+    first, of_first = open_engine(cluster, "one")
+    second, of_second = open_engine(cluster, "two")
+    for engine, reports in [(first, of_first), (second, of_second)]:
+        reports.wait_for(lambda reports=reports: len(reports.up) == 3)
+        for agent in reports.up:
+            engine.tell(agent, ["hello"])
+            reports.wait_for(lambda reports=reports, agent=agent: reports.lines[agent])
+            assert reports.lines[agent] == [f"{agent}:1:hello"]
+    first.close(20.0)
+    agent = next(iter(of_second.up))
+    second.tell(agent, ["still there"])
+    of_second.wait_for(lambda: len(of_second.lines[agent]) == 2)
+    assert of_second.gone == {}
+
+
+def test_a_worker_that_its_nanny_restarts_is_a_new_node(cluster, open_engine):
+    engine, reports = open_engine(cluster)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    (agent,) = reports.agents_of(1)
+    os.kill(cluster.workers[1].pid, signal.SIGKILL)
+    reports.wait_for(lambda: agent in reports.gone)
+    reports.wait_for(lambda: reports.agents_of(1))
+    (successor,) = reports.agents_of(1)
+    assert successor != agent
+    engine.tell(successor, ["hello"])
+    reports.wait_for(lambda: reports.lines[successor])
+    assert len(reports.up) == 3
+
+
+def test_workers_may_be_added_and_removed(cluster, open_engine):
+    _, reports = open_engine(cluster)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    cluster.scale(4)
+    reports.wait_for(lambda: len(reports.up) == 4)
+    cluster.scale(3)
+    reports.wait_for(lambda: len(reports.gone) == 1)
+    assert set(reports.gone.values()) <= {"its Dask worker has ended it", "its Dask worker is gone"}
+
+
+def test_a_worker_without_nanny_is_a_node_until_it_is_killed(
+    open_engine, cluster, start_worker, echo_agent
+):
+    _, reports = open_engine(cluster)
+    worker = start_worker("lone", echo_agent, "--resources", "licence=1")
+    reports.wait_for(lambda: reports.agents_of("lone"))
+    (agent,) = reports.agents_of("lone")
+    assert reports.up[agent]["resources"] == {"cpu": 2.0, "licence": 1.0}
+    assert reports.up[agent]["labels"]["rack"] == "7"
+    worker.kill()
+    reports.wait_for(lambda: agent in reports.gone)
+
+
+def test_a_worker_whose_lifetime_ends_is_announced(open_engine, cluster, start_worker, echo_agent):
+    _, reports = open_engine(cluster)
+    start_worker("mortal", echo_agent, "--lifetime", "50s")
+    reports.wait_for(lambda: reports.draining_s)
+    ((agent, deadline_s),) = reports.draining_s.items()
+    assert [agent] == reports.agents_of("mortal")
+    assert 0.0 <= deadline_s <= 50.0
+
+
+def test_a_worker_without_this_package_is_reported_and_goes_on(
+    open_engine, cluster, start_worker, tmp_path
+):
+    _, reports = open_engine(cluster)
+    preload = tmp_path / "without_tuner.py"
+    preload.write_text(WITHOUT_TUNER)
+    worker = start_worker("other", str(preload))
+    reports.wait_for(lambda: reports.remarks)
+    assert "runs no trials: ModuleNotFoundError(" in reports.remarks[0]
+    assert worker.poll() is None
+
+
+def test_an_evicted_agent_is_replaced_a_few_times(cluster, open_engine, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_RETRY_S", 0.0)
+    engine, reports = open_engine(cluster)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    workers = ours_in_workers(cluster).keys()
+    evicted = []
+    for _ in range(2):
+        (agent,) = reports.agents_of(0)
+        evicted.append(reports.up.pop(agent))
+        engine.evict(agent, "a test")
+        reports.wait_for(lambda: reports.agents_of(0))
+    (agent,) = reports.agents_of(0)
+    reports.up.pop(agent)
+    engine.evict(agent, "a test")
+    while len([names for names in ours_in_workers(cluster).values() if names]) > 2:
+        pass  # bounded by the test's timeout
+    assert ours_in_workers(cluster).keys() == workers
+    assert (len(reports.up), reports.gone) == (2, {})
+
+
+def test_agents_outlive_the_gateway_and_the_next_one_finds_them(cluster):
+    settings = DaskCluster(cluster).settings()
+    first = GatewayProcess(ENGINE, settings, "t")
+    known = {fields[0] for fields in messages_of(first, "agent", 3)}
+    for agent in known:
+        first.tell(agent, ["one"])
+    assert {fields[0] for fields in messages_of(first, "from", 3)} == known
+    os.kill(first._process.pid, signal.SIGKILL)
+    second = GatewayProcess(ENGINE, settings, "t", sorted(known))
+    found = {agent: facts for agent, facts in messages_of(second, "agent", 3)}  # noqa: C416
+    assert found.keys() == known
+    assert all(facts["attached"] for facts in found.values())
+    for agent in known:
+        second.tell(agent, ["two"])
+    assert {(agent, *lines) for agent, lines in messages_of(second, "from", 3)} == {
+        (agent, f"{agent}:2:two") for agent in known
+    }
+    second.close(20.0)
+    first.close(0.0)
+    assert set(map(tuple, ours_in_workers(cluster).values())) == {()}
+
+
+def messages_of(gateway, kind, number):
+    """Return the fields of so many messages of a kind."""
+    found = []
+    gateway.socket.setblocking(True)
+    gateway.socket.settimeout(DEADLINE_S)
+    while len(found) < number:
+        received = gateway.receive()
+        assert received is not None, gateway.why_gone()
+        found += [fields for got, *fields in received if got == kind]
+    return found
+
+
+def test_nothing_is_left_in_the_workers_when_the_engine_is_closed(cluster, open_engine):
+    engine, reports = open_engine(cluster)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    assert all(ours_in_workers(cluster).values())
+    engine.close(20.0)
+    assert not any(ours_in_workers(cluster).values())
+    assert reports.gone == {}
+
+
+def test_a_cluster_with_temporary_certificates_and_its_end(echo_agent, open_engine):
+    pytest.importorskip("cryptography")
+    with make_cluster(echo_agent, 1, security=distributed.Security.temporary()) as cluster:
+        assert cluster.scheduler_address.startswith("tls://")
+        engine, reports = open_engine(cluster)
+        reports.wait_for(lambda: reports.up)
+        (agent,) = reports.up
+        engine.tell(agent, ["hello"])
+        reports.wait_for(lambda: reports.lines[agent])
+        with pytest.raises(ClusterError, match="no Dask scheduler can be reached at tls://"):
+            make_engine(DaskCluster(cluster.scheduler_address).settings())[0].open([])
+    reports.wait_for(lambda: agent in reports.gone and reports.why_lost)
+    assert reports.remarks == []
+
+
+def test_a_scheduler_file_is_read_when_the_engine_is_opened(cluster, open_engine, tmp_path):
+    file = tmp_path / "scheduler.json"
+    file.write_text(f'{{"address": "{cluster.scheduler_address}"}}')
+    _, reports = open_engine(file)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    file.write_text("{}")
+    with pytest.raises(ClusterError, match="cannot be read as a Dask scheduler file: 'address'"):
+        make_engine(DaskCluster(file).settings())[0].open([])
+
+
+def test_a_scheduler_that_does_not_answer_is_reported_with_a_remedy():
+    settings = DaskCluster("tcp://127.0.0.1:1", connect_timeout_s=0.2).settings()
+    with pytest.raises(ClusterError, match=r"at tcp://127.0.0.1:1: .*; check that it runs"):
+        make_engine(settings)[0].open([])
+
+
+@pytest.mark.parametrize(
+    ("address", "is_open"),
+    [
+        ("tcp://127.0.0.1:8786", False),
+        ("tcp://localhost:8786", False),
+        ("tcp://[::1]:8786", False),
+        ("tls://10.0.0.1:8786", False),
+        ("tcp://10.0.0.1:8786", True),
+        ("tcp://scheduler.lab:8786", True),
+    ],
+)
+def test_a_cluster_that_a_network_can_reach_without_tls_is_warned_of(address, is_open):
+    engine, reports = make_engine(DaskCluster(address).settings())
+    engine._warn_of_open_network(address)
+    engine._warn_of_open_network(address)
+    assert len(reports.remarks) == is_open
+
+
+def test_trials_inherit_the_environment_of_the_worker_without_what_dask_sets(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,0,1")
+    assert dask_plugin._agent_environment() == {"OMP_NUM_THREADS": ""}
+    monkeypatch.setitem(sys.modules, "dask_cuda", sys)
+    assert dask_plugin._agent_environment()["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+def test_lines_that_an_agent_does_not_take_are_bounded(monkeypatch):
+    monkeypatch.setattr(dask_engine, "_MAX_OUTBOX_CHARACTERS", 10)
+    worker = dask_engine._Worker("tcp://127.0.0.1:1")
+    worker.put(["12345", "67"])
+    worker.put(["abcde"])
+    assert worker.take() == ["67", "abcde"]
+    assert worker.take() == []

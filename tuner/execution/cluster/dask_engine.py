@@ -1,0 +1,455 @@
+"""Engine for Dask distributed: one agent in each worker, beside the tasks of the Dask cluster.
+
+The gateway is a client of the scheduler, which tells it of workers that come and go. It puts a
+plugin into each worker, see `dask_plugin`, by the worker's own handler for plugins: the scheduler
+keeps nothing of ours, and a worker that cannot import this package is merely reported. Lines travel
+both ways over one connection from the gateway to each worker, and never through the scheduler.
+
+Only the gateway imports this module, as it needs the library ``distributed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import pickle
+import re
+import secrets
+import threading
+import warnings
+from collections import deque
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final, TypeVar, final
+
+import distributed
+from distributed.comm import connect, get_address_host
+from distributed.security import Security
+
+from tuner.errors import ClusterError
+
+from .dask_plugin import AgentPlugin, about_handler, stream_handler
+from .engine import Relay, Unmet
+
+_Result = TypeVar("_Result")
+
+_START_S: Final = 30.0
+"""How long a worker may take to accept a connection and to start an agent."""
+_RECONNECT_S: Final = 3.0
+"""How long a connection that broke is tried again while the scheduler still has the worker."""
+_RETRY_S: Final = 10.0
+"""How long until a worker that could not be reached, or whose agent was evicted, is tried again."""
+_MAX_EVICTIONS: Final = 3
+"""How often in a row an agent is replaced that has not lived for `_STABLE_S`."""
+_STABLE_S: Final = 600.0
+_LIST_S: Final = 10.0
+"""How often the scheduler's workers are compared with ours, in case a notice was lost."""
+_STOP_S: Final = 1.0
+_MAX_OUTBOX_CHARACTERS: Final = 64 << 20
+_NAME_LENGTH: Final = 52  # leaves room for a number
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class _Refused(Exception):
+    """A worker answered that it cannot do something."""
+
+
+@final
+class _Worker:
+    """A worker of the Dask cluster, as the gateway knows it.
+
+    Attributes:
+        address: Of the worker.
+        agent: Name of its agent; empty while there is none.
+        plugin: Name of the plugin that keeps the agent.
+        task: Serves the worker.
+        up_s: When the agent was there first.
+        num_evictions: Of agents in a row that had not lived for long.
+        has_lines: Whether lines wait to be sent.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.agent = ""
+        self.plugin = ""
+        self.task: asyncio.Task[Any] | None = None
+        self.up_s = 0.0
+        self.num_evictions = 0
+        self.has_lines = asyncio.Event()
+        self._lines: deque[str] = deque()
+        self._size = 0
+
+    def put(self, lines: Sequence[str]) -> None:
+        self._lines.extend(lines)
+        self._size += sum(map(len, lines))
+        while self._size > _MAX_OUTBOX_CHARACTERS:  # the connection's ends repeat what is lost
+            self._size -= len(self._lines.popleft())
+        self.has_lines.set()
+
+    def take(self) -> list[str]:
+        self.has_lines.clear()
+        lines = list(self._lines)
+        self._lines.clear()
+        self._size = 0
+        return lines
+
+
+@final
+class DaskEngine:
+    """See `Engine`; the settings are those of `tuner.spec.cluster.DaskCluster`."""
+
+    def __init__(self, settings: Mapping[str, Any], token: str, relay: Relay) -> None:
+        self._settings = settings
+        self._token = token
+        self._relay = relay
+        self._loop: asyncio.AbstractEventLoop
+        self._thread = threading.Thread(target=self._run_loop, name="dask", daemon=True)
+        self._client: Any = None
+        self._connection_args: dict[str, Any] = {}
+        self._known: frozenset[str] = frozenset()
+        self._names: set[str] = set()
+        self._workers: dict[str, _Worker] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._remarks: set[str] = set()
+        self._is_closing = False
+
+    def open(self, known: Sequence[str]) -> dict[str, Any]:
+        """See `Engine.open`."""
+        self._known = frozenset(known)
+        self._names.update(known)
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+        try:
+            return self._run(self._open()).result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            raise
+
+    def tell(self, agent: str, lines: Sequence[str]) -> None:
+        """See `Engine.tell`."""
+        self._loop.call_soon_threadsafe(self._tell, agent, lines)
+
+    def demand(self, unmet: Sequence[Unmet]) -> None:
+        """See `Engine.demand`; how many workers there are is decided by Dask and its user."""
+
+    def evict(self, agent: str, why: str) -> None:
+        """See `Engine.evict`; the worker stays in the Dask cluster."""
+        self._loop.call_soon_threadsafe(self._evict, agent)
+
+    def close(self, deadline_s: float) -> None:
+        """See `Engine.close`."""
+        if self._thread.is_alive():
+            closing = self._run(self._close(deadline_s))
+            with contextlib.suppress(TimeoutError):
+                closing.result(deadline_s)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_STOP_S)
+
+    def _run_loop(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    # What follows runs in the loop.
+
+    async def _open(self) -> dict[str, Any]:
+        address = scheduler_address(self._settings)
+        connect_s = self._settings["connect_timeout_s"]
+        given = self._settings["security"]
+        try:
+            security = Security() if given is None else Security(**given)
+            self._connection_args = security.get_connection_args("client")
+            scheduler = await connect(address, timeout=connect_s, **self._connection_args)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                self._client = await distributed.Client(
+                    address,
+                    security=security,
+                    timeout=connect_s,
+                    asynchronous=True,
+                    set_as_default=False,
+                    name="tuner",
+                )
+        except (OSError, RuntimeError, TypeError, ValueError) as error:
+            raise ClusterError(
+                f"no Dask scheduler can be reached at {address}: {error}; check that it runs, "
+                "that this machine may connect to it, and that security has its certificates"
+            ) from error
+        for warning in caught:
+            if warning.category.__name__ == "VersionMismatchWarning":
+                self._remark(str(warning.message).strip())
+        self._warn_of_open_network(address)
+        await self._subscribe(connect_s)
+        self._list(await self._client.nthreads())
+        self._start(self._watch(scheduler))
+        return {"address": address, "version": distributed.__version__}
+
+    def _warn_of_open_network(self, address: str) -> None:
+        if not address.startswith(("tls://", "wss://")) and not _is_loopback(address):
+            self._remark(
+                f"the Dask cluster at {address} does not use TLS: all who can connect to its "
+                "scheduler or its workers can run programs there; see "
+                "https://distributed.dask.org/en/stable/tls.html"
+            )
+
+    async def _subscribe(self, timeout_s: float) -> None:
+        """Have the scheduler tell of workers that come and go; return once it does so."""
+        is_subscribed = asyncio.Event()
+        topic = f"tuner-{self._token}"
+        self._client.subscribe_topic("all", self._on_event)
+        self._client.subscribe_topic(topic, lambda _: is_subscribed.set())
+        # The event may overtake the subscriptions, which arrive in order.
+        async with asyncio.timeout(timeout_s):
+            while not is_subscribed.is_set():
+                await self._client.log_event(topic, "subscribed")
+                await asyncio.sleep(0.01)
+
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        match event[1]:
+            case {"action": "add-worker", "worker": str(address)}:
+                self._add(address)
+            case {"action": "remove-worker", "worker": str(address)}:
+                self._remove(address)
+
+    def _list(self, addresses: Iterable[str]) -> None:
+        listed = set(addresses)
+        for address in self._workers.keys() - listed:
+            self._remove(address)
+        for address in sorted(listed):
+            self._add(address)
+
+    async def _watch(self, scheduler: Any) -> None:
+        """Report when a connection to the scheduler, which sends nothing over it, is closed."""
+        closed = asyncio.ensure_future(scheduler.read())
+        while not (await asyncio.wait({closed}, timeout=_LIST_S))[0]:
+            with contextlib.suppress(OSError, TimeoutError):
+                self._list(await asyncio.wait_for(self._client.nthreads(), _LIST_S))
+        closed.exception()
+        self._relay.lost("the connection to the Dask scheduler is closed")
+
+    def _add(self, address: str) -> None:
+        if address not in self._workers and not self._is_closing:
+            worker = self._workers[address] = _Worker(address)
+            worker.task = self._start(self._serve(worker))
+
+    def _remove(self, address: str) -> None:
+        if worker := self._workers.pop(address, None):
+            self._stop(worker)
+            if worker.agent:
+                self._report_gone(worker, "its Dask worker is gone")
+
+    async def _serve(self, worker: _Worker) -> None:
+        """Start or find the worker's agent, and carry lines until the task is cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_RECONNECT_S if worker.agent else _START_S):
+                    comm = await self._attach(worker)
+            except (OSError, TimeoutError, _Refused) as error:
+                if worker.agent:
+                    self._report_gone(worker, f"the connection broke: {_text(error)}")
+                elif isinstance(error, _Refused):
+                    self._remark(f"the Dask worker {worker.address} runs no trials: {error}")
+                    return
+                else:
+                    self._remark(
+                        f"the Dask worker {worker.address} cannot be reached: {_text(error)}; "
+                        "the driver's machine connects to the port of each worker"
+                    )
+                    await asyncio.sleep(_RETRY_S)
+            else:
+                if await self._carry(worker, comm):
+                    self._report_gone(worker, "its Dask worker has ended it")
+                    await asyncio.sleep(_RETRY_S)  # as a rule, the worker itself is about to end
+
+    def _report_gone(self, worker: _Worker, why: str) -> None:
+        agent, worker.agent = worker.agent, ""
+        worker.take()
+        self._relay.agent_gone(agent, why)
+
+    async def _attach(self, worker: _Worker) -> Any:
+        """Return a connection that carries lines."""
+        comm = await self._connect(worker)
+        try:
+            plugin = AgentPlugin(self._token, f"tuner-{self._token}-{secrets.token_hex(4)}")
+            worker.plugin = plugin.name
+            await _ask(comm, "plugin-add", plugin=pickle.dumps(plugin), name=plugin.name)
+            about = await _ask(comm, about_handler(self._token))
+            agent = about["agent"] or self._new_name(about["hostname"])
+            await comm.write({"op": stream_handler(self._token), "reply": False, "agent": agent})
+            answer = await comm.read()
+        except BaseException:
+            comm.abort()
+            raise
+        if agent != worker.agent:
+            if worker.agent:
+                self._report_gone(worker, "its Dask worker has ended it")
+            worker.agent = agent
+            worker.up_s = self._loop.time()
+            attached = {"attached": True} if agent in self._known else {}
+            self._relay.agent_up(agent, answer["facts"] | attached)
+        return comm
+
+    def _new_name(self, hostname: str) -> str:
+        base = _NOT_IN_NAMES.sub("-", hostname)[:_NAME_LENGTH] or "worker"
+        name, number = base, 1
+        while name in self._names:
+            number += 1
+            name = f"{base}-{number}"
+        self._names.add(name)
+        return name
+
+    async def _carry(self, worker: _Worker, comm: Any) -> bool:
+        """Carry lines until the connection is closed; return whether the agent has ended."""
+        sending = self._start(_send_lines(worker, comm))
+        try:
+            while True:
+                message = await comm.read()
+                if "lines" in message:
+                    self._relay.received(worker.agent, list(message["lines"]))
+                elif "draining" in message:
+                    self._relay.draining(worker.agent, message["draining"])
+                else:
+                    return True
+        except OSError:
+            return False
+        finally:
+            sending.cancel()
+            comm.abort()
+
+    def _find(self, agent: str) -> _Worker | None:
+        return next((worker for worker in self._workers.values() if worker.agent == agent), None)
+
+    def _tell(self, agent: str, lines: Sequence[str]) -> None:
+        if worker := self._find(agent):
+            worker.put(lines)
+
+    def _evict(self, agent: str) -> None:
+        if worker := self._find(agent):
+            self._stop(worker)
+            worker.agent = ""
+            worker.take()
+            is_stable = self._loop.time() - worker.up_s >= _STABLE_S
+            worker.num_evictions = 1 if is_stable else worker.num_evictions + 1
+            worker.task = self._start(self._replace(worker))
+
+    async def _replace(self, worker: _Worker) -> None:
+        """End the agent of a worker, which may hang, and start another unless that is useless."""
+        while True:
+            if await self._end_agent(worker):
+                break
+            await asyncio.sleep(_RETRY_S)
+        if worker.num_evictions < _MAX_EVICTIONS:
+            await asyncio.sleep(_RETRY_S)
+            await self._serve(worker)
+
+    async def _end_agent(self, worker: _Worker) -> bool:
+        """End the agent of a worker, and return whether the worker has answered."""
+        try:
+            async with asyncio.timeout(_START_S):
+                comm = await self._connect(worker)
+                try:
+                    await _ask(comm, "plugin-remove", name=worker.plugin)
+                finally:
+                    comm.abort()
+        except (OSError, TimeoutError):
+            return False
+        except _Refused:  # it has no such plugin any more
+            pass
+        return True
+
+    async def _connect(self, worker: _Worker) -> Any:
+        # Nothing that a worker sends is unpickled.
+        return await connect(
+            worker.address, timeout=_START_S, deserialize=False, **self._connection_args
+        )
+
+    async def _close(self, deadline_s: float) -> None:
+        self._is_closing = True
+        ends = []
+        for worker in self._workers.values():
+            self._stop(worker)
+            worker.agent = ""
+            if worker.plugin:
+                worker.task = self._start(self._end_agent(worker))
+                ends.append(worker.task)
+        if ends:
+            # A worker that does not answer in time ends its agent when the lease is over.
+            await asyncio.wait(ends, timeout=0.9 * deadline_s)
+        # Otherwise the scheduler logs that it cannot tell this client of the client's own end.
+        self._client.unsubscribe_topic("all")
+        await self._client.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _stop(self, worker: _Worker) -> None:
+        if worker.task:
+            worker.task.cancel()
+
+    def _remark(self, text: str) -> None:
+        if text not in self._remarks:
+            self._remarks.add(text)
+            self._relay.remark(text)
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def scheduler_address(settings: Mapping[str, Any]) -> str:
+    """Return the address of the scheduler, read from its file if one was given.
+
+    Raises:
+        ClusterError: If the file cannot be read.
+    """
+    file = settings["scheduler_file"]
+    if file is None:
+        return str(settings["address"])
+    try:
+        return str(json.loads(Path(file).read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(
+            f"{file} cannot be read as a Dask scheduler file: {_text(error)}; start the scheduler "
+            f"by: dask scheduler --scheduler-file {file}"
+        ) from error
+
+
+async def _ask(comm: Any, operation: str, **arguments: Any) -> Any:
+    """Have a handler of a worker called, and return its answer.
+
+    Raises:
+        _Refused: If the handler failed.
+    """
+    await comm.write({"op": operation, "reply": True, **arguments})
+    answer = await comm.read()
+    if isinstance(answer, dict) and answer.get("status") in ("error", "uncaught-error"):
+        raise _Refused(answer["exception_text"])
+    return answer
+
+
+async def _send_lines(worker: _Worker, comm: Any) -> None:
+    with contextlib.suppress(OSError):  # noticed by `_carry`, which reads
+        while True:
+            await worker.has_lines.wait()
+            await comm.write({"lines": worker.take()})
+
+
+def _is_loopback(address: str) -> bool:
+    host = get_address_host(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
