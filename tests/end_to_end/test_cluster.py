@@ -105,7 +105,7 @@ def check_complete(results, num_steps=NUM_STEPS):
 
 def processes_of(directory):
     """Return the processes of nodes, and of their trials, that work in a directory."""
-    inode = (directory / "experiment").stat().st_ino
+    inode = orphans.DriverIdentity.of_host(str(directory / "experiment")).inode
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -1,0 +1,117 @@
+"""Experiments on a cluster of subprocesses that share nothing but an object store."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from searchers import BasicVariantGenerator
+from tests.end_to_end.test_cluster import (
+    NODES,
+    NUM_STEPS,
+    Once,
+    at_step,
+    check_complete,
+    cluster,
+    count,
+    executor,
+)
+from tuner.storage.object_store import ObjectStore
+from tuner.train import report as report_as_worker
+
+__all__ = ["cluster", "executor"]  # fixtures
+
+SOME = {"metric": "loss", "mode": "min", "num_samples": 4, "seed": 1}
+
+
+@pytest.fixture
+def run(build, s3_url, tmp_path, monkeypatch):
+    """Return a function that runs an experiment in the store."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+
+    def run(trainable, nodes, **options):
+        tuner = build(
+            trainable,
+            options.pop("space", {"x": tune.uniform(0, 1)}),
+            tune={**SOME, "search_alg": BasicVariantGenerator(), **options.pop("tune", {})},
+            storage_path=s3_url,
+            local_dir=tmp_path / "local",
+            cluster=nodes,
+            **options,
+        )
+        return tuner.fit()
+
+    return run
+
+
+def test_results_and_checkpoints_are_complete_and_nothing_stays_on_the_nodes(
+    run, cluster, s3_url, tmp_path
+):
+    results = run(count, cluster())
+    check_complete(results)
+    stored = ObjectStore(f"{s3_url}/experiment").list()
+    for result in results:
+        trial_id = result.metrics["trial_id"]
+        assert [name for name in stored if name.startswith(f"{trial_id}/checkpoint_")]
+        with result.checkpoint.as_directory() as directory:
+            assert Path(directory, "step").read_text() == str(NUM_STEPS)
+    assert list((tmp_path / "scratch").glob("tuner-node-*")) == []
+
+
+def test_trials_of_a_node_that_dies_continue_from_the_store(run, cluster):
+    nodes = cluster()
+    results = run(count, nodes, callbacks=[Once(at_step(3), lambda: nodes.kill_node("a"))])
+    check_complete(results)
+
+
+def test_an_experiment_continues_without_a_cluster_where_only_the_store_is_left(
+    run, cluster, s3_url, tmp_path
+):
+    run(count, cluster())
+    shutil.rmtree(tmp_path / "local")
+    again = tune.Tuner.restore(
+        f"{s3_url}/experiment", count, num_samples=5, local_dir=tmp_path / "other"
+    )
+    results = again.fit()
+    assert len(results) == 5
+    check_complete(results)
+
+
+def test_output_and_files_of_trials_are_in_the_store(run, cluster, s3_url):
+    def speak(config):
+        Path(tune.get_context().get_trial_dir(), "notes.txt").write_text("noted")
+        print("hello from", os.getpid())
+        tune.report({"step": 1, "loss": 0.0})
+
+    (result,) = run(speak, cluster(), tune={"num_samples": 1})
+    stored = ObjectStore(f"{s3_url}/experiment").child(result.metrics["trial_id"])
+    assert stored.get("stdout").startswith(b"hello from")
+    assert stored.get("notes.txt") == b"noted"
+
+
+def test_validations_run_on_any_node(run, cluster, s3_url):
+    def train(config):
+        offset = {config["x"]}
+
+        def validate(checkpoint, config):
+            return {"score": max(offset) + int(Path(checkpoint.path, "step").read_text())}
+
+        for step in range(3):
+            with tempfile.TemporaryDirectory() as directory:
+                Path(directory, "step").write_text(str(step))
+                report_as_worker(
+                    {"loss": step},
+                    checkpoint=tune.Checkpoint.from_directory(directory),
+                    validate_fn=validate,
+                )
+
+    results = run(train, cluster({name: {"cpu": 1} for name in NODES}), tune={"num_samples": 3})
+    assert results.num_errors == 0
+    for result in results:
+        assert result.metrics["score"] == result.config["x"] + 2
+    stored = ObjectStore(f"{s3_url}/experiment").list()
+    assert [name for name in stored if "/.validation" in name] == []
