@@ -93,25 +93,43 @@ def test_output_and_files_of_trials_are_in_the_store(run, cluster, s3_url):
     assert stored.get("notes.txt") == b"noted"
 
 
-def test_validations_run_on_any_node(run, cluster, s3_url):
-    def train(config):
-        offset = {config["x"]}
+def validated(config):
+    offset = {config["x"]}
 
-        def validate(checkpoint, config):
-            return {"score": max(offset) + int(Path(checkpoint.path, "step").read_text())}
+    def validate(checkpoint, config):
+        return {"score": max(offset) + int(Path(checkpoint.path, "step").read_text())}
 
-        for step in range(3):
-            with tempfile.TemporaryDirectory() as directory:
-                Path(directory, "step").write_text(str(step))
-                report_as_worker(
-                    {"loss": step},
-                    checkpoint=tune.Checkpoint.from_directory(directory),
-                    validate_fn=validate,
-                )
+    for step in range(3):
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory, "step").write_text(str(step))
+            report_as_worker(
+                {"loss": step},
+                checkpoint=tune.Checkpoint.from_directory(directory),
+                validate_fn=validate,
+            )
 
-    results = run(train, cluster({name: {"cpu": 1} for name in NODES}), tune={"num_samples": 3})
+
+def check_validated(results):
     assert results.num_errors == 0
     for result in results:
         assert result.metrics["score"] == result.config["x"] + 2
+
+
+SMALL = {name: {"cpu": 1} for name in NODES}
+
+
+def test_validations_run_on_any_node(run, cluster, s3_url):
+    check_validated(run(validated, cluster(SMALL), tune={"num_samples": 3}))
     stored = ObjectStore(f"{s3_url}/experiment").list()
     assert [name for name in stored if "/.validation" in name] == []
+
+
+def test_validations_run_on_any_node_of_a_shared_directory(build, cluster, tmp_path):
+    tuner = build(
+        validated,
+        {"x": tune.uniform(0, 1)},
+        tune={**SOME, "num_samples": 3},
+        cluster=cluster(SMALL),
+    )
+    check_validated(tuner.fit())
+    assert list(tmp_path.glob("experiment/*/.validation*")) == []

@@ -13,6 +13,7 @@ than its host would live without hearing of the driver: so no trial ever runs tw
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import math
@@ -336,6 +337,8 @@ class ClusterExecutor:
         is_closed = self._connection.close(deadline_s)
         lease_s = time.monotonic() - self._forgotten_s
         self.has_ended_all = is_closed and lease_s > self._liveness.lease_s
+        for trial_id, name in list(self._payloads):
+            self._delete_payload(trial_id, name)
         self._hosts.clear()
         self._nodes.clear()
         for resource in (self._selector, self._wakeup_pipe):
@@ -715,12 +718,21 @@ class ClusterExecutor:
         key = event.trial_id, event.index, event.num_try
         command = host.validations.pop(key)
         del self._of_validation[key]
-        if event.outcome is Outcome.COMPLETED or command.is_last_try:
-            self._payloads.discard((event.trial_id, command.request.payload))
+        is_over = event.outcome in (Outcome.COMPLETED, Outcome.KILLED)
+        if is_over or (event.outcome is Outcome.FAILED and command.is_last_try):
+            self._delete_payload(event.trial_id, command.request.payload)
 
     def _note_payload(self, event: Event) -> None:
         if isinstance(event, ResultReported) and event.validation and event.validation.payload:
             self._payloads.add((event.trial_id, event.validation.payload))
+
+    def _delete_payload(self, trial_id: str, name: str) -> None:
+        """Delete the payload of a validation; in an object store, its node does that."""
+        if (trial_id, name) in self._payloads:
+            self._payloads.discard((trial_id, name))
+            if self._is_shared:
+                with contextlib.suppress(OSError):
+                    (layout.trial_directory(self._directory, trial_id) / name).unlink()
 
     def _drain(self, host: _Host, deadline_s: float | None) -> None:
         if not host.is_draining:
