@@ -162,7 +162,24 @@ class ExperimentSpec:
                 f"{group.max_workers} workers; use executor='process', or one worker to debug"
             )
         # One machine is what it is, as for Ray Train's scripts that run on any cluster.
-        return replace(group, labels={}) if self.run.cluster is None else group
+        if self.run.cluster is None:
+            return replace(group, labels={})
+        return self._on_one_node(group) if self.run.storage_url else group
+
+    @staticmethod
+    def _on_one_node(group: WorkerGroup) -> WorkerGroup:
+        """Return a group of an experiment in an object store, where one node commits a checkpoint.
+
+        Raises:
+            ValueError: If it asks for several nodes.
+        """
+        if group.max_workers > 1 and group.strategy.endswith("SPREAD"):
+            raise ValueError(
+                "placement_strategy must be 'PACK' or 'STRICT_PACK' for an experiment in an object "
+                f"store, got {group.strategy!r}; the workers of a trial run on several nodes only "
+                "where storage_path is a directory that all nodes share"
+            )
+        return replace(group, strategy="STRICT_PACK")
 
     def labels_for(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """Return what the node of such a trial must have; nothing for a group, which has its own.
@@ -380,7 +397,7 @@ def make_spec(
     knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher]))
     check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(spec)
-    _check_inline_group(spec)
+    _check_group(spec)
     _check_labels(spec)
     for part in (spec.scheduler, spec.searcher):
         if _has_other_objective(part, tune.metric, tune.mode):
@@ -402,9 +419,9 @@ def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
     return wanted
 
 
-def _check_inline_group(spec: ExperimentSpec) -> None:
-    """Check that trials in this process need no other one, where that is known by now."""
-    if spec.run.executor == "inline" and isinstance(spec.trainable, GroupTrainable):
+def _check_group(spec: ExperimentSpec) -> None:
+    """Check that the workers of a trial can be where trials run, where that is known by now."""
+    if isinstance(spec.trainable, GroupTrainable):
         try:
             spec.trainable.group_for({})
         except Exception:  # noqa: BLE001  (it needs a configuration; then the trial fails)
