@@ -20,6 +20,7 @@ HEAVY = {
 }  # fmt: skip
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
+    "cluster_digits.py": (["--on", "fake", "--trials", "4"], ["Best configuration:"]),
     "asha_promotion.py": (
         ["--trials", "3"],
         ["Best configuration:", "promoted 3 times", "is resumed: asha."],
