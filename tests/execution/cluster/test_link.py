@@ -173,3 +173,22 @@ def test_nothing_is_lost_doubled_or_reordered(data):
             range(1, carrier.num_sent[1 - end] + 1)
         )
         assert carrier.ends[end].is_drained
+
+
+def test_only_so_much_is_under_way_as_queues_between_the_ends_can_keep():
+    here, there = pair()
+    for number in range(20):
+        here.send({"number": number, "data": "x" * (1 << 20)})
+    first = frames(here)
+    assert (len(first), frames(here)) == (8, [])
+    assert here.next_s > NOW_S
+    arrived = [message for frame in first for message in there.receive(frame, NOW_S)]
+    (acknowledgement,) = frames(there, NOW_S + 0.2)
+    here.receive(acknowledgement, NOW_S + 0.2)
+    assert here.next_s == 0.0
+    arrived += [
+        message
+        for frame in frames(here, NOW_S + 0.2)
+        for message in there.receive(frame, NOW_S + 0.2)
+    ]
+    assert [message["number"] for message in arrived] == list(range(16))

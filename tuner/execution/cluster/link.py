@@ -29,6 +29,8 @@ _MAX_RESEND_S: Final = 8.0
 _ACKNOWLEDGE_S: Final = 0.1
 """For how long an acknowledgement waits for a message that it can travel with."""
 _FRAME_BYTES: Final = 1 << 20
+_WINDOW_BYTES: Final = 8 << 20
+"""How much is under way at a time: what is between the ends keeps little, and drops the rest."""
 _MAX_EARLY: Final = 1 << 16
 """How many messages are kept that have overtaken others."""
 
@@ -107,6 +109,7 @@ class Link:
         self._num_sent = 0
         self._fresh: deque[_Sent] = deque()
         self._unacknowledged: deque[_Sent] = deque()
+        self._unacknowledged_bytes = 0
         self._resend_at_s: float | None = None
         self._num_received = 0
         self._early: dict[int, dict[str, Any]] = {}
@@ -121,10 +124,14 @@ class Link:
     @property
     def next_s(self) -> float:
         """When `take_frames` has to be called at the latest."""
-        if self._fresh:
+        if self._fresh and self._has_room:
             return 0.0
         moments = (self._beat_at_s, self._resend_at_s, self._acknowledge_at_s)
         return min(moment for moment in moments if moment is not None)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._unacknowledged_bytes < _WINDOW_BYTES
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Add a message, which `take_frames` returns in a frame."""
@@ -140,9 +147,11 @@ class Link:
             due += self._unacknowledged
             self._resend_s = min(2 * self._resend_s, _MAX_RESEND_S)
             self._resend_at_s = None
-        due += self._fresh
-        self._unacknowledged += self._fresh
-        self._fresh.clear()
+        while self._fresh and self._has_room:
+            sent = self._fresh.popleft()
+            due.append(sent)
+            self._unacknowledged.append(sent)
+            self._unacknowledged_bytes += len(sent.data)
         frames = [self._frame(part, now_s) for part in _parts(due)]
         if not frames and (
             now_s >= self._beat_at_s
@@ -207,7 +216,7 @@ class Link:
     def _note_acknowledged(self, number: int, now_s: float) -> None:
         num_before = len(self._unacknowledged)
         while self._unacknowledged and self._unacknowledged[0].number <= number:
-            self._unacknowledged.popleft()
+            self._unacknowledged_bytes -= len(self._unacknowledged.popleft().data)
         if len(self._unacknowledged) < num_before:
             self._resend_s = self._first_resend_s
             self._resend_at_s = now_s + self._resend_s if self._unacknowledged else None
