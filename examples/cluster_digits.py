@@ -53,7 +53,9 @@ def train(config: dict[str, Any]) -> None:
             )
 
 
-def search(cluster: Cluster | None, storage_path: str, num_trials: int) -> tune.ResultGrid:
+def search(
+    cluster: Cluster | None, storage_path: Path | None, num_trials: int, seed: int
+) -> tune.ResultGrid:
     """Run the search; only ``cluster`` differs."""
     return tune.Tuner(
         tune.with_resources(train, {"cpu": 1}),
@@ -63,7 +65,7 @@ def search(cluster: Cluster | None, storage_path: str, num_trials: int) -> tune.
             mode="max",
             num_samples=num_trials,
             scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=3),
-            seed=0,
+            seed=seed,
         ),
         run_config=tune.RunConfig(
             name="cluster_digits", storage_path=storage_path, if_exists="new", cluster=cluster
@@ -101,11 +103,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--on", choices=("here", "ray", "dask", "fake"), default="here")
     parser.add_argument("--trials", type=int, default=27)
-    parser.add_argument("--storage", default="~/tuner_results")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--storage-path", type=Path, default=None)
     options = parser.parse_args()
-    storage_path = str(Path(options.storage).expanduser())
     with cluster_of_this_machine(options.on) as cluster:
-        results = search(cluster, storage_path, options.trials)
+        results = search(cluster, options.storage_path, options.trials, options.seed)
     best = results.get_best_result()
     print(f"Best configuration: {best.config}, accuracy {best.metrics['accuracy']:.3f}")
 
