@@ -147,7 +147,7 @@ def ray_nodes() -> Iterator[str]:
     try:
         yield nodes.address
     finally:
-        nodes.shutdown()  # type: ignore[no-untyped-call]
+        nodes.shutdown()
 
 
 def ray_tune(address: str) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from tuner.execution.cluster.link import Liveness
+from tuner.execution.resources import checked_bundle
 
-from .checked_settings import check_seconds
+from .checked_settings import check_limit, check_seconds
 
 _DASK_SCHEMES: Final = ("tcp", "tls", "ucx", "ucxx", "ws", "wss")
 _DASK_SECURITY: Final = (
@@ -28,6 +29,8 @@ _DASK_SECURITY: Final = (
 )
 """What a client needs of a ``distributed.Security``: not the keys of scheduler and workers."""
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:\d+")
+_RAY_SELECTOR: Final = re.compile(r"!?([\w.-]*|in\([\w.-]+(,\s*[\w.-]+)*\))")
+"""A value of Ray's label selectors."""
 
 
 class Cluster(abc.ABC):
@@ -83,47 +86,96 @@ class Cluster(abc.ABC):
 class RayCluster(Cluster):
     """A Ray cluster, of which one actor per node runs trials; Ray Tune and Ray Train are not used.
 
+    Every node needs Ray, Python and this package in the same versions as the driver. The driver
+    runs on a machine that is a node itself, as that of a Ray job is.
+
     Attributes:
         address: Address of the cluster, such as ``"10.0.0.1:6379"``; ``"auto"``, the default, for
-            the one that ``RAY_ADDRESS`` or this machine names.
-        agent_resources: What is asked for at once, and given to trials, in Ray's names, such as
-            ``{"CPU": 16, "GPU": 4}``; None, the default, for whole nodes.
-        max_nodes: How many nodes are used at most; None, the default, for all that there are.
-        runtime_env: Ray's runtime environment of the actors, such as ``{"working_dir": "."}``;
-            trials inherit it. None, the default, for that of the cluster.
+            the one that ``RAY_ADDRESS`` or this machine names; ``"local"`` for a cluster of this
+            machine alone, which is started and ended with the experiment; None for that only where
+            ``"auto"`` finds none.
+        agent_resources: What is asked for of each node, and given to trials, in Ray's names, such
+            as ``{"CPU": 16, "GPU": 4}``; None, the default, for all that the node has.
+        max_nodes: How many nodes are used at most; None, the default, for any number. While trials
+            wait for room, more are asked for up to this number, for which Ray's autoscaler adds
+            nodes.
+        runtime_env: Ray's runtime environment, such as ``{"working_dir": "."}``; trials inherit
+            it. None, the default, for that of the Ray job, if there is one.
+        namespace: Ray's namespace; None, the default, for a new one.
+        label_selector: Labels that nodes must have, in Ray's syntax, such as
+            ``{"zone": "in(a,b)", "spot": "!true"}``; None, the default, for all nodes.
 
     Raises:
         TypeError: If a value has the wrong type.
         ValueError: If it is out of range.
+
+    Example:
+        >>> cluster = RayCluster("10.0.0.1:6379", agent_resources={"CPU": 16, "GPU": 4})
+        >>> cluster.describe()
+        'the Ray cluster at 10.0.0.1:6379'
     """
 
     engine: ClassVar[str] = "tuner.execution.cluster.ray_engine:RayEngine"
     library: ClassVar[str] = "ray"
     extra: ClassVar[str] = "ray"
 
-    address: str = "auto"
+    address: str | None = "auto"
     agent_resources: Mapping[str, float] | None = None
     max_nodes: int | None = None
     runtime_env: Mapping[str, Any] | None = None
+    namespace: str | None = None
+    label_selector: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.address, str):
-            raise TypeError(
-                f"address must be a text such as '10.0.0.1:6379' or 'auto', got {self.address!r}"
+        self._check_address()
+        check_limit("max_nodes", self.max_nodes)
+        if self.agent_resources is not None:
+            _ray_shape(self.agent_resources)
+        _check_names("runtime_env", self.runtime_env, "'working_dir': '.'")
+        if self.namespace is not None and (
+            not isinstance(self.namespace, str) or not self.namespace
+        ):
+            raise TypeError(f"namespace must be a text or None, got {self.namespace!r}")
+        _check_names("label_selector", self.label_selector, "'zone': 'in(a,b)'")
+        for name, wanted in (self.label_selector or {}).items():
+            if not isinstance(wanted, str) or not _RAY_SELECTOR.fullmatch(wanted):
+                raise ValueError(
+                    "label_selector must have values such as 'a', '!a', 'in(a,b)' and '!in(a,b)', "
+                    f"got {name!r}: {wanted!r}"
+                )
+
+    def _check_address(self) -> None:
+        address = self.address
+        if address is None or address in ("auto", "local"):
+            return
+        accepted = "'auto', 'local', None or an address such as '10.0.0.1:6379'"
+        if not isinstance(address, str):
+            raise TypeError(f"address must be {accepted}, got {address!r}")
+        if "://" in address:
+            raise ValueError(
+                f"address must be {accepted}, got {address!r}; Ray Client cannot stream: run the "
+                "driver on a node of the cluster, e.g. with `ray job submit`"
             )
+        if not _HOST_AND_PORT.fullmatch(address):
+            raise ValueError(f"address must be {accepted}, got {address!r}")
 
     def settings(self) -> dict[str, Any]:
         """See `Cluster.settings`."""
+        shape = self.agent_resources
         return {
             "address": self.address,
-            "agent_resources": dict(self.agent_resources) if self.agent_resources else None,
+            "agent_resources": None if shape is None else _ray_shape(shape),
             "max_nodes": self.max_nodes,
-            "runtime_env": dict(self.runtime_env) if self.runtime_env else None,
+            "runtime_env": None if self.runtime_env is None else dict(self.runtime_env),
+            "namespace": self.namespace,
+            "label_selector": dict(self.label_selector or {}),
         }
 
     def describe(self) -> str:
         """See `Cluster.describe`."""
-        return f"the Ray cluster at {self.address}"
+        if self.address == "local":
+            return "a Ray cluster of this machine"
+        return f"the Ray cluster at {self.address or 'auto'}"
 
 
 @final
@@ -244,3 +296,36 @@ class DaskCluster(Cluster):
             f"the scheduler file must exist, got {str(path)!r}; "
             f"start the scheduler by: dask scheduler --scheduler-file {path}"
         )
+
+
+def _check_names(name: str, value: Any, example: str) -> None:
+    """Raise TypeError unless the value is None or a dictionary with texts as keys."""
+    if value is not None and (
+        not isinstance(value, Mapping) or not all(isinstance(key, str) and key for key in value)
+    ):
+        raise TypeError(f"{name} must be a dictionary such as {{{example}}} or None, got {value!r}")
+
+
+def _ray_shape(given: Any) -> dict[str, float]:
+    """Return the resources of an agent in Ray's names, checked."""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            "agent_resources must be a dictionary of amounts by name, such as "
+            f"{{'CPU': 16, 'GPU': 4}}, or None for whole nodes, got {given!r}"
+        )
+    amounts = {
+        name.upper() if name in ("cpu", "gpu") else name: amount
+        for name, amount in checked_bundle(given).items()
+        if amount
+    }
+    if not amounts.get("CPU") and not amounts.get("GPU"):
+        raise ValueError(
+            f"agent_resources must contain 'CPU' or 'GPU', got {dict(given)!r}; trials run with "
+            "what it contains"
+        )
+    if amounts.get("GPU", 0.0) % 1:
+        raise ValueError(
+            f"agent_resources must ask for whole GPUs, got {given!r}; trials can share one by "
+            'with_resources(train, {"gpu": 0.5})'
+        )
+    return amounts
