@@ -104,10 +104,9 @@ def start_s(cluster: Cluster) -> float:
         shared = SharedProof(Path(directory), cluster.liveness.lease_s)
         storage = SharedStorage(directory, shared.proof)
         setup = Setup(experiment_name="start", storage=storage, environ={}, sys_path=sys.path)
-        executor.connect(setup, shared)
-        num_joined = 0
-        while num_joined < NUM_NODES:
-            num_joined += sum(isinstance(event, NodeJoined) for event in executor.wait(60.0))
+        events = executor.connect(setup, shared)
+        while sum(isinstance(event, NodeJoined) for event in events) < NUM_NODES:
+            events += executor.wait(60.0)
         elapsed_s = time.perf_counter() - began_s
         executor.shutdown(10.0)
     return elapsed_s

@@ -127,11 +127,10 @@ def test_labels_that_no_node_has_are_waited_for_and_named():
 def test_an_experiment_waits_for_the_declared_labels():
     talk = cluster(0, nodes=(), max_trials=1, default_labels=A100)
     talk.say(NodeJoined("a", {"cpu": 4.0}))
-    talk.say(after_s=10.0)
     [warning] = talk.remarks
     assert "the experiment waits for a node" in warning
     assert "'A100'" in warning
-    talk.say(after_s=290.0)
+    talk.say(after_s=300.0)
     assert "nothing can run: the trial asks for" in talk.experiment.fatal_error
 
 

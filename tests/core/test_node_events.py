@@ -291,11 +291,10 @@ def test_a_node_that_joins_in_time_ends_the_wait():
 
 def test_without_any_node_the_experiment_ends_and_can_be_continued():
     talk = cluster(1, nodes=("a",))
-    assert remarks_of(talk, NodeLeft("a", "gone")) == []  # another one may be about to join
-    [warning] = remarks_of(talk, after_s=10.0)
+    [warning] = remarks_of(talk, NodeLeft("a", "gone"))
     assert "the experiment waits for a node" in warning
     talk.restore_from_snapshot()
-    talk.say(after_s=289.0)
+    talk.say(after_s=299.0)
     assert talk.experiment.stop_reason is None
     talk.say(after_s=1.0)
     assert "nothing can run" in talk.experiment.fatal_error

@@ -167,10 +167,9 @@ def test_an_experiment_of_which_only_validations_are_left_waits_for_a_node_and_c
     talk = cluster(1, nodes=("a",), cpu=2.0)
     validate(talk, A, 1)
     talk.exit(A, Outcome.COMPLETED)
-    talk.say(NodeLeft("a", "gone"))
-    [warning] = remarks_of(talk, after_s=10.0)
+    [warning] = remarks_of(talk, NodeLeft("a", "gone"))
     assert "the experiment waits for a node: the validation asks for" in warning
-    talk.say(after_s=290.0)
+    talk.say(after_s=300.0)
     assert "nothing can run: the validation asks for" in talk.experiment.fatal_error
     assert talk.experiment.is_finished
     talk.say(DriverRestarted(talk.experiment.settings))

@@ -14,8 +14,6 @@ from .validation_queue import ValidationQueue
 NO_NODE: Final = "no_node"
 """Rule for which an experiment ends when no node has joined on which anything can run."""
 
-_PATIENCE_S: Final = 10.0
-"""How long the whole experiment waits before the user is warned."""
 _ALL: Final = "all"
 """Key of the wait of the whole experiment, while nothing can run."""
 _VALIDATIONS: Final = "validations"
@@ -43,7 +41,6 @@ class NodeWaits:
         self._validations = validations
         self._wait_s = wait_s
         self._deadlines = Deadlines()
-        self._told: set[str] = set()
 
     @property
     def next_s(self) -> float | None:
@@ -67,16 +64,10 @@ class NodeWaits:
         lacking = self._lacking(typical)
         for key in self._deadlines.due.keys() - lacking.keys():
             self._deadlines.cancel(key)
-        self._told &= lacking.keys()
         remarks: list[str] = []
         for key, (who, why) in lacking.items():
             if self._deadlines.due_s(key) is None:
                 self._deadlines.set(key, now_s + self._wait_s)
-            # Every experiment waits a moment for its first node.
-            begins_s = (self._deadlines.due_s(key) or now_s) - self._wait_s
-            patience_s = min(_PATIENCE_S, self._wait_s / 2) if key == _ALL else 0.0
-            if key not in self._told and now_s >= begins_s + patience_s:
-                self._told.add(key)
                 remarks.append(
                     f"{who} for a node: {why}; it ends with an error unless a node that has this "
                     f"joins within node_wait_s={self._wait_s:g}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
+from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.execution.cluster.executor import ClusterExecutor
@@ -69,8 +70,8 @@ class ClusterSession:
             liveness=self._liveness,
         )
 
-    def connect(self, experiment: Experiment) -> None:
-        """Connect to the cluster.
+    def connect(self, experiment: Experiment) -> list[Event]:
+        """Connect to the cluster, and return what has happened there.
 
         Args:
             experiment: Whose trials wait for nodes.
@@ -94,7 +95,7 @@ class ClusterSession:
                 retry_s=run.storage_retry_s,
             )
         self.executor.unmet = experiment.unmet_demand
-        self.executor.connect(
+        events = self.executor.connect(
             Setup(
                 experiment_name=self._directory.name,
                 storage=storage,
@@ -111,6 +112,7 @@ class ClusterSession:
             threading.Thread(
                 target=self._await_journal, args=(remote,), name="tuner-first-record", daemon=True
             ).start()
+        return events
 
     def close(self) -> None:
         """Note that no node works in the shared directory any more, if that is known."""

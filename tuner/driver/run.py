@@ -16,7 +16,7 @@ from tuner.analysis.result_grid import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.registry import named_callbacks
-from tuner.core.events import DriverRestarted, StopRequested
+from tuner.core.events import Event, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, common_failure
 from tuner.core.metric_watch import METRIC_NOT_REPORTED
@@ -385,7 +385,7 @@ class Run:
         spec, directory, console = stage.spec, self._directory, self._console
         experiment, log = stage.restored.state.experiment, session.log
         driver, event_dispatch = session.assembly.driver, session.assembly.event_dispatch
-        first: list[DriverRestarted] = []
+        first: list[Event] = []
         if self._resumption:
             event = self._resumption.resume.event(stage.settings)
             first = [with_new_groups(event, experiment, spec)]
@@ -406,11 +406,10 @@ class Run:
                     else rare_garbage_collection()
                 ):
                     self._begin(event_dispatch, stage)
-                    if self._cluster:
-                        self._cluster.connect(experiment)
+                    joined = self._cluster.connect(experiment) if self._cluster else []
                     self._environment.start()
                     self._request_queue.open(stage.executor.wake, request_stop)
-                    driver.run(first)
+                    driver.run([*first, *joined])
                     # The record that the driver has ended normally comes last.
                     session.snapshots.close(driver.elapsed_s)
                     log.close(driver.elapsed_s)

@@ -81,6 +81,7 @@ class Cluster:
         )
         self.connection = self.executor._connection = Connection()
         storage = SharedStorage("/nowhere", ("proof", "x"))
+        self.executor.wake()  # so that it waits for no node
         self.executor.connect(Setup(experiment_name="e", storage=storage, environ={}))
         self.links = {}
 

@@ -88,6 +88,8 @@ _TICK_S: Final = 1.0
 """How often it is looked at what changes slowly: silent nodes, demand, idle nodes."""
 _AWAY_S: Final = 5.0
 """After such a pause what has arrived is read before a node is taken for silent."""
+_FIRST_NODE_S: Final = 10.0
+"""How long the first node is waited for before the experiment begins without any."""
 _MAX_NAME: Final = 60
 _JOURNAL_STORED: Final = {"kind": "journal_stored"}
 
@@ -220,15 +222,16 @@ class ClusterExecutor:
             directory if is_shared else None, self, sync=sync, environ=environ or {}
         )
 
-    def connect(self, setup: Setup, shared: SharedProof | None = None) -> None:
-        """Connect to the cluster, and return once it has answered.
-
-        Nodes join later, as events.
+    def connect(self, setup: Setup, shared: SharedProof | None = None) -> list[Event]:
+        """Connect to the cluster, and return once a node has joined, or after a while.
 
         Args:
             setup: What hosts need to know.
             shared: Proof that a host sees the directory in which the driver works; None where it
                 need not.
+
+        Returns:
+            What has happened so far, for the driver's first turn. More nodes join later.
 
         Raises:
             ClusterError: If it cannot be reached.
@@ -240,7 +243,13 @@ class ClusterExecutor:
             while self._connection.facts is None:
                 self._select(_TICK_S)
                 self._raise_error()
+            until_s = time.monotonic() + _FIRST_NODE_S
+            while not self._events and not self._is_woken and time.monotonic() < until_s:
+                self._select(min(_TICK_S, max(self._next_s() - time.monotonic(), 0.0)))
+                self._raise_error()
+            events, self._events = self._events, []
         self._deputy.start()
+        return events
 
     def note_journal_stored(self) -> None:
         """Let hosts upload checkpoints, as the object store has the journal's beginning.
