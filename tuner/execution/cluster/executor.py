@@ -307,6 +307,7 @@ class ClusterExecutor:
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
+            self._raise_error()
             self._look_at_demand(time.monotonic())
             while not (self._events or self._is_woken or self._is_closed):
                 now_s = time.monotonic()
