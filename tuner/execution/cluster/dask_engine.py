@@ -40,6 +40,7 @@ _START_S: Final = 30.0
 """How long a worker may take to accept a connection and to start an agent."""
 _RECONNECT_S: Final = 3.0
 """How long a connection that broke is tried again while the scheduler still has the worker."""
+_PAUSE_S: Final = 0.1
 _RETRY_S: Final = 10.0
 """How long until a worker that could not be reached, or whose agent was evicted, is tried again."""
 _MAX_EVICTIONS: Final = 3
@@ -227,7 +228,7 @@ class DaskEngine:
         """Report when a connection to the scheduler, which sends nothing over it, is closed."""
         closed = asyncio.ensure_future(scheduler.read())
         while not (await asyncio.wait({closed}, timeout=_LIST_S))[0]:
-            with contextlib.suppress(OSError, TimeoutError):
+            with contextlib.suppress(OSError):
                 self._list(await asyncio.wait_for(self._client.nthreads(), _LIST_S))
         closed.exception()
         self._relay.lost("the connection to the Dask scheduler is closed")
@@ -247,24 +248,37 @@ class DaskEngine:
         """Start or find the worker's agent, and carry lines until the task is cancelled."""
         while True:
             try:
-                async with asyncio.timeout(_RECONNECT_S if worker.agent else _START_S):
+                async with asyncio.timeout(_START_S):
                     comm = await self._attach(worker)
-            except (OSError, TimeoutError, _Refused) as error:
-                if worker.agent:
-                    self._report_gone(worker, f"the connection broke: {_text(error)}")
-                elif isinstance(error, _Refused):
-                    self._remark(f"the Dask worker {worker.address} runs no trials: {error}")
-                    return
-                else:
-                    self._remark(
-                        f"the Dask worker {worker.address} cannot be reached: {_text(error)}; "
-                        "the driver's machine connects to the port of each worker"
-                    )
-                    await asyncio.sleep(_RETRY_S)
+            except _Refused as error:
+                self._remark(f"the Dask worker {worker.address} runs no trials: {error}")
+                return
+            except OSError as error:
+                self._remark(
+                    f"the Dask worker {worker.address} cannot be reached: {_text(error)}; the "
+                    "machine of the driver has to reach the port of each worker"
+                )
             else:
-                if await self._carry(worker, comm):
-                    self._report_gone(worker, "its Dask worker has ended it")
-                    await asyncio.sleep(_RETRY_S)  # as a rule, the worker itself is about to end
+                self._report_gone(worker, await self._carry_on(worker, comm))
+            # As a rule, a worker that has ended its agent is about to end itself.
+            await asyncio.sleep(_RETRY_S)
+
+    async def _carry_on(self, worker: _Worker, comm: Any) -> str:
+        """Carry lines, over further connections if one breaks; return why the agent is gone."""
+        while not await self._carry(worker, comm):
+            try:
+                async with asyncio.timeout(_RECONNECT_S):
+                    comm = await self._attach_again(worker)
+            except (OSError, _Refused):
+                return "the connection to its Dask worker is closed"
+        return "its Dask worker has ended it"
+
+    async def _attach_again(self, worker: _Worker) -> Any:
+        while True:
+            try:
+                return await self._attach(worker)
+            except OSError:
+                await asyncio.sleep(_PAUSE_S)
 
     def _report_gone(self, worker: _Worker, why: str) -> None:
         agent, worker.agent = worker.agent, ""
@@ -356,7 +370,7 @@ class DaskEngine:
                     await _ask(comm, "plugin-remove", name=worker.plugin)
                 finally:
                     comm.abort()
-        except (OSError, TimeoutError):
+        except OSError:
             return False
         except _Refused:  # it has no such plugin any more
             pass
