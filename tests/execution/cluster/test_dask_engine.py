@@ -360,6 +360,21 @@ def test_nothing_is_left_in_the_workers_when_the_engine_is_closed(cluster, open_
     assert reports.gone == {}
 
 
+def test_the_scheduler_sees_a_task_now_and_then_and_does_not_close(
+    cluster, open_engine, monkeypatch
+):
+    monkeypatch.setattr(dask_engine, "_BUSY_S", 0.05)
+
+    def num_transitions(dask_scheduler):
+        return dask_scheduler.transition_counter
+
+    with distributed.Client(cluster, set_as_default=False) as client:
+        before = client.run_on_scheduler(num_transitions)
+        open_engine(cluster)
+        while client.run_on_scheduler(num_transitions) < before + 20:
+            pass  # bounded by the test's timeout
+
+
 def test_a_cluster_with_temporary_certificates_and_its_end(echo_agent, open_engine):
     pytest.importorskip("cryptography")
     with make_cluster(echo_agent, 1, security=distributed.Security.temporary()) as cluster:

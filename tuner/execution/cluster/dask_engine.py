@@ -48,6 +48,8 @@ _MAX_EVICTIONS: Final = 3
 _STABLE_S: Final = 600.0
 _LIST_S: Final = 10.0
 """How often the scheduler's workers are compared with ours, in case a notice was lost."""
+_BUSY_S: Final = 30.0
+"""How often a scheduler gets a task, as it may be set to close where there are none."""
 _STOP_S: Final = 1.0
 _MAX_OUTBOX_CHARACTERS: Final = 64 << 20
 _NAME_LENGTH: Final = 52  # leaves room for a number
@@ -188,6 +190,7 @@ class DaskEngine:
         await self._subscribe(connect_s)
         self._list(await self._client.nthreads())
         self._start(self._watch(scheduler))
+        self._start(self._keep_busy())
         return {"address": address, "version": distributed.__version__}
 
     def _warn_of_open_network(self, address: str) -> None:
@@ -232,6 +235,17 @@ class DaskEngine:
                 self._list(await asyncio.wait_for(self._client.nthreads(), _LIST_S))
         closed.exception()
         self._relay.lost("the connection to the Dask scheduler is closed")
+
+    async def _keep_busy(self) -> None:
+        """Keep the scheduler from closing by its ``idle-timeout``, as trials are no tasks."""
+        while True:
+            # A task that waits for a worker keeps it from closing as well.
+            task = self._client.submit(int, pure=False) if self._has_agents() else None
+            await asyncio.sleep(_BUSY_S)
+            del task
+
+    def _has_agents(self) -> bool:
+        return any(worker.agent for worker in self._workers.values())
 
     def _add(self, address: str) -> None:
         if address not in self._workers and not self._is_closing:
