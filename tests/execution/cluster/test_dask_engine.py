@@ -150,7 +150,9 @@ def open_engine():
         settings = pickle.loads(pickle.dumps(DaskCluster(cluster, **options).settings()))  # noqa: S301
         engine, reports = make_engine(settings, token)
         opened.append(engine)
-        assert engine.open([])["version"] == distributed.__version__
+        facts = engine.open([])
+        assert facts["version"] == distributed.__version__
+        assert facts["reattaches"]
         return engine, reports
 
     yield open_engine

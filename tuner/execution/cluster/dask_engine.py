@@ -143,13 +143,18 @@ class DaskEngine:
         self._loop.call_soon_threadsafe(self._evict, agent)
 
     def close(self, deadline_s: float) -> None:
-        """See `Engine.close`."""
+        """See `Engine.close`.
+
+        Raises:
+            TimeoutError: If it is not known that all agents have ended.
+        """
         if self._thread.is_alive():
             closing = self._run(self._close(deadline_s))
-            with contextlib.suppress(TimeoutError):
+            try:
                 closing.result(deadline_s)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_STOP_S)
+            finally:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join(_STOP_S)
 
     def _run_loop(self) -> None:
         self._loop.run_forever()
@@ -191,7 +196,7 @@ class DaskEngine:
         self._list(await self._client.nthreads())
         self._start(self._watch(scheduler))
         self._start(self._keep_busy())
-        return {"address": address, "version": distributed.__version__}
+        return {"address": address, "version": distributed.__version__, "reattaches": True}
 
     def _warn_of_open_network(self, address: str) -> None:
         if not address.startswith(("tls://", "wss://")) and not _is_loopback(address):
@@ -406,14 +411,17 @@ class DaskEngine:
                 worker.task = self._start(self._end_agent(worker))
                 ends.append(worker.task)
         if ends:
-            # A worker that does not answer in time ends its agent when the lease is over.
-            await asyncio.wait(ends, timeout=0.9 * deadline_s)
+            await asyncio.wait(ends, timeout=0.8 * deadline_s)
+        # The agent of a worker that is gone, and so is not waited for any more, has ended with it.
+        late = [end for end in ends if not end.done() or not (end.cancelled() or end.result())]
         # Otherwise the scheduler logs that it cannot tell this client of the client's own end.
         self._client.unsubscribe_topic("all")
         await self._client.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if late:
+            raise TimeoutError(f"{len(late)} Dask workers have not ended their agents in time")
 
     def _stop(self, worker: _Worker) -> None:
         if worker.task:

@@ -73,7 +73,8 @@ class Engine(Protocol):
                 are still alive are reported by `Relay.agent_up` again, and no name is reused.
 
         Returns:
-            Facts for messages: ``address`` and ``version``.
+            Facts for messages: ``address`` and ``version``; and ``reattaches: True`` where agents
+            outlive their gateway.
 
         Raises:
             ClusterError: If the cluster cannot be reached; with a remedy.
