@@ -8,12 +8,14 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+import tuner as tune
 from tuner import DaskCluster
 from tuner.errors import ClusterError
 from tuner.execution.cluster.gateway import GatewayProcess
@@ -121,7 +123,7 @@ def echo_agent(tmp_path_factory):
     return str(file)
 
 
-def make_cluster(echo_agent, num_workers, **options):
+def make_cluster(num_workers, **options):
     return distributed.LocalCluster(
         n_workers=num_workers,
         threads_per_worker=1,
@@ -129,14 +131,13 @@ def make_cluster(echo_agent, num_workers, **options):
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",  # without Bokeh there is no dashboard
         silence_logs="CRITICAL",
-        preload=echo_agent,
         **options,
     )
 
 
 @pytest.fixture(scope="module")
 def cluster(echo_agent):
-    with make_cluster(echo_agent, 3, resources={"licence": 2, "GPU": 7}) as made:
+    with make_cluster(3, preload=echo_agent, resources={"licence": 2, "GPU": 7}) as made:
         made.wait_for_workers(3)
         yield made
 
@@ -362,6 +363,19 @@ def test_nothing_is_left_in_the_workers_when_the_engine_is_closed(cluster, open_
     assert reports.gone == {}
 
 
+def test_a_worker_that_hangs_is_not_said_to_have_ended_its_agent(cluster):
+    engine, reports = make_engine(DaskCluster(cluster).settings(), "hangs")
+    engine.open([])
+    reports.wait_for(lambda: len(reports.up) == 3)
+    pid = cluster.workers[2].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(TimeoutError, match="1 Dask workers have not ended their agents"):
+            engine.close(2.0)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def test_the_scheduler_sees_a_task_now_and_then_and_does_not_close(
     cluster, open_engine, monkeypatch
 ):
@@ -379,7 +393,8 @@ def test_the_scheduler_sees_a_task_now_and_then_and_does_not_close(
 
 def test_a_cluster_with_temporary_certificates_and_its_end(echo_agent, open_engine):
     pytest.importorskip("cryptography")
-    with make_cluster(echo_agent, 1, security=distributed.Security.temporary()) as cluster:
+    security = distributed.Security.temporary()
+    with make_cluster(1, preload=echo_agent, security=security) as cluster:
         assert cluster.scheduler_address.startswith("tls://")
         engine, reports = open_engine(cluster)
         reports.wait_for(lambda: reports.up)
@@ -390,6 +405,43 @@ def test_a_cluster_with_temporary_certificates_and_its_end(echo_agent, open_engi
             make_engine(DaskCluster(cluster.scheduler_address).settings())[0].open([])
     reports.wait_for(lambda: agent in reports.gone and reports.why_lost)
     assert reports.remarks == []
+
+
+def test_an_experiment_goes_on_where_a_worker_is_killed(tmp_path):
+    def train(config):
+        is_resumed = tune.get_checkpoint() is not None
+        if is_resumed:
+            Path(config["go"]).touch()
+        with tempfile.TemporaryDirectory() as empty:
+            tune.report({"resumed": is_resumed}, checkpoint=tune.Checkpoint.from_directory(empty))
+        while not Path(config["go"]).exists():
+            tune.report({"resumed": is_resumed})
+
+    class KillOneWorker(tune.Callback):
+        def __init__(self):
+            self.reported = set()
+
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            if len(self.reported) < 2:
+                self.reported.add(trial.trial_id)
+                if len(self.reported) == 2:
+                    os.kill(cluster.workers[0].pid, signal.SIGKILL)
+
+    with make_cluster(2) as cluster:
+        grid = tune.Tuner(
+            train,
+            param_space={"go": str(tmp_path / "go")},
+            tune_config=tune.TuneConfig(num_samples=2),
+            run_config=tune.RunConfig(
+                name="e",
+                storage_path=tmp_path,
+                cluster=DaskCluster(cluster),
+                callbacks=[KillOneWorker()],
+                verbose=0,
+            ),
+        ).fit()
+    assert grid.num_errors == 0
+    assert sorted(result.metrics["resumed"] for result in grid) == [False, True]
 
 
 def test_a_scheduler_file_is_read_when_the_engine_is_opened(cluster, open_engine, tmp_path):
