@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from schedulers.decisions import Exploit, Pause, Reason, Resize, Resume
@@ -13,6 +15,7 @@ from tests.core.conversation import (
     cluster,
     kills,
     remarks_of,
+    result,
     starts,
     suggest,
 )
@@ -21,6 +24,7 @@ from tuner.core.commands import AskSearcher, StartWorker
 from tuner.core.events import (
     DriverRestarted,
     LeaseOwner,
+    LeaseReleased,
     LeaseRequested,
     NodeDraining,
     NodeJoined,
@@ -346,17 +350,76 @@ def test_a_trial_is_not_resized_to_what_no_node_has():
     assert talk.trial(A).resize == {"cpu": 2.0}
 
 
-def test_a_group_is_spread_over_nodes_and_lost_with_any_of_them():
-    group = WorkerGroup(3, {"cpu": 1.0}, 2, 3, "SPREAD")
-    talk = cluster(0, nodes=("a", "b", "c"), max_trials=1, default_group=group,
-                   default_request=group.total)  # fmt: skip
-    talk.say()
-    suggested = suggest(A, **group.total)
-    object.__setattr__(suggested, "group", group)
-    [start] = [each for each in talk.say(suggested) if isinstance(each, StartWorker)]
+def spread(*nodes, fewest=2, **settings):
+    """Return a conversation in which trial A trains on nodes of one CPU each, and its start."""
+    group = WorkerGroup(len(nodes), {"cpu": 1.0}, fewest, len(nodes), "SPREAD")
+    settings |= {"default_group": group, "default_request": group.total}
+    talk = cluster(0, nodes=nodes, max_trials=1, **settings)
+    [start] = talk.say(replace(suggest(A, **group.total), group=group))
+    talk.say(WorkerStarted(A, 1, pid=1))
+    return talk, start
+
+
+def test_a_group_is_spread_over_nodes_and_what_is_left_of_it_is_killed_when_one_leaves():
+    talk, start = spread("a", "b", "c")
     assert start.nodes == ("a", "b", "c")
-    [start] = [each for each in talk.say(NodeLeft("c", "x")) if isinstance(each, StartWorker)]
+    [kill] = talk.say(NodeLeft("c", "x"))
+    assert (kill.trial_id, kill.attempt, kill.reason) == (A, 1, "node c is gone: x")
+    talk.restore_from_snapshot()
+    assert talk.experiment.trial_table.nodes.used == {"cpu": 2.0}
+    [start] = talk.exit(A, Outcome.KILLED, Failure("killed", "node c is gone"))
     assert (start.attempt, start.nodes, start.group.num_workers) == (2, ("a", "b"), 2)
+    assert (talk.trial(A).num_failures, talk.trial(A).failures) == (0, [])
+
+
+def test_a_group_whose_end_is_not_heard_of_counts_as_gone_after_a_while():
+    talk, _ = spread("a", "b", "c")
+    talk.say(NodeLeft("c", "x"))
+    talk.restore_from_snapshot()
+    assert talk.say(after_s=9.9) == []
+    assert talk.experiment.next_deadline_s() == 10.0
+    assert starts(talk.say(after_s=0.1)) == [(A, 2)]
+    assert talk.exit(A, Outcome.LOST, None) != []  # of the second attempt
+    assert talk.say(WorkerExited(A, 1, Outcome.LOST)) == []
+
+
+def test_a_group_loses_one_attempt_with_all_its_nodes():
+    talk, _ = spread("a", "b", "c", fewest=1, max_losses=2)
+    assert kills(talk.say(NodeLeft("c", "x"))) == [A]
+    assert talk.say(NodeLeft("b", "x")) == []
+    assert starts(talk.say(NodeJoined("d", {"cpu": 1.0}), NodeLeft("a", "x"))) == [(A, 2)]
+    assert len(talk.trial(A).losses) == 1
+    assert talk.trial(A).nodes == ("d",)
+
+
+def test_a_node_that_joins_again_has_nothing_of_what_is_left_of_a_group():
+    talk, _ = spread("a", "b")
+    talk.say(NodeLeft("b", "x"))
+    assert starts(talk.say(NodeJoined("b", {"cpu": 1.0}))) == [(A, 2)]
+    assert talk.experiment.trial_table.nodes.used == {"cpu": 2.0}
+
+
+def test_what_is_left_of_a_group_is_told_nothing_and_gets_no_lease():
+    talk, _ = spread("a", "b")
+    talk.say(NodeJoined("c", {"cpu": 4.0}))
+    owner, group = LeaseOwner(A, 1), WorkerGroup(1, {"cpu": 1.0}, 1, 1)
+    talk.say(LeaseRequested(owner, "x", group))
+    assert kills(talk.say(result(A, 1), NodeLeft("b", "x"))) == [A]
+    assert talk.say(result(A, 1)) == []
+    assert talk.experiment.trial_table.lent == {}
+    talk.say(LeaseReleased(owner, "x"))
+    assert starts(talk.exit(A, Outcome.FAILED, BOOM)) == [(A, 2)]
+    assert talk.trial(A).failures == []
+
+
+def test_an_interrupted_experiment_waits_for_what_is_left_of_a_group():
+    talk, _ = spread("a", "b")
+    talk.say(NodeLeft("b", "x"))
+    talk.say(StopRequested("signal.SIGINT"))
+    assert not talk.experiment.is_finished
+    talk.exit(A, Outcome.KILLED, Failure("killed", ""))
+    assert talk.trial(A).ending is TerminationReason.INTERRUPTED
+    assert talk.experiment.is_finished
 
 
 def test_a_node_that_joins_in_the_last_moment_ends_the_wait():

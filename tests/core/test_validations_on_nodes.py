@@ -14,6 +14,7 @@ from tests.core.conversation import (
 )
 from tuner.core.commands import GrantLease, RefuseLease
 from tuner.core.events import (
+    CheckpointLost,
     DriverRestarted,
     LeaseOwner,
     LeaseRequested,
@@ -132,6 +133,14 @@ def test_losses_with_a_node_that_was_known_to_leave_do_not_count():
     talk.say(NodeDraining(start.node))
     [start] = end(talk, A, Outcome.LOST)
     assert start.num_try == 3
+
+
+def test_a_validation_of_a_lost_checkpoint_that_is_lost_with_its_node_names_the_checkpoint():
+    talk = cluster(1, nodes=("a", "b"), cpu=2.0, max_validation_losses=1)
+    validate(talk, A, 1)
+    talk.say(CheckpointLost(A, 0, "it is damaged"))
+    talk.say(NodeLeft("a", "gone"))
+    assert talk.trial(A).validations[0].failure.kind == "CheckpointLost"
 
 
 def test_an_unlimited_number_of_losses_is_not_recorded():

@@ -329,6 +329,8 @@ class NodeDraining:
 class NodeLeft:
     """A node is gone, with all that ran on it; no more events of these attempts follow.
 
+    Of a group that was on other nodes as well, the rest is killed, and one `WorkerExited` follows.
+
     Attributes:
         node: Its name.
         reason: Why, in a few words.

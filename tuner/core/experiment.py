@@ -14,7 +14,6 @@ have added an event of their own, such as `CheckpointRequested`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, assert_never, final
 
@@ -703,6 +702,8 @@ class Experiment:
         match event:
             case ev.NodeJoined(name, resources, labels):
                 self._lose_node(name, "it has joined again")
+                for trial in self.trial_table.on_node(name):  # it has nothing of theirs any more
+                    self._end_attempt(trial, ev.Outcome.LOST)
                 nodes.join(name, resources, labels)
             case ev.NodeDraining(name, deadline_s) if name in nodes:
                 nodes.drain(name)
@@ -725,13 +726,28 @@ class Experiment:
             return
         gone = Failure(WORKER_LOST, f"node {name} is gone: {why}")
         for trial in self.trial_table.on_node(name):
-            self._note_loss(trial, gone.message)
-            self._end_attempt(trial, ev.Outcome.LOST)
+            if not self._timeouts.is_remnant(trial.trial_id):
+                self._note_loss(trial, gone.message)
+            if any(other in self.trial_table.nodes for other in trial.nodes if other != name):
+                self._kill_remnant(trial, gone.message)
+            else:
+                self._end_attempt(trial, ev.Outcome.LOST)
         for trial_id, index in self._validations.on_node(name):
             num_try = self.trial_table[trial_id].validations[index].num_try
             lost = ev.ValidationEnded(trial_id, index, num_try, ev.Outcome.LOST, failure=gone)
             self._dispatch(lost)
         self.trial_table.nodes.leave(name)
+
+    def _kill_remnant(self, trial: Trial, why: str) -> None:
+        """Kill what is left of a group; until it is gone, it occupies what it has on its nodes."""
+        if self._timeouts.is_remnant(trial.trial_id):
+            return
+        move_worker(trial, WorkerMove.KILL)
+        self._unanswered.drop(trial)
+        owner = ev.LeaseOwner(trial.trial_id, trial.attempt)
+        self._leases.queue.end_owner(owner)
+        self._timeouts.expect_remnant_gone(trial.trial_id, self._now_s)
+        self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, why))
 
     def _note_loss(self, trial: Trial, why: str) -> None:
         """Count the loss of a worker, unless its node had announced that it would leave."""
@@ -768,8 +784,13 @@ class Experiment:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
         if trial is None:
             return
-        if event.outcome is ev.Outcome.KILLED and self._timeouts.is_evacuated(trial.trial_id):
-            event = replace(event, outcome=ev.Outcome.LOST)  # a little before its node
+        is_evacuated = self._timeouts.is_evacuated(trial.trial_id)
+        if self._timeouts.is_remnant(trial.trial_id) or (
+            is_evacuated and event.outcome is ev.Outcome.KILLED
+        ):
+            # Its loss has been counted with its node, or does not count, as it was announced.
+            self._end_attempt(trial, ev.Outcome.LOST)
+            return
         if event.outcome in (ev.Outcome.FAILED, ev.Outcome.UNSAVED) and not event.failure:
             raise InvalidTransition(
                 f"the worker of trial {event.trial_id} failed, but its executor gave no reason"
@@ -1045,6 +1066,9 @@ class Experiment:
         if not self._stopping:
             self._end_waits_for_nodes()
         if self._timeouts.may_be_due(self._now_s):
+            for trial_id in self._timeouts.take_overdue_remnants(self._now_s):
+                self._end_attempt(self.trial_table.live[trial_id], ev.Outcome.LOST)
+                self._needs_scheduling = True
             self._kill_overdue()
             self._out.notices += [
                 cmd.TrialSilent(self.trial_table.live[hang.trial_id], hang.silent_s, hang.usual_s)

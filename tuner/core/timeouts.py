@@ -15,6 +15,9 @@ from typing import Any, Final
 TERM_GRACE_S: Final = 0.5
 """How long a worker that is to be killed may take to clean up, unless it is urgent."""
 
+REMNANT_S: Final = 10.0
+"""How long what is left of a group may take to be gone that has lost workers with their node."""
+
 _USUAL_INTERVALS: Final = 10.0
 """A worker may hang when it has been silent for this many of its median intervals."""
 _MIN_SILENCE_S: Final = 60.0
@@ -249,6 +252,8 @@ class Timeouts:
         """Until when workers have to be gone whose node is going to leave."""
         self._evacuated: set[str] = set()
         """Workers that were killed since they were not."""
+        self._remnants = Deadlines()
+        """Until when the groups have to be gone that have lost workers with their node."""
         self._hang_detector = HangDetector()
         self._interrupt_grace_s = 0.0
         self._term_grace_s = TERM_GRACE_S
@@ -259,7 +264,10 @@ class Timeouts:
     def next_s(self) -> float | None:
         """When the next worker is overdue or becomes suspicious; None if none will."""
         return earliest(
-            self._deadlines.next_s(), self._evacuations.next_s(), self._hang_detector.next_s
+            self._deadlines.next_s(),
+            self._evacuations.next_s(),
+            self._remnants.next_s(),
+            self._hang_detector.next_s,
         )
 
     def expect_report(self, trial_id: str, now_s: float) -> None:
@@ -285,6 +293,19 @@ class Timeouts:
     def is_evacuated(self, trial_id: str) -> bool:
         """Return whether a worker was killed since its node is going to leave."""
         return trial_id in self._evacuated
+
+    def expect_remnant_gone(self, trial_id: str, now_s: float) -> None:
+        """Wait for the end of a group that is being killed, as some of it is lost; but not long."""
+        self._forget_deadlines(trial_id)
+        self._remnants.set(trial_id, now_s + REMNANT_S)
+
+    def is_remnant(self, trial_id: str) -> bool:
+        """Return whether a group has lost workers with their node, and is being killed."""
+        return self._remnants.due_s(trial_id) is not None
+
+    def take_overdue_remnants(self, now_s: float) -> list[str]:
+        """Return the groups that count as gone now, although their end was not heard of."""
+        return self._remnants.take_due(now_s)
 
     def left_s(self, trial_id: str, now_s: float) -> float:
         """Return how much of the time is left within which a worker has to leave."""
@@ -322,17 +343,22 @@ class Timeouts:
 
     def forget(self, trial_id: str) -> None:
         """Forget a worker that is gone."""
+        self._forget_deadlines(trial_id)
+        self._leaving.discard(trial_id)
+        self._evacuated.discard(trial_id)
+        self._remnants.cancel(trial_id)
+
+    def _forget_deadlines(self, trial_id: str) -> None:
         self._deadlines.cancel(trial_id)
         self._hang_detector.forget(trial_id)
-        self._leaving.discard(trial_id)
         self._evacuations.cancel(trial_id)
-        self._evacuated.discard(trial_id)
 
     def may_be_due(self, now_s: float) -> bool:
         """Return whether there may be overdue or suspicious workers, which is hardly ever."""
         return (
             self._deadlines.may_be_due(now_s)
             or self._evacuations.may_be_due(now_s)
+            or self._remnants.may_be_due(now_s)
             or self._hang_detector.may_be_due(now_s)
         )
 
@@ -373,6 +399,8 @@ class Timeouts:
             state["evacuations"] = evacuations
         if self._evacuated:
             state["evacuated"] = sorted(self._evacuated)
+        if remnants := self._remnants.due:
+            state["remnants"] = remnants
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -387,6 +415,8 @@ class Timeouts:
         for trial_id, due_s in state.get("evacuations", {}).items():
             self._evacuations.set(trial_id, due_s)
         self._evacuated = set(state.get("evacuated", ()))
+        for trial_id, due_s in state.get("remnants", {}).items():
+            self._remnants.set(trial_id, due_s)
 
     def _reason(self, trial_id: str) -> str:
         if trial_id not in self._leaving:

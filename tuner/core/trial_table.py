@@ -535,7 +535,7 @@ class TrialTable:
 
     def _check_resources(self) -> None:
         for name, used in self.nodes.used.items():
-            held = sum(trial.resources.get(name, 0.0) for trial in self.live.values())
+            held = sum(self._held_by(trial).get(name, 0.0) for trial in self.live.values())
             held += sum(
                 (lent.total if isinstance(lent, WorkerGroup) else lent).get(name, 0.0)
                 for lent, _ in self.lent.values()
@@ -544,6 +544,12 @@ class TrialTable:
         assert self._max_concurrent is None or len(self.live) <= self._max_concurrent, (
             "more live trials than max_concurrent"
         )
+
+    def _held_by(self, trial: Trial) -> Mapping[str, float]:
+        """Return what a trial with a worker occupies; not what it had on nodes that have left."""
+        if trial.group is None or len(trial.nodes) <= 1:
+            return trial.resources
+        return trial.group.resized(sum(name in self.nodes for name in trial.nodes)).total
 
     def _acquire(self, trial: Trial, awaited: Trial | None) -> bool:
         reserved = [*self._reserved_from(trial.request), *self._held_for(awaited, trial)]

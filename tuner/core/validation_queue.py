@@ -230,7 +230,9 @@ class ValidationQueue:
         elif move is ValidationMove.FAIL and event.outcome is Outcome.LOST:
             validation.failure = lost_too_often(validation.losses, is_validation=True)
         elif move is not ValidationMove.LOSE:
-            validation.failure = event.failure or validation.failure or _NO_DICT
+            # Of one that was to be killed and was lost before, what it was to be killed for counts.
+            known = validation.failure if event.outcome is Outcome.LOST else None
+            validation.failure = known or event.failure or validation.failure or _NO_DICT
         self._move(trial, validation, move)
         return trial
 

@@ -264,15 +264,22 @@ def test_when_a_rank_cannot_be_started_now_all_are_started_again_later(cluster):
     assert cluster.groups.deadline_s is not None
 
 
-def test_when_a_node_leaves_the_ranks_elsewhere_are_killed_and_nothing_is_told(cluster):
+def test_when_a_node_leaves_the_ranks_elsewhere_are_killed_and_then_the_group_is_lost(cluster):
     cluster.begin()
     cluster.asked.clear()
     cluster.groups.on_node_left("b")
-    assert [node for node, _ in cluster.take_asked("rank_abandon")] == ["a"]
-    for rank in (0, 1):
-        cluster.say(rank, result())
-        cluster.news("a", RankGone(rank))
+    assert [(node, each["rank"]) for node, each in cluster.take_asked("rank_kill")] == [
+        ("a", 0),
+        ("a", 1),
+    ]
+    cluster.groups.kill(KillWorker("t00001", 1, "node b is gone"))
+    cluster.say(0, result())
+    cluster.news("a", RankGone(0))
     assert cluster.events == []
+    cluster.news("a", RankGone(1))
+    [exited] = cluster.events
+    assert (exited.trial_id, exited.attempt) == ("t00001", 1)
+    assert exited.outcome in {Outcome.LOST, Outcome.KILLED}
 
 
 @pytest.mark.parametrize("has_left", [False, True])

@@ -39,7 +39,7 @@ def test_a_process_group_over_nodes_is_formed_again_elsewhere_after_a_node_is_lo
     nodes.lose("b")
     while nodes.nodes["a"].executor._workers:
         nodes.step()
-    assert not [event for event in nodes.events if isinstance(event, WorkerExited)]
+    assert nodes.wait_for(WorkerExited).outcome is Outcome.LOST
 
     start = tmp_path / "t00001" / result.checkpoint.directory
     nodes.start(2, ("a", "c", "a", "c"), start=str(start))

@@ -188,13 +188,23 @@ class SpreadGroups:
                 self._on_news(attempt, node, news)
 
     def on_node_left(self, node: str) -> None:
-        """Give up the groups with a rank on a node that has left; the core knows that they end."""
+        """Kill what is left of the groups with a rank on a node that has left.
+
+        Their end is told once it is gone, so that what it occupies is not given away before.
+        """
         for attempt in list(self._attempts.values()):
-            if node in attempt.command.nodes:
-                self._forget(attempt)
-                for other in dict.fromkeys(attempt.command.nodes):
-                    if other != node:
-                        self._ask(other, attempt.key, "rank_abandon")
+            if node not in attempt.command.nodes:
+                continue
+            if attempt.group is None:
+                if attempt.command.nodes[0] != node:
+                    self._ask(attempt.command.nodes[0], attempt.key, "rank_abandon")
+                self._end(attempt, Outcome.LOST, Failure("lost", f"node {node} is gone"))
+                continue
+            lost = [each for each in attempt.members if each.node == node and not each.is_gone]
+            for member in lost:
+                member.is_gone = True
+            for member in lost:
+                attempt.group.on_gone(member, None)
 
     # Time.
 
