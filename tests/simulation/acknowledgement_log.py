@@ -19,6 +19,7 @@ STALE = "is_ghost"
 """Metric that marks a message of an attempt which has ended."""
 
 _WITH_CHECKPOINT = frozenset({"result", "saved", "checkpoint_committed"})
+_WITH_LABELS = frozenset({"suggested", "forked"})
 _SEGMENT = re.compile(r"(\d{20})\.log")
 
 
@@ -134,6 +135,10 @@ class AcknowledgementLog:
         requested: Checkpoints for which a validation was requested, as written.
         validated: Those of them that were validated, as written.
         losses: What was to be reported with each of them.
+        labels: The labels of their nodes that trials ask for, as written.
+        num_lost_validations: How often the process of each validation was lost, unless its node was
+            known to leave.
+        validations_lost_in_row: How often in a row under one driver.
         reader: Parser of the journal.
     """
 
@@ -160,6 +165,9 @@ class AcknowledgementLog:
     requested: set[tuple[str, int]] = field(default_factory=set)
     validated: set[tuple[str, int]] = field(default_factory=set)
     losses: dict[tuple[str, int], float] = field(default_factory=dict)
+    labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    num_lost_validations: Counter[tuple[str, int]] = field(default_factory=Counter)
+    validations_lost_in_row: Counter[tuple[str, int]] = field(default_factory=Counter)
     reader: JournalParser = field(default_factory=JournalParser)
 
     def note_exploit(self, exploit: Exploit) -> None:
@@ -172,6 +180,8 @@ class AcknowledgementLog:
             record = self.reader.record(line)
             if record and record["k"] == "validation_ended":
                 self._note_validation(record)
+            if record and record["k"] in _WITH_LABELS:
+                self.labels[record["id"]] = (record.get("group") or record).get("labels", {})
             if record and record["k"] in _WITH_CHECKPOINT:
                 if record["k"] == "result":
                     self.written.add(report_of(record))
@@ -187,6 +197,11 @@ class AcknowledgementLog:
             self.requested.add((record["id"], index))
         if record["c"] and not record["c"].get("is_placeholder"):
             self.saved.add((record["id"], checkpoint_directory_name(record["c"]["index"])))
+
+    def note_lost_validation(self, key: tuple[str, int]) -> None:
+        """Log that the process of a validation was lost, and its node was not known to leave."""
+        self.num_lost_validations[key] += 1
+        self.validations_lost_in_row[key] += 1
 
     def forget_all_but(self, left: Transcript) -> None:
         """Remove what was lost in a power cut."""

@@ -85,7 +85,8 @@ class DriverProcess:
             searcher,
             _SPACE,
             lambda config: training.group_for(config).total if training else _REQUEST,
-            training.group_for if training else None,
+            scenario.group_for,
+            lambda config: {} if training else scenario.labels_for(config),
         )
         self._state = ExperimentState(
             self.experiment, search_adapter, ConfigCodec(_SPACE, ArrayStore(env.directory))

@@ -173,6 +173,7 @@ class Environment:
         self.is_dirty = False
         self.ack_log.paused = {}
         self.ack_log.lost_in_row.clear()
+        self.ack_log.validations_lost_in_row.clear()
 
     def note_segment(self, epoch: int, segment: int) -> None:
         """Note in the lock that a segment has been begun."""

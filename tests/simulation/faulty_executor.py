@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -36,6 +37,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
+from tuner.core.timeouts import REMNANT_S
 from tuner.core.trial import (
     CheckpointRecord,
     Failure,
@@ -51,7 +53,7 @@ from . import cross_trial_invariants, invariants
 from .acknowledgement_log import STALE, ReportKey
 from .environment import TICK_S, Environment
 from .fault_injection import Fault, FaultPoint
-from .faulty_nodes import FaultyNodes
+from .faulty_nodes import FaultyNodes, parts_of
 from .faulty_validators import FaultyValidators
 from .invariants import Occupied
 from .scenario import Training
@@ -65,6 +67,9 @@ _SEARCH_TICKS = (0, 0, 1, 5, 20)
 """Ticks until the searcher is called."""
 _UPLOAD_TICKS = (1, 2, 5, 12, 40)
 _LEASE_TICKS = (1, 5, 20)
+_REMNANT_TICKS = (0, 1, 10, 100)
+"""Ticks until what is left is gone of a group that has lost processes with their node."""
+_UNHEARD_TICKS = round(REMNANT_S / TICK_S) - 1
 _EXIT_TICKS = (0, 3, 12)
 """Ticks from the answer to the last report to the end of the training."""
 
@@ -86,12 +91,14 @@ class _Worker:
             number of training steps in each.
         wanted: The lease that it has asked for and waits for, None for none.
         leased: The lease that it has, None for none.
+        is_remnant: Whether it has lost processes with their node.
     """
 
     __slots__ = (
         "command",
         "is_over",
         "is_progress",
+        "is_remnant",
         "is_waiting",
         "iteration",
         "leased",
@@ -109,7 +116,7 @@ class _Worker:
         self.iteration = command.checkpoint.iteration if command.checkpoint else 0
         self.num_steps = 0
         self.next_checkpoint = command.next_checkpoint
-        self.is_waiting = self.is_over = self.is_progress = False
+        self.is_waiting = self.is_over = self.is_progress = self.is_remnant = False
         self.ticks = ticks
         self.uploads: deque[tuple[CheckpointRecord, int]] = deque()
         self.wanted: LeaseRequested | None = None
@@ -155,8 +162,10 @@ class FaultyExecutor:
         self._events: list[Event] = []
         self._unsaved: list[tuple[Trial, int]] = []
         self._is_awake = False
-        self._validators = FaultyValidators(env, self._emit, self.call_later)
         self._nodes = FaultyNodes(env, self._emit, self.call_later, self._lose_node)
+        self._validators = FaultyValidators(
+            env, self._emit, self.call_later, self._nodes.is_draining
+        )
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)
@@ -193,7 +202,9 @@ class FaultyExecutor:
                 case GrantLease() | RefuseLease():
                     self._answer_lease(command)
                 case StartValidation():
+                    self._nodes.on_validation(command)
                     self._validators.start(command)
+                    self._check_occupied()
                 case KillValidation():
                     self._validators.kill(command)
                 case ListCheckpoints():
@@ -238,6 +249,7 @@ class FaultyExecutor:
         invariants.running_trials_match_workers(experiment, self._attempts())
         invariants.retention_is_kept(self._env, experiment)
         cross_trial_invariants.leases_have_readers(experiment)
+        self._nodes.check_demand()
         for trial in experiment.trials:
             invariants.only_own_failures_are_charged(self._env, trial)
 
@@ -295,7 +307,7 @@ class FaultyExecutor:
         invariants.finished_trials_stay_finished(env, command)
         self._begin_count_of_losses(command)
         invariants.losses_are_limited(env, command)
-        self._nodes.on_start(command, [each.command for each in self._run_driver.values()])
+        self._nodes.on_start(command)
         worker = self._run_driver[command.trial_id] = _Worker(command, env.rng.choice(_PACES))
         self._check_occupied()
         invariants.size_is_allowed(command)
@@ -553,8 +565,17 @@ class FaultyExecutor:
         self._take_step(worker)
 
     def _check_occupied(self) -> None:
-        occupied = [part for worker in self._run_driver.values() for part in worker.occupied]
-        invariants.nothing_is_granted_twice(self._env.scenario.capacity, occupied)
+        if self._env.scenario.clustering is None:
+            occupied = [part for worker in self._run_driver.values() for part in worker.occupied]
+            invariants.nothing_is_granted_twice(self._env.scenario.capacity, occupied)
+            return
+        parts = [part for worker in self._run_driver.values() for part in parts_of(worker.command)]
+        parts += [
+            (worker.command.node, worker.leased)
+            for worker in self._run_driver.values()
+            if worker.leased
+        ]
+        self._nodes.check_room(parts, self._validators.running)
 
     def _save(self, worker: _Worker, go_on: _Action) -> None:
         match self._env.faults.draw(FaultPoint.SAVE):
@@ -623,7 +644,9 @@ class FaultyExecutor:
         worker.is_over = True
         del self._run_driver[worker.trial_id]
         ack_log = self._env.ack_log
-        ack_log.own_failures[worker.trial_id] += outcome in {
+        is_evacuated = failure is not None and failure.message.startswith("its node is going to")
+        self._env.seen["killed before its node leaves"] += is_evacuated
+        ack_log.own_failures[worker.trial_id] += not is_evacuated and outcome in {
             Outcome.FAILED,
             Outcome.UNSAVED,
             Outcome.KILLED,
@@ -649,15 +672,32 @@ class FaultyExecutor:
             self._crash(worker)
 
     def _lose_node(self, name: str, is_announced: bool) -> None:
-        """End all workers on a node; nothing more is heard of them."""
-        lost = [each for each in self._run_driver.values() if name in each.command.nodes]
-        for worker in lost:
-            worker.is_over = True
-            del self._run_driver[worker.trial_id]
-            self._env.seen["lost with its node"] += 1
-            if not is_announced:
+        """End all workers on a node; nothing more is heard of them, but of groups in their end."""
+        self._validators.lose_node(name, is_announced=is_announced)
+        for worker in [each for each in self._run_driver.values() if name in each.command.nodes]:
+            is_remnant, worker.is_remnant = worker.is_remnant, True
+            if not (is_announced or is_remnant):
                 self._env.ack_log.num_lost[worker.trial_id] += 1
                 self._env.ack_log.lost_in_row[worker.trial_id] += 1
+            self._env.seen["lost with its node"] += not is_remnant
+            was_over, worker.is_over = worker.is_over, True
+            worker.leased = worker.wanted = None
+            if not self._nodes.has_any(worker.command.nodes):
+                del self._run_driver[worker.trial_id]
+            elif not (is_remnant or was_over):
+                self._env.seen["group lost in part"] += 1
+                is_told = self._env.rng.random() < 0.8
+                ticks = self._env.rng.choice(_REMNANT_TICKS) if is_told else _UNHEARD_TICKS
+                self._later(ticks, worker, functools.partial(self._end_remnant, is_told=is_told))
+
+    def _end_remnant(self, worker: _Worker, *, is_told: bool) -> None:
+        """End what is left of a group, perhaps without a word."""
+        if self._run_driver.get(worker.trial_id) is not worker:
+            return
+        del self._run_driver[worker.trial_id]
+        if is_told:
+            key = worker.trial_id, worker.command.attempt
+            self._events.append(WorkerExited(*key, Outcome.LOST, Failure("lost", "")))
 
     def _lose(self, worker: _Worker) -> None:
         self._exit_if_running(worker, Outcome.LOST, Failure("lost", "the machine is gone"))

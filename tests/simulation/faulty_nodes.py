@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tuner.core.commands import AnswerReport, StartWorker
+from tuner.core.commands import AnswerReport, StartValidation, StartWorker
 from tuner.core.events import Event, NodeDraining, NodeJoined, NodeLeft
+from tuner.core.resources import amounts_of
 from tuner.core.trial import ReportReply
 
 from .environment import Environment
-from .invariants import Occupied, nothing_is_granted_twice, require
+from .invariants import Occupied, Violation, nothing_is_granted_twice, require
 
 _JOIN_TICKS: Final = (0, 0, 2, 20)
 _DRAIN_TICKS: Final = (0, 2, 10, 60)
 """Ticks from the notice to the end of a node."""
+_DEADLINES_S: Final = (0.05, 0.2, 0.5, None)
+"""In how many seconds a node says that it will leave; it leaves earlier or later."""
 _NUM_ENDS: Final = 6
 """How many nodes end under one driver at most, so that every experiment ends."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A node that is present; whether it is going to leave, and for how many slots it has room."""
+    """A node that is present; its slots, its labels, and whether it is going to leave."""
 
     num_slots: int
+    labels: Mapping[str, str]
     is_draining: bool = False
 
 
@@ -60,35 +64,104 @@ class FaultyNodes:
         self._ran_on: dict[str, str] = {}
         """Where each trial was started last."""
         if clustering := env.scenario.clustering:
-            num_left = env.scenario.num_slots
-            for number in range(clustering.num_nodes, 0, -1):
-                num_slots = -(-num_left // number)
-                num_left -= num_slots
-                if num_slots:
-                    self._join_later(num_slots)
+            for num_slots, labels in clustering.nodes(env.scenario.num_slots):
+                self._join_later(num_slots, labels)
 
-    def on_start(self, start: StartWorker, running: Iterable[StartWorker]) -> None:
-        """I22: a worker is started on a node that is there, stays and has room.
+    def has_any(self, names: Iterable[str]) -> bool:
+        """Return whether any of these nodes is present."""
+        return any(name in self._present for name in names)
 
-        If a trial has run on such a node before, it is that one.
+    def is_draining(self, name: str) -> bool:
+        """Return whether a node is known to leave."""
+        return name in self._present and self._present[name].is_draining
 
-        Args:
-            start: The command.
-            running: What runs already.
+    def on_start(self, start: StartWorker) -> None:
+        """I22: a worker is started on nodes that are there, stay, and have the labels it asks for.
+
+        If a trial has run on such a node before, and there is room, it is that one.
         """
         if self._env.scenario.clustering is None:
             require("I22", not start.nodes, "%s is started on a node, and there are none", start)
             return
+        wanted = self._env.ack_log.labels[start.trial_id]
+        self._env.seen["started where labels were asked for"] += bool(wanted)
         for name in start.nodes:
-            node = self._present.get(name)
-            require("I22", node is not None, "%s is started on a node that has left", start)
-            is_draining = node is not None and node.is_draining
-            require("I22", not is_draining, "%s is started on a node that drains", start)
+            node = self._check_node(name, start)
+            has_labels = wanted.items() <= node.labels.items()
+            require("I22", has_labels, "%s is started on a node without %s", start, wanted)
         self._is_where_it_ran(start)
         self._ran_on[start.trial_id] = start.node
+
+    def on_validation(self, start: StartValidation) -> None:
+        """I22: a validation is started on a node that is there and stays.
+
+        If its trial has run on such a node, and there is room, it is that one.
+        """
+        if self._env.scenario.clustering is None:
+            require("I22", not start.node, "%s is started on a node, and there are none", start)
+            return
+        self._check_node(start.node, start)
+        experiment = self._env.experiment
+        last = self._ran_on.get(start.trial_id, "")
+        node = self._present.get(last)
+        if experiment is None or node is None or node.is_draining or start.node == last:
+            return
+        if experiment.trial_table[start.trial_id].node != last:
+            return  # it was started elsewhere in the same turn, or the driver has withheld a start
+        num_used = next(
+            each.pool.used["cpu"] for each in experiment.trial_table.nodes if each.name == last
+        )
+        has_room = num_used + start.resources["cpu"] <= node.num_slots
+        require("I22", not has_room, "%s, though %s has room, where the trial ran", start, last)
+
+    def check_room(
+        self,
+        workers: Sequence[tuple[str, Occupied]],
+        validations: Sequence[StartValidation],
+    ) -> None:
+        """I22: nodes have room for what runs on them, but for one validation by CPU.
+
+        Args:
+            workers: What workers occupy, and what is leased, each with its node.
+            validations: The validations that run.
+        """
+        num_crowded = 0
         for name, node in self._present.items():
-            occupied = [_on_node(each, name) for each in (*running, start)]
-            nothing_is_granted_twice({"cpu": float(node.num_slots)}, occupied)
+            capacity = {"cpu": float(node.num_slots)}
+            nothing_is_granted_twice(capacity, [part for place, part in workers if place == name])
+            amounts = [each.resources["cpu"] for each in validations if each.node == name]
+            used = sum(amounts) + sum(
+                part.share["cpu"] * part.num for place, part in workers if place == name
+            )
+            excess = used - node.num_slots
+            num_crowded += excess > 0
+            require("I22", excess <= max(amounts, default=0.0), "%s is too full: %s", name, used)
+        require("I22", num_crowded <= 1, "%s nodes are too full", num_crowded)
+
+    def _check_node(self, name: str, start: StartWorker | StartValidation) -> _Node:
+        node = self._present.get(name)
+        if node is None:
+            raise Violation("I22", f"{start} is started on a node that has left")
+        require("I22", not node.is_draining, "%s is started on a node that drains", start)
+        return node
+
+    def check_demand(self) -> None:
+        """I22: what waits for room on nodes is asked for; nothing on one machine or at the end."""
+        experiment = self._env.experiment
+        if experiment is None:
+            return
+        nodes, unmet = experiment.trial_table.nodes, experiment.unmet_demand()
+        if self._env.scenario.clustering is None or experiment.is_finished:
+            require("I22", not unmet, "%s is asked for, for nothing", unmet)
+            return
+        require("I22", all(num > 0 for _, _, num in unmet), "nothing is asked for: %s", unmet)
+        self._env.seen["nodes are asked for"] += bool(unmet)
+        for trial in experiment.trial_table.ready.in_order():
+            share = trial.group.resources_per_worker if trial.group else trial.resources
+            asked = [(resources, labels) for resources, labels, _ in unmet]
+            is_asked = (share, trial.labels) in asked
+            has_room = nodes.num_fitting(share, 1, trial.labels)
+            require("I22", is_asked or has_room, "%s waits, and nothing is asked for", trial)
 
     def on_answer(self, answer: AnswerReport, nodes: Iterable[str]) -> None:
         """I22: a worker that can save leaves a node that drains at its next report."""
@@ -105,25 +178,31 @@ class FaultyNodes:
         experiment = self._env.experiment
         if node is None or node.is_draining or start.group or experiment is None:
             return
+        table = experiment.trial_table
+        if last in table.reserved:
+            return
         # By the engine's account: it also counts starts that the driver has withheld, since their
         # checkpoints are damaged.
-        others = experiment.trial_table.on_node(last)
         num_used = sum(
-            trial.resources["cpu"] for trial in others if trial.trial_id != start.trial_id
+            trial.resources["cpu"]
+            for trial in table.on_node(last)
+            if trial.trial_id != start.trial_id
         )
+        lent = [request for request, grant in table.lent.values() if last in grant.nodes]
+        num_used += sum(amounts_of(request)["cpu"] for request in lent)
         if num_used + start.resources["cpu"] <= node.num_slots:
             self._env.seen["started where it has run"] += 1
             require("I22", start.node == last, "%s has run on %s, which has room", start, last)
 
-    def _join_later(self, num_slots: int) -> None:
-        self._call_later(self._rng.choice(_JOIN_TICKS), lambda: self._join(num_slots))
+    def _join_later(self, num_slots: int, labels: Mapping[str, str]) -> None:
+        self._call_later(self._rng.choice(_JOIN_TICKS), lambda: self._join(num_slots, labels))
 
-    def _join(self, num_slots: int) -> None:
+    def _join(self, num_slots: int, labels: Mapping[str, str]) -> None:
         self._num_joined += 1
         name = f"node{self._num_joined}"
-        self._present[name] = _Node(num_slots)
+        self._present[name] = _Node(num_slots, labels)
         self._env.seen["node joined"] += 1
-        self._emit(NodeJoined(name, {"cpu": float(num_slots)}))
+        self._emit(NodeJoined(name, {"cpu": float(num_slots)}, labels))
         clustering = self._env.scenario.clustering
         if clustering and self._num_ended < _NUM_ENDS:
             self._num_ended += 1
@@ -136,7 +215,7 @@ class FaultyNodes:
     def _drain(self, name: str) -> None:
         self._present[name].is_draining = True
         self._env.seen["node drains"] += 1
-        self._emit(NodeDraining(name, 0.5))
+        self._emit(NodeDraining(name, self._rng.choice(_DEADLINES_S)))
         self._call_later(self._rng.choice(_DRAIN_TICKS), lambda: self._leave(name))
 
     def _leave(self, name: str) -> None:
@@ -144,12 +223,12 @@ class FaultyNodes:
         self._env.seen["node left"] += 1
         self._end(name, node.is_draining)
         self._emit(NodeLeft(name, "no sign of life"))
-        self._join_later(node.num_slots)
+        self._join_later(node.num_slots, node.labels)
 
 
-def _on_node(start: StartWorker, name: str) -> Occupied:
-    """Return what an attempt occupies of a node."""
+def parts_of(start: StartWorker) -> list[tuple[str, Occupied]]:
+    """Return what an attempt occupies, each part with its node."""
     if start.group is None:
-        return Occupied(start.resources, int(start.node == name), ())
+        return [(start.node, Occupied(start.resources, 1, ()))]
     each = start.nodes * start.group.num_workers if len(start.nodes) == 1 else start.nodes
-    return Occupied(start.group.resources_per_worker, each.count(name), ())
+    return [(name, Occupied(start.group.resources_per_worker, 1, ())) for name in each]

@@ -27,6 +27,7 @@ class FaultyValidators:
         env: The environment.
         emit: Receives events.
         call_later: Makes a call after a number of ticks.
+        is_draining: Returns whether a node is known to leave.
     """
 
     def __init__(
@@ -34,19 +35,26 @@ class FaultyValidators:
         env: Environment,
         emit: Callable[[Event], None],
         call_later: Callable[[int, Callable[[], None]], None],
+        is_draining: Callable[[str], bool],
     ) -> None:
         """Wait for the first command."""
         self._env = env
         self._emit = emit
         self._call_later = call_later
-        self._running: set[tuple[str, int, int]] = set()
+        self._is_draining = is_draining
+        self._running: dict[tuple[str, int, int], StartValidation] = {}
+
+    @property
+    def running(self) -> list[StartValidation]:
+        """The commands that started what runs."""
+        return list(self._running.values())
 
     def start(self, command: StartValidation) -> None:
         """Start a validation."""
         env = self._env
         validation_invariants.validations_run_once(env, command)
         key = command.trial_id, command.checkpoint.index, command.num_try
-        self._running.add(key)
+        self._running[key] = command
         ticks, rank = env.rng.choice(_TICKS), env.rng.random()
         is_damaged = env.checkpoints.find_damage(command.trial_id, command.checkpoint)
         if is_damaged or rank < 0.1:
@@ -68,6 +76,14 @@ class FaultyValidators:
         key = command.trial_id, command.index, command.num_try
         self._end_later(1, ValidationEnded(*key, Outcome.KILLED, failure=Failure("killed", "")))
 
+    def lose_node(self, name: str, *, is_announced: bool) -> None:
+        """End all validators on a node; nothing more is heard of them."""
+        for key in [key for key, command in self._running.items() if command.node == name]:
+            del self._running[key]
+            self._env.seen["validation lost with its node"] += 1
+            if not is_announced:
+                self._env.ack_log.note_lost_validation(key[:2])
+
     def kill_all(self) -> None:
         """Kill all validators with their driver."""
         self._running.clear()
@@ -78,7 +94,11 @@ class FaultyValidators:
     def _end(self, ended: ValidationEnded) -> None:
         key = ended.trial_id, ended.index, ended.num_try
         if key in self._running:  # else it was killed, or has ended just before it was
-            self._running.remove(key)
+            command = self._running.pop(key)
+            if ended.outcome is not Outcome.LOST:
+                self._env.ack_log.validations_lost_in_row[key[:2]] = 0
+            elif not self._is_draining(command.node):
+                self._env.ack_log.note_lost_validation(key[:2])
             self._env.seen[f"validation {ended.outcome}"] += 1
             self._emit(ended)
 

@@ -403,16 +403,42 @@ NODES = _of(
     "tuner/core/nodes.py",
     ("[node for node in self._by_name.values() if not node.is_draining]", "list(self._by_name.values())", "I22"),
     ("(_rank(preferred, node.name), node.load)", "node.load", "I22"),
+    ("            and matches(node.labels, labels or {})\n", "", "I22"),
+) + _of(
+    "tuner/core/resources.py",
+    ('(*shape, "labels", *sorted(self.labels.items())) if self.labels else shape', "shape", "I22 I9"),
+) + _of(
+    "tuner/core/validation_queue.py",
+    ("if self._trial_table[trial_id].validations[index].node == name", "if False", "I3 I9 I21 I22"),
+    ("table.lend(holder, resources, preferred=trial.nodes)", "table.lend(holder, resources)", "I22"),
+    ("node = table.nodes.place(preferred=trial.nodes)", "node = next((each.name for each in table.nodes), None)", "I22"),
+    ("limit is None or nodes.is_any_draining([validation.node])", "limit is None", "I12"),
+    ("        is_over = len(validation.losses) >= limit\n", "        is_over = len(validation.losses) > limit\n", "I12"),
+) + _of(
+    "tuner/core/leases.py",
+    ("self._trial_table.lend(lease.holder, sized, only=node)", "self._trial_table.lend(lease.holder, sized)", "I22 I4"),
+) + _of(
+    "tuner/core/timeouts.py",
+    ("            self._evacuated.add(trial_id)\n", "", "I12"),
+    ("return self._remnants.due_s(trial_id) is not None", "return False", "I12 I3 defect I9"),
+) + _of(
+    "tuner/core/unmet_demand.py",
+    ("            if matches(node.labels, wanted.labels)\n", "", "I22"),
+    ("        tally.add(demand_of(trial), num_counted)\n", "", "I22"),
+) + _of(
+    "tuner/journal/records.py",
+    ('    if event.labels:\n        fields["labels"] = dict(event.labels)\n    return fields\n\n\ndef _forked_fields', "    return fields\n\n\ndef _forked_fields", "I7 I22"),
 ) + _of(
     "tuner/core/node_waits.py",
     ("        for key in self._deadlines.due.keys() - lacking.keys():\n            self._deadlines.cancel(key)\n", "", "I9 I7 I20 I12"),
 ) + _of(
     "tuner/core/experiment.py",
     ("                for trial in self.trial_table.on_node(name):\n                    self._intend_pause(trial, reason)\n", "", "I22"),
-    ('            self._note_loss(trial, f"node {name} is gone: {why}")\n', "", "I12"),
+    ("            self._note_loss(trial, gone.message)\n", "", "I12"),
     ("if self.settings.max_losses is not None and not is_announced:", "if self.settings.max_losses is not None:", "I12"),
     ("event.failure.kind != CHECKPOINT_LOST", "event.failure", "I12"),
     ("        self.trial_table.nodes.leave(name)\n", "", "I22"),
+    ("            if any(other in self.trial_table.nodes for other in trial.nodes if other != name):\n", "            if False:\n", "I4 I13"),
     ("            self._end_attempt(trial, ev.Outcome.LOST)\n        for trial_id, index", "            pass\n        for trial_id, index", "I13 I3 I4"),
     ("and is_counted and len(trial.losses) >= limit", "and is_counted and len(trial.losses) > limit", "I12"),
     ("            self._give_up(trial)\n            self._needs_scheduling = True\n", "            self._give_up(trial)\n", "I9"),
@@ -429,6 +455,8 @@ NODES = _of(
     "tuner/core/trial_json.py",
     ('        fields["nodes"] = list(trial.nodes)\n', "        pass\n", "I3 I7 I22 defect"),
     ('        fields["losses"] = [list(loss) for loss in trial.losses]\n', "        pass\n", "I20 I12 I7"),
+    ('        fields["labels"] = dict(trial.labels)\n', "        pass\n", "I7 I22"),
+    ('        fields["node"] = validation.node\n', "        pass\n", "I3 I7 I22 defect"),
 )  # fmt: skip
 
 MUTANTS = [
@@ -450,6 +478,15 @@ MUTANTS = [
 ]
 
 ESCAPING = _of(
+    "tuner/core/leases.py",
+    # What runs on other nodes ends at some time, and only then is the deadlock ended.
+    ("        elif not (leases := self._stuck_on_a_node(running, waiting)):\n            return None\n", "        else:\n            return None\n", "I9"),
+) + _of(
+    "tuner/core/timeouts.py",
+    # Nodes of an earlier driver count as gone, so this shows only if the end of a worker that was
+    # killed is written behind a snapshot.
+    ('            state["evacuations"] = evacuations\n', "            pass\n", "I7 I20"),
+) + _of(
     "tuner/core/exploits.py",
     # Shows only if a trial fails between its first report and save after an exploit, and the
     # donor's checkpoint is then damaged.

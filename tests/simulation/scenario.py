@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
@@ -91,12 +92,29 @@ class Clustering:
         mean_life_ticks: How long one is there on average.
         notice_rate: Share of the nodes that drain before they leave.
         max_losses: See `ExperimentSettings`.
+        max_validation_losses: See it as well.
+        preemption_grace_s: See it as well.
+        kinds: Values of the label ``kind``, which the nodes have in turn; empty for no labels.
     """
 
     num_nodes: int
     mean_life_ticks: int
     notice_rate: float
     max_losses: int | None
+    max_validation_losses: int | None
+    preemption_grace_s: float | None
+    kinds: tuple[str, ...]
+
+    def nodes(self, num_slots: int) -> list[tuple[int, dict[str, str]]]:
+        """Return slots and labels of the nodes, which together have so many slots."""
+        nodes: list[tuple[int, dict[str, str]]] = []
+        for number in range(self.num_nodes, 0, -1):
+            labels = {"kind": self.kinds[len(nodes) % len(self.kinds)]} if self.kinds else {}
+            share = -(-num_slots // number)
+            num_slots -= share
+            if share:
+                nodes.append((share, labels))
+        return nodes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,6 +190,24 @@ class Scenario:
             capacity["gpu"] = float(-(-self.num_slots // per_device) * devices_each)
         return capacity
 
+    def labels_for(self, config: Mapping[str, Any]) -> dict[str, str]:
+        """Return the labels of a node that a trial asks for: those of one that can run it."""
+        number = int(float(config["x"]) * 1e6)
+        if self.clustering is None or number % 3 == 0:
+            return {}
+        slots = Counter[str]()
+        for num, labels in self.clustering.nodes(self.num_slots):
+            slots[labels.get("kind", "")] += num
+        fewest = self.training.group_for(config).fewest if self.training else 1
+        kinds = [kind for kind, num in slots.items() if kind and num >= fewest]
+        return {"kind": kinds[number // 3 % len(kinds)]} if kinds else {}
+
+    def group_for(self, config: Mapping[str, Any]) -> WorkerGroup | None:
+        """Return the processes of a trial; None for a single one."""
+        if self.training is None:
+            return None
+        return dataclasses.replace(self.training.group_for(config), labels=self.labels_for(config))
+
     @property
     def stride(self) -> int:
         """Increment of ``training_iteration`` between reports; 3 in every fourth experiment."""
@@ -228,9 +264,17 @@ class Scenario:
             max_pending=self.max_pending,
             max_overtaken_s=1.0 if self.training else None,
             validation=self.validating.policy if self.validating else None,
-            max_losses=self.clustering.max_losses if self.clustering else None,
-            node_wait_s=_NODE_WAIT_S if self.clustering else None,
+            **self._settings_of_nodes(),
         )
+
+    def _settings_of_nodes(self) -> dict[str, Any]:
+        if self.clustering is None:
+            return {}
+        names = ("max_losses", "max_validation_losses", "preemption_grace_s")
+        return {
+            "node_wait_s": _NODE_WAIT_S,
+            **{name: getattr(self.clustering, name) for name in names},
+        }
 
     def rng(self, purpose: str) -> Random:
         """Return an independent generator for one purpose."""
@@ -366,20 +410,20 @@ def validating_scenario(seed: int) -> Scenario:
     In some of them trials train over several processes.
     """
     drawn = training_scenario(seed) if seed % 4 == 0 else scenario(seed)
+    return dataclasses.replace(drawn, has_logs=False, validating=_validating(drawn))
+
+
+def _validating(drawn: Scenario) -> Validating:
     rng = drawn.rng("validating")
-    return dataclasses.replace(
-        drawn,
-        has_logs=False,
-        validating=Validating(
-            rate=rng.choice((0.3, 1.0)),
-            is_late=rng.random() < 0.5,
-            policy=ValidationPolicy(
-                {"cpu": rng.choice((0.0, 1.0, 1.0, 2.0))},
-                max_in_flight=rng.choice((1, 1, 2)),
-                max_pending=rng.choice((None, 1, 2)),
-                max_retries=rng.choice((0, 1, 3)),
-                timeout_s=rng.choice((None, 0.5)),
-            ),
+    return Validating(
+        rate=rng.choice((0.3, 1.0)),
+        is_late=rng.random() < 0.5,
+        policy=ValidationPolicy(
+            {"cpu": rng.choice((0.0, 1.0, 1.0, 2.0))},
+            max_in_flight=rng.choice((1, 1, 2)),
+            max_pending=rng.choice((None, 1, 2)),
+            max_retries=rng.choice((0, 1, 3)),
+            timeout_s=rng.choice((None, 0.5)),
         ),
     )
 
@@ -387,12 +431,15 @@ def validating_scenario(seed: int) -> Scenario:
 def clustered_scenario(seed: int) -> Scenario:
     """Return the random scenario with this number, in which trials run on nodes.
 
-    In some of them trials train over several processes, which may be on several nodes.
+    In some of them trials train over several processes, which may be on several nodes, or
+    checkpoints are validated.
     """
-    drawn = training_scenario(seed) if seed % 4 == 0 else scenario(seed)
+    kind = seed // 6 % 4
+    drawn = (training_scenario if kind in (0, 3) else scenario)(seed)
+    if kind in (1, 3):
+        drawn = dataclasses.replace(drawn, validating=_validating(drawn), has_logs=False)
     rng = drawn.rng("clustering")
-    # What a lease occupies is on the node of the process that has asked for it.
-    training = drawn.training and dataclasses.replace(drawn.training, gpu_share=0.0, lease_rate=0.0)
+    training = drawn.training and dataclasses.replace(drawn.training, gpu_share=0.0)
     return dataclasses.replace(
         drawn,
         training=training,
@@ -401,6 +448,9 @@ def clustered_scenario(seed: int) -> Scenario:
             mean_life_ticks=rng.choice((5, 20, 80, 400)),
             notice_rate=rng.choice((0.0, 0.5, 1.0)),
             max_losses=rng.choice((None, 2, 5)),
+            max_validation_losses=rng.choice((None, 2, 4)),
+            preemption_grace_s=rng.choice((None, 0.0, 0.2)),
+            kinds=rng.choice(((), ("a", "b"), ("a",))),
         ),
     )
 

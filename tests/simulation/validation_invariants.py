@@ -7,7 +7,8 @@ from typing import Any
 
 from tuner.core.commands import StartValidation
 from tuner.core.experiment import Experiment
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.failure_causes import WORKER_LOST
+from tuner.core.trial import CheckpointRecord, Trial, ValidationState
 
 from .acknowledgement_log import STALE, Transcript
 from .environment import Environment
@@ -22,6 +23,9 @@ def validations_run_once(env: Environment, start: StartValidation) -> None:
     require("I21", key not in env.ack_log.validated, "%s has been validated already", start)
     is_there = env.checkpoints.find(*key_of(start)) or env.checkpoints.is_tampered(*key_of(start))
     require("I21", is_there, "the checkpoint of %s was deleted", start)
+    limit = env.scenario.settings().max_validation_losses
+    num = env.ack_log.validations_lost_in_row[key]
+    require("I12", limit is None or num < limit, "%s, lost %s times in a row", start, num)
 
 
 def key_of(start: StartValidation) -> tuple[str, CheckpointRecord]:
@@ -94,6 +98,10 @@ def no_validation_is_lost(env: Environment, experiment: Experiment, left: Transc
     }
     for trial in experiment.trials:
         require("I21", not trial.open_validations, "a validation of %s is open", trial)
+        for index, validation in trial.validations.items():
+            kind = validation.failure.kind if validation.failure else ""
+            if validation.state is ValidationState.FAILED and kind == WORKER_LOST:
+                _is_lost_too_often(env, trial, index)
         for checkpoint in trial.checkpoints:
             is_asked = (trial.trial_id, checkpoint.index) in asked
             require(
@@ -103,3 +111,12 @@ def no_validation_is_lost(env: Environment, experiment: Experiment, left: Transc
                 checkpoint,
                 trial,
             )
+
+
+def _is_lost_too_often(env: Environment, trial: Trial, index: int) -> None:
+    """I12: a validation that is given up as lost was lost as often as is allowed."""
+    env.seen["validation given up as lost"] += 1
+    limit = env.scenario.settings().max_validation_losses
+    num = env.ack_log.num_lost_validations[trial.trial_id, index]
+    is_allowed = limit is not None and num >= limit
+    require("I12", is_allowed, "a validation of %s is given up, lost %s times", trial, num)
