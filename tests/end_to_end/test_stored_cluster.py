@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from schedulers import PopulationBasedTraining
 from searchers import BasicVariantGenerator
 from tests.end_to_end.test_cluster import (
     NODES,
@@ -66,6 +67,15 @@ def test_trials_of_a_node_that_dies_continue_from_the_store(run, cluster):
     nodes = cluster()
     results = run(count, nodes, callbacks=[Once(at_step(3), lambda: nodes.kill_node("a"))])
     check_complete(results)
+
+
+def test_a_population_exploits_across_nodes_through_the_store(run, cluster):
+    scheduler = PopulationBasedTraining(
+        perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 1)}
+    )
+    results = run(count, cluster(), tune={"scheduler": scheduler})
+    assert results.num_errors == 0, results.errors
+    assert {result.metrics["step"] for result in results} == {NUM_STEPS}
 
 
 def test_an_experiment_continues_without_a_cluster_where_only_the_store_is_left(
