@@ -1,4 +1,4 @@
-"""What trials on a node leave in their directories, of an experiment in an object store.
+"""Output and files of trials on a node, sent to the driver and to the object store.
 
 Their output goes to the driver, which has the trials' log files; other files, and the payloads of
 validations, which may run on another node, go into the store. Checkpoints have gone there already,
