@@ -30,6 +30,7 @@ class FakeCluster(Cluster):
     Args:
         nodes: Resources by name of each node, by the node's name.
         labels: Labels of nodes, by the node's name.
+        environ: Environment variables of nodes, by the node's name.
         spare: Nodes that join, one at a time, while trials wait for room.
         liveness: How long nodes and driver may be silent; None for what holds on any cluster.
 
@@ -47,20 +48,22 @@ class FakeCluster(Cluster):
         nodes: Mapping[str, Mapping[str, float]],
         *,
         labels: Mapping[str, Mapping[str, str]] | None = None,
+        environ: Mapping[str, Mapping[str, str]] | None = None,
         spare: Mapping[str, Mapping[str, float]] | None = None,
         liveness: Liveness | None = None,
     ) -> None:
         self._liveness = liveness or Liveness()
-        labels = labels or {}
-        self._nodes = {
-            name: {"resources": dict(resources), "labels": dict(labels.get(name, {}))}
-            for name, resources in nodes.items()
-        }
-        self._spare = {
-            name: {"resources": dict(resources), "labels": dict(labels.get(name, {}))}
-            for name, resources in (spare or {}).items()
-        }
+        self._labels, self._environ = labels or {}, environ or {}
+        self._nodes = {name: self._facts(name, each) for name, each in nodes.items()}
+        self._spare = {name: self._facts(name, each) for name, each in (spare or {}).items()}
         self._directory = Path(tempfile.mkdtemp(prefix="tuner-fake-"))
+
+    def _facts(self, name: str, resources: Mapping[str, float]) -> dict[str, Any]:
+        return {
+            "resources": dict(resources),
+            "labels": dict(self._labels.get(name, {})),
+            "environ": dict(self._environ.get(name, {})),
+        }
 
     def __enter__(self) -> Self:
         """Return the cluster."""
@@ -99,7 +102,8 @@ class FakeCluster(Cluster):
         self, name: str, resources: Mapping[str, float], labels: Mapping[str, str] | None = None
     ) -> None:
         """Have another node join."""
-        self._ask("add", name, {"resources": dict(resources), "labels": dict(labels or {})})
+        facts = self._facts(name, resources)
+        self._ask("add", name, facts | {"labels": dict(labels)} if labels else facts)
 
     def kill_node(self, name: str) -> None:
         """Kill all processes of a node; the engine notices at once."""
@@ -130,6 +134,7 @@ class FakeCluster(Cluster):
         loss: float = 0.0,
         doubling: float = 0.0,
         is_cut: bool = False,
+        is_mute: bool = False,
     ) -> None:
         """Change the network between the driver and a node; without arguments it is perfect again.
 
@@ -140,6 +145,7 @@ class FakeCluster(Cluster):
             loss: Which share of them is lost, 0 to 1.
             doubling: Which share arrives twice, 0 to 1.
             is_cut: Whether nothing arrives.
+            is_mute: Whether nothing arrives of what the node says, though it can hear.
         """
         fields = {
             "delay_s": delay_s,
@@ -147,6 +153,7 @@ class FakeCluster(Cluster):
             "loss": loss,
             "doubling": doubling,
             "is_cut": is_cut,
+            "is_mute": is_mute,
         }
         self._ask("network", name, fields)
 

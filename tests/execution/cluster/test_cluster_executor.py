@@ -243,6 +243,17 @@ def test_a_silent_node_is_told_and_then_has_left(cluster, caplog):
     assert cluster.connection.evicted == {}  # its host ends itself, and another one may follow
 
 
+def test_what_a_node_says_after_it_has_left_is_dropped(cluster):
+    cluster.join("a")
+    cluster.start()
+    began_s = time.monotonic()
+    cluster.executor._looked_s = began_s + 31.0
+    cluster.executor._look_at_nodes(began_s + 31.0)
+    (left,) = cluster.executor.wait(0.0)
+    assert isinstance(left, NodeLeft)
+    assert cluster.do("a", STARTED, RESULT, DONE) == []
+
+
 def test_a_node_that_is_heard_again_in_time_goes_on(cluster, caplog):
     cluster.join("a")
     cluster.executor._looked_s = time.monotonic() + 11.0

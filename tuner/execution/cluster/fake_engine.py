@@ -47,6 +47,7 @@ class _Network:
         loss: Which share is lost.
         doubling: Which share arrives twice.
         is_cut: Whether nothing arrives.
+        is_mute: Whether nothing arrives of what the node says.
     """
 
     delay_s: float = 0.0
@@ -54,6 +55,7 @@ class _Network:
     loss: float = 0.0
     doubling: float = 0.0
     is_cut: bool = False
+    is_mute: bool = False
 
     @property
     def is_perfect(self) -> bool:
@@ -136,15 +138,18 @@ class FakeEngine:
             candidates = itertools.chain([name], numbered)
             name = next(candidate for candidate in candidates if candidate not in self._used)
             self._used.add(name)
-        facts = {"resources": {}, "labels": {}, "address": "127.0.0.1", **facts}
-        agent = Agent(name, self._token, facts, silent_s=self._settings["silent_s"])
+        facts = {"resources": {}, "labels": {}, "environ": {}, "address": "127.0.0.1", **facts}
+        environ = facts.pop("environ")
+        silent_s = self._settings["silent_s"]
+        agent = Agent(name, self._token, facts, environ=environ, silent_s=silent_s)
         node = self._nodes[name] = _Node(agent)
         self._relay.agent_up(name, facts)
         threading.Thread(target=self._listen_to, args=(name, node), daemon=True).start()
 
     def _listen_to(self, name: str, node: _Node) -> None:
         while self._nodes.get(name) is node:
-            if lines := node.agent.take(_TAKE_S):
+            lines = node.agent.take(_TAKE_S)
+            if lines and not node.network.is_mute:
                 self._carry(node, lines, lambda carried: self._relay.received(name, carried))
 
     def _take_away(self, name: str) -> _Node | None:
@@ -192,6 +197,9 @@ class FakeEngine:
     def _do_kill(self, name: str) -> None:
         """Kill all processes of a node, as a power cut does."""
         if node := self._take_away(name):
+            for pid in _with_descendants(node.agent.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             node.agent.close(0.0)
             self._relay.agent_gone(name, "the machine has lost its power")
 
@@ -203,11 +211,24 @@ class FakeEngine:
 
     def _do_signal(self, name: str, number: int) -> None:
         """Send a signal to the host of a node."""
-        os.kill(self._nodes[name].agent.pid, signal.Signals(number))
+        pid = self._nodes[name].agent.pid
+        if not pid:  # which would mean this process and its group
+            raise ProcessLookupError(f"node {name} has no host at present")
+        os.kill(pid, signal.Signals(number))
 
     def _do_die(self) -> None:
         """End as a gateway does whose cluster is gone."""
         threading.Timer(0.01, os._exit, (_EXIT_CODE,)).start()
+
+
+def _with_descendants(pid: int) -> list[int]:
+    """Return a process and all below it, where the system tells; nothing for process 0."""
+    found = [pid] if pid else []
+    for each in found:
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{each}/task/{each}/children").read_text(encoding="ascii")
+            found += [int(child) for child in text.split()]
+    return found
 
 
 @final
