@@ -13,6 +13,10 @@ MARK = "FAULTS_MARK"
 """Environment variable with a value unique to the experiment; it is not set in the bench itself."""
 LEAVER = "FAULTS_LEAVER"
 """Environment variable of processes that a trial has started in a separate session."""
+ENGINE = "FAULTS_ENGINE"
+"""Environment variable of a cluster's own processes, with the mark of the experiment: those that
+the experiment has had the cluster start inherit it."""
+_OURS = b"tuner.execution."
 _ZYGOTE = b"tuner.execution.local.zygote"
 _LOOK_S = 0.002
 
@@ -28,10 +32,11 @@ def marked(mark: str, *, leavers: bool = False) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             environment = (path / "environ").read_bytes().split(b"\0")
-            if (
-                f"{MARK}={mark}".encode() in environment
-                and (f"{LEAVER}=1".encode() in environment) <= leavers
-            ):
+            is_marked = f"{MARK}={mark}".encode() in environment or (
+                f"{ENGINE}={mark}".encode() in environment
+                and _OURS in (path / "cmdline").read_bytes()
+            )
+            if is_marked and (f"{LEAVER}=1".encode() in environment) <= leavers:
                 found.append(int(path.name))
     return found
 
@@ -49,7 +54,7 @@ def gone_after_s(mark: str, deadline_s: float) -> float | None:
 def described(mark: str) -> list[str]:
     """Return the command and parent of each process with the mark, separate sessions excluded."""
     return [
-        f"{pid}: {_command(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of "
+        f"{pid}: {command_of(pid).replace(bytes(1), b' ').decode(errors='replace')}(child of "
         f"{_parent(pid)})"
         for pid in marked(mark)
     ]
@@ -70,7 +75,7 @@ def kill_driver(driver: int, mark: str) -> None:
 def kill_driver_and_zygote(driver: int, mark: str) -> None:
     """Kill the driver and the zygote, the process that forks its workers."""
     # The zygote is stopped first, so that it cannot react to the death of the driver.
-    zygote = [pid for pid in marked(mark) if _parent(pid) == driver and _ZYGOTE in _command(pid)]
+    zygote = [pid for pid in marked(mark) if _parent(pid) == driver and _ZYGOTE in command_of(pid)]
     for pid in zygote:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
@@ -114,7 +119,8 @@ def _parent(pid: int) -> int:
     return 0
 
 
-def _command(pid: int) -> bytes:
+def command_of(pid: int) -> bytes:
+    """Return the command line of a process, empty if it is gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""

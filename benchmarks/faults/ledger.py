@@ -18,7 +18,8 @@ from typing import final
 DIRECTORY = "FAULTS_LEDGER"
 """Environment variable with the ledger's directory."""
 LIFE = "FAULTS_LIFE"
-"""Environment variable that counts the drivers of an experiment, from 0."""
+"""Environment variable that counts the drivers of an experiment, from 0; processes that do not
+inherit it read the ledger's file of that name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,8 +49,9 @@ class Ledger:
     """Appends to the ledger named by the environment."""
 
     def __init__(self) -> None:
-        self._life = int(os.environ[LIFE])
-        path = Path(os.environ[DIRECTORY], f"{self._life}-{os.getpid()}.jsonl")
+        directory = Path(os.environ[DIRECTORY])
+        self._life = int(os.environ.get(LIFE) or (directory / LIFE).read_text(encoding="utf-8"))
+        path = directory / f"{self._life}-{os.getpid()}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def note(self, kind: str, trial: str = "", iteration: int = 0, value: float = 0.0) -> None:
@@ -62,7 +64,7 @@ def read_ledger(directory: Path) -> list[Entry]:
     """Return the entries of all processes, in chronological order."""
     lines = [
         line
-        for path in directory.iterdir()
+        for path in directory.glob("*.jsonl")
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
     return sorted((Entry(**json.loads(line)) for line in lines), key=lambda entry: entry.at_s)

@@ -5,14 +5,15 @@ A life of an experiment is one run of its driver.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from . import bystanders
 from .ledger import DIRECTORY, LIFE, Entry, read_ledger
@@ -22,6 +23,7 @@ from .readers import journal_bytes, reported_in
 DEADLINE_S = 5.0
 """Seconds after a kill within which every process has to be gone."""
 _LONGEST_LIFE_S = 120.0
+_LONGEST_SIEGE_S = 900.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Lives:
         storage: Storage path of the experiment, by default below `root`; the experiment may exist
             already.
         durability: Durability of the experiment's journal.
+        environment: More environment variables for the driver.
+        deadline_s: Seconds after a kill within which every process has to be gone.
     """
 
     def __init__(
@@ -81,6 +85,8 @@ class Lives:
         has_loaders: bool = False,
         storage: Path | None = None,
         durability: str = "group",
+        environment: Mapping[str, str] | None = None,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         self.storage = storage or root / "storage"
         self.starts_s: list[float] = []
@@ -89,7 +95,9 @@ class Lives:
         for directory in (self.storage, self._ledger):
             directory.mkdir(parents=True, exist_ok=True)
         self._mark = mark
+        self._deadline_s = deadline_s
         common = {
+            **(environment or {}),
             bystanders.MARK: mark,
             DIRECTORY: str(self._ledger),
             PACE: str(pace_s),
@@ -122,9 +130,7 @@ class Lives:
             The state after the kill, or the exit status of a driver that ended before.
         """
         life = len(self.starts_s)
-        with self.output.open("ab") as output:
-            self.starts_s.append(time.monotonic())
-            process = self._start(life, output)
+        process = self._start(life)
         try:
             return process.wait(_LONGEST_LIFE_S if kill_after_s is None else kill_after_s)
         except subprocess.TimeoutExpired:
@@ -132,22 +138,41 @@ class Lives:
             process.wait()
             return self._look(life)
 
-    def _start(self, life: int, output: Any) -> subprocess.Popen[bytes]:
+    def live_through(self, pauses_s: Iterator[float], inject: Callable[[], object]) -> int:
+        """Start a driver, have faults happen beside it until it ends, and return its exit status.
+
+        Args:
+            pauses_s: Seconds before each fault.
+            inject: Has a fault happen.
+        """
+        process = self._start(len(self.starts_s))
+        end_s = self.starts_s[-1] + _LONGEST_SIEGE_S
+        while (rest_s := end_s - time.monotonic()) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(min(next(pauses_s), rest_s))
+            inject()
+        process.kill()
+        return process.wait()
+
+    def _start(self, life: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "benchmarks.faults.load", str(self.storage)]
         environment = {**os.environ, **self._environment, LIFE: str(life)}
-        return subprocess.Popen(  # noqa: S603  (our own module)
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        (self._ledger / LIFE).write_text(str(life), encoding="utf-8")
+        with self.output.open("ab") as output:
+            self.starts_s.append(time.monotonic())
+            return subprocess.Popen(  # noqa: S603  (our own module)
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
 
     def _look(self, life: int) -> Kill:
         # Read the journal first: what a surviving process writes later must not count.
         segments = journal_bytes(self.experiment)
-        gone_s = bystanders.gone_after_s(self._mark, DEADLINE_S)
+        gone_s = bystanders.gone_after_s(self._mark, self._deadline_s)
         acknowledged = [entry for entry in self.entries() if entry.kind == "report"]
         return Kill(
             life,

@@ -2,8 +2,9 @@
 
 It has 8 trials of 60 reports, two at a time, with a checkpoint at every fifth report. Each value is
 computed from the previous one, so that a trial which continues from a wrong state shows in the
-table. Run as a script, the module starts the experiment, or restores it if the directory has one,
-as a user's script does, and writes the final tables.
+table. It runs on this machine, or on the cluster that the environment names. Run as a script, the
+module starts the experiment, or restores it if the directory has one, as a user's script does, and
+writes the final tables.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import tuner as tune
+from schedulers import ASHAScheduler, PopulationBasedTraining
 from searchers import BasicVariantGenerator
 
 from .bystanders import LEAVER
+from .clusters import declared_cluster
 from .ledger import Ledger
 
 NUM_TRIALS = 8
@@ -31,6 +34,8 @@ DURABILITY = "FAULTS_DURABILITY"
 """Environment variable: durability of the journal."""
 LOADERS = "FAULTS_LOADERS"
 """Environment variable: if set, each trial starts loader processes."""
+SCHEDULER = "FAULTS_SCHEDULER"
+"""Environment variable: ``asha`` or ``pbt``; without it every trial runs to its end."""
 NAME = "load"
 TIMES = ("timestamp", "date", "time_this_iter_s", "time_total_s", "time_since_restore")
 """Columns with times, which differ in each run."""
@@ -99,6 +104,7 @@ def declared(storage: Path) -> dict[str, Any]:
             search_alg=BasicVariantGenerator(),
             num_samples=NUM_TRIALS,
             max_concurrent_trials=2,
+            scheduler=_scheduler(os.environ.get(SCHEDULER, "")),
             seed=1,
         ),
         "run_config": tune.RunConfig(
@@ -106,8 +112,19 @@ def declared(storage: Path) -> dict[str, Any]:
             storage_path=storage,
             verbose=0,
             durability=cast("Any", os.environ[DURABILITY]),
+            cluster=declared_cluster(),
         ),
     }
+
+
+def _scheduler(name: str) -> tune.Scheduler | None:
+    match name:
+        case "asha":
+            return ASHAScheduler(max_t=NUM_REPORTS, grace_period=20)
+        case "pbt":
+            mutations = {"pace_s": lambda: float(os.environ[PACE])}
+            return PopulationBasedTraining(perturbation_interval=15, hyperparam_mutations=mutations)
+    return None
 
 
 def write_tables(results: tune.ResultGrid, storage: Path) -> None:
