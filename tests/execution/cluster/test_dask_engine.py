@@ -171,14 +171,16 @@ def start_worker(cluster):
     """Return a function that starts a worker without a nanny, as a program of its own."""
     started = []
 
-    def start(name, preload, *options):
+    def start(name, preload, *options, gpus=""):
         worker = subprocess.Popen(
             [
                 *(sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address),
                 *("--name", name, "--no-nanny", "--nthreads", "2", "--no-dashboard"),
                 *("--preload", preload, *options),
             ],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "DASK_TUNER__LABELS": "{'rack': 7}"},
+            env=os.environ
+            | {"PYTHONPATH": str(ROOT), "DASK_TUNER__LABELS": "{'rack': 7}"}
+            | {"CUDA_VISIBLE_DEVICES": gpus},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -277,6 +279,23 @@ def test_a_worker_without_nanny_is_a_node_until_it_is_killed(
     assert reports.up[agent]["labels"]["rack"] == "7"
     worker.kill()
     reports.wait_for(lambda: agent in reports.gone)
+
+
+def test_gpus_that_several_workers_of_a_machine_offer_are_warned_of(
+    open_engine, cluster, start_worker, echo_agent
+):
+    _, reports = open_engine(cluster)
+    start_worker("a", echo_agent, gpus="0,1")
+    start_worker("b", echo_agent, gpus="2")
+    for name, num_gpus in [("a", 2.0), ("b", 1.0)]:
+        reports.wait_for(lambda name=name: reports.agents_of(name))
+        (agent,) = reports.agents_of(name)
+        assert reports.up[agent]["resources"]["gpu"] == num_gpus
+    assert reports.remarks == []
+    start_worker("c", echo_agent, gpus="1,2")
+    reports.wait_for(lambda: reports.agents_of("c"))
+    (remark,) = reports.remarks
+    assert "offer trials the same GPUs" in remark
 
 
 def test_a_worker_whose_lifetime_ends_is_announced(open_engine, cluster, start_worker, echo_agent):

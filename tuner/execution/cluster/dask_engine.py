@@ -68,6 +68,7 @@ class _Worker:
         address: Of the worker.
         agent: Name of its agent; empty while there is none.
         plugin: Name of the plugin that keeps the agent.
+        gpus: GPUs that the agent offers, by machine and name.
         task: Serves the worker.
         up_s: When the agent was there first.
         num_evictions: Of agents in a row that had not lived for long.
@@ -78,6 +79,7 @@ class _Worker:
         self.address = address
         self.agent = ""
         self.plugin = ""
+        self.gpus: set[tuple[str, str]] = set()
         self.task: asyncio.Task[Any] | None = None
         self.up_s = 0.0
         self.num_evictions = 0
@@ -323,9 +325,21 @@ class DaskEngine:
                 self._report_gone(worker, "its Dask worker has ended it")
             worker.agent = agent
             worker.up_s = self._loop.time()
+            worker.gpus = {(about["hostname"], gpu) for gpu in answer["gpus"]}
+            self._warn_of_shared_gpus(worker)
             attached = {"attached": True} if agent in self._known else {}
             self._relay.agent_up(agent, answer["facts"] | attached)
         return comm
+
+    def _warn_of_shared_gpus(self, worker: _Worker) -> None:
+        others = [other for other in self._workers.values() if other is not worker and other.agent]
+        shared = set().union(*(worker.gpus & other.gpus for other in others))
+        for host in sorted({host for host, _ in shared}):
+            self._remark(
+                f"several Dask workers on {host} offer trials the same GPUs, which would be used "
+                "twice; start one worker on each machine, or give each worker GPUs of its own by "
+                "CUDA_VISIBLE_DEVICES"
+            )
 
     def _new_name(self, hostname: str) -> str:
         base = _NOT_IN_NAMES.sub("-", hostname)[:_NAME_LENGTH] or "worker"

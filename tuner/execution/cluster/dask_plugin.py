@@ -90,6 +90,7 @@ class _Seat:
         self._starting = asyncio.Lock()
         self._name = ""
         self._facts: dict[str, Any] = {}
+        self._gpus: tuple[str, ...] = ()
         self._gateway: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
@@ -118,7 +119,7 @@ class _Seat:
         self._gateway = comm
         with contextlib.suppress(OSError):  # the connection is closed
             host = await self._start_agent(agent)
-            await comm.write({"facts": self._facts})
+            await comm.write({"facts": self._facts, "gpus": self._gpus})
             while True:
                 message = await comm.read()
                 host.tell(list(message["lines"]))
@@ -135,7 +136,8 @@ class _Seat:
                 raise ConnectionAbortedError("the plugin was removed")
             if self._agent is None:
                 environ = _agent_environment()
-                self._facts = _facts_of(self._worker, environ)
+                self._gpus = resources.visible_gpus({**os.environ, **environ})
+                self._facts = _facts_of(self._worker, len(self._gpus))
                 self._name = name
                 start = functools.partial(Agent, name, self._token, self._facts, environ=environ)
                 self._agent = await asyncio.to_thread(start)
@@ -196,15 +198,15 @@ def _agent_environment() -> dict[str, str]:
     return environ
 
 
-def _facts_of(worker: Any, environ: Mapping[str, str]) -> dict[str, Any]:
+def _facts_of(worker: Any, num_gpus: int) -> dict[str, Any]:
     amounts = {
         name: float(amount)
         for name, amount in worker.state.total_resources.items()
         if name.lower() not in ("cpu", "gpu")
     }
     amounts["cpu"] = float(worker.state.nthreads)
-    if gpus := resources.visible_gpus({**os.environ, **environ}):
-        amounts["gpu"] = float(len(gpus))
+    if num_gpus:
+        amounts["gpu"] = float(num_gpus)
     labels = {"host": socket.gethostname(), "worker": worker.name}
     labels |= dask.config.get("tuner.labels", None) or {}
     return {
