@@ -15,6 +15,7 @@ def test_all_fields_have_defaults():
         "runtime_env": None,
         "namespace": None,
         "label_selector": {},
+        "lease_s": 20.0,
     }
 
 

@@ -169,6 +169,7 @@ class RayCluster(Cluster):
             "runtime_env": None if self.runtime_env is None else dict(self.runtime_env),
             "namespace": self.namespace,
             "label_selector": dict(self.label_selector or {}),
+            "lease_s": self.liveness.lease_s,
         }
 
     def describe(self) -> str:

@@ -229,9 +229,12 @@ def test_a_node_that_dies_takes_its_agent_along(connect, add_node):
     node = add_node(num_cpus=1, labels={"zone": "d"})
     driver.wait_for_agents(4)
     agent = driver.in_zone("d")
-    os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+    raylet = node.all_processes["raylet"][0].process
+    raylet.kill()
+    raylet.wait()
     driver.wait_until(lambda: driver.gone)
     assert list(driver.gone) == [agent]
+    assert "node has died" in driver.gone[agent]
     assert driver.ask(driver.in_zone("a"))
 
 

@@ -30,6 +30,8 @@ from .engine import Relay, Unmet
 from .ray_placement import Ask, Held, Placement, RayNode, from_ray, node_of
 
 _CONNECT_S: Final = 10.0
+_KILL_S: Final = 2.0
+"""How long it may take a host to end its trials."""
 _LOST_AFTER_S: Final = 60.0
 _LOOK_S: Final = 1.0
 _MAX_PENDING_CALLS: Final = 1_000
@@ -123,6 +125,7 @@ class _Member:
         place: What its actor said about the node; empty until it runs.
         up_s: Since when its actor runs.
         name: Its name, once it was reported.
+        heard_s: When it said something last.
         is_ended: Whether it was ended on purpose.
         is_draining: Whether it was reported that its node is going to leave.
         calls: Calls whose results have not been looked at.
@@ -135,6 +138,7 @@ class _Member:
     place: dict[str, Any] = field(default_factory=dict)
     up_s: float | None = None
     name: str = ""
+    heard_s: float = 0.0
     is_ended: bool = False
     is_draining: bool = False
     calls: list[Any] = field(default_factory=list)
@@ -169,6 +173,7 @@ class RayEngine:
             settings.get("max_nodes"),
             settings.get("label_selector") or {},
         )
+        self._lease_s = settings.get("lease_s", 0.0)
         self._lock = threading.Lock()
         self._members: dict[int, _Member] = {}
         self._by_name: dict[str, _Member] = {}
@@ -177,7 +182,7 @@ class RayEngine:
         self._unmet: Sequence[Unmet] = ()
         self._remarks: set[str] = set()
         self._has_to_look = threading.Event()
-        self._is_closed = False
+        self._ending = threading.Event()
 
     # What the gateway calls, see `Engine`.
 
@@ -245,8 +250,8 @@ class RayEngine:
 
         until_s = time.monotonic() + deadline_s
         with self._lock:
-            self._is_closed = True
-            members = list(self._members.values())
+            self._ending.set()
+            members = list({*self._members.values(), *self._by_name.values()})
             for member in members:
                 self._remove(member)
         self._has_to_look.set()
@@ -262,7 +267,7 @@ class RayEngine:
 
     def _look_after(self) -> None:
         failing_since_s: float | None = None
-        while not self._is_closed:
+        while not self._ending.is_set():
             try:
                 self._look()
                 failing_since_s = None
@@ -270,7 +275,7 @@ class RayEngine:
                 now_s = time.monotonic()
                 failing_since_s = now_s if failing_since_s is None else failing_since_s
                 _logger.warning("Ray does not tell its nodes", exc_info=True)
-                if now_s - failing_since_s >= _LOST_AFTER_S and not self._is_closed:
+                if now_s - failing_since_s >= _LOST_AFTER_S and not self._ending.is_set():
                     self._relay.lost(f"Ray does not tell its nodes: {error}")
                     return
             self._has_to_look.wait(_LOOK_S)
@@ -280,7 +285,7 @@ class RayEngine:
         nodes = _alive_nodes()
         self._report_draining({node.node_id for node in nodes if node.is_draining})
         with self._lock:
-            if self._is_closed:
+            if self._ending.is_set():
                 return
             held = [member.held for member in self._members.values()]
             plan = self._placement.decide(nodes, held, self._unmet, time.monotonic())
@@ -325,18 +330,39 @@ class RayEngine:
                 why = ""
         except Exception as error:  # noqa: BLE001  (Ray's errors are many)
             why = _why(error)
+        now_s = time.monotonic()
+        with self._lock:
+            if member.is_ended:
+                return
+            self._members.pop(member.number)
+            if why:
+                self._placement.note_end(member.held, now_s, why)
+        _kill(member.actor)
+        self._has_to_look.set()
+        if not member.name:
+            if why:
+                _logger.warning("an agent could not be started: %s", why)
+            return
+        if not self._is_surely_dead(member):
+            rest_s = member.heard_s + self._lease_s + _KILL_S - now_s
+            self._ending.wait(max(rest_s, 0.0))
         with self._lock:
             if member.is_ended:
                 return
             self._remove(member)
-            if not self._is_closed and why:
-                self._placement.note_end(member.held, time.monotonic(), why)
-        _kill(member.actor)
-        if member.name:
-            self._relay.agent_gone(member.name, why)
-        elif why:
-            _logger.warning("an agent could not be started: %s", why)
-        self._has_to_look.set()
+        self._relay.agent_gone(member.name, why)
+
+    def _is_surely_dead(self, member: _Member) -> bool:
+        """Return whether Ray has seen that an agent's process has ended.
+
+        When a node does not answer, Ray regards it as dead after some seconds. If it is merely cut
+        off, its trials run until its host misses the driver.
+        """
+        try:
+            node = _all_nodes().get(member.node_id)
+        except Exception:  # noqa: BLE001  (Ray's errors are many)
+            return False
+        return node is not None and (node["Alive"] or node.get("DeathReason") in _ORDERLY)
 
     def _begin(self, member: _Member) -> bool:
         """Start an agent when its actor runs; return whether it is there."""
@@ -357,7 +383,7 @@ class RayEngine:
         with self._lock:
             if member.is_ended:
                 return False
-            member.name = name
+            member.name, member.heard_s = name, time.monotonic()
             self._by_name[name] = member
             self._relay.agent_up(name, facts)
         return True
@@ -374,6 +400,7 @@ class RayEngine:
             # What was under way is lost perhaps, and is sent again.
             with contextlib.suppress(ray.exceptions.ActorUnavailableError):
                 for lines in stream:
+                    member.heard_s = time.monotonic()
                     self._relay.received(member.name, ray.get(lines))
                 return
             if member.is_ended:
@@ -473,18 +500,24 @@ def _options(ask: Ask) -> dict[str, Any]:
 _NAMED: Final = ("CPU", "GPU", "memory")
 
 
+_ORDERLY: Final = (1, 4)
+"""Ray's reasons for the end of a node whose processes have ended: on purpose, or as it was idle."""
+
+
+def _all_nodes() -> dict[str, dict[str, Any]]:
+    import ray  # noqa: PLC0415  (an extra)
+
+    return {info["NodeID"]: info for info in ray.nodes()}
+
+
 def _alive_nodes() -> list[RayNode]:
     import ray  # noqa: PLC0415  (an extra)
 
     available = ray._private.state.available_resources_per_node()  # noqa: SLF001  (only here)
     draining = _draining()
     return [
-        node_of(
-            info,
-            available.get(info["NodeID"], {}),
-            is_draining=info["NodeID"] in draining,
-        )
-        for info in ray.nodes()
+        node_of(info, available.get(node_id, {}), is_draining=node_id in draining)
+        for node_id, info in _all_nodes().items()
         if info["Alive"]
     ]
 
