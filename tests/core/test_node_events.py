@@ -30,6 +30,8 @@ from tuner.core.events import (
     NodeJoined,
     NodeLeft,
     Outcome,
+    PauseRequested,
+    ResumeRequested,
     StopRequested,
     WorkerExited,
     WorkerStarted,
@@ -249,6 +251,18 @@ def test_what_else_is_decided_for_a_trial_outweighs_its_move_to_another_node():
     scheduler.idle = [[]]
     talk.exit(A, Outcome.STOPPED)
     assert talk.trial(A).ending is TerminationReason.STOPPED_EARLY  # paused, and never resumed
+
+
+def test_a_trial_whose_pause_is_taken_back_still_leaves_its_draining_node():
+    talk = cluster(1, checkpoints=SAVES)
+    talk.say(NodeDraining("a"))
+    talk.say(PauseRequested(A))
+    talk.say(ResumeRequested(A))
+    talk.restore_from_snapshot()
+    assert answers(talk.report(A, 1)) == [(A, "pause", True)]
+    talk.saved(A, 0, 1)
+    assert starts(talk.exit(A, Outcome.STOPPED)) == [(A, 2)]
+    assert talk.trial(A).node == "b"
 
 
 def test_an_experiment_that_is_interrupted_while_a_trial_moves_can_be_continued():

@@ -134,6 +134,7 @@ class AcknowledgementLog:
         has_forks: Whether the user has forked a trial.
         requested: Checkpoints for which a validation was requested, as written.
         validated: Those of them that were validated, as written.
+        taken_validations: The lines that tell so.
         losses: What was to be reported with each of them.
         labels: The labels of their nodes that trials ask for, as written.
         num_lost_validations: How often the process of each validation was lost, unless its node was
@@ -164,6 +165,7 @@ class AcknowledgementLog:
     has_forks: bool = False
     requested: set[tuple[str, int]] = field(default_factory=set)
     validated: set[tuple[str, int]] = field(default_factory=set)
+    taken_validations: set[bytes] = field(default_factory=set)
     losses: dict[tuple[str, int], float] = field(default_factory=dict)
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     num_lost_validations: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -178,7 +180,10 @@ class AcknowledgementLog:
         """Log the reports and checkpoints in bytes that the disk has accepted."""
         for line in data.splitlines():
             record = self.reader.record(line)
-            if record and record["k"] == "validation_ended":
+            # Once: what a power cut has left behind a gap is cut off, and kept in another file.
+            is_new = record is not None and line not in self.taken_validations
+            if record and is_new and record["k"] == "validation_ended":
+                self.taken_validations.add(line)
                 self._note_validation(record)
             if record and record["k"] in _WITH_LABELS:
                 self.labels[record["id"]] = (record.get("group") or record).get("labels", {})

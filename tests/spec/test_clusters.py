@@ -237,3 +237,11 @@ def test_workers_ask_for_the_labels_of_their_scaling_config_on_a_cluster_alone()
 def test_a_label_selector_has_labels_which_are_the_same_for_all_workers(selector, error):
     with pytest.raises(error, match=r"label_selector must be the same|labels must be a dictionary"):
         ScalingConfig(num_workers=2, label_selector=selector)
+
+
+def test_trials_are_given_the_declared_time_to_leave_only_where_there_are_nodes_to_leave():
+    config = tune.FailureConfig(preemption_grace_s=20)
+    assert spec_of(failure_config=config).settings({}).preemption_grace_s == 20.0
+    assert spec_of().settings({}).preemption_grace_s == 0.0
+    alone = spec_of(failure_config=config, cluster=None).settings({"cpu": 1.0})
+    assert alone.preemption_grace_s is None

@@ -1126,11 +1126,13 @@ class Experiment:
             self._offer_slots_to_paused()
             self._admit_backlog()
             self._starter.ask_searcher()
-        remarks: Sequence[str] = ()
-        if not self.is_finished:
-            remarks = self._node_waits.update(self._typical, self._now_s)
+        remarks = self._look_at_node_waits()
         self._end_if_stalled()
-        return remarks
+        # What waited for another trial until now may be ready, and no node have what it asks for.
+        return [*remarks, *self._look_at_node_waits()] if self._needs_scheduling else remarks
+
+    def _look_at_node_waits(self) -> Sequence[str]:
+        return () if self.is_finished else self._node_waits.update(self._typical, self._now_s)
 
     def _offer_slots_to_paused(self) -> None:
         """Let the scheduler resume paused trials, as long as it uses free slots for them."""

@@ -18,7 +18,17 @@ from .commands import ExploitApplied, Notice, TrialPaused
 from .exploits import ExploitTracker
 from .lifecycle import TrialMove
 from .manual_control import USER_RESUME
-from .trial import USER_PAUSE, Intention, ReportReply, Status, Trial, WaitsFor, WorkerState
+from .trial import (
+    NODE_DRAINING,
+    USER_PAUSE,
+    Intention,
+    ReportReply,
+    Status,
+    TerminationReason,
+    Trial,
+    WaitsFor,
+    WorkerState,
+)
 from .trial_table import TrialTable
 
 
@@ -92,7 +102,7 @@ class PausedTrials:
             if trial.worker is WorkerState.STOPPING:  # it has been asked to leave already
                 trial.waits_for &= ~WaitsFor.DECISION
             else:
-                _withdraw(trial)
+                self._withdraw(trial)
 
     def unhold_all(self) -> None:
         """Hold no trial in a new session; resume those that the user had paused."""
@@ -123,7 +133,7 @@ class PausedTrials:
                 trial.waits_for &= ~WaitsFor.DECISION
                 self._pending[trial.trial_id] = trial
             elif _is_to_exploit(trial) and trial.worker is not WorkerState.STOPPING:
-                _withdraw(trial)
+                self._withdraw(trial)
 
     def resume_pending(self) -> None:
         """Apply exploits whose checkpoint is there, and queue the paused trials that resume."""
@@ -144,13 +154,22 @@ class PausedTrials:
             and trial not in self._trial_table.ready
         )
 
+    def _withdraw(self, trial: Trial) -> None:
+        """Let a trial train on whose worker has not yet been asked to leave.
+
+        On a node that is about to leave, it is still to move to another one.
+        """
+        # A resume that was decided for this pause must not undo the next one.
+        trial.waits_for &= ~WaitsFor.DECISION
+        trial.intention = None
+        for node in self._trial_table.nodes:
+            if node.is_draining and node.name in trial.nodes:
+                reason = Reason(NODE_DRAINING, {"node": node.name})
+                trial.intention = Intention(
+                    ReportReply.PAUSE, TerminationReason.INTERRUPTED, reason
+                )
+                trial.waits_for |= WaitsFor.DECISION  # as long as it is to leave
+
 
 def _is_to_exploit(trial: Trial) -> bool:
     return trial.intention is not None and trial.intention.reply is ReportReply.EXPLOIT
-
-
-def _withdraw(trial: Trial) -> None:
-    """Let a trial train on whose worker has not yet been asked to leave."""
-    trial.intention = None
-    # A resume that was decided for this pause must not undo the next one.
-    trial.waits_for &= ~WaitsFor.DECISION
