@@ -1,11 +1,14 @@
 """Experiments on a cluster of subprocesses that share nothing but an object store."""
 
+import contextlib
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 import tuner as tune
 from schedulers import PopulationBasedTraining
@@ -19,6 +22,7 @@ from tests.end_to_end.test_cluster import (
     cluster,
     count,
     executor,
+    records,
 )
 from tuner.storage.object_store import ObjectStore
 from tuner.train import report as report_as_worker
@@ -61,6 +65,50 @@ def test_results_and_checkpoints_are_complete_and_nothing_stays_on_the_nodes(
         with result.checkpoint.as_directory() as directory:
             assert Path(directory, "step").read_text() == str(NUM_STEPS)
     assert list((tmp_path / "scratch").glob("tuner-node-*")) == []
+    assert [name for name in stored if name.startswith("probe/")] == []
+
+
+def open_store(directory):
+    """Return a store that is another one for the first process to open it than for the others."""
+    with contextlib.suppress(FileExistsError):
+        Path(directory, "is-taken").mkdir()
+        return OwnStore(directory, "elsewhere")
+    return OwnStore(directory, "here")
+
+
+class OwnStore(DirFileSystem):
+    """A store that is opened anew by each process that gets it."""
+
+    protocol = "own"
+    cachable = False
+
+    def __init__(self, directory, name):
+        super().__init__(f"{directory}/{name}", LocalFileSystem(auto_mkdir=True))
+        self.directory = directory
+
+    def __reduce__(self):
+        return open_store, (self.directory,)
+
+
+def test_a_node_whose_store_is_another_one_is_refused(build, cluster, tmp_path, caplog):
+    store = OwnStore(str(tmp_path), "here")
+    tuner = build(
+        count,
+        {"x": tune.uniform(0, 1)},
+        tune=SOME,
+        storage_path="bucket",
+        storage_filesystem=store,
+        storage_lock="none",
+        local_dir=tmp_path / "local",
+        cluster=cluster({"a": {"cpu": 2}, "b": {"cpu": 2}}),
+    )
+    with pytest.warns(RuntimeWarning, match="two drivers"):
+        results = tuner.fit()
+    check_complete(results)
+    (joined,) = records(tmp_path / "local" / "experiment", "node_joined")
+    assert joined["node"] in NODES
+    assert "is another storage of that name; give the node" in caplog.text
+    assert not list(tmp_path.glob("*/bucket/experiment/probe/*"))
 
 
 def test_trials_of_a_node_that_dies_continue_from_the_store(run, cluster):

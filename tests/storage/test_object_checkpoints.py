@@ -10,7 +10,7 @@ from tuner.core.trial_json import checkpoint_fields
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.storage.checkpoints import Provenance, commit, stage
 from tuner.storage.layout import MANIFEST
-from tuner.storage.object_checkpoints import ObjectCheckpoints
+from tuner.storage.object_checkpoints import ObjectCheckpoints, proof_prefix
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.strict_json import seal
 
@@ -303,6 +303,13 @@ def test_a_sweep_leaves_what_is_recorded_newer_or_of_others(store, experiment):
     swept = ObjectCheckpoints(store, experiment, 8).sweep({(TRIAL, REMOTE)})
     assert swept == [f"{TRIAL}/checkpoint_000004.e7a2", "t9/checkpoint_000000.e7a1"]
     assert sorted(store.list()) == sorted(kept)
+
+
+def test_a_sweep_deletes_the_proofs_of_earlier_drivers(store, experiment):
+    for epoch in (0, 7, 8, 9):
+        store.put(f"{proof_prefix(epoch)}ab-cd", b"x")
+    assert ObjectCheckpoints(store, experiment, 8).sweep(set()) == []
+    assert sorted(store.list()) == [f"{proof_prefix(epoch)}ab-cd" for epoch in (8, 9)]
 
 
 def test_a_store_that_cannot_be_reached_is_no_damage(store, experiment):

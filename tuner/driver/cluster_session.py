@@ -16,6 +16,7 @@ from tuner.errors import StorageError
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.protocol import Setup, SharedStorage, StoredElsewhere
 from tuner.execution.cluster.shared_directory import SharedProof
+from tuner.execution.cluster.storage_probe import StoreProof
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.validation import own_validator
 from tuner.spec.cluster import Cluster
@@ -54,7 +55,7 @@ class ClusterSession:
         self._directory = directory
         self._remote = remote
         self._liveness = cluster.liveness
-        self._shared: SharedProof | None = None
+        self._proof: SharedProof | StoreProof | None = None
         self.executor = ClusterExecutor(
             cluster.engine,
             cluster.settings(),
@@ -78,17 +79,20 @@ class ClusterSession:
 
         Raises:
             ClusterError: If it cannot be reached.
+            StorageError: If what proves that nodes use the same storage cannot be written.
         """
         run, remote = self._spec.run, self._remote
         storage: SharedStorage | StoredElsewhere
         if remote is None:
-            self._shared = SharedProof(self._directory, self._liveness.lease_s)
-            storage = SharedStorage(os.fspath(self._directory.resolve()), self._shared.proof)
+            self._proof = SharedProof(self._directory, self._liveness.lease_s)
+            storage = SharedStorage(os.fspath(self._directory.resolve()), self._proof.proof)
         else:
             config, given = run.checkpoint_config, run.storage_filesystem
+            self._proof = StoreProof(remote.store, remote.epoch)
             storage = StoredElsewhere(
                 remote.store.url,
                 remote.epoch,
+                self._proof.proof,
                 filesystem=None if given is None else pickle.dumps(given),
                 is_async=config is not None and config.upload == "async",
                 cache_bytes=run.cache_bytes,
@@ -106,7 +110,7 @@ class ClusterSession:
                 argv=sys.argv,
                 lease_s=self._liveness.lease_s,
             ),
-            self._shared,
+            self._proof,
         )
         if remote:
             threading.Thread(
@@ -115,9 +119,9 @@ class ClusterSession:
         return events
 
     def close(self) -> None:
-        """Note that no node works in the shared directory any more, if that is known."""
-        if self._shared and self.executor.has_ended_all:
-            self._shared.close()
+        """Remove the proof; that in a shared directory says that nodes may be working there."""
+        if self._proof and (self._remote or self.executor.has_ended_all):
+            self._proof.close()
 
     def _await_journal(self, remote: RemoteSession) -> None:
         """Have checkpoints uploaded once the store has the journal's first record."""

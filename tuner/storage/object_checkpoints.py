@@ -31,6 +31,7 @@ from .object_store import ObjectStore
 from .reading import SMALL_BYTES, has_content, read_file
 
 _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}\.e(\d{1,18})a\d{1,18}")
+_PROOF: Final = re.compile(r"probe/e(\d{1,18})-[0-9a-f-]+")
 _PAUSES_S: Final = (0.0, 0.2, 1.0)
 """Before a listing is compared again, for stores that list what is new with a delay."""
 
@@ -225,7 +226,7 @@ class ObjectCheckpoints:
         place.delete(place.list())
 
     def sweep(self, recorded: Collection[Key]) -> list[str]:
-        """Delete what earlier drivers have uploaded and no record names.
+        """Delete what earlier drivers have uploaded and no record names, and their proofs.
 
         Args:
             recorded: Trial and name in the store of each checkpoint that the present driver found
@@ -238,15 +239,18 @@ class ObjectCheckpoints:
             StorageError: If the store did not answer, or refused.
         """
         orphans: dict[Key, list[str]] = {}
-        for key in self._store.list():
+        keys = self._store.list()
+        proofs = {key: proof for key in keys if (proof := _PROOF.fullmatch(key))}
+        self._store.delete(key for key, proof in proofs.items() if int(proof[1]) < self._epoch)
+        for key in keys:
             trial_id, _, rest = key.partition("/")
             name = rest.partition("/")[0]
             found = _NAME.fullmatch(name)
             if found and int(found[1]) < self._epoch and (trial_id, name) not in recorded:
                 orphans.setdefault((trial_id, name), []).append(key)
-        for (trial_id, name), keys in orphans.items():
+        for (trial_id, name), parts in orphans.items():
             self._store.delete([f"{trial_id}/{name}/{MANIFEST}"])
-            self._store.delete(keys)
+            self._store.delete(parts)
         return [f"{trial_id}/{name}" for trial_id, name in orphans]
 
     def _place(self, trial_id: str, remote: str) -> ObjectStore:
@@ -257,6 +261,16 @@ class ObjectCheckpoints:
                 "the experiment is damaged"
             )
         return self._store.child(f"{trial_id}/{remote}")
+
+
+def proof_prefix(epoch: int) -> str:
+    """Return how the keys begin of objects that prove that nodes use the same store as a driver.
+
+    Example:
+        >>> proof_prefix(7)
+        'probe/e7-'
+    """
+    return f"probe/e{epoch}-"
 
 
 def is_remote_name(name: str) -> bool:

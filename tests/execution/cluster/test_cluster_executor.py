@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 import time
 
 import pytest
@@ -19,7 +20,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
-from tuner.errors import ClusterError
+from tuner.errors import ClusterError, StorageError
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.link import Link, Liveness
 from tuner.execution.cluster.protocol import (
@@ -66,10 +67,25 @@ class Connection:
         pass
 
 
+class Proof:
+    """A proof that takes as long as a test has it take, and then finds fault with some hosts."""
+
+    def __init__(self, faults):
+        self.faults = faults
+        self.is_waiting, self.may_end = threading.Event(), threading.Event()
+
+    def complaint(self, node):
+        self.is_waiting.set()
+        self.may_end.wait()
+        if isinstance(fault := self.faults.get(node, ""), Exception):
+            raise fault
+        return fault
+
+
 class Cluster:
     """An executor, and one end of the link of each host."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, proof=None):
         self.executor = ClusterExecutor(
             "none:None",
             {},
@@ -82,7 +98,7 @@ class Cluster:
         self.connection = self.executor._connection = Connection()
         storage = SharedStorage("/nowhere", ("proof", "x"))
         self.executor.wake()  # so that it waits for no node
-        self.executor.connect(Setup(experiment_name="e", storage=storage, environ={}))
+        self.executor.connect(Setup(experiment_name="e", storage=storage, environ={}), proof)
         self.links = {}
 
     def add(self, agent, number=1):
@@ -147,6 +163,25 @@ def test_a_node_joins_when_it_has_taken_the_code(cluster):
     assert [message["kind"] for message in cluster.heard("a")] == ["setup", "blob", "blob_end"]
     assert cluster.say("a", {"kind": "ready"}) == [NodeJoined("a", RESOURCES, {"zone": "x"})]
     assert cluster.executor.capacity() == RESOURCES
+
+
+def test_nodes_join_when_the_driver_has_seen_what_they_have_written(tmp_path, caplog):
+    other, broken = "it is another store; give it that", StorageError("no answer")
+    proof = Proof({"b.1": other, "c.1": broken})
+    cluster = Cluster(tmp_path, proof)
+    for name in "abcd":
+        assert cluster.join(name) == []
+    proof.is_waiting.wait()
+    cluster.executor.on_agent_gone("d", "it has gone meanwhile")
+    assert cluster.executor.wait(0.0) == []  # the driver goes on meanwhile
+    proof.may_end.set()
+    events = []
+    while not (events and {"b", "c"} <= cluster.connection.evicted.keys()):
+        events += cluster.executor.wait(0.1)
+    cluster.executor.shutdown(1.0)
+    assert events == [NodeJoined("a", RESOURCES, {})]
+    assert f"node b is not used: {other}" in caplog.text
+    assert "whether it uses the same storage as the driver: no answer" in caplog.text
 
 
 def test_a_node_with_another_version_is_refused_and_named(cluster, caplog):

@@ -272,8 +272,8 @@ def test_other_packages_are_worth_a_warning():
     "storage",
     [
         SharedStorage("/shared/exp", ("proof", "abc")),
-        StoredElsewhere("s3://b/exp", 7),
-        StoredElsewhere("s3://b/exp", 7, b"\x80", True, 100, 5.0),
+        StoredElsewhere("s3://b/exp", 7, ("probe/e7-1", "ab")),
+        StoredElsewhere("s3://b/exp", 7, ("probe/e7-1", "ab"), b"\x80", True, 100, 5.0),
     ],
 )
 def test_a_setup_arrives_as_it_was(storage):

@@ -12,10 +12,16 @@ from tuner.core.events import Outcome, ResultReported, ValidationEnded, WorkerEx
 from tuner.core.trial import ValidationRequest
 from tuner.execution.cluster.protocol import Output, Ready, SetupRefused, StoredElsewhere
 from tuner.execution.cluster.scratch import Scratch
+from tuner.execution.cluster.storage_probe import StoreProof
 from tuner.execution.session import Checkpoint, get_checkpoint, get_context, report
 from tuner.storage.object_store import ObjectStore
 
 STORED = {"kind": "journal_stored"}
+
+
+def elsewhere(url, **options):
+    """Return what a node is told of a store, in which the driver has written its proof."""
+    return StoredElsewhere(url, 7, StoreProof(ObjectStore(url), 7).proof, **options)
 
 
 @pytest.fixture
@@ -26,7 +32,7 @@ def start_stored_node(tmp_path, s3_url, monkeypatch):
     opened = []
 
     def start(trainable, is_async=False, **options):
-        storage = StoredElsewhere(f"{s3_url}/exp", 7, is_async=is_async)
+        storage = elsewhere(f"{s3_url}/exp", is_async=is_async)
         opened.append(NodeDriver(tmp_path, trainable, storage=storage, **options))
         assert opened[-1].set_up() == Ready()
         opened[-1].send(STORED)
@@ -88,7 +94,7 @@ def test_a_trial_goes_on_from_its_checkpoint_on_another_node(start_stored_node, 
 
 
 def test_uploads_wait_until_the_store_has_the_journal(start_node, s3_url):
-    node = start_node(save, storage=StoredElsewhere(f"{s3_url}/exp", 7))
+    node = start_node(save, storage=elsewhere(f"{s3_url}/exp"))
     node.set_up()
     node.start()
     node.wait_for(lambda: output_of(node))
@@ -158,12 +164,27 @@ def test_a_failure_quotes_what_was_written_on_the_node(start_stored_node):
 
 
 def test_a_node_without_access_to_the_store_is_refused(start_node, s3_url, monkeypatch):
-    node = start_node(save, storage=StoredElsewhere("s3://no-such-bucket-here/exp", 7))
-    assert isinstance(node.set_up(), SetupRefused)
+    storage = StoredElsewhere("s3://no-such-bucket-here/exp", 7, ("probe/e7-1", "2"))
+    assert isinstance(start_node(save, storage=storage).set_up(), SetupRefused)
+
+
+def test_a_node_answers_the_proof_of_the_store_it_shares(start_node, s3_url, stored):
+    storage = elsewhere(f"{s3_url}/exp")
+    assert start_node(save, storage=storage).set_up() == Ready()
+    (answer,) = set(stored.list("probe/")) - {storage.proof[0]}
+    assert stored.get(answer) == storage.proof[1].encode()
+
+
+def test_a_node_with_another_store_of_the_same_name_is_refused(start_node, tmp_path):
+    storage = elsewhere(f"file://{tmp_path}/store")
+    (tmp_path / "store").rename(tmp_path / "driver")
+    refusal = start_node(save, storage=storage).set_up()
+    assert "another storage of that name; give the node" in refusal.why
 
 
 def test_a_file_system_of_the_users_that_cannot_be_loaded_refuses_the_node(start_node):
-    storage = StoredElsewhere("s3://bucket/exp", 7, filesystem=b"no pickle")
+    proof = "probe/e7-1", "2"
+    storage = StoredElsewhere("s3://bucket/exp", 7, proof, filesystem=b"no pickle")
     refusal = start_node(save, storage=storage).set_up()
     assert "UnpicklingError" in refusal.why
 

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, assert_never, final
 
@@ -82,6 +83,7 @@ from .protocol import (
 )
 from .shared_directory import SharedProof
 from .spread_group import SpreadGroups
+from .storage_probe import StoreProof
 
 _READ: Final = selectors.EVENT_READ
 _TICK_S: Final = 1.0
@@ -102,6 +104,7 @@ _log = logging.getLogger("tuner")
 class _Phase(enum.Enum):
     GREETING = enum.auto()
     SETTING_UP = enum.auto()
+    CHECKING = enum.auto()
     READY = enum.auto()
 
 
@@ -189,7 +192,9 @@ class ClusterExecutor:
         self._token = secrets.token_hex(16)
         self._code = [*blob_messages(trainable, validator)]
         self._setup: Sequence[Mapping[str, Any]] = ()
-        self._shared: SharedProof | None = None
+        self._proof: SharedProof | StoreProof | None = None
+        self._checks = CommitPool()
+        """Looks for what hosts have written as proof that they share the storage."""
         self._lock = threading.RLock()
         """Held by who uses the connections: the driver, or the deputy while it does other work."""
         self._deputy = threading.Thread(target=self._stand_in, name="tuner-cluster", daemon=True)
@@ -215,6 +220,7 @@ class ClusterExecutor:
         self._selector = selectors.DefaultSelector()
         self._wakeup_pipe = WakeupPipe()
         self._selector.register(self._wakeup_pipe, _READ, self._on_wake)
+        self.watch(self._checks, self._checks.run_done)
         self._connection = ClusterConnection(
             engine, settings, description, self._token, self._liveness, self._selector, self
         )
@@ -222,13 +228,12 @@ class ClusterExecutor:
             directory if is_shared else None, self, sync=sync, environ=environ or {}
         )
 
-    def connect(self, setup: Setup, shared: SharedProof | None = None) -> list[Event]:
+    def connect(self, setup: Setup, proof: SharedProof | StoreProof | None = None) -> list[Event]:
         """Connect to the cluster, and return once a node has joined, or after a while.
 
         Args:
             setup: What hosts need to know.
-            shared: Proof that a host sees the directory in which the driver works; None where it
-                need not.
+            proof: Proof that a host uses the same storage as the driver; None where it need not.
 
         Returns:
             What has happened so far, for the driver's first turn. More nodes join later.
@@ -237,7 +242,7 @@ class ClusterExecutor:
             ClusterError: If it cannot be reached.
         """
         with self._lock:
-            self._shared = shared
+            self._proof = proof
             self._setup = [setup.message, *self._code]
             self._connection.open()
             while self._connection.facts is None:
@@ -344,6 +349,8 @@ class ClusterExecutor:
                 "shared directory still answers",
                 ", ".join(unfinished),
             )
+        self.unwatch(self._checks)
+        self._checks.close(0.0)
         is_closed = self._connection.close(deadline_s)
         lease_s = time.monotonic() - self._forgotten_s
         self.has_ended_all = is_closed and lease_s > self._liveness.lease_s
@@ -672,13 +679,31 @@ class ClusterExecutor:
     def _on_ready(self, host: _Host) -> None:
         if host.phase is not _Phase.SETTING_UP or host.hello is None:
             raise ValueError("ready came before hello")
-        if self._shared and (why := self._shared.complaint(f"{host.agent}.{host.number}")):
-            self._refuse(host, why)
+        if self._proof is None:
+            self._join(host, host.hello)
             return
+        host.phase = _Phase.CHECKING
+        name = f"{host.agent}.{host.number}"
+        # In a thread, since a store or a network file system may take its time.
+        self._checks.submit(
+            partial(self._proof.complaint, name), partial(self._on_checked, host), name
+        )
+
+    def _on_checked(self, host: _Host, found: str | BaseException) -> None:
+        if (host.agent, host.number) not in self._hosts or host.hello is None:
+            return  # it has left meanwhile
+        if isinstance(found, BaseException):
+            found = f"it cannot be checked whether it uses the same storage as the driver: {found}"
+        if found:
+            self._refuse(host, found)
+        else:
+            self._join(host, host.hello)
+
+    def _join(self, host: _Host, hello: Hello) -> None:
         host.phase = _Phase.READY
         host.idle_since_s = time.monotonic()
         self._nodes[host.name] = host
-        resources, labels = host.hello.resources or {}, host.hello.labels or {}
+        resources, labels = hello.resources or {}, hello.labels or {}
         self._events.append(NodeJoined(host.name, resources, labels))
         if host.is_draining:
             self._events.append(NodeDraining(host.name))

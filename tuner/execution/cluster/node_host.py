@@ -45,7 +45,6 @@ from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.validation import ValidationAssignment
 from tuner.execution.validation_payloads import Payloads
 from tuner.storage import strict_json
-from tuner.storage.layout import DECLARATION
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 
@@ -66,7 +65,7 @@ from .protocol import (
 )
 from .scratch import Scratch
 from .shared_directory import answer_proof
-from .storage_probe import answer_probe
+from .storage_probe import answer_probe, answer_store_proof
 
 _FIRST_S: Final = 60.0
 """For how long a new host waits for its driver."""
@@ -260,10 +259,12 @@ class NodeHost:
         path = _module_path(self._path, setup.sys_path)
         code = PickledCode(trainable, validator, path, setup.argv)
         try:
-            if why := self._obstacle(setup):
+            storage = setup.storage
+            store = _open_store(storage) if isinstance(storage, StoredElsewhere) else None
+            if why := self._obstacle(storage, store):
                 self._link.send({"kind": "refused", "why": why})
                 return
-            self._node = _Node(setup, code, self._resources, self._address, self)
+            self._node = _Node(setup, code, self._resources, self._address, self, store=store)
         except Exception as error:  # noqa: BLE001  (a file system of the user's may raise anything)
             why = f"it cannot be set up ({type(error).__name__}: {error})"
             self._link.send({"kind": "refused", "why": why})
@@ -276,11 +277,10 @@ class NodeHost:
     def _id(self) -> str:
         return f"{self._name}.{self._number}"
 
-    def _obstacle(self, setup: Setup) -> str:
-        storage = setup.storage
+    def _obstacle(self, storage: SharedStorage | StoredElsewhere, store: ObjectStore | None) -> str:
         if isinstance(storage, SharedStorage):
             return answer_proof(storage.directory, storage.proof, self._id)
-        return ""
+        return _answer_in_time(store, storage.proof, self._id) if store else ""
 
 
 _BEFORE_COMMANDS: Final = frozenset(
@@ -298,6 +298,7 @@ class _Node:
         resources: What the node has.
         address: Under which other nodes reach it.
         host: The host.
+        store: The experiment's directory in an object store; None where it is in none.
     """
 
     def __init__(
@@ -307,6 +308,8 @@ class _Node:
         resources: Mapping[str, float],
         address: str,
         host: NodeHost,
+        *,
+        store: ObjectStore | None,
     ) -> None:
         storage = setup.storage
         self._host = host
@@ -314,11 +317,9 @@ class _Node:
         self._seeds: dict[str, int] = {}
         self._with_payload: set[tuple[str, int, int]] = set()
         self._scratch: Scratch | None = None
-        store: ObjectStore | None = None
         if isinstance(storage, SharedStorage):
             place, directory = storage.directory, Path(storage.directory)
         else:
-            store = _open_store(storage)
             self._scratch = Scratch()
             place, directory = storage.url, self._scratch.path
         identity = orphans.DriverIdentity.of_host(place)
@@ -422,22 +423,29 @@ def _validation_key(command: StartValidation) -> tuple[str, int, int]:
 
 
 def _open_store(storage: StoredElsewhere) -> ObjectStore:
-    """Return the experiment's directory in the store, once it is known to answer.
+    """Return the experiment's directory in the store.
 
     Raises:
         Exception: Raised by the store's library, or when the user's file system is unpickled.
     """
     # From the driver, as is all code that runs here.
     filesystem = pickle.loads(storage.filesystem) if storage.filesystem else None  # noqa: S301
-    store = ObjectStore(storage.url, filesystem, retry_s=storage.retry_s)
+    return ObjectStore(storage.url, filesystem, retry_s=storage.retry_s)
+
+
+def _answer_in_time(store: ObjectStore, proof: tuple[str, str], node: str) -> str:
+    """Answer the driver's proof, see `answer_store_proof`.
+
+    Raises:
+        StorageError: If the store did not answer, or refused.
+    """
     patient = store.with_retry_s(_STORE_S)
     # In a thread: where a store accepts a connection and does not answer, this takes long.
-    reading = ThreadPoolExecutor(1).submit(patient.get_if_exists, DECLARATION)
+    answering = ThreadPoolExecutor(1).submit(answer_store_proof, patient, proof, node)
     try:
-        reading.result(2 * _STORE_S)
+        return answering.result(2 * _STORE_S)
     except TimeoutError:
         raise StorageUnreachable(f"{store.url} does not answer") from None
-    return store
 
 
 def _kill_orphans(identity: orphans.DriverIdentity) -> None:

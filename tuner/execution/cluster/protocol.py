@@ -633,6 +633,8 @@ class StoredElsewhere:
     Attributes:
         url: Its directory there.
         epoch: The driver's number among all that have driven the experiment.
+        proof: Name of an object in it, by which a host finds out whether it uses the same store as
+            the driver, and its content; see `storage_probe`.
         filesystem: The pickled fsspec file system; None for that of the URL.
         is_async: Whether results are passed on before their checkpoints are stored.
         cache_bytes: How large a node's copies of checkpoints may be; None for a tenth of its disk.
@@ -641,6 +643,7 @@ class StoredElsewhere:
 
     url: str
     epoch: int
+    proof: tuple[str, str]
     filesystem: bytes | None = None
     is_async: bool = False
     cache_bytes: int | None = None
@@ -680,12 +683,7 @@ class Setup:
         storage = self.storage
         where: dict[str, Any]
         if isinstance(storage, SharedStorage):
-            name, content = storage.proof
-            where = {
-                "mode": "shared",
-                "directory": storage.directory,
-                "proof": {"name": name, "content": content},
-            }
+            where = {"mode": "shared", "directory": storage.directory}
         else:
             where = {
                 "mode": "stored",
@@ -700,6 +698,7 @@ class Setup:
             "kind": "setup",
             "experiment_name": self.experiment_name,
             **where,
+            "proof": {"name": storage.proof[0], "content": storage.proof[1]},
             "environ": dict(self.environ),
             "sync_checkpoints": self.sync_checkpoints,
             "works_in_trial_dir": self.works_in_trial_dir,
@@ -717,14 +716,15 @@ def read_setup(message: Mapping[str, Any]) -> Setup:
         KeyError: If a field is missing.
     """
     storage: SharedStorage | StoredElsewhere
+    proof = message["proof"]["name"], message["proof"]["content"]
     if message["mode"] == "shared":
-        proof = message["proof"]
-        storage = SharedStorage(message["directory"], (proof["name"], proof["content"]))
+        storage = SharedStorage(message["directory"], proof)
     else:
         filesystem = message["filesystem"]
         storage = StoredElsewhere(
             message["url"],
             message["epoch"],
+            proof,
             _as_bytes(filesystem) if filesystem else None,
             message["is_async"],
             message["cache_bytes"],

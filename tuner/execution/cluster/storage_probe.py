@@ -1,9 +1,10 @@
 """Check of whether a node reaches a storage: each end sees what the other one has written.
 
-It is done before an experiment, by ``tuner doctor --cluster``. The driver writes a small file or
-object of random content, the host of a node looks for it and writes another one beside it, and the
-driver looks for that. So a directory or a local store that has the same name on each machine, and
-is another one, is told from one that all of them share.
+The driver writes a small file or object of random content, the host of a node looks for it and
+writes another one beside it, and the driver looks for that. So a directory or a local store that
+has the same name on each machine, and is another one, is told from one that all of them share.
+`StoreProof` does that for an experiment in an object store as its nodes join, and `StorageProbe`
+before an experiment, for ``tuner doctor --cluster``.
 """
 
 from __future__ import annotations
@@ -16,17 +17,92 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import StorageError
+from tuner.storage.object_checkpoints import proof_prefix
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.urls import is_url
 
 from .shared_directory import PATIENCE_S, SharedProof, answer_proof
 
-_PREFIX: Final = "probe/"
 _RETRY_S: Final = 5.0
+_LAST_RETRY_S: Final = 1.0
+"""How long it is tried to delete what was written."""
 _REMEDY: Final = (
     "give the node what the driver has: the same storage, its network, its credentials in the "
     "environment, and the library for it"
 )
+
+
+@final
+class StoreProof:
+    """The driver's side of the proof that it and the nodes use the same object store.
+
+    Args:
+        store: The directory in the store.
+        epoch: The driver's number among all that have driven the experiment, so that later ones
+            know what it has left behind; 0 without an experiment.
+
+    Attributes:
+        proof: Name and content of the object that it has written.
+
+    Raises:
+        StorageError: If the store cannot be written to.
+    """
+
+    def __init__(self, store: ObjectStore, epoch: int = 0) -> None:
+        self._store = store.with_retry_s(_RETRY_S)
+        self.proof = f"{proof_prefix(epoch)}{secrets.token_hex(16)}", secrets.token_hex(16)
+        name, content = self.proof
+        self._keys = [name]
+        store.put(name, content.encode())
+
+    def complaint(self, node: str) -> str:
+        """Return why what a host has written cannot be seen here; empty if it can.
+
+        Args:
+            node: What the host has called itself in `answer_store_proof`.
+
+        Raises:
+            StorageError: If the store did not answer, or refused.
+        """
+        name, content = self.proof
+        key = _answer_key(name, node)
+        self._keys.append(key)
+        if self._store.get_if_exists(key) == content.encode():
+            return ""
+        return (
+            f"what it has written to {self._store.url} is not there for the driver, so that it is "
+            f"another storage of that name; {_REMEDY}"
+        )
+
+    def close(self) -> None:
+        """Delete what was written."""
+        self._store.retry_s = _LAST_RETRY_S
+        with contextlib.suppress(StorageError):  # a later driver deletes it
+            self._store.delete(self._keys)
+
+
+def answer_store_proof(store: ObjectStore, proof: tuple[str, str], node: str) -> str:
+    """Look for the driver's object, and write another one beside it; done by the host of a node.
+
+    Args:
+        store: The directory in the store.
+        proof: Name and content of the driver's object.
+        node: Differs between all hosts.
+
+    Returns:
+        Why that was not possible, and what to do; empty if it was.
+
+    Raises:
+        StorageError: If the store did not answer, or refused.
+    """
+    name, content = proof
+    if store.get_if_exists(name) != content.encode():
+        return (
+            f"it does not see in {store.url} what the driver has written there, so that it is "
+            f"another storage of that name; {_REMEDY}"
+        )
+    store.put(_answer_key(name, node), content.encode())
+    return ""
 
 
 @final
@@ -43,24 +119,20 @@ class StorageProbe:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        self._store = ObjectStore(place, retry_s=_RETRY_S) if is_url(place) else None
-        self._shared: SharedProof | None = None
-        self._keys: list[str] = []
-        self._name, self._content = f"{_PREFIX}{secrets.token_hex(16)}", secrets.token_hex(16)
-        if self._store:
-            self._store.put(self._name, self._content.encode())
-            self._keys.append(self._name)
-        else:
-            self._shared = SharedProof(Path(place), 0.0)
-            self._name, self._content = self._shared.proof
+        self._proof = (
+            StoreProof(ObjectStore(place, retry_s=_RETRY_S))
+            if is_url(place)
+            else SharedProof(Path(place), 0.0)
+        )
 
     @property
     def message(self) -> dict[str, Any]:
         """The message to a host, which `answer_probe` takes."""
+        name, content = self._proof.proof
         return {
             "kind": "probe",
             "place": self.place,
-            "proof": {"name": self._name, "content": self._content},
+            "proof": {"name": name, "content": content},
         }
 
     def complaint(self, node: str) -> str:
@@ -69,24 +141,11 @@ class StorageProbe:
         Args:
             node: What the host has called itself in `answer_probe`.
         """
-        if self._shared:
-            return self._shared.complaint(node)
-        key = _answer_key(self._name, node)
-        self._keys.append(key)
-        if self._store and self._store.get_if_exists(key) != self._content.encode():
-            return (
-                f"what it has written to {self.place} is not there for the driver, so that it is "
-                f"another storage of that name; {_REMEDY}"
-            )
-        return ""
+        return self._proof.complaint(node)
 
     def close(self) -> None:
         """Remove what was written."""
-        if self._shared:
-            self._shared.close()
-        if self._store:
-            with contextlib.suppress(StorageError):  # which has been reported
-                self._store.delete(self._keys)
+        self._proof.close()
 
 
 def answer_probe(message: Mapping[str, Any], node: str, within_s: float = PATIENCE_S) -> str:
@@ -101,20 +160,13 @@ def answer_probe(message: Mapping[str, Any], node: str, within_s: float = PATIEN
     Returns:
         Why that was not possible, and what to do; empty if it was.
     """
-    place, name, content = message["place"], message["proof"]["name"], message["proof"]["content"]
+    place, proof = message["place"], (message["proof"]["name"], message["proof"]["content"])
     if not is_url(place):
-        return answer_proof(place, (name, content), node, within_s)
+        return answer_proof(place, proof, node, within_s)
     try:
-        store = ObjectStore(place, retry_s=_RETRY_S)
-        if store.get_if_exists(name) != content.encode():
-            return (
-                f"it does not see in {place} what the driver has written there, so that it is "
-                f"another storage of that name; {_REMEDY}"
-            )
-        store.put(_answer_key(name, node), content.encode())
+        return answer_store_proof(ObjectStore(place, retry_s=_RETRY_S), proof, node)
     except (StorageError, OSError, ValueError, ImportError) as error:
         return f"it cannot use {place} ({error}); {_REMEDY}"
-    return ""
 
 
 def _answer_key(name: str, node: str) -> str:
