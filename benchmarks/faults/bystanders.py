@@ -16,7 +16,7 @@ LEAVER = "FAULTS_LEAVER"
 ENGINE = "FAULTS_ENGINE"
 """Environment variable of a cluster's own processes, with the mark of the experiment: those that
 the experiment has had the cluster start inherit it."""
-_OURS = b"tuner.execution."
+_OURS = (b"tuner.execution.", b"ray::AgentActor")
 _ZYGOTE = b"tuner.execution.local.zygote"
 _LOOK_S = 0.002
 
@@ -34,7 +34,7 @@ def marked(mark: str, *, leavers: bool = False) -> list[int]:
             environment = (path / "environ").read_bytes().split(b"\0")
             is_marked = f"{MARK}={mark}".encode() in environment or (
                 f"{ENGINE}={mark}".encode() in environment
-                and _OURS in (path / "cmdline").read_bytes()
+                and any(ours in command_of(int(path.name)) for ours in _OURS)
             )
             if is_marked and (f"{LEAVER}=1".encode() in environment) <= leavers:
                 found.append(int(path.name))

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import final
 
+LEDGER = "ledger"
+"""Name of the ledger in the directory of a bench."""
 DIRECTORY = "FAULTS_LEDGER"
 """Environment variable with the ledger's directory."""
 LIFE = "FAULTS_LIFE"

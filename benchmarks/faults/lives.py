@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import final
 
 from . import bystanders
-from .ledger import DIRECTORY, LIFE, Entry, read_ledger
+from .ledger import DIRECTORY, LEDGER, LIFE, Entry, read_ledger
 from .load import DURABILITY, LOADERS, NAME, PACE
 from .readers import journal_bytes, reported_in
 
 DEADLINE_S = 5.0
 """Seconds after a kill within which every process has to be gone."""
 _LONGEST_LIFE_S = 120.0
+_LOOK_S = 0.05
 _LONGEST_SIEGE_S = 900.0
 
 
@@ -91,7 +92,7 @@ class Lives:
         self.storage = storage or root / "storage"
         self.starts_s: list[float] = []
         self.output = root / "output"
-        self._ledger = root / "ledger"
+        self._ledger = root / LEDGER
         for directory in (self.storage, self._ledger):
             directory.mkdir(parents=True, exist_ok=True)
         self._mark = mark
@@ -119,18 +120,32 @@ class Lives:
         rows, trials = (self.storage / name for name in ("rows.csv", "trials.csv"))
         return (rows.read_bytes(), trials.read_bytes()) if trials.exists() else (b"", b"")
 
-    def live(self, kill_after_s: float | None, victim: str = "driver") -> Kill | int:
+    @property
+    def num_reports(self) -> int:
+        """How many results are acknowledged."""
+        return sum(path.read_bytes().count(b'"report"') for path in self._ledger.glob("*.jsonl"))
+
+    def live(
+        self,
+        kill_after_s: float | None,
+        victim: str = "driver",
+        *,
+        has_begun: Callable[[], bool] = lambda: True,
+    ) -> Kill | int:
         """Start a driver, and wait until it ends or kill it.
 
         Args:
             kill_after_s: Seconds after its start at which it is killed, None for never.
             victim: Which processes are killed, see `bystanders.KILLS`.
+            has_begun: Whether the seconds begin to count.
 
         Returns:
             The state after the kill, or the exit status of a driver that ended before.
         """
         life = len(self.starts_s)
         process = self._start(life)
+        while not has_begun() and process.poll() is None:
+            time.sleep(_LOOK_S)
         try:
             return process.wait(_LONGEST_LIFE_S if kill_after_s is None else kill_after_s)
         except subprocess.TimeoutExpired:

@@ -11,10 +11,11 @@ from typing import assert_never
 
 from .attacks import ATTACKS
 from .case import Case, Finding, Outcome
+from .cluster_faults import CLUSTER_FAULTS
 from .evidence import ROOT, Bench, Evidence, Suite
 from .faults import FAULTS
 
-CASES: Mapping[str, Case] = {case.name: case for case in (*FAULTS, *ATTACKS)}
+CASES: Mapping[str, Case] = {case.name: case for case in (*FAULTS, *CLUSTER_FAULTS, *ATTACKS)}
 """All cases by their names."""
 FINDINGS = Path(__file__).with_name("findings.jsonl")
 PAGE = ROOT / "docs" / "reliability.md"

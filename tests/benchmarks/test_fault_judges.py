@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tuner as tune
-from benchmarks.faults import bystanders, deaths, kill_driver
+from benchmarks.faults import bystanders, deaths, kill_cluster, kill_driver
 from benchmarks.faults.conditions import Verdict, at_most
 from benchmarks.faults.digits import num_different
 from benchmarks.faults.evidence import ROOT
@@ -169,3 +169,42 @@ def test_a_killed_driver_loses_and_duplicates_no_results(tmp_path):
     verdict = Verdict.from_fields(json.loads(path.read_text()))
     assert verdict.repetitions == 2
     assert [condition for condition in verdict.failed if condition.accepted == "0"] == []
+
+
+@pytest.mark.parametrize("is_by_value", [False, True])
+def test_what_the_ledger_alone_has_is_lost_on_a_cluster(experiment, is_by_value):
+    segments = journal_bytes(experiment)
+    tally = kill_cluster.Tally(None, is_by_value=is_by_value)
+    known = Entry("report", 0, 0.0, "t00000", 2, 3.0)
+    unknown = Entry("report", 0, 0.0, "t00000", 3, 2.5)
+    assert tally._lost(segments, [known, unknown]) == [unknown]
+    tally.num_lost = 1
+    assert [each.what for each in tally.verdict().failed] == ["acknowledged results lost"]
+
+
+def test_a_killed_node_loses_and_duplicates_no_results(tmp_path):
+    path = tmp_path / "verdict.json"
+    command = [sys.executable, "-m", "benchmarks.faults.kill_cluster"]
+    options = ["--kills", "1", "--pace-s", "0.01", "--seed", "1", "--verdict", str(path)]
+    subprocess.run([*command, *options], cwd=ROOT, check=False, capture_output=True, timeout=100)
+    verdict = Verdict.from_fields(json.loads(path.read_text()))
+    assert verdict.repetitions == 1
+    assert verdict.failed == []
+
+
+def test_processes_that_a_cluster_has_started_for_an_experiment_are_found():
+    environment = {**os.environ, bystanders.ENGINE: "a-test"}
+    other = subprocess.Popen(["sleep", "600"], env=environment)
+    ours = subprocess.Popen(
+        [sys.executable, "-c", "input()", "tuner.execution.x"],
+        env=environment,
+        stdin=subprocess.PIPE,
+    )
+    try:
+        while bystanders.command_of(ours.pid) != b"" and not bystanders.marked("a-test"):
+            assert ours.poll() is None
+        assert bystanders.marked("a-test") == [ours.pid]
+    finally:
+        for process in (other, ours):
+            process.kill()
+            process.communicate()

@@ -33,12 +33,20 @@ NO_ROOM_AT = 3
 FAULTS = ("503", "lose", "cut")
 
 
+def check_saved(results):
+    """Check that each result has the checkpoint that it was reported with."""
+    for result in results:
+        assert all(result.metrics_dataframe["should_checkpoint"])
+
+
 def test_requests_of_nodes_that_fail_are_tried_again(run, cluster, s3_proxy):
     """Have some answered 503, some carried out without an answer, and some answered in part."""
     s3_proxy.fault = lambda number, method, path: (
         None if number % 10 else FAULTS[number // 10 % len(FAULTS)]
     )
-    check_complete(run(count, cluster(TWO), tune={"num_samples": 2}))
+    results = run(count, cluster(TWO), tune={"num_samples": 2})
+    check_complete(results)
+    check_saved(results)
 
 
 def test_uploads_wait_while_the_store_is_away(run, cluster, s3_proxy, tmp_path):
@@ -53,6 +61,7 @@ def test_uploads_wait_while_the_store_is_away(run, cluster, s3_proxy, tmp_path):
         count, cluster(TWO), tune={"num_samples": 2}, callbacks=[Once(at_step(3), go_away)]
     )
     check_complete(results)
+    check_saved(results)
     assert records(tmp_path / "local" / "experiment", "node_left") == []
 
 
