@@ -188,9 +188,7 @@ class BrokenDaskCluster(BrokenCluster):
 
     def _break_node(self) -> bool:
         nanny = self._nannies.pop(self._chance.randrange(len(self._nannies)))
-        for pid in [*_workers_of(nanny), nanny.pid]:
-            os.kill(pid, signal.SIGKILL)
-        nanny.wait()
+        self._kill(nanny)
         self._stay_away()
         self._nannies.append(self._start_nanny())
         return True
@@ -215,9 +213,17 @@ class BrokenDaskCluster(BrokenCluster):
 
     def close(self) -> None:
         """See `BrokenCluster`."""
-        for process in [*self._nannies, self._scheduler]:
-            process.kill()
-            process.wait()
+        for nanny in self._nannies:
+            self._kill(nanny)
+        self._scheduler.kill()
+        self._scheduler.wait()
+
+    @staticmethod
+    def _kill(nanny: subprocess.Popen[bytes]) -> None:
+        for pid in [*_workers_of(nanny), nanny.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        nanny.wait()
 
     @property
     def _address(self) -> str:
@@ -243,8 +249,10 @@ class BrokenDaskCluster(BrokenCluster):
 
 
 def _workers_of(nanny: subprocess.Popen[bytes]) -> list[int]:
-    children = Path(f"/proc/{nanny.pid}/task/{nanny.pid}/children").read_text(encoding="ascii")
-    return [int(pid) for pid in children.split() if b"spawn_main" in command_of(int(pid))]
+    # Each thread has children of its own.
+    paths = Path(f"/proc/{nanny.pid}/task").glob("*/children")
+    pids = [int(pid) for path in paths for pid in path.read_text(encoding="ascii").split()]
+    return [pid for pid in pids if b"spawn_main" in command_of(pid)]
 
 
 def _free_port() -> int:

@@ -226,8 +226,9 @@ def _with_descendants(pid: int) -> list[int]:
     found = [pid] if pid else []
     for each in found:
         with contextlib.suppress(OSError):
-            text = Path(f"/proc/{each}/task/{each}/children").read_text(encoding="ascii")
-            found += [int(child) for child in text.split()]
+            # Each thread has children of its own.
+            for path in Path(f"/proc/{each}/task").glob("*/children"):
+                found += [int(child) for child in path.read_text(encoding="ascii").split()]
     return found
 
 
