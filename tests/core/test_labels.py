@@ -108,6 +108,27 @@ def test_what_is_held_for_the_oldest_trial_is_held_on_nodes_that_it_can_use():
     assert starts(talk.exit(A, Outcome.COMPLETED)) == [(B, 1)]
 
 
+def test_trials_that_no_node_could_run_do_not_keep_others_from_being_suggested():
+    talk = cluster(0, nodes=(), max_trials=40)
+    asked = talk.say(NodeJoined("a", {"cpu": 1.0}))
+    for number in range(20):
+        assert [type(command) for command in asked].count(AskSearcher) == 1, number
+        trial_id = next(each.trial_id for each in asked if isinstance(each, AskSearcher))
+        if number == 3:
+            break
+        asked = talk.say(suggest(trial_id, cpu=3.0))
+    assert starts(talk.say(suggest(trial_id, cpu=1.0))) == [("t00003", 1)]
+
+
+def test_of_trials_that_no_node_could_run_a_few_are_suggested():
+    talk = cluster(0, nodes=(), max_trials=40)
+    asked, num_asked = talk.say(NodeJoined("a", {"cpu": 1.0})), 0
+    while waiting := [each.trial_id for each in asked if isinstance(each, AskSearcher)]:
+        num_asked += 1
+        asked = talk.say(suggest(waiting[0], cpu=3.0))
+    assert num_asked == 17
+
+
 def test_labels_that_no_node_has_are_waited_for_and_named():
     talk = on_a_and_b(3)
     talk.say(suggest(A))
@@ -138,8 +159,8 @@ def test_unmet_demand_names_labels():
     talk = on_a_and_b(9)
     talk.say(*[labelled(f"t0000{number}") for number in range(4)], suggest("t00004", gpu=1.0))
     demand = talk.experiment.unmet_demand()
-    assert (CPU, A100, 2) in demand
-    assert ({"gpu": 1.0}, {}, 1 + 4) in demand  # four more are yet to be suggested
+    assert (CPU, A100, 2 + 4) in demand  # four more are yet to be suggested
+    assert ({"gpu": 1.0}, {}, 1) in demand
 
 
 def test_the_workers_of_a_group_are_on_nodes_with_its_labels():

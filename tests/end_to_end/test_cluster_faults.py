@@ -24,7 +24,7 @@ from tests.end_to_end.test_cluster import (
     records,
     run,
 )
-from tuner.errors import TunerError
+from tuner.errors import ClusterError
 from tuner.execution.cluster.link import Liveness
 from tuner.testing import FakeCluster
 from tuner.version import __version__
@@ -244,7 +244,7 @@ def test_where_no_node_can_be_used_the_experiment_ends_and_can_be_restored(
     build, cluster, customized, tmp_path
 ):
     nodes = cluster(ONE, environ={"a": customized(OTHER_VERSION)})
-    with pytest.raises(TunerError, match=r"nothing can run: .* continue with"):
+    with pytest.raises(ClusterError, match=r"nothing can run: .* continue with"):
         run(build, nodes, num_samples=1, node_wait_s=1.0)
     restored = tune.Tuner.restore(
         tmp_path / "experiment", count, cluster=cluster(ONE), node_wait_s=60.0

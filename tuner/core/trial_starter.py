@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, Final, final
 
 from .checkpoints import CheckpointManager
 from .commands import AskSearcher, Outbox, StartWorker, TrialStarted
@@ -15,6 +15,9 @@ from .timeouts import Timeouts
 from .trial import Status, Trial, WorkerGroup
 from .trial_json import group_fields, group_from
 from .trial_table import TrialTable
+
+_MAX_STUCK: Final = 16
+"""How many trials that no node could run are suggested before others have to wait for them."""
 
 
 @final
@@ -66,7 +69,9 @@ class TrialStarter:
             trial.resources = typical
         if trial.labels == labels:
             trial.labels = labels
-        self.typical = demand_of(trial)
+        # Of what no node has, there are no slots to count.
+        if not self._is_stuck(trial):
+            self.typical = demand_of(trial)
 
     @property
     def num_free(self) -> int:
@@ -75,8 +80,19 @@ class TrialStarter:
 
     @property
     def num_vacant(self) -> int:
-        """Number of free slots less the ready trials; negative where too many are ready."""
-        return self.num_free - len(self._trial_table.ready)
+        """Number of free slots less the ready trials; negative where too many are ready.
+
+        Trials that no node present could run take no slot from those that one could.
+        """
+        ready = self._trial_table.ready
+        if not len(ready):
+            return self.num_free
+        num_stuck = sum(num for trial, num in ready.num_by_first if self._is_stuck(trial))
+        return self.num_free - (len(ready) - min(num_stuck, _MAX_STUCK))
+
+    def _is_stuck(self, trial: Trial) -> bool:
+        nodes = self._trial_table.nodes
+        return not nodes.is_local and bool(nodes.shortage(trial.request, trial.labels))
 
     def start_ready(self, now_s: float) -> None:
         """Start the ready trials that fit."""

@@ -20,11 +20,12 @@ from tuner.core.events import Event, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, common_failure
 from tuner.core.metric_watch import METRIC_NOT_REPORTED
+from tuner.core.node_waits import NO_NODE
 from tuner.core.policies import TIME_BUDGET
 from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
-from tuner.errors import CannotPause, MetricNotReported, StorageError, StorageLost
+from tuner.errors import CannotPause, ClusterError, MetricNotReported, StorageError, StorageLost
 from tuner.execution.cluster.shared_directory import await_former_nodes
 from tuner.execution.executor import Executor
 from tuner.execution.leasing import lease, lease_holder
@@ -445,6 +446,7 @@ class Run:
 
         Raises:
             CannotPause: If its scheduler pauses trials that cannot be paused.
+            ClusterError: If no node has joined on which anything can run.
             MetricNotReported: If a trial has completed and no trial has reported the metric.
         """
         how = how_to_continue(self._directory, self._spec)
@@ -454,6 +456,8 @@ class Run:
                 f"{experiment.fatal_error}\n"
                 f"{how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
             )
+        if rule == NO_NODE:
+            raise ClusterError(f"{experiment.fatal_error}; {how}")
         if experiment.fatal_error:
             raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how}")
         if experiment.stall_reason:
