@@ -382,6 +382,42 @@ def test_a_worker_that_is_killed_before_its_checkpoint_is_there_never_starts(sta
     assert inner.commands == []
 
 
+@pytest.mark.parametrize("outcome", [None, CheckpointError("it is gone")])
+def test_ranks_of_a_group_elsewhere_are_told_when_their_checkpoint_is_here(stage, outcome):
+    executor, inner, checkpoints = stage()
+    checkpoints.local_damage[0] = "it is not there"
+    told_of = []
+    executor.fetch(start(checkpoint=stored(0)), told_of.append)
+    assert told_of == []
+    checkpoints.end(0, outcome)
+    while not told_of:
+        assert executor.wait(1.0) == []
+    assert (told_of, inner.commands) == ([str(outcome or "")], [])
+    executor.leave("t00000", 1)
+
+
+def test_ranks_that_start_from_nothing_or_from_what_is_here_do_not_wait(stage):
+    executor, inner, checkpoints = stage()
+    told_of = []
+    executor.fetch(start(), told_of.append)
+    executor.carry_out([start()])
+    told(executor, inner, report(0), STOPPED)
+    checkpoints.end(0)
+    waited(executor, 2)
+    executor.fetch(start("t00001", 1, stored(0), "t00000"), told_of.append)
+    assert told_of == ["", ""]
+
+
+def test_ranks_that_are_killed_during_the_download_are_told_nothing(stage):
+    executor, _, checkpoints = stage()
+    checkpoints.local_damage[0] = "it is not there"
+    executor.fetch(start(checkpoint=stored(0)), pytest.fail)
+    checkpoints.await_begun(("download", 0))
+    executor.leave("t00000", 1)
+    checkpoints.end(0)
+    assert executor.wait(0.05) == []
+
+
 @pytest.mark.parametrize("end", ["killed", "damaged", "there"])
 def test_a_validation_waits_for_its_checkpoint(end, stage):
     executor, inner, checkpoints = stage()

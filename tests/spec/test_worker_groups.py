@@ -234,19 +234,10 @@ def test_a_fork_gets_the_workers_of_its_own_configuration():
     assert (start.trial_id, start.group.num_workers) == (fork.trial_id, 3)
 
 
-def test_a_group_in_an_object_store_stays_on_one_node_of_a_cluster():
+@pytest.mark.parametrize("strategy", ["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"])
+def test_a_group_in_an_object_store_is_placed_as_it_asks_to_be(monkeypatch, strategy):
+    group = WorkerGroup(2, {"cpu": 1.0}, 2, 2, strategy=strategy)
+    monkeypatch.setattr(Loop, "group_for", lambda self, config: group)
     with FakeCluster({"a": {"cpu": 2}}) as cluster:
         spec = spec_of(Loop(curve), cluster=cluster, storage_path="s3://bucket/dir")
-        assert spec.usual_group.strategy == "STRICT_PACK"
-        shared = spec_of(Loop(curve), cluster=cluster)
-        assert shared.usual_group.strategy == "PACK"
-
-
-def test_a_group_over_several_nodes_needs_a_shared_directory(monkeypatch):
-    group = WorkerGroup(2, {"cpu": 1.0}, 2, 2, strategy="SPREAD")
-    monkeypatch.setattr(Loop, "group_for", lambda self, config: group)
-    with (
-        FakeCluster({"a": {"cpu": 2}}) as cluster,
-        pytest.raises(ValueError, match="only where storage_path is a directory"),
-    ):
-        spec_of(Loop(curve), cluster=cluster, storage_path="s3://bucket/dir")
+        assert spec.usual_group.strategy == strategy

@@ -111,6 +111,7 @@ class ClusterSession:
                 lease_s=self._liveness.lease_s,
             ),
             self._proof,
+            remote.checkpoints if remote else None,
         )
         if remote:
             threading.Thread(

@@ -21,6 +21,7 @@ from tuner.core.trial_json import request_fields
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoint_parts import common_token
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
+from tuner.storage.urls import join_url
 
 from .answers import Answers
 from .checkpoint_uploads import (
@@ -387,7 +388,9 @@ class Attempt:
         self._has_unread_answer = False
         if "next_checkpoint" in answer:
             self._next_checkpoint = answer["next_checkpoint"]
-            if latest := answer["latest"]:
+            if remote := answer.get("latest_remote"):
+                self.latest_checkpoint_dir = join_url(self.assignment.stored_in, remote)
+            elif latest := answer["latest"]:
                 self.latest_checkpoint_dir = f"{os.fspath(self.assignment.trial_dir)}/{latest}"
         if "error" in answer:
             return answer

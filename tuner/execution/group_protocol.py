@@ -22,7 +22,8 @@ PART is one of::
     {"kind": "dropped", "name": "", "why": "..."}          it could not be prepared
 
 The executor answers all workers alike. Its answer has, besides ``verdict``, the index of the next
-checkpoint (``next_checkpoint``) and the directory of the latest one (``latest``, null for none). If
+checkpoint (``next_checkpoint``), the directory of the latest one (``latest``, null for none), and
+its name in an object store where no worker has all of it (``latest_remote``, empty elsewhere). If
 workers have reported the same ``source``, it also has the ranks that leave it to another one
 (``duplicates``). A worker that has sent ``exited`` waits for ``{"leave": true}`` before it ends,
 since others may still need what it hosts.

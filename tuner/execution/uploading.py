@@ -155,6 +155,33 @@ class UploadingExecutor:
         self._jobs.close()
         self._inner.shutdown(deadline_s)
 
+    # For the ranks of groups over several nodes.
+
+    def fetch(self, command: StartWorker, then: Callable[[str], None]) -> None:
+        """Make sure that there is a local copy of the checkpoint that ranks here start from.
+
+        Args:
+            command: Starts them; its checkpoint is in the store.
+            then: Called by `wait`, or at once, with what is wrong with the stored checkpoint; empty
+                for nothing.
+        """
+        record = command.checkpoint
+        if record is None or not record.remote:
+            then("")
+            return
+        worker = command.trial_id, command.attempt
+        owner_id = command.source_id or command.trial_id
+        self._checkpoints.cache.pin(("source", worker), (owner_id, record.remote))
+        if not self._keeps_for(_Start(command, owner_id, record, then), worker):
+            then("")
+
+    def leave(self, trial_id: str, attempt: int) -> None:
+        """Note that what `fetch` has fetched, or fetches, is needed no more."""
+        worker = trial_id, attempt
+        if start := self._starts.pop(worker, None):
+            start.is_given_up = True
+        self._checkpoints.cache.unpin(("source", worker))
+
     # Commands.
 
     def _keeps(self, command: WorkerCommand) -> bool:
@@ -273,10 +300,13 @@ class UploadingExecutor:
         ready: list[WorkerCommand] = []
         for key in done:
             start = self._starts.pop(key)
-            if start.damage:
+            if not start.damage:
+                self._intact.add(start.checkpoint_key)
+            if start.then:
+                start.then(start.damage)
+            elif start.damage:
                 self._on_damage(start)
             else:
-                self._intact.add(start.checkpoint_key)
                 ready.append(start.command)
         if ready:
             self._inner.carry_out(ready)
@@ -428,11 +458,16 @@ def _to_upload(event: Event) -> CheckpointRecord | None:
 
 @dataclass(slots=True, eq=False)
 class _Start:
-    """A worker or validator whose checkpoint is being checked or downloaded."""
+    """A worker or validator whose checkpoint is being checked or downloaded.
+
+    Attributes:
+        then: Called instead of starting it.
+    """
 
     command: StartWorker | StartValidation
     owner_id: str
     record: CheckpointRecord
+    then: Callable[[str], None] | None = None
     is_ready: bool = False
     damage: str = ""
     is_given_up: bool = False

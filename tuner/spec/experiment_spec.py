@@ -162,24 +162,7 @@ class ExperimentSpec:
                 f"{group.max_workers} workers; use executor='process', or one worker to debug"
             )
         # One machine is what it is, as for Ray Train's scripts that run on any cluster.
-        if self.run.cluster is None:
-            return replace(group, labels={})
-        return self._on_one_node(group) if self.run.storage_url else group
-
-    @staticmethod
-    def _on_one_node(group: WorkerGroup) -> WorkerGroup:
-        """Return a group of an experiment in an object store, where one node commits a checkpoint.
-
-        Raises:
-            ValueError: If it asks for several nodes.
-        """
-        if group.max_workers > 1 and group.strategy.endswith("SPREAD"):
-            raise ValueError(
-                "placement_strategy must be 'PACK' or 'STRICT_PACK' for an experiment in an object "
-                f"store, got {group.strategy!r}; the workers of a trial run on several nodes only "
-                "where storage_path is a directory that all nodes share"
-            )
-        return replace(group, strategy="STRICT_PACK")
+        return replace(group, labels={}) if self.run.cluster is None else group
 
     def labels_for(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """Return what the node of such a trial must have; nothing for a group, which has its own.

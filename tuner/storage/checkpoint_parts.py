@@ -14,9 +14,9 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, final
 
 from tuner.core.trial import checkpoint_directory_name
 from tuner.errors import CheckpointError
@@ -35,7 +35,9 @@ from .layout import (
 )
 from .manifest import (
     FileEntry,
+    PartContents,
     Provenance,
+    part_contents,
     read_part_manifest,
     write_group_manifest,
     write_manifest,
@@ -188,18 +190,9 @@ def commit_parts(
     Raises:
         CheckpointError: If it could not be written. Nothing has the final name then.
     """
-    directory = Path(trial_dir)
-    final_path = directory / (name or checkpoint_directory_name(provenance.index))
-    staged: dict[str, int] = {}
-    for rank, part in parts:
-        staged.setdefault(part, rank)
-    first, *others = staged
-    base = directory / first
+    final_path = Path(trial_dir) / (name or checkpoint_directory_name(provenance.index))
     try:
-        measured = _take_measured(base)
-        conflicts: list[str] = []
-        for part in others:
-            conflicts += _merge(directory / part, staged[part], base, measured)
+        base, measured, conflicts = _merge_all(parts, Path(trial_dir))
         # Its files are synced below, where their workers have not done that.
         contents = settle(base, sync=False)
         if sync:
@@ -213,6 +206,74 @@ def commit_parts(
     except OSError as cause:
         raise CheckpointError(f"checkpoint {final_path} could not be written: {cause}") from cause
     return final_path, conflicts
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LocalParts:
+    """What the ranks on one machine have stored of a checkpoint that others have parts of, too.
+
+    Attributes:
+        path: The directory in which it is.
+        contents: What is there.
+        conflicts: A sentence for each file that ranks have stored with different content.
+        is_staged: Whether it is to be deleted once it is stored elsewhere.
+    """
+
+    path: Path
+    contents: PartContents
+    conflicts: Sequence[str] = ()
+    is_staged: bool = True
+
+
+def measure_parts(parts: Sequence[tuple[int, str]], trial_dir: Path) -> LocalParts:
+    """Merge the parts of the ranks on one machine, for a checkpoint in an object store.
+
+    Args:
+        parts: See `commit_parts`.
+        trial_dir: The trial's directory.
+
+    Raises:
+        CheckpointError: If a link leads out of it, or it could not be read or written.
+    """
+    try:
+        base, measured, conflicts = _merge_all(parts, trial_dir)
+        contents = part_contents(base, settle(base, sync=False), measured)
+    except OSError as cause:
+        raise CheckpointError(f"a part of a checkpoint could not be read: {cause}") from cause
+    return LocalParts(base, contents, conflicts)
+
+
+def measure_in_place(name: str, trial_dir: Path) -> LocalParts | None:
+    """Return what there is of a checkpoint that the training code has placed itself, if anything.
+
+    Raises:
+        CheckpointError: If a link leads out of it, or it could not be read.
+    """
+    path = trial_dir / check_directory_name(name)
+    if not path.is_dir():
+        return None
+    try:
+        contents = part_contents(path, contents_of(path), {})
+    except OSError as cause:
+        raise CheckpointError(f"checkpoint {path} could not be read: {cause}") from cause
+    return LocalParts(path, contents, is_staged=False)
+
+
+def _merge_all(
+    parts: Sequence[tuple[int, str]], trial_dir: Path
+) -> tuple[Path, dict[str, FileEntry], list[str]]:
+    """Merge staged parts; return where, the files that workers have measured, and conflicts."""
+    staged: dict[str, int] = {}
+    for rank, part in parts:
+        staged.setdefault(part, rank)
+    first, *others = staged
+    base = trial_dir / first
+    measured = _take_measured(base)
+    conflicts: list[str] = []
+    for part in others:
+        conflicts += _merge(trial_dir / part, staged[part], base, measured)
+    return base, measured, conflicts
 
 
 def _take_measured(part: Path) -> dict[str, FileEntry]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -71,6 +71,23 @@ class FileEntry:
     size_bytes: int
     sha256: str | None
     rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartContents:
+    """What is in a directory of a group's checkpoint.
+
+    Attributes:
+        files: Its files by name, without the user's metadata.
+        links: Its symbolic links and where they lead.
+        directories: Its folders.
+        has_metadata: Whether the user's metadata is there.
+    """
+
+    files: Mapping[str, FileEntry]
+    links: Mapping[str, str]
+    directories: Sequence[str]
+    has_metadata: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +154,47 @@ def write_group_manifest(
     Raises:
         OSError: If a file could not be read or the manifest not written.
     """
+    found = part_contents(directory, contents, parts)
+    text = group_manifest(found, provenance, world_size=world_size)
+    atomic.write_text(directory / MANIFEST, text, sync=sync)
+
+
+def part_contents(
+    directory: Path, contents: Contents, parts: Mapping[str, FileEntry]
+) -> PartContents:
+    """Return what is in a directory, with the entries of its files.
+
+    Args:
+        directory: The directory.
+        contents: What is in it.
+        parts: The files that a worker has measured; the others are measured here.
+
+    Raises:
+        OSError: If a file could not be read.
+    """
     rest = {name: size for name, size in contents.files.items() if name not in parts}
-    files = {name: asdict(entry) for name, entry in parts.items() if name in contents.files}
+    files = {name: entry for name, entry in parts.items() if name in contents.files}
     unmeasured = _measured(directory, Contents(files=rest))
-    files |= {name: {**fields, "rank": None} for name, fields in unmeasured.items()}
+    files |= {name: FileEntry(**fields) for name, fields in unmeasured.items()}
+    return PartContents(
+        dict(sorted(files.items())),
+        contents.links,
+        contents.directories,
+        has_metadata=METADATA in contents.files,
+    )
+
+
+def group_manifest(contents: PartContents, provenance: Provenance, *, world_size: int) -> str:
+    """Return the manifest of a checkpoint of a group as text; see `write_group_manifest`."""
     body = {
         "format": GROUP_FORMAT,
         **provenance.as_fields(),
         "world_size": world_size,
-        "files": dict(sorted(files.items())),
+        "files": {name: asdict(entry) for name, entry in contents.files.items()},
         "links": contents.links,
         "directories": contents.directories,
     }
-    _write(directory / MANIFEST, body, sync=sync)
+    return strict_json.seal(body, default=strict_json.opaque)
 
 
 def write_part_manifest(directory: Path, contents: Contents, *, rank: int, sync: bool) -> None:
@@ -247,6 +292,11 @@ def _check_types(manifest: Manifest) -> None:
         raise TypeError("directories is no list of texts")
 
 
+def check_names(contents: PartContents) -> None:
+    """Raise a ValueError if a manifest of this content could not be read."""
+    _check_names(contents)
+
+
 def make_folders(directory: Path, manifest: Manifest) -> None:
     """Make the folders of a checkpoint, of which an object store holds the files alone.
 
@@ -278,7 +328,7 @@ def make_links(directory: Path, manifest: Manifest) -> None:
         raise
 
 
-def _check_names(manifest: Manifest) -> None:
+def _check_names(manifest: Manifest | PartContents) -> None:
     """Raise a ValueError if a name would lead out of the checkpoint, or through one of its links.
 
     The manifest may come from an object store, where others may have written to it.

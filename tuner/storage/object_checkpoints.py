@@ -26,7 +26,7 @@ from .checkpoint_parts import check_directory_name
 from .checkpoints import publish
 from .directories import make_folder, make_own_folder, sync_files
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX, trial_directory
-from .manifest import Manifest, make_folders, make_links, read_manifest, verify
+from .manifest import Manifest, PartContents, make_folders, make_links, read_manifest, verify
 from .object_store import ObjectStore
 from .reading import SMALL_BYTES, has_content, read_file
 
@@ -125,7 +125,7 @@ class ObjectCheckpoints:
             content = read_file(path / MANIFEST, SMALL_BYTES)
             manifest = read_manifest(path)
             sizes = {name: entry.size_bytes for name, entry in manifest.files.items()}
-            _upload(place, path, sizes)
+            _upload(place, path, sizes, with_metadata=(path / METADATA).is_file())
             # One with a name of its own is replaced by a later checkpoint of that name.
             if manifest.index != record.index or not has_content(path / MANIFEST, content):
                 raise CheckpointError(f"checkpoint {path} was replaced while it was uploaded")
@@ -134,6 +134,56 @@ class ObjectCheckpoints:
         elif not place.create(MANIFEST, content):
             raise CheckpointError(f"{place.url} holds another checkpoint already")
         return size_of(manifest)
+
+    def upload_files(
+        self,
+        trial_id: str,
+        remote: str,
+        path: Path,
+        sizes: Mapping[str, int],
+        *,
+        with_metadata: bool,
+    ) -> None:
+        """Upload files of a checkpoint of which other machines have others; see `complete`.
+
+        Args:
+            trial_id: The trial.
+            remote: Name of its directory in the store, which no other checkpoint has had.
+            path: The local directory, which must not change meanwhile.
+            sizes: Sizes in bytes of the files by name.
+            with_metadata: Whether the user's metadata is among them.
+
+        Raises:
+            CheckpointError: If a file cannot be read, or the store does not keep what is uploaded.
+            StorageUnreachable: If the store did not answer, or refused.
+        """
+        place = self._place(trial_id, remote)
+        self._await_journal()
+        with _raising_checkpoint_error(str(path)):
+            _upload(place, path, sizes, with_metadata=with_metadata)
+
+    def complete(self, trial_id: str, remote: str, manifest: str, contents: PartContents) -> None:
+        """Create the manifest of a checkpoint whose files `upload_files` has uploaded.
+
+        Raises:
+            CheckpointError: If the store lacks a file.
+            StorageUnreachable: If the store did not answer, or refused.
+        """
+        place = self._place(trial_id, remote)
+        sizes = {name: entry.size_bytes for name, entry in contents.files.items()}
+        for pause_s in _PAUSES_S:
+            time.sleep(pause_s)
+            listed = place.list()
+            missing = [name for name in sizes if listed.get(name) != sizes[name]]
+            if not missing:
+                break
+        else:
+            raise CheckpointError(
+                f"{place.url} lists {missing[0]} with {listed.get(missing[0], 'no')} bytes, and a "
+                f"node has uploaded {sizes[missing[0]]}; check the store"
+            )
+        if not place.create(MANIFEST, manifest.encode()):
+            raise CheckpointError(f"{place.url} holds another checkpoint already")
 
     def download(self, trial_id: str, record: CheckpointRecord) -> int:
         """Replace the local copy of a checkpoint by what the store holds, once that is verified.
@@ -288,10 +338,12 @@ def size_of(manifest: Manifest) -> int:
     return sum(entry.size_bytes for entry in manifest.files.values())
 
 
-def _upload(place: ObjectStore, path: Path, sizes: Mapping[str, int]) -> None:
+def _upload(
+    place: ObjectStore, path: Path, sizes: Mapping[str, int], *, with_metadata: bool
+) -> None:
     """Upload the files of a checkpoint, and compare names and sizes with what the store lists."""
     place.upload({name: path / name for name in sizes})
-    if (path / METADATA).is_file():
+    if with_metadata:
         place.upload({METADATA: path / METADATA})
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)

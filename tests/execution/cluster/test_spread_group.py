@@ -34,6 +34,9 @@ NODES = ("a", "a", "b", "b")
 DONE = {"kind": "exited", "outcome": "completed", "failure": None}
 FAILED = {**DONE, "outcome": "failed", "failure": as_message(Failure("KeyError", "'x'"))}
 KEY = ("t00001", 1)
+ENTRY = {"size_bytes": 1, "sha256": "a1", "rank": 0}
+CONTENTS = {"files": {"x": ENTRY}, "links": {}, "directories": [], "has_metadata": False}
+MEASURED = {"kind": "rank_measured", "index": 0, "conflicts": [], "contents": CONTENTS}
 
 
 def result(number=1, **fields):
@@ -322,17 +325,14 @@ def test_the_answer_to_a_request_goes_to_the_node_that_asked(cluster):
         {"kind": "rank_gone", "rank": 1},
         {"kind": "rank_said", "rank": "1", "messages": []},
         {"kind": "rank_violated", "rank": 1},
+        {"kind": "rank_measured", "index": 0, "conflicts": [], "contents": {"files": {}}},
+        {**MEASURED, "contents": {**CONTENTS, "links": {"../x": "y"}}},
+        {**MEASURED, "contents": {**CONTENTS, "files": {"x": {**ENTRY, "size_bytes": "1"}}}},
+        {**MEASURED, "contents": {**CONTENTS, "files": {"x": {"size_bytes": 1}}}},
+        {"kind": "rank_unstored", "index": 0, "why": "x"},
         {"kind": "started"},
     ],
 )
 def test_malformed_news_are_refused(message):
     with pytest.raises(ValueError, match="got"):
         read_news(message)
-
-
-def test_without_a_directory_that_all_nodes_share_the_attempt_fails_at_once(cluster):
-    groups = SpreadGroups(None, cluster, sync=False, environ={})
-    groups.start(cluster.command)
-    assert cluster.end.outcome is Outcome.FAILED
-    assert "STRICT_PACK" in cluster.end.failure.message
-    assert (cluster.asked, KEY in groups) == ([], False)

@@ -13,6 +13,7 @@ from tuner.core.trial import Failure, ReportReply, WorkerGroup
 from tuner.execution.failures import as_message
 from tuner.execution.local.exit_diagnosis import ExitInfo
 from tuner.execution.local.group import Patience, RemoteGroup
+from tuner.execution.local.group_checkpoint import DirectoryStorage
 from tuner.execution.local.remote_worker import RemoteWorker
 
 NUM_RANKS = 2
@@ -57,9 +58,8 @@ class Group:
             RemoteWorker(number, command, None, Path(directory, "stderr"), number)
             for number in range(NUM_RANKS)
         ]
-        self.group = RemoteGroup(
-            command, self.members, Path(directory), self.host, sync=False, patience=Patience()
-        )
+        storage = DirectoryStorage(Path(directory), self.host.submit, sync=False)
+        self.group = RemoteGroup(command, self.members, storage, self.host, patience=Patience())
 
     def say(self, rank, message):
         worker = self.members[rank]

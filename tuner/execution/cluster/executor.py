@@ -57,6 +57,7 @@ from tuner.core.trial import Failure
 from tuner.execution.local.commit_pool import CommitPool
 from tuner.execution.local.process_setup import WakeupPipe
 from tuner.storage import layout, strict_json
+from tuner.storage.object_checkpoints import ObjectCheckpoints
 
 from .connection import ClusterConnection
 from .engine import Unmet
@@ -73,6 +74,7 @@ from .protocol import (
     Remark,
     Setup,
     SetupRefused,
+    StoredElsewhere,
     Unloadable,
     blob_messages,
     command_message,
@@ -224,16 +226,21 @@ class ClusterExecutor:
         self._connection = ClusterConnection(
             engine, settings, description, self._token, self._liveness, self._selector, self
         )
-        self._groups = SpreadGroups(
-            directory if is_shared else None, self, sync=sync, environ=environ or {}
-        )
+        self._groups = SpreadGroups(directory, self, sync=sync, environ=environ or {})
 
-    def connect(self, setup: Setup, proof: SharedProof | StoreProof | None = None) -> list[Event]:
+    def connect(
+        self,
+        setup: Setup,
+        proof: SharedProof | StoreProof | None = None,
+        checkpoints: ObjectCheckpoints | None = None,
+    ) -> list[Event]:
         """Connect to the cluster, and return once a node has joined, or after a while.
 
         Args:
             setup: What hosts need to know.
             proof: Proof that a host uses the same storage as the driver; None where it need not.
+            checkpoints: The checkpoints in the object store; None where the nodes share the
+                directory.
 
         Returns:
             What has happened so far, for the driver's first turn. More nodes join later.
@@ -243,6 +250,8 @@ class ClusterExecutor:
         """
         with self._lock:
             self._proof = proof
+            if checkpoints and isinstance(setup.storage, StoredElsewhere):
+                self._groups.use_store(checkpoints, is_async=setup.storage.is_async)
             self._setup = [setup.message, *self._code]
             self._connection.open()
             while self._connection.facts is None:
@@ -346,7 +355,7 @@ class ClusterExecutor:
         if unfinished := self._groups.close():
             _log.warning(
                 "not stored, and given up at the end of the experiment: %s; check whether the "
-                "shared directory still answers",
+                "storage still answers",
                 ", ".join(unfinished),
             )
         self.unwatch(self._checks)
@@ -801,6 +810,7 @@ class ClusterExecutor:
         """Add to the output of a trial on this machine what it has written on its node."""
         trial_id = output.trial_id
         is_here = any(key[0] == trial_id for key in (*host.attempts, *host.validations))
+        is_here = is_here or self._groups.runs_on(trial_id, host.name)
         if self._is_shared or not is_here:
             return
         path = layout.trial_directory(self._directory, trial_id) / output.stream

@@ -96,6 +96,7 @@ class NodeFiles:
         self._events: list[Event] = []
         self._stored: dict[Path, tuple[int, int] | None] = {}
         """Size and time of change of the files that are in the store."""
+        self._rank_ends: list[tuple[Future[None], Callable[[], None]]] = []
         self._jobs = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tuner-files")
 
     # The Executor protocol.
@@ -130,6 +131,29 @@ class NodeFiles:
         """See `Executor`; what is not in the store yet is given up."""
         self._jobs.shutdown(wait=False, cancel_futures=True)
         self._inner.shutdown(deadline_s)
+
+    # For the ranks of groups over several nodes.
+
+    def begin_ranks(self, trial_id: str) -> None:
+        """Note that ranks of a trial are going to run here."""
+        self._running[trial_id] += 1
+
+    def end_ranks(self, trial_id: str, then: Callable[[], None]) -> None:
+        """Note that the last rank of an attempt is gone.
+
+        Args:
+            trial_id: The trial.
+            then: Called, by `wait` or at once, when what they have left has been passed on.
+        """
+        if job := self._on_exit(trial_id):
+            self._rank_ends.append((job, then))
+        else:
+            then()
+
+    def store_payload(self, trial_id: str, name: str) -> None:
+        """Put the payload of a validation into the store; may be called in any thread."""
+        if self._path(trial_id, name).exists():
+            self._store_payload(trial_id, name)
 
     # Commands.
 
@@ -193,6 +217,10 @@ class NodeFiles:
                 self._inner.carry_out([self._validations[key]])
             else:
                 self._take(ValidationEnded(*key, Outcome.FAILED, failure=describe(error)))
+        over = [then for job, then in self._rank_ends if job.done()]
+        self._rank_ends = [each for each in self._rank_ends if not each[0].done()]
+        for then in over:
+            then()
         for worker, held in list(self._holding.items()):
             while held and not held[0].is_open:
                 self._events.append(held.popleft().event)

@@ -66,6 +66,7 @@ from .protocol import (
 from .scratch import Scratch
 from .shared_directory import answer_proof
 from .storage_probe import answer_probe, answer_store_proof
+from .stored_ranks import StoredRanks
 
 _FIRST_S: Final = 60.0
 """For how long a new host waits for its driver."""
@@ -346,12 +347,15 @@ class _Node:
             on_unloadable=self._on_unloadable,
         )
         self._executor: Executor = self._processes
+        stored: StoredRanks | None = None
         if store and isinstance(storage, StoredElsewhere):
-            self._executor = self._storing(store, storage, directory)
-        self.ranks = NodeRanks(self._processes, host.tell, self._read_start, address)
+            stored = self._store_in(store, storage, directory)
+        self.ranks = NodeRanks(self._processes, host.tell, self._read_start, address, stored)
 
-    def _storing(self, store: ObjectStore, storage: StoredElsewhere, directory: Path) -> Executor:
-        """Return an executor that puts what trials make into the store."""
+    def _store_in(
+        self, store: ObjectStore, storage: StoredElsewhere, directory: Path
+    ) -> StoredRanks:
+        """Have what trials make put into the store; return what does so for ranks."""
         checkpoints = ObjectCheckpoints(
             store,
             directory,
@@ -360,14 +364,18 @@ class _Node:
             cache_bytes=storage.cache_bytes,
             await_journal=self._host.await_journal,
         )
-        return NodeFiles(
-            UploadingExecutor(self._processes, checkpoints, is_async=storage.is_async),
+        uploading = UploadingExecutor(self._processes, checkpoints, is_async=storage.is_async)
+        self._executor = files = NodeFiles(
+            uploading,
             store,
             directory,
             self._host.tell,
             may_tell=lambda: self._host.has_told_all,
             needs_payload=lambda command: _validation_key(command) in self._with_payload,
         )
+        stored = StoredRanks(directory, checkpoints, uploading, files, self._host.tell)
+        self._processes.watch(stored.jobs, stored.jobs.run_done)
+        return stored
 
     def watch(self, readable: LineSocket | WakeupPipe, on_readable: Callable[[], None]) -> None:
         """Call a function during `wait` while something is readable."""

@@ -17,7 +17,8 @@ from tuner.execution.local.rank_relay import (
 from tuner.execution.local.start_retry import is_shortage
 from tuner.execution.worker_protocol import Rank
 
-from .rank_messages import Listening, Refused, news_message, read_start
+from .rank_messages import Listening, Refused, SourceDamaged, news_message, read_start
+from .stored_ranks import KINDS, StoredRanks
 
 _Key = tuple[str, int]
 
@@ -37,6 +38,23 @@ class RankStarter(Protocol):
 
 
 @final
+class _Starting:
+    """Ranks of one attempt, from the message that has them started."""
+
+    def __init__(self, key: _Key, ranks: list[Rank], listener: socket.socket | None) -> None:
+        self.key = key
+        self.ranks = ranks
+        self.listener = listener
+        self.numbers = [rank.world_rank for rank in ranks]
+        self.present = set(self.numbers)
+
+    def close(self) -> None:
+        """Close the socket that rank 0 will not be given."""
+        if self.listener:
+            self.listener.close()
+
+
+@final
 class NodeRanks:
     """Does on a node what the driver asks for the ranks that run there.
 
@@ -45,6 +63,7 @@ class NodeRanks:
         tell: Sends the driver a message.
         read_command: Returns the command of a message that starts ranks.
         address: The address under which the other nodes reach this one.
+        stored: The object store's side; None where the experiment is in a shared directory.
     """
 
     def __init__(
@@ -53,13 +72,17 @@ class NodeRanks:
         tell: Callable[[Mapping[str, Any]], None],
         read_command: Callable[[Mapping[str, Any]], StartWorker],
         address: str,
+        stored: StoredRanks | None = None,
     ) -> None:
+        self._stored = stored
         self._starter = starter
         self._tell = tell
         self._read_command = read_command
         self._address = address
         self._listeners: dict[_Key, socket.socket] = {}
         self._relays: dict[_Key, RankRelay] = {}
+        self._waiting: dict[_Key, Callable[[], None]] = {}
+        """Of ranks whose checkpoint is being downloaded, what ends them."""
 
     def on_message(self, message: Mapping[str, Any]) -> None:
         """Do what a message of the driver asks for, whose ``kind`` begins with ``rank_``."""
@@ -71,6 +94,11 @@ class NodeRanks:
                 self._start(key, message)
             case "rank_abandon":
                 self._abandon(key)
+            case kind if kind in KINDS:
+                if self._stored:
+                    self._stored.on_message(message)
+            case "rank_kill" if give_up := self._waiting.pop(key, None):
+                give_up()
             case kind:
                 if relay := self._relays.get(key):
                     _ask(relay, kind, message)
@@ -96,32 +124,72 @@ class NodeRanks:
         self._tell(news_message(*key, Listening(self._address, port)))
 
     def _start(self, key: _Key, message: Mapping[str, Any]) -> None:
-        ranks = read_start(message)
-        listener = self._listeners.pop(key, None)
-
-        def report(news: RankNews) -> None:
-            if isinstance(news, (RankGone, RankUnstarted)):
-                present.discard(news.rank)
-                if not present:
-                    self._relays.pop(key, None)
-            self._tell(news_message(*key, news))
-
-        present = {rank.world_rank for rank in ranks}
+        starting = _Starting(key, read_start(message), self._listeners.pop(key, None))
+        if self._stored:
+            self._stored.begin(key)
         try:
-            self._relays[key] = self._starter.start_ranks(
-                self._read_command(message), ranks, listener, report
+            command = self._read_command(message)
+        except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+            self._on_unstartable(starting, error)
+            return
+        if self._stored is None:
+            self._launch(starting, command)
+            return
+        self._waiting[key] = lambda: self._give_up(starting)
+        self._stored.prepare(command, lambda damage: self._on_prepared(starting, command, damage))
+
+    def _on_prepared(self, starting: _Starting, command: StartWorker, damage: str) -> None:
+        if self._waiting.pop(starting.key, None) is None:
+            return  # killed meanwhile
+        if damage:
+            self._tell(news_message(*starting.key, SourceDamaged(damage)))
+            self._give_up(starting)
+        else:
+            self._launch(starting, command)
+
+    def _give_up(self, starting: _Starting) -> None:
+        """Note that ranks are gone that were not started."""
+        starting.close()
+        for rank in starting.numbers:
+            self._report(starting, RankGone(rank, is_observed=False))
+
+    def _launch(self, starting: _Starting, command: StartWorker) -> None:
+        def report(news: RankNews) -> None:
+            self._report(starting, news)
+
+        try:
+            self._relays[starting.key] = self._starter.start_ranks(
+                command, starting.ranks, starting.listener, report
             )
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
-            if listener:
-                listener.close()
-            failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
-            for rank in ranks:
-                is_short = is_shortage(error)
-                number = rank.world_rank
-                report(RankUnstarted(number) if is_short else RankGone(number, failure))
+            self._on_unstartable(starting, error)
+
+    def _on_unstartable(self, starting: _Starting, error: Exception) -> None:
+        starting.close()
+        failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
+        for rank in starting.numbers:
+            is_short = is_shortage(error)
+            self._report(starting, RankUnstarted(rank) if is_short else RankGone(rank, failure))
+
+    def _report(self, starting: _Starting, news: RankNews) -> None:
+        """Tell the driver what a rank has done; of the last one only when nothing is left here."""
+
+        def tell() -> None:
+            self._tell(news_message(*starting.key, news))
+
+        if isinstance(news, (RankGone, RankUnstarted)):
+            starting.present.discard(news.rank)
+            if not starting.present:
+                self._relays.pop(starting.key, None)
+                if self._stored:
+                    self._stored.end(starting.key, tell)
+                    return
+        tell()
 
     def _abandon(self, key: _Key) -> None:
         self._close_listener(key)
+        if give_up := self._waiting.pop(key, None):
+            give_up()
         if relay := self._relays.get(key):
             relay.kill_all()
 

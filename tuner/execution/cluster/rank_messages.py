@@ -21,12 +21,28 @@ and a node::
     {"kind": "rank_hung_up", "rank"}
     {"kind": "rank_gone", "rank", "failure": null | {...}, "is_observed": bool, "peak_bytes"}
     {"kind": "rank_unstarted", "rank"}
+
+Where the experiment is in an object store, no node has all of a checkpoint. The driver asks each of
+those that have a part of it what they have, decides which uploads what, and creates the manifest
+once all is there::
+
+    {"kind": "rank_measure", "index", "parts": [[rank, name], ...] | null, "place": "" | name,
+     "payload": "" | name}                            what is there of a checkpoint
+    {"kind": "rank_upload", "index", "remote", "left_out": [name, ...], "with_metadata": bool}
+    {"kind": "rank_discard", "names": [...]}          delete what ranks have staged
+
+and a node answers::
+
+    {"kind": "rank_measured", "index", "contents": {...} | null, "conflicts": [...]}
+    {"kind": "rank_uploaded", "index"}
+    {"kind": "rank_unstored", "index", "why", "is_storage": bool}   one of the two has failed
+    {"kind": "rank_damaged", "why"}                   the checkpoint to start from is damaged
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.core.trial import Failure
@@ -40,6 +56,7 @@ from tuner.execution.local.rank_relay import (
     RankViolated,
 )
 from tuner.execution.worker_protocol import Rank, failure_of
+from tuner.storage.manifest import FileEntry, PartContents, check_names
 
 _MAX_PORT = 2**16 - 1
 
@@ -65,8 +82,57 @@ class Refused:
     is_shortage: bool
 
 
-def news_message(
-    trial_id: str, attempt: int, news: RankNews | Listening | Refused
+@dataclass(frozen=True, slots=True)
+class PartMeasured:
+    """A node has measured its part of a checkpoint.
+
+    Attributes:
+        index: Index of the checkpoint.
+        contents: What is there; None for nothing.
+        conflicts: A sentence for each file that its ranks have stored with different content.
+    """
+
+    index: int
+    contents: PartContents | None
+    conflicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartUploaded:
+    """A node has uploaded its part of the checkpoint of an index."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartUnstored:
+    """A node could not measure or upload its part of a checkpoint.
+
+    Attributes:
+        index: Index of the checkpoint.
+        why: Why.
+        is_storage: Whether its disk or the store is at fault, so that a later one may succeed.
+    """
+
+    index: int
+    why: str
+    is_storage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDamaged:
+    """The checkpoint that ranks were to start from is damaged in the store."""
+
+    why: str
+
+
+PartNews = PartMeasured | PartUploaded | PartUnstored
+GroupNews = RankNews | Listening | Refused | PartNews | SourceDamaged
+"""What a node tells of the ranks of one group."""
+
+
+def news_message(  # noqa: C901  (a case each)
+    trial_id: str, attempt: int, news: GroupNews
 ) -> dict[str, Any]:
     """Return the message in which a node tells the group something."""
     fields: dict[str, Any]
@@ -95,16 +161,29 @@ def news_message(
                 "is_observed": news.is_observed,
                 "peak_bytes": news.peak_bytes,
             }
+        case PartMeasured(index, contents):
+            fields = {
+                "kind": "rank_measured",
+                "index": index,
+                "contents": asdict(contents) if contents else None,
+                "conflicts": list(news.conflicts),
+            }
+        case PartUploaded(index):
+            fields = {"kind": "rank_uploaded", "index": index}
+        case PartUnstored(index, why, is_storage):
+            fields = {"kind": "rank_unstored", "index": index, "why": why, "is_storage": is_storage}
+        case SourceDamaged(why):
+            fields = {"kind": "rank_damaged", "why": why}
     return {**fields, "trial_id": trial_id, "attempt": attempt}
 
 
-def read_news(message: Mapping[str, Any]) -> RankNews | Listening | Refused:
+def read_news(message: Mapping[str, Any]) -> GroupNews:  # noqa: C901  (a case each)
     """Return what a node has told.
 
     Raises:
         ValueError: If the message is malformed.
     """
-    news: RankNews | Listening | Refused | None = None
+    news: GroupNews | None = None
     match message:
         case {"kind": "rank_listening", "address": str(address), "port": int(port)}:
             news = Listening(address, port) if address and 0 < port <= _MAX_PORT else None
@@ -126,9 +205,47 @@ def read_news(message: Mapping[str, Any]) -> RankNews | Listening | Refused:
         }:
             failure = None if message.get("failure") is None else failure_of(message)
             news = RankGone(rank, failure, is_observed, peak_bytes)
+        case {"kind": "rank_measured", "index": int(index), "conflicts": [*conflicts]}:
+            contents = message.get("contents")
+            part = None if contents is None else _contents(contents)
+            news = PartMeasured(index, part, tuple(map(str, conflicts)))
+        case {"kind": "rank_uploaded", "index": int(index)}:
+            news = PartUploaded(index)
+        case {
+            "kind": "rank_unstored",
+            "index": int(index),
+            "why": str(why),
+            "is_storage": bool(is_storage),
+        }:
+            news = PartUnstored(index, why, is_storage)
+        case {"kind": "rank_damaged", "why": str(why)}:
+            news = SourceDamaged(why)
     if news is None:
         raise ValueError(f"a node must tell of the ranks that it runs, got {message!r:.200}")
     return news
+
+
+def _contents(fields: Any) -> PartContents:
+    try:
+        contents = PartContents(
+            {str(name): _entry(**entry) for name, entry in fields["files"].items()},
+            {str(name): str(leads_to) for name, leads_to in fields["links"].items()},
+            [str(name) for name in fields["directories"]],
+            has_metadata=bool(fields["has_metadata"]),
+        )
+        check_names(contents)
+    except (KeyError, TypeError, AttributeError, ValueError) as cause:
+        raise ValueError(f"the parts of a checkpoint must be listed, got {cause!r:.200}") from None
+    return contents
+
+
+def _entry(size_bytes: int, sha256: str | None, rank: int | None) -> FileEntry:
+    is_right = (
+        type(size_bytes) is int and isinstance(sha256, str | None) and isinstance(rank, int | None)
+    )
+    if not is_right:
+        raise TypeError(f"a file with size {size_bytes!r}, hash {sha256!r} and rank {rank!r}")
+    return FileEntry(size_bytes, sha256, rank)
 
 
 def start_fields(ranks: list[Rank]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ node of rank 0 opens the socket at which the others find it, and then all are st
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Any, Final, Protocol, final
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import (
+    CheckpointLost,
     CheckpointsRequested,
     Event,
     LeaseRequested,
@@ -28,6 +30,7 @@ from tuner.core.trial import Failure
 from tuner.execution.local.commit_pool import CommitPool
 from tuner.execution.local.exit_diagnosis import ExitInfo
 from tuner.execution.local.group import IF_SILENT, Patience, RemoteGroup
+from tuner.execution.local.group_checkpoint import DirectoryStorage, GroupStorage
 from tuner.execution.local.rank_relay import (
     RankGone,
     RankHungUp,
@@ -39,9 +42,20 @@ from tuner.execution.local.rank_relay import (
 from tuner.execution.local.start_retry import StartRetryQueue
 from tuner.execution.worker_protocol import Rank
 from tuner.storage import layout
+from tuner.storage.object_checkpoints import ObjectCheckpoints
 
-from .rank_messages import Listening, Refused, read_news, start_fields
+from .rank_messages import (
+    Listening,
+    PartMeasured,
+    PartUnstored,
+    PartUploaded,
+    Refused,
+    SourceDamaged,
+    read_news,
+    start_fields,
+)
 from .remote_rank import RemoteRank
+from .stored_parts import StoredParts
 
 _Key = tuple[str, int]
 
@@ -50,12 +64,8 @@ _COMMITS_S: Final = 10.0
 _SHORTAGE: Final = OSError(
     errno.EAGAIN, "a node lacks descriptors, memory or processes for one of its workers"
 )
-_NOT_SHARED: Final = Failure(
-    "NotImplementedError",
-    "a group over several nodes needs a storage_path in a directory that all nodes share, and this "
-    "experiment is in an object store; give such a directory, or keep the workers of a trial on "
-    'one node by ScalingConfig(placement_strategy="STRICT_PACK")',
-)
+
+_log = logging.getLogger("tuner")
 
 
 class SpreadHost(Protocol):
@@ -87,6 +97,8 @@ class _Attempt:
         group: The group, None until rank 0's node listens.
         askers: The node of the rank that asked, by the token of its request.
         is_over: Whether its end has been told, or the core knows of it.
+        stored: Where its checkpoints are committed, in an object store.
+        is_damage_told: Whether the core knows that the checkpoint to start from is damaged.
     """
 
     command: StartWorker
@@ -94,6 +106,8 @@ class _Attempt:
     group: RemoteGroup[RemoteRank] | None = None
     askers: dict[str, str] = field(default_factory=dict)
     is_over: bool = False
+    stored: StoredParts | None = None
+    is_damage_told: bool = False
 
     @property
     def key(self) -> _Key:
@@ -105,15 +119,15 @@ class SpreadGroups:
     """The groups over several nodes of an experiment.
 
     Args:
-        directory: The experiment's directory, which all nodes share; None where the experiment is
-            in an object store, in which a checkpoint cannot be committed from its parts.
+        directory: The directory in which the driver works, which all nodes share unless the
+            experiment is in an object store, see `use_store`.
         host: The executor.
         sync: Whether checkpoints are flushed to the disk before they count.
         environ: Environment variables that are added for all processes of trials.
     """
 
     def __init__(
-        self, directory: Path | None, host: SpreadHost, *, sync: bool, environ: Mapping[str, str]
+        self, directory: Path, host: SpreadHost, *, sync: bool, environ: Mapping[str, str]
     ) -> None:
         self._directory = directory
         self._host = host
@@ -122,6 +136,25 @@ class SpreadGroups:
         self._attempts: dict[_Key, _Attempt] = {}
         self._retries = StartRetryQueue()
         self._commits: CommitPool | None = None
+        self._checkpoints: ObjectCheckpoints | None = None
+        self._is_async = False
+
+    def use_store(self, checkpoints: ObjectCheckpoints, *, is_async: bool) -> None:
+        """Have checkpoints committed in an object store.
+
+        Args:
+            checkpoints: The store.
+            is_async: Whether results are passed on before their checkpoints are stored.
+        """
+        self._checkpoints = checkpoints
+        self._is_async = is_async
+
+    def runs_on(self, trial_id: str, node: str) -> bool:
+        """Return whether a group of a trial has ranks on a node."""
+        return any(
+            key[0] == trial_id and node in attempt.command.nodes
+            for key, attempt in self._attempts.items()
+        )
 
     def __contains__(self, key: _Key) -> bool:
         """Return whether an attempt, by trial and number, is one of these groups."""
@@ -132,9 +165,6 @@ class SpreadGroups:
     def start(self, command: StartWorker) -> None:
         """Begin to start the workers of a group."""
         key = _key(command)
-        if self._directory is None:
-            self._host.emit(WorkerExited(*key, Outcome.FAILED, _NOT_SHARED))
-            return
         self._attempts[key] = _Attempt(command)
         self._ask(command.nodes[0], key, "rank_listen")
 
@@ -156,6 +186,9 @@ class SpreadGroups:
             self._end(attempt, Outcome.KILLED, Failure("killed", reason))
             return
         attempt.group.kill(reason, is_silent=command.is_silent)
+        # The core drops the report of a worker that it has killed.
+        if attempt.stored and (attempt.group.awaits_commit or not command.term_grace_s):
+            attempt.stored.give_up("the workers were killed meanwhile")
         for member in attempt.members:
             if not member.is_gone:
                 self._ask_rank(member, "rank_kill", grace_s=command.term_grace_s)
@@ -184,6 +217,11 @@ class SpreadGroups:
             case Refused(failure, is_shortage):
                 if node == attempt.command.nodes[0] and attempt.group is None:
                     self._on_refused(attempt, failure, is_shortage=is_shortage)
+            case PartMeasured() | PartUploaded() | PartUnstored():
+                if attempt.stored:
+                    attempt.stored.on_news(node, news)
+            case SourceDamaged(why):
+                self._on_damage(attempt, node, why)
             case _:
                 self._on_news(attempt, node, news)
 
@@ -205,6 +243,8 @@ class SpreadGroups:
                 member.is_gone = True
             for member in lost:
                 attempt.group.on_gone(member, None)
+            if attempt.stored:
+                attempt.stored.on_node_left(node)
 
     # Time.
 
@@ -236,8 +276,6 @@ class SpreadGroups:
         return self._commits.close(_COMMITS_S)
 
     def _start_ranks(self, attempt: _Attempt, address: str, port: int) -> None:
-        if self._directory is None:
-            return  # nothing has been asked to listen
         command = attempt.command
         trial_dir = layout.trial_directory(self._directory, command.trial_id)
         attempt.members = [
@@ -250,12 +288,21 @@ class SpreadGroups:
             )
             for rank, node in enumerate(command.nodes)
         ]
+        storage: GroupStorage = DirectoryStorage(trial_dir, self._submit, sync=self._sync)
+        if self._checkpoints:
+            storage = attempt.stored = StoredParts(
+                attempt.key,
+                command.nodes,
+                self._checkpoints,
+                lambda node, kind, fields: self._ask(node, attempt.key, kind, **fields),
+                self._submit,
+                is_async=self._is_async,
+            )
         attempt.group = RemoteGroup(
             command,
             attempt.members,
-            trial_dir,
+            storage,
             _GroupHost(self, attempt),
-            sync=self._sync,
             patience=self._patience,
         )
         self._retries.note_start()
@@ -277,6 +324,20 @@ class SpreadGroups:
             self._retries.add(attempt.command, OSError(errno.EAGAIN, failure.message))
         else:
             self._end(attempt, Outcome.FAILED, failure)
+
+    def _on_damage(self, attempt: _Attempt, node: str, why: str) -> None:
+        """Have the core choose an older checkpoint; the ranks end, as their node says next."""
+        command = attempt.command
+        if node not in command.nodes or command.checkpoint is None or attempt.is_damage_told:
+            return
+        attempt.is_damage_told = True
+        _log.warning(
+            "trial %s cannot go on from its latest checkpoint and takes the one before it: %s",
+            command.source_id or command.trial_id,
+            why,
+        )
+        owner_id = command.source_id or command.trial_id
+        self._host.emit(CheckpointLost(owner_id, command.checkpoint.index, why))
 
     def _on_news(self, attempt: _Attempt, node: str, news: RankNews) -> None:
         group = attempt.group
@@ -330,8 +391,8 @@ class SpreadGroups:
         attempt.is_over = True
         self._attempts.pop(attempt.key, None)
 
-    def _ask(self, node: str, key: _Key, kind: str) -> None:
-        self._host.tell(node, {"kind": kind, "trial_id": key[0], "attempt": key[1]})
+    def _ask(self, node: str, key: _Key, kind: str, **fields: object) -> None:
+        self._host.tell(node, {"kind": kind, "trial_id": key[0], "attempt": key[1], **fields})
 
     def _ask_rank(self, member: RemoteRank, kind: str, **fields: object) -> None:
         about = {"trial_id": member.trial_id, "attempt": member.attempt, "rank": member.rank}
@@ -355,11 +416,10 @@ class SpreadGroups:
     def start_again(self, attempt: _Attempt) -> None:
         """Start an attempt again later."""
         if not attempt.is_over:
-            attempt.group = None
+            attempt.group = attempt.stored = None
             self._retries.add(attempt.command, _SHORTAGE)
 
-    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
-        """Run a job in a thread, see `CommitPool`."""
+    def _submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
         if self._commits is None:
             self._commits = CommitPool()
             self._host.watch(self._commits, self._commits.run_done)
@@ -391,9 +451,6 @@ class _GroupHost:
 
     def expect_exit(self, worker: RemoteRank) -> None:
         self._groups.ask_rank(worker, "rank_expect_exit")
-
-    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
-        self._groups.submit(job, then, what)
 
 
 def ranks_by_node(command: StartWorker, address: str, port: int) -> dict[str, list[Rank]]:

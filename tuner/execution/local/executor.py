@@ -68,6 +68,7 @@ from tuner.storage.layout import STDERR
 from .commit_pool import CommitPool
 from .exit_diagnosis import ExitInfo
 from .group import IF_SILENT, Patience, RemoteGroup
+from .group_checkpoint import DirectoryStorage
 from .group_start import GroupStart
 from .launcher import Launcher
 from .process_setup import WakeupPipe
@@ -384,9 +385,10 @@ class ProcessExecutor:
             self._groups[command.trial_id, command.attempt] = RemoteGroup(
                 command,
                 members,
-                Path(assignment.trial_dir),
+                DirectoryStorage(
+                    Path(assignment.trial_dir), self._submit, sync=assignment.sync_checkpoints
+                ),
                 self,
-                sync=assignment.sync_checkpoints,
                 patience=Patience.of(os.environ | self._environ),
             )
         else:
@@ -503,8 +505,7 @@ class ProcessExecutor:
         """See `RelayHost`."""
         del self._relays[trial_id, attempt]
 
-    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
-        """See `GroupHost`."""
+    def _submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
         if self._commits is None:
             self._commits = CommitPool()
             self._selector.register(self._commits, _READ, self._on_commits)

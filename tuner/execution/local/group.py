@@ -22,13 +22,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Generic, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import (
     CheckpointCommitted,
     CheckpointFailed,
+    CheckpointLost,
     CheckpointStarted,
     Event,
     Outcome,
@@ -41,7 +41,7 @@ from tuner.core.trial import (
     ValidationRequest,
     checkpoint_directory_name,
 )
-from tuner.errors import CheckpointError
+from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.attempt import CANNOT_SAVE
 from tuner.execution.checkpoint_uploads import is_storage_error
 from tuner.execution.group_protocol import (
@@ -55,7 +55,7 @@ from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json
 
 from .exit_diagnosis import ExitInfo
-from .group_checkpoint import GroupCheckpoint, discard, with_directory
+from .group_checkpoint import GroupCheckpoint, GroupStorage, NodeLost, with_directory
 from .group_member import GroupHost, Member
 
 IF_SILENT: Final = (
@@ -145,8 +145,7 @@ class RemoteGroup(Generic[Member]):
     Args:
         command: The command that started the attempt.
         members: Its workers, by rank.
-        trial_dir: The trial's directory.
-        sync: Whether checkpoints are flushed to the disk before they count.
+        storage: Where its checkpoints are committed.
         host: The executor.
         patience: How long ranks wait for each other.
 
@@ -158,19 +157,18 @@ class RemoteGroup(Generic[Member]):
         self,
         command: StartWorker,
         members: Sequence[Member],
-        trial_dir: Path,
+        storage: GroupStorage,
         host: GroupHost[Member],
         *,
-        sync: bool,
         patience: Patience,
     ) -> None:
         self.members = members
         self._command = command
         self._trial_id, self._attempt = command.trial_id, command.attempt
-        self._trial_dir, self._sync, self._host = trial_dir, sync, host
+        self._storage, self._host = storage, host
         self._patience = patience
         self._next_checkpoint = command.next_checkpoint
-        self._latest: str | None = None
+        self._latest: CheckpointRecord | None = None
         self._started: dict[int, int] = {}
         self._barrier = _Barrier()
         self._num_reports = 0
@@ -391,7 +389,12 @@ class RemoteGroup(Generic[Member]):
         if checkpoint.is_complete:
             self._held = checkpoint
             self._commit_next()
-            return
+        else:
+            self._go_on_before(checkpoint)
+
+    def _go_on_before(self, checkpoint: GroupCheckpoint) -> None:
+        """Pass on a result whose checkpoint is to be committed while the ranks train on."""
+        result = checkpoint.result
         directory = checkpoint.name or checkpoint_directory_name(checkpoint.index)
         self._next_checkpoint += 1
         self._uploads.append(checkpoint)
@@ -407,8 +410,7 @@ class RemoteGroup(Generic[Member]):
         self._discard(parts)
 
     def _discard(self, parts: Mapping[int, Part]) -> None:
-        job = partial(discard, self._trial_dir, tuple(parts.values()))
-        self._host.submit(job, _ignore, str(self._trial_dir))
+        self._storage.discard(parts)
 
     def _refuse(self, kind: str, message: str, parts: Mapping[int, Part]) -> None:
         """Have `report` raise in all ranks; nothing has been reported."""
@@ -419,7 +421,12 @@ class RemoteGroup(Generic[Member]):
 
     def _answer_all(self, message: dict[str, Any]) -> None:
         self._barrier = _Barrier()
-        counts = {"next_checkpoint": self._next_checkpoint, "latest": self._latest}
+        latest = self._latest
+        counts = {
+            "next_checkpoint": self._next_checkpoint,
+            "latest": latest.directory if latest else None,
+            "latest_remote": latest.remote if latest else "",
+        }
         data = strict_json.to_bytes({**message, **counts}) + b"\n"
         for worker in self.members:
             worker.note_answer()
@@ -431,24 +438,21 @@ class RemoteGroup(Generic[Member]):
         self, checkpoint: GroupCheckpoint, then: Callable[[GroupCheckpoint, Any], None]
     ) -> None:
         self._is_committing = True
-        job = partial(
-            checkpoint.commit, self._trial_dir, world_size=len(self.members), sync=self._sync
-        )
-        directory = checkpoint.name or checkpoint_directory_name(checkpoint.index)
-        self._host.submit(job, partial(then, checkpoint), str(self._trial_dir / directory))
+        self._storage.commit(checkpoint, len(self.members), partial(then, checkpoint))
 
     def _on_committed(
         self, checkpoint: GroupCheckpoint, stored: CheckpointRecord | BaseException
     ) -> None:
         """Take the outcome of a commit for which the ranks wait in `report`."""
         self._is_committing = False
+        # Also where that has failed: a store may have kept some of it under its number.
+        self._next_checkpoint += 1
         if isinstance(stored, CheckpointRecord):
-            self._next_checkpoint += 1
             self._note_latest(stored)
             self._host.emit(
                 replace(with_directory(checkpoint.result, stored.directory), checkpoint=stored)
             )
-        elif is_storage_error(stored):
+        elif _is_storages_fault(stored):
             self._drop(checkpoint.parts, str(stored))
             self._host.emit(replace(with_directory(checkpoint.result, None), validation=None))
         elif not self._is_killing:
@@ -458,7 +462,7 @@ class RemoteGroup(Generic[Member]):
 
     def _note_latest(self, record: CheckpointRecord) -> None:
         if not record.is_placeholder:
-            self._latest = record.directory
+            self._latest = record
 
     def _on_part(self, rank: int, stored: PartStored) -> None:
         upload = next((each for each in self._uploads if each.index == stored.index), None)
@@ -488,6 +492,10 @@ class RemoteGroup(Generic[Member]):
         held, self._held = self._held, None
         if held and self._upload_error:
             self._refuse("CheckpointError", str(self._upload_error), held.parts)
+        elif held and self._storage.is_async:
+            if not self._is_killing:
+                self._go_on_before(held)
+                self._commit_next()
         elif held:
             self._commit(held, self._on_committed)
 
@@ -500,6 +508,12 @@ class RemoteGroup(Generic[Member]):
         if isinstance(stored, CheckpointRecord):
             self._note_latest(stored)
             self._host.emit(CheckpointCommitted(self._trial_id, self._attempt, stored))
+        elif isinstance(stored, NodeLost):
+            self._is_lost = True
+            self._kill_all()
+        elif isinstance(stored, StorageUnreachable):
+            self._drop(upload.parts, str(stored))
+            self._host.emit(CheckpointLost(self._trial_id, upload.index, str(stored)))
         else:
             # It fails the attempt at the next report, or at the end.
             self._upload_error = CheckpointError(str(stored))
@@ -585,6 +599,11 @@ class RemoteGroup(Generic[Member]):
         for rank, worker in enumerate(self.members):
             if rank not in self._gone:
                 self._host.kill(worker)
+
+    @property
+    def awaits_commit(self) -> bool:
+        """Whether a checkpoint is being committed for which the ranks wait in `report`."""
+        return self._is_committing and not self._uploads
 
     @property
     def is_over(self) -> bool:
@@ -699,5 +718,6 @@ def _asked(request: ValidationRequest) -> tuple[Any, ...]:
     return request.function, request.kwargs, request.timeout_s, request.takes_config
 
 
-def _ignore(_result: object) -> None:
-    pass
+def _is_storages_fault(error: BaseException) -> bool:
+    """Return whether the trial can go on without a checkpoint that could not be committed."""
+    return isinstance(error, StorageUnreachable) or is_storage_error(error)

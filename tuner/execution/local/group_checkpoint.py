@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Final, Protocol, final
 
 from tuner.core.events import ResultReported
 from tuner.core.result import (
@@ -23,6 +25,10 @@ from tuner.storage.checkpoint_parts import commit_in_place, commit_parts, is_in_
 from tuner.storage.checkpoints import Provenance
 
 _log = logging.getLogger("tuner")
+
+
+class NodeLost(CheckpointError):
+    """A node has left that had a part of the checkpoint."""
 
 
 @dataclass(slots=True)
@@ -60,26 +66,43 @@ class GroupCheckpoint:
         kinds = {part.kind for part in self.parts.values()}
         if kinds == {PartKind.STAGED}:
             directory = self._commit_staged(trial_dir, world_size, sync=sync)
-            return self._record(directory, is_placeholder=False)
+            return self.record(directory, is_placeholder=False)
+        place = self.place
+        is_placeholder = not (trial_dir / place).is_dir()
+        if not is_placeholder:
+            provenance = self.provenance(place)
+            commit_in_place(place, trial_dir, provenance, world_size=world_size, sync=sync)
+        return self.record(place, is_placeholder=is_placeholder)
+
+    @property
+    def directory(self) -> str:
+        """Name that its directory gets if the engine makes it."""
+        return self.name or checkpoint_directory_name(self.index)
+
+    @property
+    def place(self) -> str:
+        """Name of the directory in which training code has placed it; empty if it has not.
+
+        Raises:
+            CheckpointError: If the ranks have stored their parts in different directories.
+        """
+        kinds = {part.kind for part in self.parts.values()}
+        if kinds == {PartKind.STAGED}:
+            return ""
         places = {part.name for part in self.parts.values()}
         if PartKind.STAGED in kinds or len(places) > 1:
             raise CheckpointError(
                 "all ranks must store their parts of a checkpoint in the same directory, got "
                 + ", ".join(f"rank {rank}: {part.name}" for rank, part in self.parts.items())
             )
-        (place,) = places
-        is_placeholder = not (trial_dir / place).is_dir()
-        if not is_placeholder:
-            provenance = self._provenance(place)
-            commit_in_place(place, trial_dir, provenance, world_size=world_size, sync=sync)
-        return self._record(place, is_placeholder=is_placeholder)
+        return places.pop()
 
     def _commit_staged(self, trial_dir: Path, world_size: int, *, sync: bool) -> str:
-        directory = self.name or checkpoint_directory_name(self.index)
+        directory = self.directory
         _, conflicts = commit_parts(
             [(rank, self.parts[rank].name) for rank in sorted(self.parts)],
             trial_dir,
-            self._provenance(directory),
+            self.provenance(directory),
             world_size=world_size,
             sync=sync,
             name=self.name,
@@ -88,7 +111,8 @@ class GroupCheckpoint:
             _log.warning("trial %s: %s", self.result.trial_id, conflict)
         return directory
 
-    def _provenance(self, directory: str) -> Provenance:
+    def provenance(self, directory: str) -> Provenance:
+        """Return of which result it is, where its directory has this name."""
         result = with_directory(self.result, directory)
         return Provenance(
             result.trial_id,
@@ -98,7 +122,8 @@ class GroupCheckpoint:
             result.metrics,
         )
 
-    def _record(self, directory: str, *, is_placeholder: bool) -> CheckpointRecord:
+    def record(self, directory: str, *, is_placeholder: bool) -> CheckpointRecord:
+        """Return its record, where its directory has this name."""
         metrics = self.result.metrics
         return CheckpointRecord(
             index=self.index,
@@ -108,6 +133,67 @@ class GroupCheckpoint:
             name="" if directory == checkpoint_directory_name(self.index) else directory,
             is_placeholder=is_placeholder,
         )
+
+
+Committed = Callable[[CheckpointRecord | BaseException], None]
+"""Takes the record of a checkpoint that was committed, or why it was not."""
+
+
+class GroupStorage(Protocol):
+    """Where the checkpoints of a group are committed, of which ranks have prepared their parts."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the ranks train on while a checkpoint is committed that is complete.
+
+        They have stored their parts before they reported.
+        """
+
+    def commit(self, checkpoint: GroupCheckpoint, world_size: int, then: Committed, /) -> None:
+        """Begin to commit a checkpoint, one at a time.
+
+        Args:
+            checkpoint: The checkpoint, which is complete.
+            world_size: How many workers the group has.
+            then: Called later, in the executor's thread.
+        """
+
+    def discard(self, parts: Mapping[int, Part], /) -> None:
+        """Begin to delete what ranks have staged for a checkpoint that does not come about."""
+
+
+@final
+class DirectoryStorage:
+    """Commits the checkpoints of a group in the trial's directory.
+
+    Args:
+        trial_dir: The directory.
+        submit: Runs a job in a thread, see `CommitPool.submit`.
+        sync: Whether checkpoints are flushed to the disk before they count.
+    """
+
+    is_async: Final = False
+
+    def __init__(
+        self,
+        trial_dir: Path,
+        submit: Callable[[Callable[[], Any], Callable[[Any], None], str], None],
+        *,
+        sync: bool,
+    ) -> None:
+        self._trial_dir = trial_dir
+        self._submit = submit
+        self._sync = sync
+
+    def commit(self, checkpoint: GroupCheckpoint, world_size: int, then: Committed) -> None:
+        """See `GroupStorage`."""
+        job = partial(checkpoint.commit, self._trial_dir, world_size=world_size, sync=self._sync)
+        self._submit(job, then, str(self._trial_dir / checkpoint.directory))
+
+    def discard(self, parts: Mapping[int, Part]) -> None:
+        """See `GroupStorage`."""
+        job = partial(discard, self._trial_dir, tuple(parts.values()))
+        self._submit(job, lambda _: None, str(self._trial_dir))
 
 
 def with_directory(result: ResultReported, directory: str | None) -> ResultReported:

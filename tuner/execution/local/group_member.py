@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from tuner.core.commands import StartWorker
 from tuner.core.events import Event, WorkerExited
@@ -67,6 +66,3 @@ class GroupHost(Protocol[_Member_contra]):
 
     def expect_exit(self, worker: _Member_contra, /) -> None:
         """Kill a worker that does not end in time."""
-
-    def submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str, /) -> None:
-        """Run a job in a thread, and then a function of its result, see `CommitPool`."""
