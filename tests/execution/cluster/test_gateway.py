@@ -1,12 +1,15 @@
 """The gateway's process and the driver's end of it."""
 
+import os
 import select
+import signal
+import threading
 import time
 
 import pytest
 
 from tests.execution.local.conftest import DEADLINE_S
-from tuner.execution.cluster.gateway import GatewayProcess
+from tuner.execution.cluster.gateway import GatewayProcess, _split
 
 ECHO = "tests.execution.cluster.echo_engine:EchoEngine"
 
@@ -76,3 +79,24 @@ def test_a_process_that_dies_is_noticed_with_its_last_words(start):
     assert receive(gateway, 1) == [None]
     assert gateway.why_gone() == "it ended with exit code 3: a library's last words"
     gateway.tell("a", ["nothing"])
+
+
+def test_a_process_that_hangs_does_not_hold_up_its_end(start):
+    gateway = start()
+    receive(gateway, 2)
+    os.kill(gateway._process.pid, signal.SIGSTOP)
+    gateway.tell("a", ["x" * (4 << 20)])
+    closing = threading.Thread(target=gateway.close, args=(0.0,), daemon=True)
+    closing.start()
+    closing.join(DEADLINE_S)
+    assert not closing.is_alive()
+
+
+def test_messages_are_put_together_from_pieces_of_any_size():
+    whole = b'["a",1]\n["b",2]\n["c",3]\n'
+    for size in range(1, len(whole) + 1):
+        partial = bytearray()
+        pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+        found = [message for piece in pieces for message in _split(partial, piece)]
+        assert found == [["a", 1], ["b", 2], ["c", 3]]
+        assert not partial

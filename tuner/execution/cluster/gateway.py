@@ -161,8 +161,8 @@ class GatewayProcess:
         """
         if self._finalizer.alive:
             self._send("close", deadline_s)
-            self.socket.setblocking(True)
-            self.socket.settimeout(max(deadline_s, 0.0) or None)
+            # With a timeout of 0 a socket does not block: a process that hangs reads nothing more.
+            self.socket.settimeout(max(deadline_s, 0.0))
             with contextlib.suppress(OSError):
                 while self._backlog:
                     self.socket.sendall(self._backlog.popleft())
@@ -195,10 +195,14 @@ def _end(process: subprocess.Popen[bytes], end: socket.socket, owner: int) -> No
 
 def _split(partial: bytearray, data: bytes) -> list[list[Any]]:
     """Return the messages that are complete by more data, and keep the rest."""
-    partial += data
-    *lines, rest = partial.split(b"\n")
+    # Only what is new is searched: a message may be many times as long as what one read returns.
+    head, *lines = data.split(b"\n")
+    partial += head
+    if not lines:
+        return []
+    first, rest = bytes(partial), lines.pop()
     partial[:] = rest
-    return [strict_json.loads(bytes(line)) for line in lines]
+    return [strict_json.loads(line) for line in (first, *lines)]
 
 
 # The process.
