@@ -153,8 +153,9 @@ class ClusterCheck:
         """See `AgentListener`."""
         self._add(agent, 1)
 
-    def on_agent_gone(self, agent: str, why: str) -> None:
+    def on_agent_gone(self, agent: str, why: str, *, may_live: bool = False) -> None:
         """See `AgentListener`."""
+        del may_live  # nothing has run there
         if node := self._nodes.get(agent):
             node.why_gone = why
 

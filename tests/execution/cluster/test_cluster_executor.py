@@ -19,7 +19,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
+from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest, WorkerGroup
 from tuner.errors import ClusterError, StorageError
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.link import Link, Liveness
@@ -82,19 +82,29 @@ class Proof:
         return fault
 
 
+def executor_in(directory):
+    return ClusterExecutor(
+        "none:None",
+        {},
+        "a cluster",
+        directory,
+        is_shared=True,
+        trainable=b"trainable",
+        seed_of=lambda trial_id: 5,
+    )
+
+
+def group_on(*nodes):
+    """Return a command that starts a group over several nodes."""
+    group = WorkerGroup(len(nodes), {"cpu": 1.0}, 0, 4)
+    return StartWorker("t00002", 1, {}, RESOURCES, (), None, 0, group=group, nodes=nodes)
+
+
 class Cluster:
     """An executor, and one end of the link of each host."""
 
     def __init__(self, directory, proof=None):
-        self.executor = ClusterExecutor(
-            "none:None",
-            {},
-            "a cluster",
-            directory,
-            is_shared=True,
-            trainable=b"trainable",
-            seed_of=lambda trial_id: 5,
-        )
+        self.executor = executor_in(directory)
         self.connection = self.executor._connection = Connection()
         storage = SharedStorage("/nowhere", ("proof", "x"))
         self.executor.wake()  # so that it waits for no node
@@ -147,6 +157,13 @@ class Cluster:
 
     def do(self, agent, *events, number=1):
         return self.say(agent, *map(event_message, events), number=number)
+
+
+def look_after(cluster, seconds):
+    """Look at the nodes when so many seconds are over."""
+    now_s = time.monotonic() + seconds
+    cluster.executor._looked_s = now_s
+    cluster.executor._look_at_nodes(now_s)
 
 
 @pytest.fixture
@@ -238,6 +255,37 @@ def test_an_agent_that_is_gone_is_a_node_that_left(cluster):
     cluster.start("a", ("t00001", 2))  # the core does not know yet
 
 
+def test_what_may_run_still_is_not_started_elsewhere_before_its_lease_is_over(cluster):
+    for name in "abc":
+        cluster.join(name)
+    cluster.start("a")
+    cluster.executor.carry_out([group_on("b", "d")])
+    cluster.connection.agents.clear()
+    for name in "abc":
+        cluster.executor.on_agent_gone(name, "the cluster is gone", may_live=True)
+    assert cluster.executor.wait(0.0) == [
+        NodeDraining("a"),  # so that nothing more is started there
+        NodeDraining("b"),
+        NodeLeft("c", "the cluster is gone"),  # on which nothing has run
+    ]
+    look_after(cluster, 29.0)
+    assert cluster.executor.wait(0.0) == []
+    look_after(cluster, 31.0)
+    left = [event for event in cluster.executor.wait(0.0) if isinstance(event, NodeLeft)]
+    assert left == [NodeLeft("a", "the cluster is gone"), NodeLeft("b", "the cluster is gone")]
+
+
+def test_an_agent_that_comes_back_too_late_is_ended(cluster):
+    cluster.join("a")
+    cluster.start("a")
+    cluster.executor.on_agent_gone("a", "its connection is closed", may_live=True)
+    cluster.executor.on_agent("a")
+    assert list(cluster.connection.evicted) == ["a"]
+    assert cluster.executor.wait(0.0) == [NodeDraining("a")]
+    look_after(cluster, 31.0)
+    assert cluster.executor.wait(0.0) == [NodeLeft("a", "its connection is closed")]
+
+
 def test_the_next_host_of_an_agent_is_another_node(cluster):
     cluster.join("a")
     line = json.dumps({"host_gone": 1, "why": "killed by signal 9", "next": 2})
@@ -276,6 +324,30 @@ def test_a_silent_node_is_told_and_then_has_left(cluster, caplog):
     cluster.executor._look_at_nodes(began_s + 31.0)
     assert [event.node for event in cluster.executor.wait(0.0)] == ["a"]
     assert cluster.connection.evicted == {}  # its host ends itself, and another one may follow
+
+
+def test_a_host_that_starts_slowly_is_waited_for(cluster, caplog):
+    cluster.add("a")
+    look_after(cluster, 60.0)
+    assert not caplog.text
+    assert cluster.join("a") == [NodeJoined("a", RESOURCES, {})]
+
+
+def test_a_host_that_never_greets_is_given_up(cluster, caplog):
+    cluster.add("a")
+    look_after(cluster, 91.0)
+    assert list(cluster.connection.evicted) == ["a"]
+    assert "node a is not used: nothing was heard of it for 91 s" in caplog.text
+
+
+def test_the_host_after_a_silent_one_is_spoken_to(cluster):
+    # So that its agent knows that the driver lives, and starts another one if need be.
+    cluster.join("a")
+    look_after(cluster, 31.0)
+    cluster.add("a", 2)
+    cluster.executor._send_frames(time.monotonic())
+    assert [line[:3] for _, line in cluster.connection.lines] == ["[2,"]
+    assert isinstance(cluster.join("a", 2)[-1], NodeJoined)
 
 
 def test_what_a_node_says_after_it_has_left_is_dropped(cluster):
@@ -385,6 +457,25 @@ def test_demand_is_told_and_idle_nodes_are_given_back_where_the_engine_adds_node
     unmet.clear()
     cluster.executor._look_at_demand(now_s + 2.0)
     assert len(cluster.connection.evicted) == 1  # one is kept for what comes
+
+
+def test_a_node_with_workers_of_a_group_is_not_idle(cluster):
+    for name in "abc":
+        cluster.join(name)
+    cluster.connection.facts = {"is_elastic": True}
+    cluster.executor.carry_out([group_on("a", "b")])
+    cluster.executor._look_at_demand(time.monotonic() + 61.0)
+    assert list(cluster.connection.evicted) == ["c"]
+
+
+def test_a_request_to_stop_ends_the_attempt_to_connect(tmp_path):
+    executor = executor_in(tmp_path)
+    connection = executor._connection = Connection()
+    connection.open = lambda: None  # nothing answers
+    executor.wake()
+    storage = SharedStorage("/nowhere", ("proof", "x"))
+    assert executor.connect(Setup(experiment_name="e", storage=storage, environ={})) == []
+    executor.shutdown(1.0)
 
 
 def test_a_cluster_that_is_given_up_is_an_error(cluster):

@@ -15,8 +15,6 @@ from .gateway import GatewayProcess
 from .link import Liveness
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_REATTACH_S: Final = 5.0
-"""How long a new gateway may take to find the agents of the one before it."""
 _RETRY_S: Final = 2.0
 
 _log = logging.getLogger("tuner")
@@ -31,8 +29,12 @@ class AgentListener(Protocol):
     def on_lines(self, agent: str, lines: Sequence[str], /) -> None:
         """Take lines of an agent."""
 
-    def on_agent_gone(self, agent: str, why: str, /) -> None:
-        """Take notice of an agent that is gone, with all that ran on its node."""
+    def on_agent_gone(self, agent: str, why: str, /, *, may_live: bool = False) -> None:
+        """Take notice of an agent that is gone, and will not be heard again.
+
+        What ran on its node has ended, or ends as long as nothing is heard of the driver there if
+        it may live still.
+        """
 
     def on_draining(self, agent: str, deadline_s: float | None, /) -> None:
         """Take notice that the node of an agent is going to leave, in so many seconds if known."""
@@ -84,17 +86,13 @@ class ClusterConnection:
         self.agents: set[str] = set()
         self._used: set[str] = set()
         self._unmet: list[Unmet] = []
-        self._unattached: set[str] = set()
-        """Agents of an earlier gateway that this one has not found yet."""
-        self._reattach_until_s: float | None = None
         self._retry_at_s: float | None = None
         self._unreachable_since_s: float | None = None
 
     @property
     def next_s(self) -> float | None:
         """When `tick` is to be called, by the monotonic clock; None for never."""
-        moments = (self._retry_at_s, self._reattach_until_s)
-        return min((moment for moment in moments if moment is not None), default=None)
+        return self._retry_at_s
 
     def open(self) -> None:
         """Begin to connect; `facts` or `error` is set later."""
@@ -131,11 +129,6 @@ class ClusterConnection:
         if self._retry_at_s is not None and now_s >= self._retry_at_s:
             self._retry_at_s = None
             self.open()
-        if self._reattach_until_s is not None and now_s >= self._reattach_until_s:
-            self._reattach_until_s = None
-            for agent in self._unattached:
-                self._lose(agent, "it was not found again")
-            self._unattached = set()
 
     def close(self, deadline_s: float) -> bool:
         """End all agents and the gateway, and return whether it has said that they have ended.
@@ -143,7 +136,7 @@ class ClusterConnection:
         Args:
             deadline_s: How many seconds to wait at most.
         """
-        self._retry_at_s = self._reattach_until_s = None
+        self._retry_at_s = None
         gateway, self._gateway = self._gateway, None
         if gateway is None:
             return not self.agents
@@ -178,7 +171,8 @@ class ClusterConnection:
             case "agent":
                 self._on_agent(*fields)
             case "gone":
-                self._lose(*fields)
+                agent, why, may_live = fields
+                self._lose(agent, why, may_live=may_live)
             case "draining":
                 self._listener.on_draining(*fields)
             case "opened":
@@ -189,7 +183,6 @@ class ClusterConnection:
                 self._on_lost(fields[0])
 
     def _on_agent(self, agent: str, facts: Mapping[str, Any]) -> None:
-        self._unattached.discard(agent)
         self._used.add(agent)
         is_found_again = bool(facts.get("attached")) and agent in self.agents
         self.agents.add(agent)
@@ -203,8 +196,6 @@ class ClusterConnection:
         self.facts = facts
         if self._unmet:
             self._tell_demand()
-        if self._unattached:
-            self._reattach_until_s = time.monotonic() + _REATTACH_S
 
     def _on_lost(self, why: str) -> None:
         """Look for the cluster again, or give it up."""
@@ -230,11 +221,12 @@ class ClusterConnection:
             )
             return
         if self.facts.get("reattaches"):
-            self._unattached = set(self.agents)
-        for agent in self.agents - self._unattached:
-            self._lose(agent, "the cluster cannot be reached any more")
+            return  # those that are not found again are silent
+        may_live = not self.facts.get("ends_agents")
+        for agent in sorted(self.agents):
+            self._lose(agent, "the cluster cannot be reached any more", may_live=may_live)
 
-    def _lose(self, agent: str, why: str) -> None:
+    def _lose(self, agent: str, why: str, *, may_live: bool) -> None:
         if agent in self.agents:
             self.agents.discard(agent)
-            self._listener.on_agent_gone(agent, why)
+            self._listener.on_agent_gone(agent, why, may_live=may_live)

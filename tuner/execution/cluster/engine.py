@@ -31,8 +31,15 @@ class Relay(Protocol):
     def received(self, agent: str, lines: Sequence[str], /) -> None:
         """Pass on lines of an agent."""
 
-    def agent_gone(self, agent: str, why: str, /) -> None:
-        """Report that an agent is gone, and with it all that ran on its node."""
+    def agent_gone(self, agent: str, why: str, /, *, may_live: bool = False) -> None:
+        """Report that an agent is gone.
+
+        Args:
+            agent: The agent.
+            why: Why.
+            may_live: Whether it and what runs on its node may live still, cut off from the gateway.
+                Then its trials are not started elsewhere before its host must have ended them.
+        """
 
     def draining(self, agent: str, deadline_s: float | None, /) -> None:
         """Report that an agent's node is going to leave.
@@ -73,8 +80,9 @@ class Engine(Protocol):
                 are still alive are reported by `Relay.agent_up` again, and no name is reused.
 
         Returns:
-            Facts for messages: ``address`` and ``version``; and ``reattaches: True`` where agents
-            outlive their gateway.
+            Facts for messages: ``address`` and ``version``; ``reattaches: True`` where agents
+            outlive their gateway, and the next one finds them; and ``ends_agents: True`` where they
+            cannot outlive its process for a moment.
 
         Raises:
             ClusterError: If the cluster cannot be reached; with a remedy.

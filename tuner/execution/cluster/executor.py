@@ -92,6 +92,9 @@ _TICK_S: Final = 1.0
 """How often it is looked at what changes slowly: silent nodes, demand, idle nodes."""
 _AWAY_S: Final = 5.0
 """After such a pause what has arrived is read before a node is taken for silent."""
+_START_S: Final = 90.0
+"""How long a host may take to greet: longer than its agent waits for its first word, and than a
+host waits for its driver that has lost it."""
 _FIRST_NODE_S: Final = 10.0
 """How long the first node is waited for before the experiment begins without any."""
 _MAX_NAME: Final = 60
@@ -125,8 +128,9 @@ class _Host:
         validations: Validations that run there.
         is_told_silent: Whether the user knows that nothing is heard of it.
         is_draining: Whether it is going to leave.
+        why_gone: Why it cannot be reached any more, though it may live; empty while it can be.
         has_loaded: Whether a trial has started there, so that the user's code can be loaded.
-        idle_since_s: Since when nothing has run there.
+        idle_since_s: When it was looked at last while something ran there, or it joined.
     """
 
     agent: str
@@ -140,10 +144,12 @@ class _Host:
     validations: dict[_Validation, StartValidation] = field(default_factory=dict)
     is_told_silent: bool = False
     is_draining: bool = False
+    why_gone: str = ""
     has_loaded: bool = False
 
     @property
     def is_idle(self) -> bool:
+        """Whether nothing runs there but ranks of groups over several nodes, perhaps."""
         return not self.attempts and not self.validations
 
 
@@ -236,6 +242,8 @@ class ClusterExecutor:
     ) -> list[Event]:
         """Connect to the cluster, and return once a node has joined, or after a while.
 
+        Returns at once when it is woken, as by a request to stop.
+
         Args:
             setup: What hosts need to know.
             proof: Proof that a host uses the same storage as the driver; None where it need not.
@@ -254,7 +262,7 @@ class ClusterExecutor:
                 self._groups.use_store(checkpoints, is_async=setup.storage.is_async)
             self._setup = [setup.message, *self._code]
             self._connection.open()
-            while self._connection.facts is None:
+            while self._connection.facts is None and not self._is_woken:
                 self._select(_TICK_S)
                 self._raise_error()
             until_s = time.monotonic() + _FIRST_NODE_S
@@ -525,20 +533,7 @@ class ClusterExecutor:
                 host.link.heard_s += now_s - self._looked_s
         self._looked_s = now_s
         for host in list(self._hosts.values()):
-            silent_s = now_s - host.link.heard_s
-            if silent_s >= self._liveness.node_timeout_s:
-                # Not evicted: its host has ended itself by now, and its agent starts another one.
-                self._forgotten_s = now_s
-                self._forget(host, f"nothing was heard of it for {silent_s:.0f} s")
-            elif silent_s >= self._liveness.silent_s and not host.is_told_silent:
-                host.is_told_silent = True
-                _log.warning(
-                    "nothing was heard of node %s for %.0f s; after %.0f s its trials are started "
-                    "on other nodes",
-                    host.name,
-                    silent_s,
-                    self._liveness.node_timeout_s,
-                )
+            self._look_at_host(host, now_s)
         if self._is_journal_stored:
             self._is_journal_stored = False
             self._setup = [*self._setup, _JOURNAL_STORED]
@@ -546,22 +541,51 @@ class ClusterExecutor:
                 if host.phase is not _Phase.GREETING:
                     host.link.send(_JOURNAL_STORED)
 
+    def _look_at_host(self, host: _Host, now_s: float) -> None:
+        silent_s = now_s - host.link.heard_s
+        why = host.why_gone or f"nothing was heard of it for {silent_s:.0f} s"
+        if host.hello is None:
+            if silent_s >= max(_START_S, self._liveness.node_timeout_s):
+                self._refuse(host, why)
+        elif silent_s >= self._liveness.node_timeout_s:
+            self._forgotten_s = now_s
+            self._forget(host, why)
+            if host.agent in self._connection.agents:
+                # The host has ended itself by now, and its agent starts another one.
+                self._add_host(host.agent, host.number + 1)
+        elif silent_s >= self._liveness.silent_s and not host.is_told_silent:
+            host.is_told_silent = True
+            _log.warning(
+                "nothing was heard of node %s for %.0f s; after %.0f s its trials are started "
+                "on other nodes",
+                host.name,
+                silent_s,
+                self._liveness.node_timeout_s,
+            )
+
     def _look_at_demand(self, now_s: float) -> None:
         """Tell the engine what waits for room, and give back nodes on which nothing runs."""
         facts = self._connection.facts
         if now_s < self._demand_at_s or facts is None:
             return
         self._demand_at_s = now_s + _TICK_S
+        for host in self._nodes.values():
+            if not host.is_idle or self._groups.runs_on(host.name):
+                host.idle_since_s = now_s
         # Nodes that are starting may take what waits.
-        is_starting = any(host.phase is not _Phase.READY for host in self._hosts.values())
+        is_starting = any(
+            host.phase is not _Phase.READY
+            and now_s - host.link.heard_s < self._liveness.node_timeout_s
+            for host in self._hosts.values()
+        )
         unmet = [] if is_starting else self.unmet()
         self._connection.demand(unmet)
         if unmet or not facts.get("is_elastic"):
             return
-        idle = [host for host in self._nodes.values() if host.is_idle]
+        since_s = now_s - self._liveness.idle_s
+        idle = [host for host in self._nodes.values() if host.idle_since_s <= since_s]
         for host in idle[: len(self._nodes) - 1]:
-            if now_s - host.idle_since_s >= self._liveness.idle_s:
-                self._evict(host, "nothing has run there for a while, and it is given back")
+            self._evict(host, "nothing has run there for a while, and it is given back")
 
     def _on_wake(self, _mask: int) -> None:
         self._wakeup_pipe.clear()
@@ -572,12 +596,24 @@ class ClusterExecutor:
 
     def on_agent(self, agent: str) -> None:
         """See `AgentListener`."""
-        self._add_host(agent, 1)
+        if any(host.why_gone for host in self._hosts_of(agent)):
+            # It was given up, and has come back before its trials must have ended.
+            self._connection.evict(agent, "it was given up before")
+        else:
+            self._add_host(agent, 1)
 
-    def on_agent_gone(self, agent: str, why: str) -> None:
+    def on_agent_gone(self, agent: str, why: str, *, may_live: bool = False) -> None:
         """See `AgentListener`."""
+        if may_live:
+            self._forgotten_s = time.monotonic()
         for host in self._hosts_of(agent):
-            self._forget(host, why)
+            if may_live and (not host.is_idle or self._groups.runs_on(host.name)):
+                # Its trials must not be started elsewhere before it ends them itself, as it does
+                # when it does not hear of the driver; see `_look_at_nodes`.
+                host.why_gone = why
+                self._drain(host, None)
+            else:
+                self._forget(host, why)
 
     def on_draining(self, agent: str, deadline_s: float | None) -> None:
         """See `AgentListener`."""
@@ -735,8 +771,6 @@ class ClusterExecutor:
                 self._end_validation(host, event)
             case _:
                 pass
-        if host.is_idle:
-            host.idle_since_s = time.monotonic()
         self.emit(event)
 
     def _runs(self, host: _Host, event: Event) -> bool:

@@ -98,7 +98,7 @@ class FakeEngine:
         self._listen()
         for name, facts in self._settings["nodes"].items():
             self._add(name, facts)
-        return {"address": "127.0.0.1", "version": "0"}
+        return {"address": "127.0.0.1", "version": "0", "ends_agents": True}
 
     def tell(self, agent: str, lines: Sequence[str]) -> None:
         """See `Engine`."""

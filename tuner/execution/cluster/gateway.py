@@ -16,7 +16,7 @@ and the gateway::
     ["opened", facts] | ["failed", why]
     ["agent", agent, facts]
     ["from", agent, [line, ...]]
-    ["gone", agent, why]
+    ["gone", agent, why, may_live]
     ["draining", agent, deadline_s]
     ["remark", text]
     ["lost", why]
@@ -293,8 +293,8 @@ class _Gateway:
     def received(self, agent: str, lines: Sequence[str]) -> None:
         self._send("from", agent, list(lines))
 
-    def agent_gone(self, agent: str, why: str) -> None:
-        self._send("gone", agent, why)
+    def agent_gone(self, agent: str, why: str, *, may_live: bool = False) -> None:
+        self._send("gone", agent, why, may_live)
 
     def draining(self, agent: str, deadline_s: float | None) -> None:
         self._send("draining", agent, deadline_s)

@@ -160,6 +160,10 @@ class SpreadGroups:
         """Return whether an attempt, by trial and number, is one of these groups."""
         return key in self._attempts
 
+    def runs_on(self, node: str) -> bool:
+        """Return whether a group has a rank on a node."""
+        return any(node in attempt.command.nodes for attempt in self._attempts.values())
+
     # Commands.
 
     def start(self, command: StartWorker) -> None:
