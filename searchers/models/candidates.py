@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,9 @@ STEPS = (0.3, 0.2, 0.1, 0.05)
 CHANGE_PROBABILITY = 0.3
 NOVELTY = 0.3
 """Least distance from earlier trials, as a part of that of evenly spread ones."""
+LEAST_STEP = 0.01
+"""Least difference from the numbers of earlier trials, as a part of the unit interval."""
+_SAME = 1e-9
 MAX_CHECKED = 200
 """Number of candidates whose distance from earlier trials is checked."""
 
@@ -126,6 +130,34 @@ def mutants(
     changed = np.where(is_category, fresh, moved)
     children = np.where(is_changed, changed, parents)
     return encoding.snapped(np.where(np.isnan(children), fresh, children))
+
+
+def without_repeated_numbers(
+    vector: Sequence[float], known: Array, encoding: Encoding, rng: Generator
+) -> list[float]:
+    """Return the vector with continuous entries moved a little where a trial has the same.
+
+    Variations of the best trials leave most entries as they are. A range is searched at few places
+    then, although every new one would tell more.
+
+    Args:
+        vector: A vector of the space.
+        known: The vectors of all trials.
+        encoding: The space.
+        rng: Random number generator.
+    """
+    moved = list(vector)
+    if not len(known):
+        return moved
+    for place, column in enumerate(encoding.columns):
+        if column.entries is None and (np.abs(known[:, place] - vector[place]) < _SAME).any():
+            step = LEAST_STEP * (1 + abs(rng.normal())) * rng.choice([-1.0, 1.0])
+            moved[place] = float(_reflected(np.array(vector[place] + step)))
+    values = encoding.decoded(moved)
+    settled = encoding.encoded(values)
+    # Where conditions depend on a number, others may have become active or inactive.
+    is_valid = not encoding.missing(values) and np.isnan(settled).sum() == np.isnan(vector).sum()
+    return settled if is_valid else list(vector)
 
 
 def _least_steps(encoding: Encoding) -> Array:

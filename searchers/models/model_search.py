@@ -14,7 +14,7 @@ from searchers.seeding import generator
 from searchers.space import Path, merge
 from searchers.space.search_space import check_own_space
 
-from .candidates import latin
+from .candidates import latin, without_repeated_numbers
 from .encoding import Encoding, key
 from .observations import Observations, Table, number_in
 from .prior_band import PriorBand
@@ -285,7 +285,8 @@ class ModelSearch(LearningSearcher):
             for row in proposed:
                 vector = encoding.settled(row.tolist())
                 if key(vector) not in self._seen:
-                    return vector
+                    known = self.observations.vectors()
+                    return without_repeated_numbers(vector, known, encoding, rng)
         if not encoding.is_finite:
             return vector
         # Nearly all have been suggested: enumerate the space from a random start.

@@ -102,6 +102,14 @@ def test_pending_configurations_are_not_suggested_again(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_number_of_a_continuous_range_is_suggested_twice(kind, seed):
+    rates = [config["lr"] for config in played(prepared(kind, seed=seed), 60)]
+    assert len(set(rates)) == 60
+    assert all(1e-4 <= rate <= 1.0 for rate in rates)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_any_increasing_function_of_the_metric_gives_the_same_search(kind):
     plain = played(prepared(kind), 25)
     assert played(prepared(kind), 25, bent=lambda value: math.exp(3 * value) - 7) == plain
