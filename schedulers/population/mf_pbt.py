@@ -19,9 +19,11 @@ _QUARTERS = 4
 class MFPopulationBasedTraining(PopulationScheduler):
     """MF-PBT: equal sub-populations that evolve at different frequencies and share weights.
 
-    Trial number `i` belongs to sub-population ``i % len(frequencies)``. In each of its turns, or
-    every tenth one where its frequency is 10, a member is ranked within its sub-population, at
-    equal resource (see `members`):
+    Trial number `i` of `n` belongs to sub-population ``i % k``, where `k` is the number of
+    frequencies, or ``n // 4`` if that is less: a smaller sub-population could not be divided into
+    quarters. Then the last frequencies are not used; below 8 members all are one population. In
+    each of its turns, or every tenth one where its frequency is 10, a member is ranked within its
+    sub-population, at equal resource (see `members`):
 
     * in the **last quarter** it becomes a clone of the member at the same place in the first
       quarter, with varied hyperparameters;
@@ -32,8 +34,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
       its own sub-population.
 
     Fast sub-populations lend only their weights, since their hyperparameters may be good only at
-    first. Recommended from 8 members up; `remarks` warn of fewer than 4 for each sub-population. A
-    quarter is rounded down, to one at least.
+    first. A quarter is rounded down, to one at least.
 
     Args:
         time_attr: Entry of a result that tells how long the trial has trained; must grow, and
@@ -80,7 +81,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
     Departures:
         The paper evolves a sub-population at one moment; without `synch`, each member does in its
         own turn, by the ranking of that moment. The paper runs 4 sub-populations at the frequencies
-        1, 10, 25 and 50; with few members, 2 are the default.
+        1, 10, 25 and 50; with few members, 2 are the default, and 1 below 8 members.
     """
 
     prefix: ClassVar[str] = "mf_pbt"
@@ -112,6 +113,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
             synch=synch,
         )
         self.frequencies = _checked_frequencies(frequencies)
+        self._num_groups: int | None = None
         self._explorer = Explorer(
             hyperparam_mutations, resample_probability, perturbation_factors, custom_explore_fn
         )
@@ -121,16 +123,20 @@ class MFPopulationBasedTraining(PopulationScheduler):
         return self._explorer.completed_space(space)
 
     def _check_size(self, num_members: int) -> None:
+        # Once: members stay where they are if a restored experiment is given more of them.
+        if self._num_groups is None:
+            num_quartets = max(1, num_members // _QUARTERS)
+            self._num_groups = min(len(self.frequencies), num_quartets)
         least = _QUARTERS * len(self.frequencies)
         if num_members < least:
             self._add_remark(
                 f"sub-populations at the frequencies {self.frequencies} need {least} members, "
-                f"{_QUARTERS} each, to be ranked in quarters, got {num_members}; set num_samples "
-                f"to {least} or more, or give fewer frequencies"
+                f"{_QUARTERS} each, to be ranked in quarters, got {num_members}, which evolve at "
+                f"{self.frequencies[: self._num_groups]}; set num_samples to {least} or more"
             )
 
     def _sub_population(self, member: Member) -> int:
-        return member.number % len(self.frequencies)
+        return member.number % (self._num_groups or len(self.frequencies))
 
     def _group(self, member: Member) -> str:
         return f"sub-population {self._sub_population(member)}"
@@ -197,6 +203,21 @@ class MFPopulationBasedTraining(PopulationScheduler):
             self._config_of(donor),
             named_generator(f"{self._seed}/{event}/{target.trial_id}/explore"),
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the complete state, as JSON values."""
+        return {**super().state_dict(), "num_groups": self._num_groups}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned.
+
+        Raises:
+            ValueError: If it comes from a scheduler with other frequencies, or that measures
+                otherwise.
+        """
+        super().load_state_dict(state)
+        # Earlier releases had a group for each frequency, however few members there were.
+        self._num_groups = state.get("num_groups", len(self.frequencies))
 
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "frequencies": list(self.frequencies)}

@@ -163,14 +163,17 @@ def test_fast_sub_populations_lend_no_hyperparameters():
     )
 
 
-def test_a_population_that_is_too_small_is_remarked_upon():
-    scheduler = mf_pbt()
+def test_a_population_too_small_for_sub_populations_is_one_and_the_user_is_told():
+    scheduler = mf_pbt(synch=True)
     population(scheduler, 7)
     (remark,) = scheduler.remarks
     assert remark.startswith(
         "sub-populations at the frequencies (1, 2) need 8 members, 4 each, to be ranked in "
-        "quarters, got 7; set"
+        "quarters, got 7, which evolve at (1,); set"
     )
+    report(scheduler, 2, {f"t{number}": number / 10 for number in range(7)})
+    (exploit,) = wake(scheduler)
+    assert (exploit.trial_id, exploit.donor_id) == ("t0", "t6")
     scheduler = mf_pbt()
     population(scheduler, 8)
     assert scheduler.remarks == ()
@@ -238,3 +241,25 @@ def test_every_population_ends_and_survives_a_restart(*, num, slots, synch, can_
     engine = play(lambda engine: None)
     assert all(exploit.donor_id != trial_id for trial_id, _, exploit in engine.exploits())
     assert repr(play(restart).decided) == repr(engine.decided)
+
+
+def test_members_stay_in_their_sub_populations_if_a_restored_experiment_gets_more():
+    scheduler = mf_pbt()
+    population(scheduler, 7)
+    restored = mf_pbt()
+    restored.load_state_dict(json.loads(json.dumps(scheduler.state_dict())))
+    restored.experiment = View(12, 12)
+    restored.on_trial_add(Toy("t7", {}))
+    assert {restored._group(member) for member in restored._members.values()} == {
+        "sub-population 0"
+    }
+
+
+def test_a_state_without_a_number_of_sub_populations_has_one_for_each_frequency():
+    scheduler = mf_pbt()
+    population(scheduler, 4)
+    state = scheduler.state_dict()
+    del state["num_groups"]
+    restored = mf_pbt()
+    restored.load_state_dict(state)
+    assert [restored._group(member)[-1] for member in restored._members.values()] == list("0101")
