@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .halving.pasha import PASHAScheduler
     from .median import MedianStoppingRule
     from .population.mf_pbt import MFPopulationBasedTraining
+    from .population.patient_pbt import PatientPopulationBasedTraining
     from .population.pb2 import PB2
     from .population.pbt import PopulationBasedTraining
     from .population.replay import PopulationBasedTrainingReplay
@@ -47,6 +48,7 @@ __all__ = [
     "MOASHAScheduler",
     "MedianStoppingRule",
     "PASHAScheduler",
+    "PatientPopulationBasedTraining",
     "Pause",
     "PopulationBasedTraining",
     "PopulationBasedTrainingReplay",
@@ -80,6 +82,7 @@ _HOMES = {
     "MOASHAScheduler": "halving.moasha",
     "MedianStoppingRule": "median",
     "PASHAScheduler": "halving.pasha",
+    "PatientPopulationBasedTraining": "population.patient_pbt",
     "Pause": "decisions",
     "PopulationBasedTraining": "population.pbt",
     "PopulationBasedTrainingReplay": "population.replay",

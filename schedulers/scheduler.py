@@ -241,6 +241,7 @@ _CLASSES: Mapping[str, str] = {
     "pbt": "PopulationBasedTraining",
     "pbt_replay": "PopulationBasedTrainingReplay",
     "pb2": "PB2",
+    "patient_pbt": "PatientPopulationBasedTraining",
     "mf_pbt": "MFPopulationBasedTraining",
     "resource_changing": "ResourceChangingScheduler",
 }
@@ -253,7 +254,7 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
         name: ``"fifo"``; ``"asha"``, ``"async_hyperband"`` or ``"asynchyperband"``, which are the
             same; ``"pasha"``, ``"moasha"``, ``"hyperband"`` (or ``"hb_bohb"``),
             ``"median_stopping_rule"`` (or ``"medianstopping"``), ``"pbt"``, ``"pbt_replay"``,
-            ``"pb2"``, ``"mf_pbt"`` or ``"resource_changing"``.
+            ``"pb2"``, ``"patient_pbt"``, ``"mf_pbt"`` or ``"resource_changing"``.
         **kwargs: The arguments of its class.
 
     Raises:

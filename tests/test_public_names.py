@@ -23,8 +23,8 @@ NAMES = {
         ASHAScheduler AsyncHyperBandScheduler Decision DistributeResources
         DistributeResourcesToTopJob ExperimentView Exploit FIFOScheduler
         HyperBandForBOHB HyperBandScheduler MFPopulationBasedTraining MOASHAScheduler
-        MedianStoppingRule PASHAScheduler PB2 Pause PopulationBasedTraining
-        PopulationBasedTrainingReplay Reason Resize ResourceAllocation
+        MedianStoppingRule PASHAScheduler PB2 PatientPopulationBasedTraining Pause
+        PopulationBasedTraining PopulationBasedTrainingReplay Reason Resize ResourceAllocation
         ResourceChangingScheduler Resume Save Scheduler Stop TrialScheduler TrialView
         create_scheduler
     """,
@@ -75,8 +75,8 @@ NAMES = {
         ASHAScheduler AsyncHyperBandScheduler Decision DistributeResources
         DistributeResourcesToTopJob ExperimentView Exploit FIFOScheduler
         HyperBandForBOHB HyperBandScheduler MFPopulationBasedTraining MOASHAScheduler
-        MedianStoppingRule PASHAScheduler PB2 Pause PopulationBasedTraining
-        PopulationBasedTrainingReplay Reason Resize ResourceAllocation
+        MedianStoppingRule PASHAScheduler PB2 PatientPopulationBasedTraining Pause
+        PopulationBasedTraining PopulationBasedTrainingReplay Reason Resize ResourceAllocation
         ResourceChangingScheduler Resume Save Scheduler Stop TrialScheduler TrialView
         create_scheduler
     """,

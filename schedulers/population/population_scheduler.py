@@ -159,6 +159,10 @@ class PopulationScheduler(MetricScheduler):
             {**comparison_numbers(comparison, member, donor), "num_in_quantile": size},
         )
 
+    def _next_turn(self, begin: float) -> float:
+        """Return the end of the interval that begins at a time."""
+        return begin + self._interval
+
     def _may_become_clone(self, member: Member) -> bool:
         """Return whether a member may become a clone in the turn it has now."""
         return member.time >= self._burn_in and member.is_further
@@ -201,7 +205,7 @@ class PopulationScheduler(MetricScheduler):
         # has crashed repeats results, and is paused where it was to pause.
         if member.paused_at is not None:
             return self._pause(member) if point.time >= member.paused_at else ()
-        if not is_new or member.time < member.turn_time + self._interval:
+        if not is_new or member.time < self._next_turn(member.turn_time):
             return ()
         begin = member.turn_time
         member.begin_turn()
@@ -258,7 +262,7 @@ class PopulationScheduler(MetricScheduler):
             return self._pause(member)
         # From one interval before the end of the burn-in: the first clones need donors then.
         is_donor_soon = (
-            self.experiment.can_save_on_demand and member.time + self._interval >= self._burn_in
+            self.experiment.can_save_on_demand and self._next_turn(member.time) >= self._burn_in
         )
         return [Save(member.trial_id, self._reason("save", member))] if is_donor_soon else ()
 
@@ -328,7 +332,7 @@ class PopulationScheduler(MetricScheduler):
         target, donor = plan.target, self.experiment.trials[plan.donor.trial_id]
         # A donor without a checkpoint of its present weights is asked to save; the exploit then
         # names no checkpoint, and takes the next one.
-        is_saved = _has_own_checkpoint(donor, plan.donor)
+        is_saved = self._is_saved(donor, plan.donor)
         view = self.experiment.trials.get(target.trial_id)
         own = None if view is None else view.checkpoint_index
         numbers: dict[str, Number | str] = {
@@ -369,16 +373,20 @@ class PopulationScheduler(MetricScheduler):
         if trial is None:
             return False
         return trial.status in LIVE or (
-            trial.status == "TERMINATED" and _has_own_checkpoint(trial, member)
+            trial.status == "TERMINATED" and has_own_checkpoint(trial, member)
         )
 
     def _can_donate(self, member: Member) -> bool:
         trial = self.experiment.trials.get(member.trial_id)
         if trial is None or not self._is_present(member) or not math.isfinite(member.curve.score):
             return False
-        return _has_own_checkpoint(trial, member) or (
+        return has_own_checkpoint(trial, member) or (
             self.experiment.can_save_on_demand and trial.status == "RUNNING"
         )
+
+    def _is_saved(self, trial: TrialView, member: Member) -> bool:
+        """Return whether a donor need not save before a clone continues from its checkpoint."""
+        return has_own_checkpoint(trial, member)
 
     def _config_of(self, member: Member) -> Mapping[str, Any]:
         return self.experiment.trials[member.trial_id].config
@@ -391,7 +399,7 @@ class PopulationScheduler(MetricScheduler):
     def _leave(self, trial: TrialView) -> Sequence[Decision]:
         self._member(trial).resume()
         for member in self._members.values():
-            if member.awaited_donor == trial.trial_id and not _has_own_checkpoint(
+            if member.awaited_donor == trial.trial_id and not has_own_checkpoint(
                 trial, self._member(trial)
             ):
                 member.undo_clone()
@@ -466,7 +474,7 @@ def _by_training(member: Member) -> tuple[float, int]:
     return member.time, member.number
 
 
-def _has_own_checkpoint(trial: TrialView, member: Member) -> bool:
+def has_own_checkpoint(trial: TrialView, member: Member) -> bool:
     """Return whether its latest checkpoint is of the weights that the member has now."""
     return (
         trial.checkpoint_index is not None

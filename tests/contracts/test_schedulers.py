@@ -11,6 +11,7 @@ from schedulers import (
     MFPopulationBasedTraining,
     MOASHAScheduler,
     PASHAScheduler,
+    PatientPopulationBasedTraining,
     Pause,
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
@@ -50,6 +51,18 @@ class TestPBTInGenerations(SchedulerContract):
             perturbation_interval=4,
             hyperparam_mutations=MUTATIONS,
             synch=True,
+        )
+
+
+class TestPatientPBT(SchedulerContract):
+    def make_scheduler(self):
+        return PatientPopulationBasedTraining(20, MUTATIONS, perturbation_interval=3)
+
+
+class TestPatientPBTInGenerations(SchedulerContract):
+    def make_scheduler(self):
+        return PatientPopulationBasedTraining(
+            200, MUTATIONS, time_attr="time_total_s", perturbation_interval=20, synch=True
         )
 
 

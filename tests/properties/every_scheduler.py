@@ -119,6 +119,15 @@ def _pbt(chance, *, is_sync):
     )
 
 
+def _patient_pbt(chance):
+    return functools.partial(
+        schedulers.PatientPopulationBasedTraining,
+        **_turns(chance, is_sync=chance.random() < 0.4),
+        max_t=chance.choice([4, 9, 27]),
+        hyperparam_mutations=chance.choice([None, _mutations(chance)]),
+    )
+
+
 def _mf_pbt(chance):
     return functools.partial(
         schedulers.MFPopulationBasedTraining,
@@ -208,12 +217,13 @@ KINDS: Mapping[str, Callable[[Any], Callable[[], Any]]] = {
     "median soft": functools.partial(_median, is_hard=False),
     "pbt": functools.partial(_pbt, is_sync=False),
     "pbt sync": functools.partial(_pbt, is_sync=True),
+    "patient-pbt": _patient_pbt,
     "mf-pbt": _mf_pbt,
     "pb2": _pb2,
     "replay": _replay,
 }
 """By name, what draws a factory of a scheduler."""
-POPULATIONS = {"pbt", "pbt sync", "mf-pbt", "pb2"}
+POPULATIONS = {"pbt", "pbt sync", "patient-pbt", "mf-pbt", "pb2"}
 DRAWN = [*3 * [kind for kind in KINDS if kind not in {"fifo", "pb2"}], "fifo", "pb2"]
 
 

@@ -13,6 +13,7 @@ from schedulers import (
     MFPopulationBasedTraining,
     MOASHAScheduler,
     PASHAScheduler,
+    PatientPopulationBasedTraining,
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
     ResourceChangingScheduler,
@@ -44,6 +45,7 @@ OTHERS = {
     "pbt, generations": lambda: PopulationBasedTraining(
         "training_iteration", perturbation_interval=2, hyperparam_mutations=MUTATIONS, synch=True
     ),
+    "patient-pbt": lambda: PatientPopulationBasedTraining(6, MUTATIONS),
     "mf-pbt": lambda: MFPopulationBasedTraining(
         "training_iteration",
         perturbation_interval=1,

@@ -42,6 +42,7 @@ EXPECTED = {
     "median, pausing": {"Pause", "Resume"},
     "pbt": {"Exploit", "Pause", "Resume"},
     "pbt, generations": {"Exploit", "Pause", "Resume"},
+    "patient-pbt": {"Exploit"},
     "mf-pbt": {"Exploit"},
     "pb2": {"Exploit"},
     "replay": {"Save", "Exploit", "Resume"},

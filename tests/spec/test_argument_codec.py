@@ -122,6 +122,7 @@ EXAMPLES = [
     searchers.AxSearch(
         metric="loss", mode="min", outcome_constraints=["size <= 3"], method="random_search"
     ),
+    schedulers.PatientPopulationBasedTraining(40, {"lr": tune.loguniform(1e-4, 1e-1)}),
 ]
 """One object at least of each class that is constructed anew."""
 if importlib.util.find_spec("nevergrad"):  # goes with no other extra

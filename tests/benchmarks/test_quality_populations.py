@@ -1,0 +1,102 @@
+"""Benchmark of population methods: its problems, and populations in virtual time."""
+
+import numpy as np
+import pytest
+
+from benchmarks.quality.populations.problems import Digits, NoisyQuadratic, Problem
+from benchmarks.quality.populations.running import run_population
+from schedulers import PopulationBasedTraining
+
+SMALL = {"num_dimensions": 10, "num_epochs": 20}
+
+
+def pbt(**options):
+    return PopulationBasedTraining(
+        "training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations=NoisyQuadratic.space,
+        **options,
+    )
+
+
+def test_the_best_constant_scores_one_and_no_schedule_less_than_zero():
+    problem = NoisyQuadratic(**SMALL)
+    constants = [problem.expected_score([rate] * 20) for rate in np.geomspace(1e-3, 1.0, 100)]
+    assert min(constants) == pytest.approx(1.0)
+    rng = np.random.default_rng(0)
+    falling = (np.sort(rng.uniform(-7, 0, 20))[::-1] for _ in range(50))
+    assert min(problem.expected_score(np.exp(logs).tolist()) for logs in falling) >= 0
+
+
+def test_the_expected_loss_is_that_of_many_trainings():
+    problem = NoisyQuadratic(**SMALL)
+    rng = np.random.default_rng(0)
+    losses, state = [], problem.start(rng)
+    for _ in range(2000):
+        state = problem.start(rng)
+        for rate in (0.5, 0.1):
+            state = problem.train(state, {"lr": rate}, rng)
+        losses.append(problem.loss(state))
+    expected = 0.5 * (problem._curvatures * state[1]).sum()
+    assert np.mean(losses) == pytest.approx(expected, abs=4 * np.std(losses) / np.sqrt(2000))
+
+
+def test_the_gradients_of_the_network_are_those_of_its_loss():
+    problem = Digits()
+    rng = np.random.default_rng(0)
+    state = problem.start(rng)
+    before = problem.loss(state)
+    for _ in range(5):
+        state = problem.train(state, {"lr": 0.05, "weight_decay": 1e-6}, rng)
+    assert problem.loss(state) < before / 5
+    assert problem.score(state) == pytest.approx(problem.loss(state), rel=0.5)
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+def test_a_population_clones_and_the_same_seed_gives_the_same_outcome(is_asynchronous):
+    outcomes = [
+        run_population(
+            NoisyQuadratic(**SMALL),
+            pbt(synch=not is_asynchronous),
+            3,
+            num_members=4,
+            is_asynchronous=is_asynchronous,
+        )
+        for _ in range(2)
+    ]
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0].num_clones
+    assert (outcomes[0].duration == 20) != is_asynchronous
+
+
+class Counting(Problem):
+    """Counts the epochs of weights, of which those with the largest sum of rates are the best."""
+
+    num_epochs = 20
+    space = NoisyQuadratic.space
+
+    def start(self, rng):
+        return np.zeros(1), np.zeros(1)
+
+    def train(self, state, config, rng):
+        return state[0] + 1, state[1] + config["lr"]
+
+    def loss(self, state):
+        return -float(state[1][0])
+
+    def score(self, state):
+        return float(state[0][0])
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clone_continues_with_the_weights_of_its_donor(seed, is_asynchronous):
+    outcome = run_population(
+        Counting(),
+        pbt(synch=not is_asynchronous),
+        seed,
+        num_members=6,
+        is_asynchronous=is_asynchronous,
+    )
+    assert outcome.num_clones
+    assert outcome.score == Counting.num_epochs
