@@ -844,7 +844,7 @@ class ClusterExecutor:
         """Add to the output of a trial on this machine what it has written on its node."""
         trial_id = output.trial_id
         is_here = any(key[0] == trial_id for key in (*host.attempts, *host.validations))
-        is_here = is_here or self._groups.runs_on(trial_id, host.name)
+        is_here = is_here or self._groups.runs_on(host.name, trial_id)
         if self._is_shared or not is_here:
             return
         path = layout.trial_directory(self._directory, trial_id) / output.stream

@@ -149,20 +149,16 @@ class SpreadGroups:
         self._checkpoints = checkpoints
         self._is_async = is_async
 
-    def runs_on(self, trial_id: str, node: str) -> bool:
-        """Return whether a group of a trial has ranks on a node."""
-        return any(
-            key[0] == trial_id and node in attempt.command.nodes
-            for key, attempt in self._attempts.items()
-        )
-
     def __contains__(self, key: _Key) -> bool:
         """Return whether an attempt, by trial and number, is one of these groups."""
         return key in self._attempts
 
-    def runs_on(self, node: str) -> bool:
-        """Return whether a group has a rank on a node."""
-        return any(node in attempt.command.nodes for attempt in self._attempts.values())
+    def runs_on(self, node: str, trial_id: str = "") -> bool:
+        """Return whether a group has a rank on a node; that of one trial, or of any."""
+        return any(
+            node in attempt.command.nodes and trial_id in {"", attempt.command.trial_id}
+            for attempt in self._attempts.values()
+        )
 
     # Commands.
 
