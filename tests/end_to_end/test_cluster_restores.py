@@ -10,6 +10,7 @@ import pytest
 
 import tuner as tune
 from tuner.analysis.node_history import read_nodes
+from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.testing.fake_cluster import FakeCluster
 
 
@@ -130,3 +131,18 @@ def test_tune_run_takes_a_cluster(tmp_path, cluster):
         verbose=0,
     )
     assert [trial.node for trial in analysis.trials] in (["a"], ["b"])
+
+
+def test_an_experiment_is_not_replaced_while_nodes_of_a_dead_driver_may_write_there(
+    tmp_path, caplog
+):
+    def run():
+        config = tune.RunConfig(
+            name="experiment", storage_path=tmp_path, if_exists="replace", verbose=0
+        )
+        tune.Tuner(lambda config: {"loss": 1.0}, run_config=config).fit()
+
+    run()
+    SharedProof(tmp_path / "experiment", 0.01)  # as a driver leaves that was killed
+    run()
+    assert "waiting for 0.01 s" in caplog.text

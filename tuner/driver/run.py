@@ -266,6 +266,8 @@ class Run:
             if remote:
                 remote.replace()
             if is_experiment(self._directory):
+                # They would write into the new experiment, whose trials may have the same names.
+                await_former_nodes(self._directory)
                 _kill_orphans(self._directory)
             self._remarks.append(replace_experiment(self._directory))
         else:
