@@ -514,3 +514,10 @@ def test_lines_that_an_agent_does_not_take_are_bounded(monkeypatch):
     worker.put(["abcde"])
     assert worker.take() == ["67", "abcde"]
     assert worker.take() == []
+
+
+def test_a_line_is_kept_however_long_it_is(monkeypatch):
+    monkeypatch.setattr(dask_engine, "_MAX_OUTBOX_CHARACTERS", 10)
+    worker = dask_engine._Worker("tcp://127.0.0.1:1")
+    worker.put(["old", "x" * 11])
+    assert worker.take() == ["x" * 11]

@@ -90,7 +90,8 @@ class _Worker:
     def put(self, lines: Sequence[str]) -> None:
         self._lines.extend(lines)
         self._size += sum(map(len, lines))
-        while self._size > _MAX_OUTBOX_CHARACTERS:  # the connection's ends repeat what is lost
+        # The connection's ends repeat what is lost; but a long line would be lost each time.
+        while self._size > _MAX_OUTBOX_CHARACTERS and len(self._lines) > 1:
             self._size -= len(self._lines.popleft())
         self.has_lines.set()
 
