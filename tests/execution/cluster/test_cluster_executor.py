@@ -487,7 +487,8 @@ def test_a_cluster_that_is_given_up_is_an_error(cluster):
 def test_lines_that_make_no_sense_are_dropped(cluster, caplog):
     caplog.set_level(logging.DEBUG, "tuner")
     cluster.join("a")
-    cluster.executor.on_lines("a", ['{"x": 1}', "[0, {}]"])
+    deep = "[" * 100_000
+    cluster.executor.on_lines("a", ['{"x": 1}', "[0, {}]", "no JSON", f"[1, {deep}"])
     assert cluster.executor.wait(0.0) == []
 
 

@@ -87,8 +87,9 @@ class Reports:
             self.lines[agent] += lines
             self._changed.notify()
 
-    def agent_gone(self, agent, why):
+    def agent_gone(self, agent, why, *, may_live=False):
         with self._changed:
+            assert not may_live
             del self.up[agent]
             self.gone[agent] = why
             self._changed.notify()

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.execution.local.conftest import DEADLINE_S
+from tuner.errors import ClusterError
 from tuner.execution.cluster.gateway import GatewayProcess, _split
 
 ECHO = "tests.execution.cluster.echo_engine:EchoEngine"
@@ -70,6 +71,11 @@ def test_a_cluster_that_cannot_be_reached_is_an_answer(start):
     assert receive(start(fails="nobody answers; start the cluster"), 1) == [
         ["failed", "nobody answers; start the cluster"]
     ]
+
+
+def test_settings_that_cannot_be_sent_are_named(start):
+    with pytest.raises(ClusterError, match="cannot be sent to the process that connects"):
+        start(lock=threading.Lock())
 
 
 def test_a_process_that_dies_is_noticed_with_its_last_words(start):

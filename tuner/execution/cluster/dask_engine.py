@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
 import distributed
-from distributed.comm import connect, get_address_host
+from distributed.comm import connect, get_address_host, get_address_host_port
 from distributed.security import Security
 
 from tuner.errors import ClusterError
@@ -41,6 +41,7 @@ _START_S: Final = 30.0
 _RECONNECT_S: Final = 3.0
 """How long a connection that broke is tried again while the scheduler still has the worker."""
 _PAUSE_S: Final = 0.1
+_PROBE_S: Final = 2.0
 _RETRY_S: Final = 10.0
 """How long until a worker that could not be reached, or whose agent was evicted, is tried again."""
 _MAX_EVICTIONS: Final = 3
@@ -264,7 +265,7 @@ class DaskEngine:
         if worker := self._workers.pop(address, None):
             self._stop(worker)
             if worker.agent:
-                self._report_gone(worker, "its Dask worker is gone")
+                self._start(self._report_lost(worker, "its Dask worker is gone"))
 
     async def _serve(self, worker: _Worker) -> None:
         """Start or find the worker's agent, and carry lines until the task is cancelled."""
@@ -281,19 +282,22 @@ class DaskEngine:
                     "machine of the driver has to reach the port of each worker"
                 )
             else:
-                self._report_gone(worker, await self._carry_on(worker, comm))
+                if await self._carry_on(worker, comm):
+                    self._report_gone(worker, "its Dask worker has ended it")
+                else:
+                    await self._report_lost(worker, "the connection to its Dask worker is closed")
             # As a rule, a worker that has ended its agent is about to end itself.
             await asyncio.sleep(_RETRY_S)
 
-    async def _carry_on(self, worker: _Worker, comm: Any) -> str:
-        """Carry lines, over further connections if one breaks; return why the agent is gone."""
+    async def _carry_on(self, worker: _Worker, comm: Any) -> bool:
+        """Carry lines, over further connections if one breaks; return whether the agent ended."""
         while not await self._carry(worker, comm):
             try:
                 async with asyncio.timeout(_RECONNECT_S):
                     comm = await self._attach_again(worker)
             except (OSError, _Refused):
-                return "the connection to its Dask worker is closed"
-        return "its Dask worker has ended it"
+                return False
+        return True
 
     async def _attach_again(self, worker: _Worker) -> Any:
         while True:
@@ -302,10 +306,15 @@ class DaskEngine:
             except OSError:
                 await asyncio.sleep(_PAUSE_S)
 
-    def _report_gone(self, worker: _Worker, why: str) -> None:
-        agent, worker.agent = worker.agent, ""
-        worker.take()
-        self._relay.agent_gone(agent, why)
+    def _report_gone(self, worker: _Worker, why: str, *, may_live: bool = False) -> None:
+        if agent := worker.agent:
+            worker.agent = ""
+            worker.take()
+            self._relay.agent_gone(agent, why, may_live=may_live)
+
+    async def _report_lost(self, worker: _Worker, why: str) -> None:
+        """Report the agent of a worker that cannot be reached, and whether it may live."""
+        self._report_gone(worker, why, may_live=not await _is_refused(worker.address))
 
     async def _attach(self, worker: _Worker) -> Any:
         """Return a connection that carries lines."""
@@ -490,6 +499,26 @@ async def _send_lines(worker: _Worker, comm: Any) -> None:
         while True:
             await worker.has_lines.wait()
             await comm.write({"lines": worker.take()})
+
+
+async def _is_refused(address: str) -> bool:
+    """Return whether a machine answers that no process listens at an address.
+
+    Then the worker is dead, and its agent with it. That it does not answer may be the network's
+    fault.
+    """
+    host, port = get_address_host_port(address)
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            while True:
+                _, writer = await asyncio.open_connection(host, port)
+                writer.close()
+                # A process that is being killed closes one socket after the other.
+                await asyncio.sleep(_PAUSE_S)
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # the timeout, too
+        return False
 
 
 def _is_loopback(address: str) -> bool:

@@ -54,6 +54,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.trial import Failure
+from tuner.errors import ClusterError
 from tuner.execution.local.commit_pool import CommitPool
 from tuner.execution.local.process_setup import WakeupPipe
 from tuner.storage import layout, strict_json
@@ -502,6 +503,10 @@ class ClusterExecutor:
             if self._lock.acquire(blocking=False):
                 try:
                     self._select(0.0)
+                except Exception as error:  # noqa: BLE001  (told where the driver waits next)
+                    self._connection.error = ClusterError(
+                        f"the connection to the cluster has failed: {error}"
+                    )
                 finally:
                     self._lock.release()
 
@@ -630,7 +635,7 @@ class ClusterExecutor:
         """See `AgentListener`."""
         now_s = time.monotonic()
         for line in lines:
-            match strict_json.loads(line):
+            match _decoded(line):
                 case [int(number), dict(frame)]:
                     if number > self._latest.get(agent, 0):
                         # The line that has announced it is lost.
@@ -640,8 +645,8 @@ class ClusterExecutor:
                 case {"host_gone": int(number), "why": str(why), "next": following}:
                     if number >= self._latest.get(agent, 0):
                         self._replace_host(agent, following, why)
-                case other:
-                    _log.debug("a line of agent %s is malformed: %.200r", agent, other)
+                case _:
+                    _log.debug("a line of agent %s is malformed: %.200r", agent, line)
 
     def _replace_host(self, agent: str, following: int | None, why: str) -> None:
         """Take notice that an agent's host is gone, and of the next one, if there is any."""
@@ -678,7 +683,7 @@ class ClusterExecutor:
                 if (host.agent, host.number) not in self._hosts:
                     return  # it has left by what it said before
                 self._on_message(host, message)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             self._evict(host, f"it sent what it must not send: {error}")
 
     def _on_message(self, host: _Host, message: Mapping[str, Any]) -> None:  # noqa: C901  (a case each)
@@ -854,6 +859,14 @@ class ClusterExecutor:
                 file.write(output.data.encode())
         except OSError as error:
             self.on_remark(f"the output of trials cannot be stored: {error}")
+
+
+def _decoded(line: str) -> Any:
+    """Return what a line says; None if it is no JSON, or nested too deeply."""
+    try:
+        return strict_json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _pass_on(host: _Host | None, command: CommandWithoutConfig) -> None:

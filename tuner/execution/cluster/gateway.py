@@ -67,11 +67,21 @@ class GatewayProcess:
 
     Attributes:
         socket: To be selected on: for reading, and for writing while `has_backlog`.
+
+    Raises:
+        ClusterError: If the settings cannot be pickled.
     """
 
     def __init__(
         self, engine: str, settings: Mapping[str, Any], token: str, known: Sequence[str] = ()
     ) -> None:
+        try:
+            opening = pickle.dumps((engine, dict(settings), token, list(known)))
+        except Exception as error:
+            raise ClusterError(
+                f"the settings of the cluster cannot be sent to the process that connects to it: "
+                f"{error}; give plain values, e.g. in runtime_env"
+            ) from error
         self.socket, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         try:
@@ -94,7 +104,6 @@ class GatewayProcess:
         self.socket.setblocking(False)
         self._partial = bytearray()
         self._backlog: deque[memoryview] = deque()
-        opening = pickle.dumps((engine, dict(settings), token, list(known)))
         self._send("open", base64.b64encode(opening).decode())
 
     @property
