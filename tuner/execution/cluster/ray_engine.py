@@ -128,6 +128,7 @@ class _Member:
         heard_s: When it said something last.
         is_ended: Whether it was ended on purpose.
         is_draining: Whether it was reported that its node is going to leave.
+        tell: Its actor's method for lines, with options, which take long to make.
         calls: Calls whose results have not been looked at.
     """
 
@@ -141,7 +142,11 @@ class _Member:
     heard_s: float = 0.0
     is_ended: bool = False
     is_draining: bool = False
+    tell: Any = field(init=False)
     calls: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tell = self.actor.tell.options(concurrency_group=_TELL)
 
     @property
     def node_id(self) -> str:
@@ -225,8 +230,7 @@ class RayEngine:
 
         # Where an actor does not answer, lines are dropped: what they carry is sent again.
         with contextlib.suppress(ray.exceptions.PendingCallsLimitExceeded):
-            call = member.actor.tell.options(concurrency_group=_TELL).remote(lines)
-            member.calls.append(call)
+            member.calls.append(member.tell.remote(lines))
         if len(member.calls) >= _NUM_CHECKED:
             self._check_calls(member)
 
@@ -473,6 +477,7 @@ def _actor_class() -> Any:
         max_task_retries=0,
         concurrency_groups={_TELL: 1, _STREAM: 2},
         max_pending_calls=_MAX_PENDING_CALLS,
+        enable_task_events=False,  # each call would be recorded by the head
     )(AgentActor)
 
 
