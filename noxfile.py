@@ -47,7 +47,7 @@ def nevergrad(session: nox.Session) -> None:
 
 @nox.session
 def heavy(session: nox.Session) -> None:
-    """Run the tests that need TensorFlow, which is too large for the other sessions."""
+    """Run the tests that need TensorFlow, Ray or Dask, too large for the other sessions."""
     install(session, "test-heavy")
     session.run(
         "pytest",
@@ -57,6 +57,13 @@ def heavy(session: nox.Session) -> None:
         "tests/train/test_tensorflow.py",
         "tests/test_house.py",
     )
+    session.run(
+        "pytest",
+        "tests/execution/cluster/test_ray_engine.py",
+        "tests/execution/cluster/test_dask_engine.py",
+        "tests/end_to_end/test_ray_engine_fit.py",
+    )
+    session.run("pytest", "-k", "Ray or Dask", "tests/contracts/test_cluster_executors.py")
 
 
 @nox.session
