@@ -53,6 +53,7 @@ class Comparison:
         incomplete: Number of runs of each search that is left out, since it has no seed with which
             it ran on all tasks.
         num_seeds: Number of seeds of a complete search.
+        floor: Smaller regrets count as this.
     """
 
     regrets: Mapping[str, Values]
@@ -60,6 +61,7 @@ class Comparison:
     suggestions: Mapping[str, float]
     incomplete: Mapping[str, int]
     num_seeds: int
+    floor: float = FLOOR
 
     def seeds_of(self, method: str) -> int:
         """Return the number of seeds with which a search has run on all tasks."""
@@ -67,7 +69,7 @@ class Comparison:
 
     def logs(self, method: str) -> Values:
         """Return log10 of the regrets of a search."""
-        return np.log10(np.maximum(self.regrets[method], FLOOR))
+        return np.log10(np.maximum(self.regrets[method], self.floor))
 
     def ranks(self) -> dict[str, Values]:
         """Return the mean rank of each complete search at each of `SHARES`.
@@ -76,7 +78,7 @@ class Comparison:
         regrets share the mean of their ranks. Searches that lack some seeds have no rank.
         """
         ranked = [method for method in self.regrets if self.seeds_of(method) == self.num_seeds]
-        stacked = np.stack([np.maximum(self.regrets[method], FLOOR) for method in ranked])
+        stacked = np.stack([np.maximum(self.regrets[method], self.floor) for method in ranked])
         smaller = (stacked[None] < stacked[:, None]).sum(axis=1)
         equal = (stacked[None] == stacked[:, None]).sum(axis=1)
         means = (1 + smaller + (equal - 1) / 2).mean(axis=(1, 2))
@@ -99,7 +101,9 @@ class Comparison:
         )
 
 
-def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> Comparison:
+def compare(
+    records: Iterable[Record], tasks: Sequence[str], num_seeds: int, floor: float = FLOOR
+) -> Comparison:
     """Return a comparison of the searches that ran on all tasks with at least the first seed."""
     cells = {kept.key: kept for kept in records if kept.task in tasks and kept.seed < num_seeds}
     methods = list(dict.fromkeys(method for method, _, _ in cells))
@@ -123,7 +127,7 @@ def compare(records: Iterable[Record], tasks: Sequence[str], num_seeds: int) -> 
     }
     suggestions = {method: _num_suggestions(runs[method]) / len(runs[method]) for method in enough}
     incomplete = {method: len(runs[method]) for method in methods if method not in enough}
-    return Comparison(regrets, seconds, suggestions, incomplete, num_seeds)
+    return Comparison(regrets, seconds, suggestions, incomplete, num_seeds, floor)
 
 
 def _num_full_seeds(

@@ -52,22 +52,22 @@ def report(
         f"Left out: {name} has run {num} of {len(tasks) * num_seeds} times."
         for name, num in comparison.incomplete.items()
     )
-    yield from _versions(records, list(comparison.regrets))
+    yield from versions(records, list(comparison.regrets))
 
 
-def page(text: str, figures: str) -> str:
-    """Return a text with the figures between its two marks replaced.
+def page(text: str, figures: str, mark: str = BEGIN) -> str:
+    """Return a text with the figures between a mark and the next `END` replaced.
 
     Raises:
-        ValueError: If the text lacks `BEGIN` or `END`.
+        ValueError: If the text lacks the mark or `END`.
     """
-    head, begin, rest = text.partition(BEGIN)
+    head, begin, rest = text.partition(mark)
     _, end, tail = rest.partition(END)
     if not (begin and end):
         raise ValueError(
-            f"the text has no lines {BEGIN!r} and {END!r} between which figures could stand"
+            f"the text has no lines {mark!r} and {END!r} between which figures could stand"
         )
-    return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"
+    return f"{head}{mark}\n\n{figures}\n\n{END}{tail}"
 
 
 def write_page(figures: str, ours: str) -> None:
@@ -123,7 +123,8 @@ def _by_task(comparison: Comparison, tasks: Sequence[str]) -> Iterator[str]:
         yield f"| {name} | {' | '.join(f'{median:.3f}' for median in medians)} |"
 
 
-def _versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str]:
+def versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str]:
+    """Yield a line with the versions of the libraries of searches."""
     found = {
         f"{library} {version}"
         for kept in records

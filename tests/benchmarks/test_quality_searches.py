@@ -45,7 +45,7 @@ class Scripted:
 
 
 def answer_of(search, **question):
-    answer = {"versions": {}} if question["do"] == "begin" else dialogue._reply(search, question)
+    answer = {"versions": {}} if question["do"] == "begin" else dialogue.reply_of(search, question)
     return {"seconds": 0.5, **answer}
 
 

@@ -23,11 +23,15 @@ class Setting:
 
     Attributes:
         method: Name of the search in its module.
-        space: The axes: name, scale (``"int"`` or ``"choice"``), and low and high, both inclusive,
-            or values.
+        space: The axes. Each has a name and a scale, ``"float"``, ``"int"`` or ``"choice"``.
+            Numbers have low and high, both inclusive, and may have ``"log": true``; choices have
+            values. An axis with ``"when": [name, values]`` is active only if the axis of that name,
+            which stands before it, is active and has one of the values. Searches without conditions
+            take all axes as active; whether a configuration holds inactive ones does not matter.
         max_epochs: Number of epochs of a full training.
         num_workers: Number of trials that run at the same time.
         seed: Seed of all random numbers.
+        num_trials: Number of trials in the budget; None if it is not known.
     """
 
     method: str
@@ -35,6 +39,7 @@ class Setting:
     max_epochs: int
     num_workers: int
     seed: int
+    num_trials: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,13 @@ def serve(make: Callable[[Setting], Search], libraries: tuple[str, ...]) -> None
             reply: dict[str, Any] = {"versions": {name: version(name) for name in libraries}}
         else:
             assert search is not None  # noqa: S101  (the first request is always "begin")
-            reply = _reply(search, request)
+            reply = reply_of(search, request)
         reply["seconds"] = time.process_time() - start_s
         print(json.dumps(reply), file=replies, flush=True)
 
 
-def _reply(search: Search, request: Mapping[str, Any]) -> dict[str, Any]:
+def reply_of(search: Search, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Pass a request after the first one to a search, and return the reply without seconds."""
     if request["do"] == "ask":
         try:
             order = search.ask()

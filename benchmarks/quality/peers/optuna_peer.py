@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from .dialogue import CONTINUE, STOP, Order, Setting, serve
 
@@ -17,6 +22,8 @@ class OptunaStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._setting = setting
         self._space = {axis["name"]: _distribution(axis) for axis in setting.space}
+        # A Gaussian process needs the same parameters in all trials; it gets inactive ones as well.
+        self._is_by_run = setting.method != "gp" and any("when" in axis for axis in setting.space)
         # The pruner draws a trial's bracket from the study's name.
         self._study = optuna.create_study(
             study_name=f"study-{setting.seed}", sampler=_sampler(setting), pruner=_pruner(setting)
@@ -25,9 +32,19 @@ class OptunaStudy:
 
     def ask(self) -> Order:
         """Return a trial with a configuration of the sampler."""
-        trial = self._study.ask(self._space)
+        if self._is_by_run:
+            trial = self._study.ask()
+            self._suggest_active(trial)
+        else:
+            trial = self._study.ask(self._space)
         self._trials[str(trial.number)] = trial
         return Order(str(trial.number), trial.params, self._setting.max_epochs)
+
+    def _suggest_active(self, trial: optuna.Trial) -> None:
+        for axis in self._setting.space:
+            parent, values = axis.get("when", (None, ()))
+            if parent is None or (parent in trial.params and trial.params[parent] in values):
+                _suggest(trial, axis)
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
         """Report the value and ask the pruner whether to stop."""
@@ -56,10 +73,19 @@ def _pruner(setting: Setting) -> optuna.pruners.BasePruner:
     )
 
 
+def _suggest(trial: optuna.Trial, axis: dict[str, Any]) -> None:
+    if axis["scale"] == "choice":
+        trial.suggest_categorical(axis["name"], axis["values"])
+        return
+    suggest = trial.suggest_float if axis["scale"] == "float" else trial.suggest_int
+    suggest(axis["name"], axis["low"], axis["high"], log=axis.get("log", False))
+
+
 def _distribution(axis: dict[str, Any]) -> BaseDistribution:
     if axis["scale"] == "choice":
         return CategoricalDistribution(axis["values"])
-    return IntDistribution(axis["low"], axis["high"])
+    kind = FloatDistribution if axis["scale"] == "float" else IntDistribution
+    return kind(axis["low"], axis["high"], log=axis.get("log", False))
 
 
 if __name__ == "__main__":

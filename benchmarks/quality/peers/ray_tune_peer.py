@@ -66,7 +66,10 @@ class RayScheduler:
 def _domain(axis: dict[str, Any]) -> Any:
     if axis["scale"] == "choice":
         return tune.choice(axis["values"])
-    return tune.randint(axis["low"], axis["high"] + 1)
+    is_log = axis.get("log", False)
+    if axis["scale"] == "float":
+        return (tune.loguniform if is_log else tune.uniform)(axis["low"], axis["high"])
+    return (tune.lograndint if is_log else tune.randint)(axis["low"], axis["high"] + 1)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,8 @@
-"""SMAC3's multi-fidelity facade, a random forest inside Hyperband, through ask and tell.
+"""SMAC3 through ask and tell.
 
-A configuration that is suggested again continues where it stopped.
+``multi-fidelity`` is its facade with a random forest inside Hyperband, where a configuration that
+is suggested again continues where it stopped. ``hpo`` and ``black-box`` are those for full
+trainings, with a random forest and with a Gaussian process.
 """
 
 from __future__ import annotations
@@ -8,7 +10,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from smac import MultiFidelityFacade, Scenario
+from smac import (
+    BlackBoxFacade,
+    HyperparameterOptimizationFacade,
+    MultiFidelityFacade,
+    Scenario,
+)
 from smac.main.exceptions import ConfigurationSpaceExhaustedException
 from smac.runhistory.dataclasses import TrialInfo, TrialValue
 
@@ -16,7 +23,9 @@ from .dialogue import CONTINUE, Finished, Order, Setting, serve
 from .spaces import configuration_space, plain
 
 NUM_TRIALS = 500
-"""Approximate number of evaluations in the budget, which sets the size of the initial design."""
+"""Approximate number of evaluations in a budget of time, which sets the size of the initial
+design."""
+FACADES = {"hpo": HyperparameterOptimizationFacade, "black-box": BlackBoxFacade}
 
 
 class SmacFacade:
@@ -24,17 +33,23 @@ class SmacFacade:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
+        is_full = setting.method in FACADES
         scenario = Scenario(
             configuration_space(setting.space, setting.seed),
             output_directory=Path(tempfile.mkdtemp(dir=".")),
             deterministic=True,
-            n_trials=NUM_TRIALS,
-            min_budget=1,
-            max_budget=setting.max_epochs,
+            n_trials=setting.num_trials or NUM_TRIALS,
+            min_budget=None if is_full else 1,
+            max_budget=None if is_full else setting.max_epochs,
             seed=setting.seed,
         )
-        intensifier = MultiFidelityFacade.get_intensifier(scenario, eta=3)
-        self._facade = MultiFidelityFacade(
+        facade = FACADES.get(setting.method, MultiFidelityFacade)
+        intensifier = (
+            facade.get_intensifier(scenario)
+            if is_full
+            else MultiFidelityFacade.get_intensifier(scenario, eta=3)
+        )
+        self._facade = facade(
             scenario, _never_called, intensifier=intensifier, overwrite=True, logging_level=50
         )
         self._names: dict[str, str] = {}
@@ -56,7 +71,7 @@ class SmacFacade:
         while name in self._running:
             name += "+"
         self._running[name] = info
-        return Order(name, config, round(info.budget))
+        return Order(name, config, round(info.budget or self._setting.max_epochs))
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
         """Continue: SMAC3 receives only the value at the end of a budget."""

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from ConfigSpace import CategoricalHyperparameter, ConfigurationSpace, UniformIntegerHyperparameter
+from ConfigSpace import (
+    CategoricalHyperparameter,
+    ConfigurationSpace,
+    InCondition,
+    UniformFloatHyperparameter,
+    UniformIntegerHyperparameter,
+)
 
 
 def configuration_space(space: list[dict[str, Any]], seed: int) -> ConfigurationSpace:
     """Return the space with a seeded random generator."""
     result = ConfigurationSpace(seed=seed)
     result.add([_hyperparameter(axis) for axis in space])
+    result.add(
+        [
+            InCondition(result[axis["name"]], result[axis["when"][0]], axis["when"][1])
+            for axis in space
+            if "when" in axis
+        ]
+    )
     return result
 
 
 def plain(config: Any, space: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a configuration as JSON values."""
-    values = {axis["name"]: config[axis["name"]] for axis in space}
+    """Return the active parameters of a configuration as JSON values."""
+    given = dict(config)
+    values = {axis["name"]: given[axis["name"]] for axis in space if axis["name"] in given}
     return {
         name: value.item() if hasattr(value, "item") else value for name, value in values.items()
     }
@@ -25,4 +39,5 @@ def plain(config: Any, space: list[dict[str, Any]]) -> dict[str, Any]:
 def _hyperparameter(axis: dict[str, Any]) -> Any:
     if axis["scale"] == "choice":
         return CategoricalHyperparameter(axis["name"], axis["values"])
-    return UniformIntegerHyperparameter(axis["name"], lower=axis["low"], upper=axis["high"])
+    kind = UniformFloatHyperparameter if axis["scale"] == "float" else UniformIntegerHyperparameter
+    return kind(axis["name"], lower=axis["low"], upper=axis["high"], log=axis.get("log", False))

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from syne_tune import config_space
 from syne_tune.backend.trial_status import Trial
-from syne_tune.optimizer.baselines import ASHA, ASHACQR, BOHB
+from syne_tune.optimizer.baselines import ASHA, ASHABORE, ASHACQR, BOHB, BORE
 from syne_tune.optimizer.scheduler import SchedulerDecision
 
 from .dialogue import CONTINUE, STOP, Order, Setting, serve
 
-SCHEDULERS = {"asha": ASHA, "bohb": BOHB, "cqr": ASHACQR}
+SCHEDULERS = {"asha": ASHA, "bohb": BOHB, "bore": ASHABORE, "cqr": ASHACQR}
+FULL_TRAININGS = {"bore-full": BORE}
+"""Schedulers that train every trial to its end."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -27,15 +29,22 @@ class SyneTuneScheduler:
         # Parts of Syne Tune draw from the global generator.
         np.random.seed(setting.seed)  # noqa: NPY002  (see above)
         self._max_epochs = setting.max_epochs
-        self._scheduler = SCHEDULERS[setting.method](
-            config_space={axis["name"]: _domain(axis) for axis in setting.space},
-            metric="loss",
-            time_attr="epoch",
-            max_t=setting.max_epochs,
-            do_minimize=True,
-            random_seed=setting.seed,
-            grace_period=1,
-            reduction_factor=3,
+        arguments: dict[str, Any] = {
+            "config_space": {axis["name"]: _domain(axis) for axis in setting.space},
+            "metric": "loss",
+            "do_minimize": True,
+            "random_seed": setting.seed,
+        }
+        self._scheduler = (
+            FULL_TRAININGS[setting.method](**arguments)
+            if setting.method in FULL_TRAININGS
+            else SCHEDULERS[setting.method](
+                **arguments,
+                time_attr="epoch",
+                max_t=setting.max_epochs,
+                grace_period=1,
+                reduction_factor=3,
+            )
         )
         self._trials: dict[str, Trial] = {}
 
@@ -66,7 +75,12 @@ class SyneTuneScheduler:
 def _domain(axis: dict[str, Any]) -> Any:
     if axis["scale"] == "choice":
         return config_space.choice(axis["values"])
-    return config_space.randint(axis["low"], axis["high"])
+    is_log = axis.get("log", False)
+    if axis["scale"] == "float":
+        kind = config_space.loguniform if is_log else config_space.uniform
+    else:
+        kind = config_space.lograndint if is_log else config_space.randint
+    return kind(axis["low"], axis["high"])
 
 
 if __name__ == "__main__":

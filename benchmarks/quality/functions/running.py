@@ -1,0 +1,206 @@
+"""Runs of searches on functions, whose results are appended to a file."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tuner as tune
+from benchmarks.quality import record
+from benchmarks.quality.clock import Ask
+from benchmarks.quality.conversation import Conversation, PeerFailed
+from benchmarks.quality.environments import python_of
+from benchmarks.quality.methods import Ours, Peer
+from benchmarks.quality.peers.dialogue import reply_of
+from benchmarks.quality.record import Record
+
+from .function import Function
+from .instances import FUNCTIONS
+from .methods import method_of
+from .ours import OurSearch
+
+RESULTS = Path(__file__).parent / "results.jsonl"
+NUM_EVALUATIONS = 80
+NUM_WORKERS = (1, 4)
+"""Numbers of evaluations that run at the same time."""
+SPREAD = 0.3
+"""Standard deviation of the logarithm of the time that an evaluation takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A function with a number of workers.
+
+    Attributes:
+        function: What is searched.
+        num_workers: Number of evaluations that run at the same time.
+    """
+
+    function: Function
+    num_workers: int
+
+    @property
+    def name(self) -> str:
+        """Name in records, such as ``"sphere-5 x4"``."""
+        return task_name(self.function.name, self.num_workers)
+
+
+def task_name(function: str, num_workers: int) -> str:
+    """Return the name of a function with a number of workers in records."""
+    return f"{function} x{num_workers}"
+
+
+def run_all(
+    methods: Sequence[str],
+    functions: Sequence[str],
+    num_workers: Sequence[int],
+    num_seeds: int,
+    path: Path,
+) -> list[str]:
+    """Run every search whose result is not in the file yet, and print its progress.
+
+    Args:
+        methods: Names of the searches.
+        functions: Names of the functions.
+        num_workers: Numbers of workers.
+        num_seeds: Number of seeds, counted from 0.
+        path: File of results.
+
+    Returns:
+        Names of the searches that could not be run.
+    """
+    done = {kept.key for kept in record.read(path)}
+    tasks = [Task(FUNCTIONS[name], num) for name in functions for num in num_workers]
+    failed = []
+    for name in methods:
+        missing = [
+            (task, seed)
+            for task in tasks
+            for seed in range(num_seeds)
+            if (name, task.name, seed) not in done
+        ]
+        try:
+            if missing:
+                _run(name, missing, path)
+        except (FileNotFoundError, PeerFailed) as error:
+            print(f"{name:<22} {error}", flush=True)
+            failed.append(name)
+    return failed
+
+
+def _run(name: str, missing: Iterable[tuple[Task, int]], path: Path) -> None:
+    method = method_of(name)
+    with contextlib.ExitStack() as stack:
+        ask = _in_process(method) if isinstance(method, Ours) else _elsewhere(method, stack)
+        for task, seed in missing:
+            kept = run(ask, name, method, task, seed)
+            record.append(kept, path)
+            print(
+                f"{name:<22} {task.name:<26} seed {seed:<3} regret {kept.changes[-1][1]:.4f}  "
+                f"{kept.decision_s:.2f} s",
+                flush=True,
+            )
+
+
+def run(ask: Ask, name: str, method: Ours | Peer, task: Task, seed: int) -> Record:
+    """Run a search on a function and return its record.
+
+    The search is asked for a configuration whenever a worker is free, until all evaluations have
+    been asked for. How long each of them takes depends on its number and the seed alone.
+
+    Args:
+        ask: Sends requests to the search.
+        name: Name of the search for the record.
+        method: The search.
+        task: The function and the number of workers.
+        seed: Seed of the search, of the times, and of the noise of observations.
+
+    Returns:
+        The record; changes of the incumbent stand at the share of evaluations that have ended.
+
+    Raises:
+        RuntimeError: If the search waits although no evaluation is running.
+    """
+    function = task.function
+    durations = np.random.default_rng([seed, 1]).lognormal(0.0, SPREAD, NUM_EVALUATIONS)
+    noise = np.random.default_rng([seed, 2])
+    setting = {
+        "method": method.method if isinstance(method, Peer) else "",
+        "space": [axis.described() for axis in function.axes],
+        "max_epochs": 1,
+        "num_workers": task.num_workers,
+        "seed": seed,
+        "num_trials": NUM_EVALUATIONS,
+    }
+    begun = ask("begin", setting=setting, function=function.name)
+    decision_s = begun["seconds"]
+    running: list[tuple[float, int, str, Mapping[str, Any]]] = []
+    now_s, num_asked, num_ended, best = 0.0, 0, 0, float("inf")
+    changes: list[tuple[float, float]] = []
+    is_finished = False
+    while True:
+        while len(running) < task.num_workers and num_asked < NUM_EVALUATIONS and not is_finished:
+            order = ask("ask")
+            decision_s += order["seconds"]
+            is_finished = "finished" in order
+            if "trial" not in order:
+                break
+            due = now_s + durations[num_asked]
+            heapq.heappush(running, (due, num_asked, order["trial"], order["config"]))
+            num_asked += 1
+        if not running:
+            break
+        now_s, number, trial, config = heapq.heappop(running)
+        num_ended += 1
+        value = function.observed(config, noise)
+        if value < best:
+            best = value
+            changes.append((num_ended / NUM_EVALUATIONS, float(f"{function.regret(config):.6g}")))
+        told = {"trial": trial, "epoch": 1, "value": value, "cost_s": durations[number]}
+        decision_s += ask("report", **told)["seconds"]
+        decision_s += ask("complete", **told)["seconds"]
+    if num_asked < NUM_EVALUATIONS and not is_finished:
+        raise RuntimeError(f"{name} waits after {num_asked} evaluations, none of which is running")
+    return Record(
+        name,
+        task.name,
+        seed,
+        tuple(changes),
+        num_asked,
+        num_ended,
+        round(decision_s, 4),
+        dict(begun["versions"]),
+    )
+
+
+def _in_process(method: Ours) -> Ask:
+    """Return a function that answers requests like the process of a search elsewhere."""
+    searches: list[OurSearch] = []
+
+    def ask(do: str, **facts: Any) -> Mapping[str, Any]:
+        start_s = time.process_time()
+        if do == "begin":
+            setting = facts["setting"]
+            search = OurSearch(
+                method, FUNCTIONS[facts["function"]], setting["num_trials"], setting["seed"]
+            )
+            searches[:] = [search]
+            answer: dict[str, Any] = {"versions": {"tuner-hpo": tune.__version__}}
+        else:
+            answer = reply_of(searches[0], {"do": do, **facts})
+        return {**answer, "seconds": time.process_time() - start_s}
+
+    return ask
+
+
+def _elsewhere(method: Peer, stack: contextlib.ExitStack) -> Ask:
+    return stack.enter_context(
+        Conversation(python_of(method.environment), f"{method.environment}_peer")
+    ).ask
