@@ -2,8 +2,8 @@
 
 Most are noiseless functions of BBOB, from N. Hansen, S. Finck, R. Ros and A. Auger, "Real-Parameter
 Black-Box Optimization Benchmarking 2009: Noiseless Functions Definitions" (INRIA research report
-RR-6829); the comments give their numbers there. The others are classical: Ackley, Branin and
-Hartmann's function of six variables, as in S. Surjanovic and D. Bingham, "Virtual Library of
+RR-6829); the comments give their numbers there. The others are classical: Ackley, Branin, Schwefel
+and Hartmann's function of six variables, as in S. Surjanovic and D. Bingham, "Virtual Library of
 Simulation Experiments". All are scaled to the unit cube, which is [-5, 5] in each dimension for
 those of BBOB and Ackley's. They differ from BBOB in the generator of rotations, and have no penalty
 outside of the cube, where nothing is evaluated.
@@ -23,7 +23,8 @@ Centred = Callable[[Vector], float]
 """Returns the value at a distance from the minimum, in the units of BBOB."""
 
 HALF_WIDTH = 5.0
-_SCHWEFEL_OPTIMUM = 4.2096874633 / 2
+_SCHWEFEL_OPTIMUM = 420.96874635998203
+_SCHWEFEL_DEPTH = 418.98288727243374
 _LUNACEK_OPTIMUM = 2.5 / 2
 _BRANIN_OPTIMUM = (np.pi, 2.275)
 _HARTMANN6_OPTIMUM = (0.20168952, 0.15001069, 0.47687398, 0.27533243, 0.31165162, 0.65730054)
@@ -203,21 +204,15 @@ def _ackley(optimum: Vector, rng: np.random.Generator) -> Centred:
     return value
 
 
-def _schwefel(dimension: int, rng: np.random.Generator) -> tuple[Landscape, Vector]:  # f20
+def _schwefel(dimension: int, rng: np.random.Generator) -> tuple[Landscape, Vector]:
+    # Without the penalty of f20, beside which its waves would be invisible in most of the cube.
     signs = rng.choice([-1.0, 1.0], dimension)
-    centre = 2 * _SCHWEFEL_OPTIMUM
-    stretch = 10.0 ** (0.5 * _steps(dimension))
 
     def value(unit: Vector) -> float:
-        x = 2 * signs * HALF_WIDTH * (2 * unit - 1)
-        bent = x.copy()
-        bent[1:] += 0.25 * (x[:-1] - centre)
-        z = 100 * (stretch * (bent - centre) + centre)
-        outside = np.maximum(0, np.abs(z / 100) - HALF_WIDTH)
-        waves = -np.mean(z * np.sin(np.sqrt(np.abs(z)))) / 100
-        return max(0.0, float(waves + 4.189828872724339 + 100 * outside @ outside))
+        x = 500 * signs * (2 * unit - 1)
+        return max(0.0, float(np.sum(_SCHWEFEL_DEPTH - x * np.sin(np.sqrt(np.abs(x))))))
 
-    return value, _unit(signs * _SCHWEFEL_OPTIMUM)
+    return value, (signs * _SCHWEFEL_OPTIMUM / 500 + 1) / 2
 
 
 def _lunacek(dimension: int, rng: np.random.Generator) -> tuple[Landscape, Vector]:  # f24
