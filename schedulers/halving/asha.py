@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from random import Random
 from typing import Any, final
 
 from schedulers.arguments import check_count, check_entry, plain_number
 from schedulers.decisions import Decision, Number
+from schedulers.metric import as_float
 from schedulers.scheduler import TrialView
 
+from .agreement import PROBE_SHARE, Evidence, RankAgreement
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .promotion_rule import PromotionRule
 from .rungs import RushThresholds
@@ -52,6 +58,15 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     has data to learn from. Scouts are the trials that begin before `num_scouts` trials have reached
     `grace_period`; later trials are first compared at `later_grace_period`.
 
+    **From where on they are compared** follows from results with ``later_grace_period="auto"``. It
+    begins with the highest level that is no more than half of `max_t`. A lower one is used while
+    enough of the trials that were good there had been among the best at the lower one already, so
+    that an earlier comparison saves more than it loses; a higher one, up to `max_t`, if what is
+    best at `max_t` was not among the best before more often than by chance. One later trial in ten
+    keeps the first choice, so that evidence keeps coming. See `agreement` for the rule. `remarks`
+    say when the choice changes, and the decisions about each trial where it was compared first, and
+    on what evidence.
+
     **When trials report rarely.** A result is judged at the highest level at or below its
     ``time_attr``, if the trial has not been judged at that level or above. Levels that it jumped
     over are skipped for good: a later value never gets onto a lower rung, where it would raise the
@@ -93,8 +108,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             that got there have cost, so that slow trials take no more than their share. A result
             without it decides nothing before `max_t`.
         later_grace_period: Trials that are no scouts are compared from the first level on that is
-            no lower than this, between `grace_period` and `max_t`; None to compare all of them from
-            `grace_period` on.
+            no lower than this, between `grace_period` and `max_t`; ``"auto"`` to choose it from
+            results; None to compare all of them from `grace_period` on.
         num_scouts: How many trials have to have got to `grace_period` before those that begin are
             no scouts any more.
 
@@ -150,7 +165,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         type: str = "auto",  # noqa: A002  (the name under which its peers know it)
         num_threshold_candidates: int = 0,
         cost_attr: str | None = None,
-        later_grace_period: Number | None = None,
+        later_grace_period: Number | str | None = None,
         num_scouts: int = 0,
     ) -> None:
         super().__init__(
@@ -170,11 +185,13 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         )
         check_count("num_scouts", num_scouts, "so many scouts are waited for")
         self._type = type
-        self._later_level = (
-            self.levels[0]
-            if later_grace_period is None
-            else _later_level(self.levels, later_grace_period)
-        )
+        self._is_from_evidence = later_grace_period == "auto"
+        self._later_index = _later_index(self.levels, later_grace_period)
+        self._agreement = RankAgreement(self.levels, self._reduction_factor)
+        self._latest_index = self._later_index
+        # Of each trial that is no scout, if evidence decides: the number of the level chosen for
+        # the trial, and the evidence.
+        self._chosen_first: dict[str, tuple[int, Evidence | None]] = {}
         self._num_scouts = num_scouts
         # Whether each scout has reached the first level.
         self._scouts: dict[str, bool] = {}
@@ -206,16 +223,53 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         """Draw the trial into its bracket; the first ones are scouts."""
         if sum(self._scouts.values()) < self._num_scouts:
             self._scouts.setdefault(trial.trial_id, False)
+        elif self._is_from_evidence and trial.trial_id not in self._chosen_first:
+            self._chosen_first[trial.trial_id] = self._choose_first()
         return super().on_trial_add(trial)
+
+    def _choose_first(self) -> tuple[int, Evidence | None]:
+        index, evidence = self._agreement.first_comparison(self._later_index)
+        if index != self._latest_index:
+            before, self._latest_index = self._latest_index, index
+            because = "" if evidence is None else f": {self._agreement.described(evidence)}"
+            remark = (
+                f"ASHA compares new trials from {self.levels[index]:g} {self._time_attr} on, "
+                f"instead of {self.levels[before]:g}{because}."
+            )
+            self.remarks = [*self.remarks, remark]
+        return index, evidence
+
+    def _first_index(self, trial_id: str) -> int:
+        """Return the number of the level where a trial is compared first."""
+        if trial_id in self._scouts:
+            return 0
+        index, _ = self._chosen_first.get(trial_id, (self._later_index, None))
+        return (
+            self._later_index if index < self._later_index and self._is_probe(trial_id) else index
+        )
+
+    def _is_probe(self, trial_id: str) -> bool:
+        # As with brackets, neither the order of arrival nor a restore may change it.
+        rng = Random(f"{self._seed}/probe/{trial_id}")  # noqa: S311  (not a secret)
+        return rng.random() < PROBE_SHARE
+
+    def _notes(self, trial_id: str, first: int) -> dict[str, Number | str]:
+        """Return from where on a trial is compared and why, for the reasons of decisions."""
+        if trial_id not in self._chosen_first:
+            return {}
+        index, evidence = self._chosen_first[trial_id]
+        why = "none yet" if evidence is None else self._agreement.described(evidence)
+        if self._first_index(trial_id) > index:
+            why += "; compared later to see whether this still holds"
+        return {"compared_from": self.levels[first], "evidence": why}
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
+        first = max(bracket, self._first_index(trial.trial_id))
+        if self._is_from_evidence:
+            self._note_value(trial.trial_id, time, result, first)
         # Below `lowest` the report has no value, and the rule records nothing.
-        lowest = (
-            self.levels[bracket]
-            if trial.trial_id in self._scouts
-            else max(self.levels[bracket], self._later_level)
-        )
+        lowest = self.levels[first]
         is_at_level = time >= lowest
         if is_at_level and trial.trial_id in self._scouts:
             self._scouts[trial.trial_id] = True
@@ -230,7 +284,17 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             None if cost is None else value,
             cost or 0.0,
             lowest=lowest,
+            notes=self._notes(trial.trial_id, first),
         )
+
+    def _note_value(
+        self, trial_id: str, time: float, result: Mapping[str, Any], first: int
+    ) -> None:
+        index = bisect_right(self.levels, time) - 1
+        value = as_float(result.get(str(self.metric), ""))
+        if index >= 0 and value is not None:
+            value = value if math.isfinite(value) else math.nan
+            self._agreement.note(trial_id, index, -value if self.mode == "max" else value, first)
 
     def _choose(self, trial: TrialView) -> None:
         can_pause = self.experiment.can_save_on_demand or trial.has_checkpoint
@@ -241,7 +305,17 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the recorded values and decisions, as JSON values."""
-        return {**super().state_dict(), "chosen": self._chosen, "scouts": dict(self._scouts)}
+        return {
+            **super().state_dict(),
+            "chosen": self._chosen,
+            "scouts": dict(self._scouts),
+            "latest_index": self._latest_index,
+            "chosen_first": {
+                name: [index, None if evidence is None else list(astuple(evidence))]
+                for name, (index, evidence) in self._chosen_first.items()
+            },
+            "agreement": self._agreement.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned.
@@ -254,8 +328,25 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         if state["settings"] == self._settings():
             self._chosen = state["chosen"]
             self._scouts = dict(state["scouts"])
+            # The states of earlier releases, which had no evidence, lack these.
+            self._latest_index = state.get("latest_index", self._later_index)
+            self._chosen_first = {
+                name: (index, None if evidence is None else Evidence(*evidence))
+                for name, (index, evidence) in state.get("chosen_first", {}).items()
+            }
+            self._agreement.load_state_dict(state.get("agreement", ()))
             self._current = self._make_rule(self._chosen or "promotion")
         super().load_state_dict(state)
+
+    def debug_string(self) -> str:
+        """Return also from where on new trials are compared, if evidence decides."""
+        if not self._is_from_evidence:
+            return super().debug_string()
+        index, evidence = self._agreement.first_comparison(self._later_index)
+        why = "no evidence yet" if evidence is None else self._agreement.described(evidence)
+        return (
+            f"{super().debug_string()}; new trials compared from {self.levels[index]:g} on: {why}"
+        )
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -263,7 +354,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             "type": self._type,
             "num_threshold_candidates": self._num_threshold_candidates,
             "cost_attr": self._cost_attr,
-            "later_level": self._later_level,
+            "later_level": "auto" if self._is_from_evidence else self.levels[self._later_index],
             "num_scouts": self._num_scouts,
         }
 
@@ -281,14 +372,23 @@ _STOPS = (
 )
 
 
-def _later_level(levels: Sequence[Number], later_grace_period: Any) -> Number:
+def _later_index(levels: Sequence[Number], later_grace_period: Any) -> int:
+    if later_grace_period is None:
+        return 0
+    if later_grace_period == "auto":
+        return max((i for i, level in enumerate(levels) if 2 * level <= levels[-1]), default=0)
+    if isinstance(later_grace_period, str):
+        raise TypeError(
+            f"later_grace_period must be a number, 'auto' or None, got {later_grace_period!r}; "
+            "'auto' decides by results"
+        )
     period = plain_number("later_grace_period", later_grace_period)
     if not levels[0] <= period <= levels[-1]:
         raise ValueError(
             f"later_grace_period must be between grace_period={levels[0]} and max_t={levels[-1]}, "
-            f"got {period}; None takes grace_period"
+            f"got {period}; None takes grace_period, 'auto' decides by results"
         )
-    return next(level for level in levels if level >= period)
+    return next(index for index, level in enumerate(levels) if level >= period)
 
 
 def _check_type(kind: str, cost_attr: str | None) -> None:

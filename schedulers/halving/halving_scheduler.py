@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
 
@@ -51,6 +51,7 @@ class RungReport:
             is missing.
         lowest: The level at which it is compared for the first time; it is not recorded at those
             below.
+        notes: More numbers for the reasons of decisions about the trial.
     """
 
     trial_id: str
@@ -60,6 +61,7 @@ class RungReport:
     cost: float = 0.0
     values: tuple[float, ...] | None = None
     lowest: Number = 0
+    notes: Mapping[str, Number | str] = field(default_factory=dict)
 
 
 class RungRule(ABC):

@@ -108,7 +108,11 @@ class PromotionRule(RungRule):
     def _judge_own(self, report: RungReport, rungs: PromotionRungs) -> Sequence[Decision]:
         max_t = self._plan.levels[-1]
         place = rungs.place(report.trial_id) if rungs.has_place(report.trial_id) else None
-        numbers = {**self._numbers(report.bracket, place), "time": strict(report.time)}
+        numbers = {
+            **self._numbers(report.bracket, place),
+            "time": strict(report.time),
+            **report.notes,
+        }
         if report.time >= max_t:
             self._trained_to = max_t
             if self._plan.stops_last_trials:

@@ -104,7 +104,11 @@ class StoppingRule(RungRule):
 
 
 def _numbers_of(report: RungReport, standing: RungStanding | None) -> dict[str, Number | str]:
-    of_report: dict[str, Number | str] = {"time": strict(report.time), "bracket": report.bracket}
+    of_report: dict[str, Number | str] = {
+        "time": strict(report.time),
+        "bracket": report.bracket,
+        **report.notes,
+    }
     if standing is None:
         return of_report
     return {

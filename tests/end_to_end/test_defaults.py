@@ -144,7 +144,8 @@ def test_beside_a_model_only_scouts_are_compared_early(
     scheduler = spec(stop={"training_iteration": full}, num_samples=num_samples).scheduler
     declared = scheduler.declared_arguments
     assert scheduler.levels == levels
-    assert (declared["later_grace_period"], declared["num_scouts"]) == (later, num_scouts)
+    assert (declared["later_grace_period"], declared["num_scouts"]) == ("auto", num_scouts)
+    assert f"new trials compared from {later} on: no evidence yet" in scheduler.debug_string()
 
 
 def test_beside_random_samples_all_are_compared_early():

@@ -153,15 +153,16 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
         (NO_END, 1) if full is None else (full, max(1, full // REDUCTION_FACTOR**NUM_RUNGS))
     )
     # What a model suggests after its first points is mostly good, and among good configurations the
-    # first results say next to nothing. On the development tasks of the quality benchmark, among
-    # the best tenth of a table, the rank correlation of values after a 27th of the training with
-    # those at its end is between -0.2 and 0.3, after a third between 0.1 and 0.5. So beside a model
-    # only as many scouts as it has first points are compared at each level, and later trials not
-    # before the highest level below half of a full training.
+    # first results often say next to nothing. On the tables of the quality benchmark, among the
+    # best tenth, the rank correlation of values after a 27th of the training with those at its end
+    # is between -0.2 and 0.4, after a third between 0.2 and 0.7. So beside a model only as many
+    # scouts as it has first points are compared at each level. Later trials are not compared before
+    # the highest level below half of a full training, unless their results show that lower levels
+    # can be believed.
     if full is not None and isinstance(_unwrapped(searcher), ModelSearch):
         arguments |= {
             "num_scouts": num_first_points(num_samples),
-            "later_grace_period": _later(grace_period, full),
+            "later_grace_period": "auto",
         }
     fixed = {
         "max_t": max_t,
@@ -176,14 +177,6 @@ def _unwrapped(searcher: Searcher) -> Searcher:
     while isinstance(searcher, SearcherWrapper):
         searcher = searcher.searcher
     return searcher
-
-
-def _later(grace_period: int, full: int) -> int:
-    """Return the highest level that is no more than half of a full training, or the lowest one."""
-    level = grace_period
-    while 2 * level * REDUCTION_FACTOR <= full:
-        level *= REDUCTION_FACTOR
-    return level
 
 
 def _is_search(tune: TuneConfig, space: Mapping[str, Any]) -> bool:
