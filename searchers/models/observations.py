@@ -183,7 +183,9 @@ class Observations:
             )
             quantiles[places] = assign_by_rank(values, shares)
             heights[places] = height
-        return Table(names, self.vectors()[is_known], quantiles, heights, levels)
+        return Table(
+            names, self.vectors()[is_known], quantiles, heights, levels, np.zeros(len(known))
+        )
 
     def _levels_with_values(self, known: list[ObservedTrial]) -> Iterator[Level]:
         """Yield the levels with the values there, from the lowest to the highest."""
@@ -286,13 +288,16 @@ class Table:
         quantiles: Rank of each among all trials, from near 0 for the best to near 1 for the worst.
         heights: The number of the highest level that each has reached, from 0.
         levels: The levels, from the lowest to the highest.
+        noise: For each trial the variance of its final score around `scores`, beyond what a full
+            training has; 0 for those that had one, and where final scores are not extrapolated.
     """
 
     names: tuple[str, ...]
     vectors: Array
     quantiles: Array
     heights: Array
-    levels: tuple[Level, ...] = ()
+    levels: tuple[Level, ...]
+    noise: Array
 
     @property
     def scores(self) -> Array:
@@ -353,7 +358,10 @@ def _number(value: float | None) -> float:
 
 
 RETAINED = 0.9
-"""Part of a trial's residual from the trend that is expected to remain one level higher."""
+"""Part of a trial's residual from the trend that is expected to remain one level higher, as long as
+few trials have been trained to the end."""
+PRIOR_TRIALS = 10
+"""The expectation counts like so many trials that were trained to the end."""
 MIN_TRIALS = 8
 """With fewer trials no trend is fitted, and the observed ranks are used."""
 
@@ -364,8 +372,10 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
     The score of a value is its rank among all values of all levels, as a normal score, so that only
     order counts. A ridge regression predicts scores from the features of configurations, alone and
     multiplied by the distance to the highest level on a logarithmic scale. A trial's extrapolated
-    score is its prediction at the highest level plus a part of the residual of its last value: the
-    further away the highest level, the smaller that part. Failed trials stay last.
+    score is its prediction at the highest level plus a part of the residual of its last value. That
+    part is estimated for each level from the trials that have been trained to the end, and begins
+    with `RETAINED` to the power of the number of levels in between: it is small where the level
+    says little about the end, and negative where it misleads. Failed trials stay last.
 
     Args:
         table: The trials, with their values at the levels they have reached.
@@ -373,8 +383,8 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
             numbers.
 
     Returns:
-        The same trials with other quantiles; `table` itself if there are few trials or only one
-        level.
+        The same trials with other quantiles and their noise; `table` itself if there are few trials
+        or only one level.
     """
     levels = table.levels
     # What trials gain from level to level is only seen with two.
@@ -384,21 +394,62 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
     heights = np.repeat(np.arange(len(levels)), [len(level.places) for level in levels])
     values = np.concatenate([level.values for level in levels])
     scores = normal_scores(assign_by_rank(values, (np.arange(len(values)) + 0.5) / len(values)))
-    distances = _distances(levels)
     single = features(table.vectors, num_categories)
-    both = np.hstack([single[places], single[places] * distances[heights][:, None]])
+    both = np.hstack([single[places], single[places] * _distances(levels)[heights][:, None]])
     # Neither the mean at the highest level nor the mean gain is shrunk: both are constants.
     _, weights = ridge(both, scores, unpenalised=[0, single.shape[1]])
     expected = np.full(len(table.names), np.inf)
-    retained = RETAINED ** (len(levels) - 1 - heights)
+    residuals = scores - both @ weights
+    retained, noise = _retention(residuals, places, heights, len(levels))
     # A trial has several values in `places`; the last one, at its highest level, overwrites the
     # others. At the highest level the distance is 0, so that its half of the weights drops out.
-    expected[places] = (single @ weights[: single.shape[1]])[places] + retained * (
-        scores - both @ weights
-    )
+    expected[places] = (single @ weights[: single.shape[1]])[places] + retained[heights] * residuals
     order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
     quantiles = np.where(np.isfinite(expected), (order + 0.5) / len(order), 1 - 0.5 / len(order))
-    return replace(table, quantiles=quantiles)
+    # That a failed trial is worst is certain.
+    return replace(
+        table,
+        quantiles=quantiles,
+        noise=np.where(np.isfinite(expected), noise[table.heights], 0.0),
+    )
+
+
+def _retention(
+    residuals: Array, places: Array, heights: Array, num_levels: int
+) -> tuple[Array, Array]:
+    """Return for each level how its residuals predict those at the highest one.
+
+    Both come from the trials that have values at the level and at the highest one. That only the
+    best are trained to the end does not bias a regression on what they were chosen by.
+
+    Args:
+        residuals: Scores minus the trend, one per value.
+        places: The trial of each.
+        heights: The level of each.
+        num_levels: How many levels there are.
+
+    Returns:
+        The part of a residual that remains at the highest level, between -1 and 1, and the variance
+        of the final score around the prediction.
+    """
+    by_level = np.full((num_levels, places.max() + 1), np.nan)
+    by_level[heights, places] = residuals
+    last = by_level[-1]
+    retained, noise = np.ones(num_levels), np.zeros(num_levels)
+    for level, own in enumerate(by_level[:-1]):
+        expected = RETAINED ** (num_levels - 1 - level)
+        own_variance, last_variance = np.nanmean(own**2), np.nanmean(last**2)
+        has_both = ~np.isnan(own + last)
+        x, y = own[has_both], last[has_both]
+        # As if PRIOR_TRIALS more trials had shown what is expected.
+        slope = (x @ y + PRIOR_TRIALS * own_variance * expected) / (
+            x @ x + PRIOR_TRIALS * own_variance + 1e-12
+        )
+        retained[level] = np.clip(slope, -1.0, 1.0)
+        squares = np.sum((y - retained[level] * x) ** 2)
+        unknown = last_variance * (1 - expected**2)
+        noise[level] = (squares + PRIOR_TRIALS * unknown) / (len(x) + PRIOR_TRIALS)
+    return retained, noise
 
 
 def _distances(levels: tuple[Level, ...]) -> Array:

@@ -177,6 +177,45 @@ def test_slow_learners_are_expected_to_gain_like_those_trained_further():
     assert extrapolate_final_scores(table, (0,)).quantiles[left_behind].mean() < 0.45
 
 
+def seen_early(final_of, num=80):
+    """Return the order of early values and of extrapolated scores, and the noise of scores.
+
+    Every second trial is trained to the end, where it has `final_of` its early value; nothing
+    depends on the configuration. Returned are the other ones' rank correlation, and the noise of
+    both halves.
+    """
+    rng = np.random.default_rng(0)
+    early = rng.random(num)
+    final = final_of(early, rng)
+    curves = [
+        (x, {1: value} | ({9: end} if number % 2 else {}))
+        for number, (x, value, end) in enumerate(zip(rng.random(num), early, final, strict=True))
+    ]
+    table = extrapolate_final_scores(observed_curves(curves), (0,))
+    ranks = early[::2].argsort().argsort()
+    correlation = np.corrcoef(ranks, table.quantiles[::2])[0, 1]
+    return correlation, table.noise[::2], table.noise[1::2]
+
+
+def test_early_values_are_believed_as_far_as_they_agree_with_final_ones():
+    agreeing, _, _ = seen_early(lambda early, rng: early)
+    reversed_, _, _ = seen_early(lambda early, rng: 1 - early)
+    assert agreeing > 0.9
+    assert reversed_ < -0.5
+
+
+def test_scores_are_noisy_where_levels_say_little_about_the_end():
+    _, agreeing, trained = seen_early(lambda early, rng: early)
+    _, unrelated, _ = seen_early(lambda early, rng: rng.random(len(early)))
+    assert set(trained.tolist()) == {0.0}
+    assert 0 < agreeing.max() < 0.5 * unrelated.min()
+
+
+def test_nothing_is_noisy_without_extrapolation():
+    table = observed({"a": {1: 0.5}, "b": {1: 0.4, 3: 0.3}}).table()
+    assert table.noise.tolist() == [0.0, 0.0]
+
+
 def test_fully_trained_trials_keep_their_order():
     table = extrapolate_final_scores(observed_curves(slow_learners(lambda x: (1, 3, 9))), (0,))
     assert table.quantiles.argsort().tolist() == table.vectors[:, 0].argsort()[::-1].tolist()
