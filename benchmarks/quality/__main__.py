@@ -11,7 +11,7 @@ from .methods import METHODS, method_of
 from .record import RESULTS, read
 from .report import report, write_page
 from .running import run_all
-from .tasks import REPORTING, TASKS
+from .tasks import CONFIRMATION, TASKS
 
 _WHICH = (
     f"{', '.join(METHODS)} (default: all of these), or a searcher of tuner, "
@@ -76,13 +76,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--tasks",
             nargs="+",
-            default=list(REPORTING),
+            default=list(CONFIRMATION),
             choices=list(TASKS),
             metavar="NAME",
-            help="default: reporting",
+            help="default: confirmation",
         )
         command.add_argument(
-            "--seeds", type=int, default=10, help="number of seeds, counted from 0 (default: 10)"
+            "--seeds", type=int, default=30, help="number of seeds, counted from 0 (default: 30)"
         )
         command.add_argument(
             "--results",

@@ -6,6 +6,7 @@ Its workers train by reading a table. Whenever one of them is free, the search i
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ _MAX_REQUESTS = 1_000
 @dataclass(slots=True)
 class _Trial:
     index: int
+    seed: int
     epoch: int = 0
     until: int = 0
     cost_s: float = 0.0
@@ -29,15 +31,17 @@ class _Trial:
 
 def run_peer(ask: Ask, method: str, table: Table, seed: int) -> Trace:
     """Run a search on a table until its time is over."""
-    return _Clock(ask, table).run(method, seed)
+    return _Clock(ask, table, seed).run(method)
 
 
 class _Clock:
     """Four workers in virtual time."""
 
-    def __init__(self, ask: Ask, table: Table) -> None:
+    def __init__(self, ask: Ask, table: Table, seed: int) -> None:
         self._ask = ask
         self._table = table
+        self._seed = seed
+        self._num_starts: Counter[int] = Counter()
         self._trace = Trace()
         self._trials: dict[str, _Trial] = {}
         # Epochs in progress: when they end, a serial number and the trial. Epochs that end at the
@@ -48,14 +52,14 @@ class _Clock:
         self._num_free_workers = NUM_WORKERS
         self._now_s = 0.0
 
-    def run(self, method: str, seed: int) -> Trace:
+    def run(self, method: str) -> Trace:
         space, end_s = self._table.grid.described(), duration_s(self._table)
         setting = {
             "method": method,
             "space": space,
             "max_epochs": self._table.num_epochs,
             "num_workers": NUM_WORKERS,
-            "seed": seed,
+            "seed": self._seed,
         }
         self._trace.versions = dict(self._request("begin", setting=setting)["versions"])
         self._assign_work()
@@ -90,7 +94,11 @@ class _Clock:
     def _start(self, order: Mapping[str, Any]) -> None:
         name = order["trial"]
         if name not in self._trials:
-            self._trials[name] = _Trial(self._table.grid.index(order["config"]))
+            row = self._table.grid.index(order["config"])
+            self._trials[name] = _Trial(
+                row, self._table.seed_of(self._seed, row, self._num_starts[row])
+            )
+            self._num_starts[row] += 1
             self._trace.num_suggestions += 1
         trial = self._trials[name]
         if any(name == running for _, _, running in self._due):
@@ -116,7 +124,7 @@ class _Clock:
         trial = self._trials[name]
         trial.epoch += 1
         trial.cost_s += float(self._table.costs_s[trial.index])
-        self._trace.epochs.append(Epoch(self._now_s, trial.index, trial.epoch))
+        self._trace.epochs.append(Epoch(self._now_s, trial.index, trial.epoch, trial.seed))
         verdict = self._send("report", name, trial)["verdict"]
         if verdict == "continue" and trial.epoch < trial.until:
             self._train(name, trial)
@@ -129,5 +137,5 @@ class _Clock:
         # A trial may be asked to stop at an epoch before the one that it has reached: its value is
         # read from the table.
         epoch = min(trial.epoch, trial.until)
-        value = float(self._table.curves[trial.index, epoch - 1])
+        value = float(self._table.curves[trial.seed, trial.index, epoch - 1])
         return self._request(do, trial=name, epoch=epoch, value=value, cost_s=trial.cost_s)

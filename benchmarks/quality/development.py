@@ -1,4 +1,4 @@
-"""Development tasks, on which methods may be tuned."""
+"""The first ten development tasks, on which methods may be tuned."""
 
 from __future__ import annotations
 

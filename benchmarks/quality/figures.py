@@ -43,16 +43,15 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of searches that ran on the same tasks with the same seeds, or the first few of them.
+    """Results of searches that ran on the same tasks with the same seeds.
 
     Attributes:
-        regrets: Regrets of each search: tasks by seeds by `SHARES`. A slow search may have fewer
-            seeds.
+        regrets: Regrets of each search: tasks by seeds by `SHARES`.
         seconds: Mean CPU seconds per suggestion of each search.
         suggestions: Mean number of suggestions of each search.
-        incomplete: Number of runs of each search that is left out, since it has no seed with which
-            it ran on all tasks.
-        num_seeds: Number of seeds of a complete search.
+        incomplete: Number of runs of each search that is left out, since it has not run on all
+            tasks with all seeds.
+        num_seeds: Number of seeds of each search on each task.
         floor: Smaller regrets count as this.
     """
 
@@ -63,39 +62,33 @@ class Comparison:
     num_seeds: int
     floor: float = FLOOR
 
-    def seeds_of(self, method: str) -> int:
-        """Return the number of seeds with which a search has run on all tasks."""
-        return int(self.regrets[method].shape[1])
-
     def logs(self, method: str) -> Values:
         """Return log10 of the regrets of a search."""
         return np.log10(np.maximum(self.regrets[method], self.floor))
 
     def ranks(self) -> dict[str, Values]:
-        """Return the mean rank of each complete search at each of `SHARES`.
+        """Return the mean rank of each search at each of `SHARES`.
 
         Ranks are averaged over tasks and seeds; 1 is the smallest regret. Searches with equal
-        regrets share the mean of their ranks. Searches that lack some seeds have no rank.
+        regrets share the mean of their ranks.
         """
-        ranked = [method for method in self.regrets if self.seeds_of(method) == self.num_seeds]
-        stacked = np.stack([np.maximum(self.regrets[method], self.floor) for method in ranked])
+        stacked = np.stack([np.maximum(regrets, self.floor) for regrets in self.regrets.values()])
         smaller = (stacked[None] < stacked[:, None]).sum(axis=1)
         equal = (stacked[None] == stacked[:, None]).sum(axis=1)
         means = (1 + smaller + (equal - 1) / 2).mean(axis=(1, 2))
-        return dict(zip(ranked, means, strict=True))
+        return dict(zip(self.regrets, means, strict=True))
 
     def difference(self, first: str, second: str, share: float | None = None) -> Interval:
         """Return the mean difference of log10 of the regrets, the first search minus the second.
 
-        Only the seeds that both have are compared.
+        It is paired: runs of both on the same task with the same seed are subtracted.
 
         Args:
             first: The search that an interval below zero favours.
             second: The search to compare it with.
             share: One of `SHARES`; None for the mean over all of them.
         """
-        common = min(self.seeds_of(first), self.seeds_of(second))
-        differences = self.logs(first)[:, :common] - self.logs(second)[:, :common]
+        differences = self.logs(first) - self.logs(second)
         return bootstrap(
             differences.mean(axis=2) if share is None else differences[:, :, SHARES.index(share)]
         )
@@ -104,20 +97,16 @@ class Comparison:
 def compare(
     records: Iterable[Record], tasks: Sequence[str], num_seeds: int, floor: float = FLOOR
 ) -> Comparison:
-    """Return a comparison of the searches that ran on all tasks with at least the first seed."""
+    """Return a comparison of the searches that ran on all tasks with all seeds, counted from 0."""
     cells = {kept.key: kept for kept in records if kept.task in tasks and kept.seed < num_seeds}
     methods = list(dict.fromkeys(method for method, _, _ in cells))
     runs = {
         method: [kept for kept in cells.values() if kept.method == method] for method in methods
     }
-    seeds = {method: _num_full_seeds(cells, method, tasks, num_seeds) for method in methods}
-    enough = [method for method in methods if seeds[method]]
+    enough = [method for method in methods if len(runs[method]) == len(tasks) * num_seeds]
     regrets = {
         method: np.array(
-            [
-                [_regrets(cells[method, task, seed]) for seed in range(seeds[method])]
-                for task in tasks
-            ]
+            [[_regrets(cells[method, task, seed]) for seed in range(num_seeds)] for task in tasks]
         )
         for method in enough
     }
@@ -128,18 +117,6 @@ def compare(
     suggestions = {method: _num_suggestions(runs[method]) / len(runs[method]) for method in enough}
     incomplete = {method: len(runs[method]) for method in methods if method not in enough}
     return Comparison(regrets, seconds, suggestions, incomplete, num_seeds, floor)
-
-
-def _num_full_seeds(
-    cells: Mapping[tuple[str, str, int], Record], method: str, tasks: Sequence[str], num_seeds: int
-) -> int:
-    """Return the number of seeds, counted from 0, with which a search has run on all tasks."""
-    missing = (
-        seed
-        for seed in range(num_seeds)
-        if any((method, task, seed) not in cells for task in tasks)
-    )
-    return next(missing, num_seeds)
 
 
 def bootstrap(differences: Values, seed: int = 0) -> Interval:

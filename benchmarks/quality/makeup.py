@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from .table import Table, read_table
-from .tasks import DEVELOPMENT, REPORTING, Task
+from .tasks import CONFIRMATION, DEVELOPMENT, Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 EARLY = (1, 3, 9)
+_MANY = 3
 """Epochs after which values are compared with the final ones."""
-_SETS: Mapping[str, Mapping[str, Task]] = {"development": DEVELOPMENT, "reporting": REPORTING}
+_SETS: Mapping[str, Mapping[str, Task]] = {
+    "development": DEVELOPMENT,
+    "confirmation": CONFIRMATION,
+}
 
 
 def task_rows() -> Iterator[str]:
@@ -27,6 +35,8 @@ def task_rows() -> Iterator[str]:
         "best",
         "median",
         f"rank correlation after {_slashed(EARLY)} epochs",
+        "... among the best tenth",
+        "deviation between training seeds",
         "dearest / cheapest",
     )
     yield _row(headings)
@@ -44,6 +54,8 @@ def task_rows() -> Iterator[str]:
                     f"{table.best:.4f}",
                     f"{table.best + table.scale:.4f}",
                     _slashed([f"{rank_correlation(table, epoch):.2f}" for epoch in EARLY]),
+                    _slashed([f"{correlation_among_best(table, epoch):.2f}" for epoch in EARLY]),
+                    f"{noise(table):.2f}" if table.num_seeds > 1 else "",
                     f"{_spread(table):.1f}",
                 )
             )
@@ -59,9 +71,35 @@ def makeup_rows() -> Iterator[str]:
 
 
 def rank_correlation(table: Table, epoch: int) -> float:
-    """Return the rank correlation of the values after an epoch with the final ones."""
-    ranks = [pd.Series(values).rank() for values in (table.curves[:, epoch - 1], table.qualities)]
-    return float(np.corrcoef(ranks)[0, 1])
+    """Return the rank correlation of the values after an epoch with the final ones.
+
+    Values are means over training seeds.
+    """
+    return _rank_correlation(table.curves[:, :, epoch - 1].mean(axis=0), table.qualities)
+
+
+def correlation_among_best(table: Table, epoch: int) -> float:
+    """Return the same among the best tenth of the configurations.
+
+    0 means that early values do not help to find the best of the good ones.
+    """
+    best = np.argsort(table.qualities, kind="stable")[: max(2, len(table.qualities) // 10)]
+    early = table.curves[:, :, epoch - 1].mean(axis=0)
+    return _rank_correlation(early[best], table.qualities[best])
+
+
+def _rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    return float(np.corrcoef(pd.Series(first).rank(), pd.Series(second).rank())[0, 1])
+
+
+def noise(table: Table) -> float:
+    """Return the deviation of final values between training seeds, in units of regret.
+
+    It is that of the median configuration, 0 where each is trained once.
+    """
+    if table.num_seeds == 1:
+        return 0.0
+    return float(np.median(table.curves[:, :, -1].std(axis=0, ddof=1))) / table.scale
 
 
 def _properties(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
@@ -76,6 +114,12 @@ def _properties(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
         "tasks with categorical ones",
         str(sum(any(axis.scale == "choice" for axis in table.grid.axes) for table in tables)),
     )
+    yield (
+        "tasks with three or more unordered choices",
+        str(sum(_num_choices(table) >= _MANY for table in tables)),
+    )
+    yield "tasks with conditions", str(sum(table.grid.is_conditional for table in tables))
+    yield "tasks with several training seeds", str(sum(table.num_seeds > 1 for table in tables))
     yield "configurations", _range([len(table.grid) for table in tables], ",d")
     yield (
         "most expensive to cheapest configuration",
@@ -90,6 +134,15 @@ def _properties(tasks: Mapping[str, Task]) -> Iterator[tuple[str, str]]:
             f"rank correlation, {epoch} of 27 epochs with all",
             _range([rank_correlation(table, epoch) for table in tables], ".2f"),
         )
+    for epoch in EARLY:
+        yield (
+            f"... among the best tenth, {epoch} of 27",
+            _range([correlation_among_best(table, epoch) for table in tables], ".2f"),
+        )
+
+
+def _num_choices(table: Table) -> int:
+    return sum(axis.scale == "choice" for axis in table.grid.axes)
 
 
 def _spread(table: Table) -> float:

@@ -56,6 +56,7 @@ METHODS: Mapping[str, Ours | Peer] = {
     "optuna-gp": Peer("Optuna GP, full trainings", "optuna", "gp"),
     "syne-asha": Peer("Syne Tune ASHA", "syne_tune", "asha"),
     "syne-bohb": Peer("Syne Tune BOHB", "syne_tune", "bohb"),
+    "syne-bore": Peer("Syne Tune ASHA with BORE", "syne_tune", "bore"),
     "syne-cqr": Peer("Syne Tune ASHA with CQR", "syne_tune", "cqr"),
     "smac": Peer("SMAC3, multi-fidelity", "smac", "multi-fidelity"),
     "dehb": Peer("DEHB", "dehb", "dehb"),

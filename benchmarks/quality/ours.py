@@ -6,6 +6,7 @@ Only training is replaced by the table, and time is virtual.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
@@ -18,18 +19,26 @@ from tuner.core.events import ResultReported
 from tuner.spec.default_algorithms import asha_for
 from tuner.testing.simulation import Entry, simulate
 
-from .grid import Axis
+from .grid import Axis, Grid
 from .methods import Ours
 from .table import Table
 from .trace import NUM_WORKERS, Epoch, Trace, duration_s
 
+_SEED = "training_seed"
+
 
 @final
 class TimedSearcher(Searcher):
-    """Wrapper of a searcher that counts its suggestions and its CPU seconds."""
+    """Wrapper of a searcher that counts its suggestions and its CPU seconds.
 
-    def __init__(self, searcher: Searcher) -> None:
+    It adds the number of a training seed to each suggestion, if the table has several.
+    """
+
+    def __init__(self, searcher: Searcher, table: Table, seed: int) -> None:
         self._searcher = searcher
+        self._table = table
+        self._seed = seed
+        self._num_starts: Counter[int] = Counter()
         self.num_suggestions = 0
         self.seconds = 0.0
 
@@ -46,8 +55,15 @@ class TimedSearcher(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """See `Searcher`."""
         suggestion: dict[str, Any] | str | None = self._timed(self._searcher.suggest, trial_id)
-        self.num_suggestions += isinstance(suggestion, dict)
-        return suggestion
+        if not isinstance(suggestion, dict):
+            return suggestion
+        self.num_suggestions += 1
+        if self._table.num_seeds == 1:
+            return suggestion
+        row = self._table.grid.index(suggestion)
+        start = self._num_starts[row]
+        self._num_starts[row] += 1
+        return {**suggestion, _SEED: self._table.seed_of(self._seed, row, start)}
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """See `Searcher`."""
@@ -82,10 +98,10 @@ def run_ours(method: Ours, table: Table, seed: int) -> Trace:
         seed: Seed of the experiment.
     """
     searcher = getattr(searchers, method.searcher)(**method.arguments)
-    timed = TimedSearcher(searcher)
+    timed = TimedSearcher(searcher, table, seed)
     simulation = simulate(
         _curves(table),
-        param_space={axis.name: _domain(axis) for axis in table.grid.axes},
+        param_space={axis.name: _domain(axis, table.grid) for axis in table.grid.axes},
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",
@@ -98,14 +114,17 @@ def run_ours(method: Ours, table: Table, seed: int) -> Trace:
         num_slots=NUM_WORKERS,
         duration_s=lambda config, _: float(table.costs_s[table.grid.index(config)]),
     )
-    indices = {trial.trial_id: table.grid.index(trial.config) for trial in simulation.grid.trials}
-    epochs = list(_epochs(simulation.history, indices, duration_s(table)))
+    trials = {
+        trial.trial_id: (table.grid.index(trial.config), trial.config.get(_SEED, 0))
+        for trial in simulation.grid.trials
+    }
+    epochs = list(_epochs(simulation.history, trials, duration_s(table)))
     return Trace(epochs, timed.num_suggestions, timed.seconds, {"tuner-hpo": tune.__version__})
 
 
 def _curves(table: Table) -> Callable[[dict[str, Any]], Iterator[dict[str, float]]]:
     def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
-        for value in table.curves[table.grid.index(config)]:
+        for value in table.curves[config.get(_SEED, 0), table.grid.index(config)]:
             yield {"loss": float(value)}
 
     return curve
@@ -121,15 +140,20 @@ def _scheduler(name: str, searcher: Searcher, num_epochs: int) -> Scheduler:
     return ASHAScheduler(max_t=num_epochs, grace_period=1, reduction_factor=3, type=name)
 
 
-def _domain(axis: Axis) -> Any:
-    return (
+def _domain(axis: Axis, grid: Grid) -> Any:
+    domain = (
         tune.choice(list(axis.values))
         if axis.scale == "choice"
         else tune.randint(0, len(axis.values))
     )
+    condition = grid.condition_of(axis)
+    return domain if condition is None else tune.only_if(dict([condition]), domain)
 
 
-def _epochs(history: Sequence[Entry], indices: Mapping[str, int], end_s: float) -> Iterator[Epoch]:
+def _epochs(
+    history: Sequence[Entry], trials: Mapping[str, tuple[int, int]], end_s: float
+) -> Iterator[Epoch]:
     for entry in history:
         if isinstance(event := entry.event, ResultReported) and entry.at_s <= end_s:
-            yield Epoch(entry.at_s, indices[event.trial_id], event.metrics["training_iteration"])
+            row, seed = trials[event.trial_id]
+            yield Epoch(entry.at_s, row, event.metrics["training_iteration"], seed)

@@ -25,6 +25,8 @@ class Problem:
         valid: Inputs and targets for validation.
         num_outputs: Number of classes or of target columns.
         shape: Height and width if the inputs are the pixels of a picture, row by row.
+        categories: Numbers of the input columns that hold categories, counted from 0. Inputs of
+            such problems are not standardised.
     """
 
     metric: str
@@ -32,6 +34,7 @@ class Problem:
     valid: tuple[Floats, NDArray[Any]]
     num_outputs: int
     shape: tuple[int, int] = (0, 0)
+    categories: tuple[int, ...] = ()
 
     @property
     def is_classification(self) -> bool:
@@ -74,6 +77,47 @@ def column_of(name: str, column: int, num_train: int, num_valid: int, seed: int)
     classes = np.eye(int(targets.max()) + 1, dtype=np.float32)[targets.astype(np.int64)]
     rest = np.hstack([np.delete(inputs, column, axis=1), classes])
     return split("mse", rest, inputs[:, [column]], (num_train, num_valid), seed)
+
+
+def raw(
+    metric: str,
+    inputs: Floats,
+    targets: NDArray[Any],
+    sizes: tuple[int, int],
+    seed: int,
+    *,
+    categories: tuple[int, ...] = (),
+) -> Problem:
+    """Return a problem whose inputs are not standardised, so that each configuration prepares them.
+
+    Args:
+        metric: See `Problem`.
+        inputs: Inputs of all examples.
+        targets: Targets of all examples.
+        sizes: Numbers of training and validation examples.
+        seed: Seed of the random order of the examples.
+        categories: Numbers of the columns that hold categories, counted from 0.
+    """
+    problem = split(metric, inputs, targets, sizes, seed)
+    order = np.random.default_rng(seed).permutation(len(inputs))
+    train, valid = inputs[order[: sizes[0]]], inputs[order[sizes[0] : sum(sizes)]]
+    return replace(
+        problem,
+        train=(train.astype(np.float32), problem.train[1]),
+        valid=(valid.astype(np.float32), problem.valid[1]),
+        categories=categories,
+    )
+
+
+def with_missing(problem: Problem, share: float, seed: int) -> Problem:
+    """Return the problem with a share of the inputs replaced by NaN."""
+    rng = np.random.default_rng(seed)
+
+    def holed(pair: tuple[Floats, NDArray[Any]]) -> tuple[Floats, NDArray[Any]]:
+        is_missing = rng.random(pair[0].shape) < share
+        return np.where(is_missing, np.float32(np.nan), pair[0]), pair[1]
+
+    return replace(problem, train=holed(problem.train), valid=holed(problem.valid))
 
 
 def with_label_noise(problem: Problem, share: float, seed: int) -> Problem:

@@ -28,28 +28,29 @@ def report(
     Args:
         records: All available records.
         tasks: Names of the tasks to report.
-        num_seeds: Number of seeds of each task, counted from 0.
+        num_seeds: Number of seeds of each task, counted from 0. Searches with fewer are left out.
         ours: The search to compare the others with.
 
     Raises:
         ValueError: If that search has not run on all tasks with all seeds.
     """
     comparison = compare(records, tasks, num_seeds)
-    if ours not in comparison.regrets or comparison.seeds_of(ours) < num_seeds:
+    if ours not in comparison.regrets:
         raise ValueError(
             f"{ours} must have run on all {len(tasks)} tasks with {num_seeds} seeds; run it, "
             "or give --ours another name"
         )
-    yield f"{len(tasks)} tasks, {num_seeds} seeds, {NUM_WORKERS} workers."
+    yield f"{len(tasks)} tasks, {num_seeds} seeds for each search and task, {NUM_WORKERS} workers."
     yield ""
     yield from _overview(comparison)
     yield ""
-    yield from _differences(comparison, ours)
+    yield from _differences(comparison, ours, len(tasks))
     yield ""
     yield from _by_task(comparison, tasks)
     yield ""
     yield from (
-        f"Left out: {name} has run {num} of {len(tasks) * num_seeds} times."
+        f"Left out: {name} has run {num} of {len(tasks) * num_seeds} times; figures need "
+        f"{num_seeds} seeds on every task."
         for name, num in comparison.incomplete.items()
     )
     yield from versions(records, list(comparison.regrets))
@@ -92,25 +93,28 @@ def _overview(comparison: Comparison) -> Iterator[str]:
         places = [SHARES.index(share) for share in QUARTERS]
         medians = " / ".join(f"{np.median(regrets[:, :, place]):.3f}" for place in places)
         means = " / ".join(f"{logs[:, :, place].mean():.2f}" for place in places)
-        rank = " / ".join(f"{ranks[name][place]:.1f}" for place in places) if name in ranks else ""
+        rank = " / ".join(f"{ranks[name][place]:.1f}" for place in places)
         yield (
-            f"| {_named(comparison, name)} | {medians} | {means} | {logs.mean():.2f} | {rank} | "
+            f"| {_about(name)} | {medians} | {means} | {logs.mean():.2f} | {rank} | "
             f"{comparison.seconds[name]:.2g} |"
         )
 
 
-def _differences(comparison: Comparison, ours: str) -> Iterator[str]:
+def _differences(comparison: Comparison, ours: str, num_tasks: int) -> Iterator[str]:
     yield (
         f"Difference of mean log10 regret, {ours} minus the other, with 95 % intervals; negative "
-        f"is better for {ours}."
+        f"is better for {ours}. Each interval is paired: {num_tasks} tasks with "
+        f"{comparison.num_seeds} seeds, the same for both searches, resampled by task and then by "
+        "seed."
     )
     yield ""
-    yield "| compared with | over time | | at 50 % | | at the end | |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| compared with | pairs | over time | | at 50 % | | at the end | |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name in comparison.regrets:
         if name != ours:
             cells = [_cell(comparison.difference(ours, name, share)) for share in (None, 0.5, 1.0)]
-            yield f"| {_named(comparison, name)} | {' | '.join(cells)} |"
+            pairs = f"{num_tasks} x {comparison.num_seeds}"
+            yield f"| {_about(name)} | {pairs} | {' | '.join(cells)} |"
 
 
 def _by_task(comparison: Comparison, tasks: Sequence[str]) -> Iterator[str]:
@@ -132,13 +136,6 @@ def versions(records: Sequence[Record], methods: Sequence[str]) -> Iterator[str]
         for library, version in kept.versions.items()
     }
     yield f"Versions: {', '.join(sorted(found))}."
-
-
-def _named(comparison: Comparison, name: str) -> str:
-    """Return the description of a search, with its number of seeds if it lacks some."""
-    num_seeds = comparison.seeds_of(name)
-    seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
-    return _about(name) if num_seeds == comparison.num_seeds else f"{_about(name)}, {seeds}"
 
 
 def _about(name: str) -> str:

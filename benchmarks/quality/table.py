@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,8 +29,9 @@ class Table:
     Attributes:
         name: Name of the task.
         grid: The configurations, in the order of the rows.
-        values: The metric of each configuration (rows) after each epoch (columns), to be minimised;
-            `WORST` where training has diverged.
+        values: The metric to be minimised, training seeds by configurations by epochs; `WORST`
+            where training has diverged. With several seeds, a training is not repeatable: a search
+            sees one of them, see `seed_of`.
         costs_s: Duration of an epoch of each configuration, in virtual seconds.
         versions: Versions of the libraries with which it was trained.
     """
@@ -43,19 +45,24 @@ class Table:
     @property
     def num_epochs(self) -> int:
         """Number of epochs of each curve."""
-        return int(self.values.shape[1])
+        return int(self.values.shape[2])
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of seeds with which each configuration was trained."""
+        return int(self.values.shape[0])
 
     @cached_property
     def curves(self) -> NDArray[np.float64]:
         """Best value up to each epoch, which searches receive: users would keep that checkpoint."""
-        best: NDArray[np.float64] = np.minimum.accumulate(self.values, axis=1)
+        best: NDArray[np.float64] = np.minimum.accumulate(self.values, axis=2)
         return best
 
-    @property
+    @cached_property
     def qualities(self) -> NDArray[np.float64]:
-        """Value of each configuration after its best epoch."""
-        best: NDArray[np.float64] = self.curves[:, -1]
-        return best
+        """Value of each configuration after its best epoch, on average over training seeds."""
+        means: NDArray[np.float64] = self.curves[:, :, -1].mean(axis=0)
+        return means
 
     @cached_property
     def best(self) -> float:
@@ -71,22 +78,39 @@ class Table:
         """Return the total duration of `num_trainings` full trainings of average cost."""
         return num_trainings * self.num_epochs * float(self.costs_s.mean())
 
+    def seed_of(self, search_seed: int, row: int, start: int) -> int:
+        """Return the number of the training seed of one training in a search.
+
+        It is the same for all searches, and random otherwise.
+
+        Args:
+            search_seed: Seed of the search.
+            row: Number of the configuration.
+            start: How often the search has started this configuration before.
+        """
+        if self.num_seeds == 1:
+            return 0
+        text = f"{self.name} {search_seed} {row} {start}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % self.num_seeds
+
     def regret(self, index: int) -> float:
         """Return the difference of a configuration from the best, in units of `scale`."""
         return (float(self.qualities[index]) - self.best) / self.scale
 
 
 def write_table(table: Table, directory: Path = DATA) -> Path:
-    """Write a table to a file and return its path."""
+    """Write a table to a file and return its path.
+
+    The file holds the best value up to each epoch, which is all that searches see.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{table.name}.npz"
-    counts = np.round(
-        np.clip(np.nan_to_num(table.values, nan=WORST, posinf=WORST), 0.0, WORST) / UNIT
-    ).astype(np.uint16)
+    values = np.clip(np.nan_to_num(table.values, nan=WORST, posinf=WORST), 0.0, WORST)
+    counts = np.round(np.minimum.accumulate(values, axis=2) / UNIT).astype(np.uint16)
     # Differences to the epoch before are small, which compresses well. Negative ones wrap around,
     # which the cumulative sum in `read_table` undoes.
-    steps = np.diff(counts, axis=1, prepend=np.uint16(0))
-    axes = json.dumps([[axis.name, axis.scale, list(axis.values)] for axis in table.grid.axes])
+    steps = np.diff(counts, axis=2, prepend=np.uint16(0))
+    axes = json.dumps([[axis.name, axis.scale, axis.values, axis.when] for axis in table.grid.axes])
     about = np.array([axes, json.dumps(table.versions)])
     np.savez_compressed(path, steps=steps, costs_s=table.costs_s.astype(np.float32), about=about)
     return path
@@ -108,14 +132,19 @@ def read_table(name: str, directory: Path = DATA) -> Table:
     with np.load(path) as file:
         steps, costs_s, (axes, versions) = file["steps"], file["costs_s"], file["about"].tolist()
     grid = Grid(tuple(_axis(*axis) for axis in json.loads(axes)))
-    if not len(steps) == len(costs_s) == len(grid):
+    if not steps.shape[-2] == len(costs_s) == len(grid):
         raise ValueError(
             f"table {name!r} must have a row for each of its {len(grid)} configurations, got "
-            f"{len(steps)}; make it anew"
+            f"{steps.shape[-2]}; make it anew"
         )
-    values = np.cumsum(steps, axis=1, dtype=np.uint16).astype(np.float64) * UNIT
+    # Older files hold the curves of one training seed as a matrix.
+    steps = steps.reshape(-1, *steps.shape[-2:])
+    values = np.cumsum(steps, axis=2, dtype=np.uint16).astype(np.float64) * UNIT
     return Table(name, grid, values, costs_s.astype(np.float64), json.loads(versions))
 
 
-def _axis(name: str, scale: str, values: list[Any]) -> Axis:
-    return Axis(name, scale, tuple(values))
+def _axis(
+    name: str, scale: str, values: list[Any], when: tuple[str, list[Any]] | None = None
+) -> Axis:
+    condition = None if when is None else (when[0], tuple(when[1]))
+    return Axis(name, scale, tuple(values), condition)

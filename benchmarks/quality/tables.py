@@ -14,6 +14,8 @@ import numpy as np
 from .table import Table, write_table
 from .tasks import NUM_EPOCHS, TASKS
 
+# Tasks have seeds of their own, far below this.
+_SEED_STEP = 1000
 LIBRARIES = ("numpy", "scikit-learn", "torch")
 
 
@@ -22,7 +24,12 @@ def make_table(name: str) -> Table:
     task = TASKS[name]
     problem = task.problem()
     configs = list(task.grid.configs())
-    values = task.model.train(problem, configs, NUM_EPOCHS, task.seed)
+    values = np.stack(
+        [
+            task.model.train(problem, configs, NUM_EPOCHS, task.seed + _SEED_STEP * number)
+            for number in range(task.num_seeds)
+        ]
+    )
     costs_s = np.array([task.model.cost_s(problem, config) for config in configs])
     return Table(
         name, task.grid, values, costs_s, {library: version(library) for library in LIBRARIES}

@@ -22,6 +22,7 @@ class Task:
         grid: All configurations.
         problem: Function that makes the problem.
         seed: Seed with which all configurations are trained.
+        num_seeds: Number of seeds with which each is trained; with several, evaluations are noisy.
     """
 
     about: str
@@ -29,3 +30,4 @@ class Task:
     grid: Grid
     problem: Callable[[], Problem]
     seed: int
+    num_seeds: int = 1

@@ -14,11 +14,19 @@ NUM_TRAININGS = 40
 
 
 class Epoch(NamedTuple):
-    """A value that a search has received: virtual time, row of the table, and number of epochs."""
+    """A value that a search has received.
+
+    Attributes:
+        at_s: Virtual time.
+        row: Row of the table.
+        epoch: Number of epochs.
+        seed: Number of the training seed; see `Table.seed_of`.
+    """
 
     at_s: float
     row: int
     epoch: int
+    seed: int = 0
 
 
 @dataclass(slots=True)
@@ -48,12 +56,12 @@ def incumbents(table: Table, epochs: Iterable[Epoch]) -> list[tuple[float, float
 
     Times are shares of the duration. The incumbent is the configuration with the best value
     received so far, after any number of epochs; of equal ones the first. Its regret is that of its
-    best epoch in the table, as if it were trained to the end.
+    best epoch in the table, as if it were trained to the end, on average over training seeds.
     """
     changes: list[tuple[float, float]] = []
     best, incumbent, end_s = float("inf"), -1, duration_s(table)
-    for at_s, row, epoch in epochs:
-        value = float(table.curves[row, epoch - 1])
+    for at_s, row, epoch, seed in epochs:
+        value = float(table.curves[seed, row, epoch - 1])
         if value < best:
             best = value
             if row != incumbent:

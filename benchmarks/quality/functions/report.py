@@ -57,7 +57,7 @@ def report(
             for group, names in {"all": list(functions), **groups}.items()
         }
         everything = comparisons["all"]
-        if ours not in everything.regrets or everything.seeds_of(ours) < num_seeds:
+        if ours not in everything.regrets:
             raise ValueError(
                 f"{ours} must have run on all {len(functions)} functions with {workers} workers "
                 f"and {num_seeds} seeds; run it, or give --ours another name"
@@ -106,12 +106,12 @@ def _overview(comparisons: dict[str, Comparison]) -> Iterator[str]:
             *(_at_points(ranks[group], name) for group in groups),
             f"{everything.seconds[name]:.2g}",
         ]
-        yield f"| {_named(everything, name)} | {' | '.join(cells)} |"
+        yield f"| {_about(name)} | {' | '.join(cells)} |"
 
 
 def _at_points(ranks: Mapping[str, Values], name: str) -> str:
-    """Return the mean ranks of a search at `POINTS`; nothing if it lacks some seeds."""
-    return " / ".join(f"{ranks[name][place]:.1f}" for place in _PLACES) if name in ranks else ""
+    """Return the mean ranks of a search at `POINTS`."""
+    return " / ".join(f"{ranks[name][place]:.1f}" for place in _PLACES)
 
 
 def _differences(comparisons: dict[str, Comparison], ours: str) -> Iterator[str]:
@@ -130,13 +130,11 @@ def _differences(comparisons: dict[str, Comparison], ours: str) -> Iterator[str]
             cells = [everything.difference(ours, name, share) for share in _SHARES] + [
                 comparisons[group].difference(ours, name, _SHARES[-1]) for group in groups
             ]
-            yield f"| {_named(everything, name)} | {' | '.join(map(_cell, cells))} |"
+            yield f"| {_about(name)} | {' | '.join(map(_cell, cells))} |"
 
 
-def _named(comparison: Comparison, name: str) -> str:
-    about = f"{METHODS[name].about} (`{name}`)" if name in METHODS else f"`{name}`"
-    num_seeds = comparison.seeds_of(name)
-    return about if num_seeds == comparison.num_seeds else f"{about}, {num_seeds} seeds"
+def _about(name: str) -> str:
+    return f"{METHODS[name].about} (`{name}`)" if name in METHODS else f"`{name}`"
 
 
 def _cell(interval: Interval) -> str:

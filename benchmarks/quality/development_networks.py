@@ -1,4 +1,4 @@
-"""Reporting tasks with networks, which serve only for the figures."""
+"""Development tasks with networks, which were reporting tasks of earlier versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reporting tasks with trees, which serve only for the figures."""
+"""Development tasks with trees, which were reporting tasks of earlier versions."""
 
 from __future__ import annotations
 
