@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.quality import boosting, forests, leaves, networks
+from benchmarks.quality import boosting, forests, generated, leaves, mixed, networks
 from benchmarks.quality.losses import example_weights, loss, metric
+from benchmarks.quality.preparation import prepared
 from benchmarks.quality.problems import classification, regression, with_rare_class
 from benchmarks.quality.scores import score
 
@@ -24,6 +25,13 @@ NETWORKS = {
     "convolution": {"channels": 4, "kernel": 3, "pool": "max", "depth": 1, "width": 16},
     "adagrad": {"optimizer": "adagrad", "lr": 0.1},
     "hinge": {"loss": "hinge", "lr": 0.003},
+    "nesterov": {"optimizer": "nesterov"},
+    "rmsprop": {"optimizer": "rmsprop", "lr": 0.003, "beta2": 0.9},
+    "sign": {"optimizer": "sign", "lr": 0.003},
+    "sine": {"activation": "sine", "init": "glorot"},
+    "silu": {"activation": "silu", "init": "lecun"},
+    "leaky": {"activation": "leaky relu", "init": "small", "lr": 0.05},
+    "warmup": {"schedule": "linear", "warmup": 3},
 }
 
 
@@ -72,12 +80,77 @@ def test_networks_trained_together_equal_those_trained_alone(digits):
         {"label_smoothing": 0.5},
         {"class_weight": 1.0},
         {"lr_decay": 0.5},
+        {"warmup": 2},
+        {"schedule": "step", "drop": 0.5},
+        {"schedule": "linear"},
+        {"init": "small"},
     ],
 )
 def test_every_hyperparameter_has_an_effect(digits, setting):
     problem = changed(with_rare_class(digits, 1, 3), "log_loss")
     values = networks.train_networks(problem, [{"depth": 0}, {"depth": 0, **setting}], 3, seed=1)
     assert (values[0] != values[1]).any()
+
+
+def test_networks_that_differ_in_kind_can_be_trained_together(digits):
+    configs = [
+        {"lr": 0.01, "activation": activation, "optimizer": optimizer, "schedule": schedule}
+        for schedule, optimizer, activation in (
+            ("constant", "sgd", "relu"),
+            ("cosine", "adam", "sine"),
+            ("constant", "sgd", "tanh"),
+            ("step", "rmsprop", "relu"),
+        )
+    ]
+    merged = networks.model(merged=("activation", "optimizer", "schedule"))
+    np.testing.assert_allclose(
+        merged.train(digits, configs, 3, 1),
+        networks.train_networks(digits, configs, 3, seed=1),
+        atol=0.01,
+    )
+
+
+def test_each_network_is_trained_with_the_inputs_that_it_prepares():
+    problem = generated.classes("error", 3, 90, 60, 1)
+    configs = [
+        {"lr": 0.02, "selection": "best", "num_selected": 3},
+        {"lr": 0.02},
+        {"lr": 0.02, "selection": "components", "num_selected": 5},
+    ]
+    together = networks.model(prepare=prepared).train(problem, configs, 8, 1)
+    assert len({tuple(row) for row in together}) == 3
+    np.testing.assert_allclose(
+        together[1],
+        networks.train_networks(prepared(problem, {}), [configs[1]], 8, 1)[0],
+        atol=0.02,
+    )
+    assert (together[:, -1] < 0.6).all()
+
+
+def test_a_mixture_trains_each_configuration_as_its_family_does(digits):
+    families = {"net": (networks.MODEL, {"depth": 0}), "forest": (forests.MODEL, {"sample": 0.5})}
+    configs = [
+        {"family": "forest", "max_features": 0.2, "min_samples_leaf": 1},
+        {"family": "net", "lr": 0.01},
+        {"family": "forest", "max_features": 0.4, "min_samples_leaf": 4},
+    ]
+    own = [{name: config[name] for name in config if name != "family"} for config in configs]
+    model = mixed.model(families)
+    values = model.train(digits, configs, 3, 1)
+    trees = [{**own[row], "sample": 0.5} for row in (0, 2)]
+    np.testing.assert_array_equal(values[[0, 2]], forests.MODEL.train(digits, trees, 3, 1))
+    np.testing.assert_array_equal(
+        values[[1]], networks.train_networks(digits, [{**own[1], "depth": 0}], 3, 1)
+    )
+    assert model.cost_s(digits, configs[0]) == forests.MODEL.cost_s(digits, trees[0])
+
+
+def test_an_epoch_can_be_several_stages_of_boosting():
+    problem = regression("diabetes", 100, 100, 0)
+    every = boosting.MODEL.train(problem, [STUMPS], 9, 3)
+    several = boosting.model(3)
+    np.testing.assert_array_equal(several.train(problem, [STUMPS], 3, 3), every[:, 2::3])
+    assert several.cost_s(problem, STUMPS) == 3 * boosting.MODEL.cost_s(problem, STUMPS)
 
 
 def test_wider_fronts_cost_more(digits):

@@ -11,12 +11,13 @@ from benchmarks.quality import record
 from benchmarks.quality.clock import run_peer
 from benchmarks.quality.conversation import Conversation, PeerFailed
 from benchmarks.quality.methods import METHODS, Ours, method_of
-from benchmarks.quality.ours import run_ours
+from benchmarks.quality.ours import TimedSearcher, run_ours
 from benchmarks.quality.peers import dialogue
 from benchmarks.quality.peers.dialogue import CONTINUE, PAUSE, STOP, Finished, Order
 from benchmarks.quality.running import run_all
 from benchmarks.quality.trace import NUM_WORKERS, duration_s
-from tests.benchmarks.quality_tables import GRID, small_table
+from searchers import BasicVariantGenerator
+from tests.benchmarks.quality_tables import CONDITIONAL, GRID, noisy_table, small_table
 
 CONFIGS = [
     {axis.name: axis.suggested(config[axis.name]) for axis in GRID.axes}
@@ -240,6 +241,39 @@ def test_our_searches_run_on_a_table(method):
     assert trace.epochs[-1].at_s <= duration_s(table)
     assert 0.9 < share_at_work(trace, table) <= 1.0
     assert trace.num_suggestions >= len({epoch.row for epoch in trace.epochs})
+
+
+@pytest.mark.parametrize("name", ["ours-random", "ours-tree", "ours-optuna"])
+def test_our_searches_run_on_a_conditional_noisy_table(name):
+    table = noisy_table()
+    trace, again = (run_ours(METHODS[name], table, seed=3) for _ in range(2))
+    assert trace.epochs == again.epochs
+    assert {epoch.row for epoch in trace.epochs} <= set(range(len(CONDITIONAL)))
+    assert len({epoch.row for epoch in trace.epochs}) > 20
+    first = {}
+    for epoch in trace.epochs:
+        first.setdefault(epoch.row, epoch.seed)
+    assert set(first.values()) == {0, 1, 2}
+    assert first == {row: table.seed_of(3, row, 0) for row in first}
+
+
+def test_both_kinds_of_searches_draw_the_same_training_seeds():
+    table = noisy_table()
+    config = CONDITIONAL.suggested(next(iter(CONDITIONAL.configs())))
+    search = Scripted([Order(str(number), config, 1) for number in range(8)])
+    with pytest.raises(RuntimeError, match="lets all workers wait"):
+        run_peer(lambda do, **facts: answer_of(search, do=do, **facts), "scripted", table, seed=3)
+    drawn = [table.seed_of(3, 0, start) for start in range(8)]
+    values = [value for kind, _, _, value, _ in search.received if kind == "report"]
+    assert values == [1.0 + number / 2 for number in drawn]
+    assert len(set(drawn)) > 1
+
+    class Stubborn(BasicVariantGenerator):
+        def suggest(self, trial_id):
+            return dict(config)
+
+    searcher = TimedSearcher(Stubborn(), table, 3)
+    assert [searcher.suggest(str(number))["training_seed"] for number in range(8)] == drawn
 
 
 def test_the_default_compares_only_scouts_after_an_epoch():
