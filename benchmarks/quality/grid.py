@@ -99,7 +99,7 @@ class Grid:
     def __len__(self) -> int:
         return len(self._numbers) if self.is_conditional else self._num_combinations
 
-    @property
+    @cached_property
     def is_conditional(self) -> bool:
         """Whether an axis exists only under a condition."""
         return any(axis.when is not None for axis in self.axes)
