@@ -202,7 +202,6 @@ class _Inputs:
     def __init__(
         self, problem: Problem, configs: Sequence[Mapping[str, Any]], prepare: Prepare | None
     ) -> None:
-        self.problem = problem
         self._numbers = [0] * len(configs)
         problems = [problem]
         if prepare is not None:
