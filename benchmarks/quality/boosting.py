@@ -46,7 +46,7 @@ def cost_s(problem: Problem, config: Mapping[str, Any]) -> float:
     It is 0.2 ms for each tree, and 0.1 us for each example, column and level of a tree.
     """
     inputs = problem.train[0]
-    num_columns = max(1, math.floor(int(inputs.shape[1]) * float(config["max_features"])))
+    num_columns = max(1, math.floor(int(inputs.shape[1]) * float(config.get("max_features", 1.0))))
     num_visits = len(inputs) * float(config["subsample"]) * num_columns * int(config["max_depth"])
     return trees_per_stage(problem) * (_TREE_S + _NODE_S * num_visits)
 
