@@ -246,7 +246,7 @@ def test_tables_of_the_tasks_and_of_both_sets_are_complete():
     }
     assert shown[""] == ["development", "confirmation"]
     assert shown["tasks"] == [str(len(DEVELOPMENT)), str(len(CONFIRMATION))]
-    assert shown["hyperparameters"] == ["3 / 6 / 11", "5 / 9 / 12"]
+    assert shown["hyperparameters"] == ["3 / 6 / 11", "5 / 10 / 12"]
     assert "\n".join(made_up) in PAGE.read_text(encoding="utf-8"), "docs/quality.md shows them, too"
 
 
