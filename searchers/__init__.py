@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .libraries.optuna.search import OptunaSearch
     from .models.bohb_search import BOHBSearch
     from .models.cqr_search import CQRSearch
+    from .models.gp_search import AutoSearch, GPSearch
     from .models.tree_search import TreeSearch
     from .random_search import BasicVariantGenerator
     from .searcher import Searcher, create_searcher
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .wrappers.repeater import Repeater
 
 __all__ = [
+    "AutoSearch",
     "AxSearch",
     "BOHBSearch",
     "BasicVariantGenerator",
@@ -33,6 +35,7 @@ __all__ = [
     "CQRSearch",
     "ConcurrencyLimiter",
     "DuplicateGuard",
+    "GPSearch",
     "HyperOptSearch",
     "NevergradSearch",
     "OptunaSearch",
@@ -43,6 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AutoSearch": "models.gp_search",
     "AxSearch": "libraries.ax_search",
     "BOHBSearch": "models.bohb_search",
     "BasicVariantGenerator": "random_search",
@@ -50,6 +54,7 @@ _HOMES = {
     "CQRSearch": "models.cqr_search",
     "ConcurrencyLimiter": "wrappers.concurrency_limiter",
     "DuplicateGuard": "wrappers.duplicate_guard",
+    "GPSearch": "models.gp_search",
     "HyperOptSearch": "libraries.hyperopt_search",
     "NevergradSearch": "libraries.nevergrad_search",
     "OptunaSearch": "libraries.optuna.search",

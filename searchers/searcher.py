@@ -447,7 +447,9 @@ class SearcherWrapper(Searcher, ABC):
 _CLASSES: Mapping[str, str] = {
     "variant_generator": "BasicVariantGenerator",
     "random": "BasicVariantGenerator",
+    "auto": "AutoSearch",
     "tree": "TreeSearch",
+    "gp": "GPSearch",
     "bohb": "BOHBSearch",
     "cqr": "CQRSearch",
     "optuna": "OptunaSearch",
@@ -462,8 +464,9 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher:
     """Construct a searcher by its short name, e.g. from a command line.
 
     Args:
-        name: ``"variant_generator"`` or ``"random"``, which are the same; ``"tree"``, ``"bohb"``,
-            ``"cqr"``, ``"optuna"``, ``"hyperopt"``, ``"bayesopt"``, ``"ax"`` or ``"nevergrad"``.
+        name: ``"variant_generator"`` or ``"random"``, which are the same; ``"auto"``, ``"tree"``,
+            ``"gp"``, ``"bohb"``, ``"cqr"``, ``"optuna"``, ``"hyperopt"``, ``"bayesopt"``, ``"ax"``
+            or ``"nevergrad"``.
         **kwargs: The arguments of its class.
 
     Raises:

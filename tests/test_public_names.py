@@ -29,7 +29,7 @@ NAMES = {
         create_scheduler
     """,
     "searchers": """
-        AxSearch BOHBSearch BasicVariantGenerator BayesOptSearch CQRSearch
+        AutoSearch AxSearch BOHBSearch BasicVariantGenerator BayesOptSearch CQRSearch
         ConcurrencyLimiter DuplicateGuard HyperOptSearch NevergradSearch OptunaSearch
         Repeater Searcher TreeSearch create_searcher
     """,
@@ -81,7 +81,7 @@ NAMES = {
         create_scheduler
     """,
     "tuner.search": """
-        AxSearch BOHBSearch BasicVariantGenerator BayesOptSearch CQRSearch
+        AutoSearch AxSearch BOHBSearch BasicVariantGenerator BayesOptSearch CQRSearch
         ConcurrencyLimiter DuplicateGuard HyperOptSearch NevergradSearch OptunaSearch
         Repeater Searcher TreeSearch create_searcher
     """,

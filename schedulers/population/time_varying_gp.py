@@ -22,7 +22,7 @@ from sklearn.gaussian_process.kernels import (
     StationaryKernelMixin,
     WhiteKernel,
 )
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -15,11 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from statistics import NormalDist
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .linear_trend import features, ridge
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 Array = np.ndarray[Any, Any]
 
@@ -162,6 +165,13 @@ class Observations:
             self._vectors = added if before is None else np.concatenate([before, added])
         return added if self._vectors is None else self._vectors
 
+    def running_vectors(self) -> Array:
+        """Return the configurations of trials without a result that may still get one."""
+        is_running = np.array(
+            [not (trial.is_over or trial.is_known) for trial in self.trials.values()], dtype=bool
+        )
+        return self.vectors()[is_running] if len(is_running) else self.vectors()
+
     def table(self) -> Table:
         """Return the table to fit a model to: trials with a result, ranked over all levels."""
         is_known = np.array([trial.is_known for trial in self.trials.values()], dtype=bool)
@@ -303,6 +313,18 @@ class Table:
     def scores(self) -> Array:
         """The quantiles as normal scores; smaller is better."""
         return normal_scores(self.quantiles)
+
+
+def best_and_others(table: Table, num_rows: int, rng: Generator) -> Array:
+    """Return the indices of the trials that a model is fitted to, at most `num_rows`.
+
+    Of more trials than that, half are the best, and half drawn from the others.
+    """
+    if len(table.quantiles) <= num_rows:
+        return np.arange(len(table.quantiles))
+    order = np.argsort(table.quantiles, kind="stable")
+    others = rng.permutation(order[num_rows // 2 :])[: num_rows - num_rows // 2]
+    return np.concatenate([order[: num_rows // 2], others])
 
 
 def slot_of(time: float) -> int:

@@ -15,7 +15,7 @@ from .candidates import around_best, spread_out
 from .encoding import Encoding
 from .linear_trend import LinearTrend
 from .model_search import ModelSearch
-from .observations import Table, extrapolate_final_scores, normal_scores
+from .observations import Table, best_and_others, extrapolate_final_scores, normal_scores
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -132,25 +132,30 @@ class TreeSearch(ModelSearch):
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return candidates, the best first by the sum of a sampled tree and the mean of others."""
         table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
-        pool = np.concatenate(
-            [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
-        )
-        rows, scores = _training_data(table, rng)
-        predicted = _predictions(rows, scores, pool, encoding, rng)
-        # The first tree is the sample of Thompson's; scores are minimised. A stable sort, since
-        # trees give many candidates the same value, and a restored search has to choose the same.
-        order = np.argsort(predicted[0] + predicted[1:].mean(axis=0), kind="stable")
-        return spread_out(pool[order], self.observations.vectors(), encoding, NOVELTY)
+        return candidates_by_trees(self, table, encoding, rng)
 
 
-def _training_data(table: Table, rng: Generator) -> tuple[Array, Array]:
-    """Return the vectors and scores of the trials that the model is fitted to."""
-    if len(table.quantiles) <= MAX_ROWS:
-        return table.vectors, table.scores
-    order = np.argsort(table.quantiles, kind="stable")
-    others = rng.permutation(order[MAX_ROWS // 2 :])[: MAX_ROWS // 2]
-    kept = np.concatenate([order[: MAX_ROWS // 2], others])
-    return table.vectors[kept], normal_scores(table.quantiles[kept])
+def candidates_by_trees(
+    searcher: ModelSearch, table: Table, encoding: Encoding, rng: Generator
+) -> Array:
+    """Return candidates, the best first by the sum of a sampled tree and the mean of others.
+
+    Args:
+        searcher: The search for which they are.
+        table: Its trials, with extrapolated scores.
+        encoding: The space.
+        rng: Random number generator.
+    """
+    pool = np.concatenate(
+        [around_best(table, encoding, rng), searcher.fresh(encoding, rng, NUM_FRESH, table)]
+    )
+    kept = best_and_others(table, MAX_ROWS, rng)
+    scores = normal_scores(table.quantiles[kept])
+    predicted = _predictions(table.vectors[kept], scores, pool, encoding, rng)
+    # The first tree is the sample of Thompson's; scores are minimised. A stable sort, since trees
+    # give many candidates the same value, and a restored search has to choose the same.
+    order = np.argsort(predicted[0] + predicted[1:].mean(axis=0), kind="stable")
+    return spread_out(pool[order], searcher.observations.vectors(), encoding, NOVELTY)
 
 
 def _predictions(

@@ -5,6 +5,7 @@ import warnings
 import pytest
 
 from searchers import (
+    AutoSearch,
     AxSearch,
     BasicVariantGenerator,
     BayesOptSearch,
@@ -12,6 +13,7 @@ from searchers import (
     ConcurrencyLimiter,
     CQRSearch,
     DuplicateGuard,
+    GPSearch,
     HyperOptSearch,
     NevergradSearch,
     OptunaSearch,
@@ -252,6 +254,24 @@ class TestNevergradSearch(SearcherContract):
 class TestTreeSearch(SearcherContract):
     def make_searcher(self):
         return TreeSearch()
+
+
+class TestGPSearch(SearcherContract):
+    def make_searcher(self):
+        return GPSearch()
+
+
+class TestAutoSearch(SearcherContract):
+    def make_searcher(self):
+        return AutoSearch()
+
+
+class TestAutoSearchInAFiniteSpace(SearcherContract):
+    def make_searcher(self):
+        return AutoSearch()
+
+    def space(self):
+        return {"kind": choice(["a", "b", "c"]), "depth": randint(1, 5)}
 
 
 class TestBOHBSearch(SearcherContract):

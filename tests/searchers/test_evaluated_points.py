@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from searchers import (
+    AutoSearch,
     BOHBSearch,
     ConcurrencyLimiter,
     CQRSearch,
     DuplicateGuard,
+    GPSearch,
     OptunaSearch,
     Repeater,
     TreeSearch,
@@ -19,7 +21,7 @@ from searchers import (
 from searchers.space import choice, randint, uniform
 from tuner.core.trial import Status, TerminationReason
 
-KINDS = [TreeSearch, BOHBSearch, CQRSearch]
+KINDS = [AutoSearch, GPSearch, TreeSearch, BOHBSearch, CQRSearch]
 SPACE = {"x": uniform(0, 1), "net": {"depth": randint(1, 5)}, "epochs": 5}
 BRANCHES = {
     "opt": choice(

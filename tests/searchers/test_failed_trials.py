@@ -6,12 +6,14 @@ import math
 import pytest
 
 from searchers import (
+    AutoSearch,
     AxSearch,
     BayesOptSearch,
     BOHBSearch,
     ConcurrencyLimiter,
     CQRSearch,
     DuplicateGuard,
+    GPSearch,
     HyperOptSearch,
     NevergradSearch,
     OptunaSearch,
@@ -25,6 +27,8 @@ from searchers.space import choice, uniform
 SPACE = {"x": uniform(0, 1), "y": uniform(0, 1)}
 MAKERS = {
     "tree": TreeSearch,
+    "process": GPSearch,
+    "auto": AutoSearch,
     "bohb": BOHBSearch,
     "cqr": CQRSearch,
     "tpe": OptunaSearch,
@@ -279,7 +283,7 @@ def test_failures_are_reported_to_nevergrad_once_there_is_a_worst_value():
     assert searcher._optimizer.num_tell == 2
 
 
-@pytest.mark.parametrize("make", [TreeSearch, BOHBSearch, CQRSearch])
+@pytest.mark.parametrize("make", [TreeSearch, GPSearch, AutoSearch, BOHBSearch, CQRSearch])
 def test_a_trial_that_ends_without_a_value_counts_as_failed_unless_it_was_stopped(make):
     searcher = with_ends(
         prepared(make()),

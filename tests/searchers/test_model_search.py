@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchers import BOHBSearch, CQRSearch, TreeSearch
+from searchers import AutoSearch, BOHBSearch, CQRSearch, GPSearch, TreeSearch
 from searchers.models.bohb_search import Density
 from searchers.models.candidates import mutants
 from searchers.models.encoding import Encoding, key
@@ -27,7 +27,7 @@ from searchers.space import (
     uniform,
 )
 
-KINDS = [TreeSearch, BOHBSearch, CQRSearch]
+KINDS = [AutoSearch, GPSearch, TreeSearch, BOHBSearch, CQRSearch]
 SPACE = {
     "lr": loguniform(1e-4, 1.0),
     "net": {"depth": randint(1, 9), "act": choice(["relu", "tanh", "gelu"])},

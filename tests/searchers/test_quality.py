@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from schedulers import ASHAScheduler
-from searchers import BasicVariantGenerator, BOHBSearch, CQRSearch, TreeSearch
+from searchers import (
+    AutoSearch,
+    BasicVariantGenerator,
+    BOHBSearch,
+    CQRSearch,
+    GPSearch,
+    TreeSearch,
+)
 from searchers.space import choice, lograndint, loguniform, randint, uniform
 from tuner import TuneConfig
 from tuner.testing.simulation import simulate
@@ -139,6 +146,18 @@ def test_trees_beat_random_search_in_full_trainings(toy, margin):
 def test_trees_beat_random_search_under_successive_halving(toy, margin):
     by_chance = median_log_regret(regret_of_successive_halving, BasicVariantGenerator, toy)
     assert median_log_regret(regret_of_successive_halving, TreeSearch, toy) < by_chance - margin
+
+
+@pytest.mark.parametrize(("toy", "margin"), [("branin", 1.5), ("hartmann", 1.0), ("network", 0.3)])
+def test_a_gaussian_process_comes_much_closer_than_random_search(toy, margin):
+    by_chance = median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy)
+    assert median_log_regret(regret_of_full_trainings, GPSearch, toy) < by_chance - margin
+
+
+@pytest.mark.parametrize(("toy", "margin"), [("branin", 1.0), ("hartmann", 0.5), ("network", 0.3)])
+def test_the_default_search_comes_much_closer_than_random_search(toy, margin):
+    by_chance = median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy)
+    assert median_log_regret(regret_of_full_trainings, AutoSearch, toy) < by_chance - margin
 
 
 @pytest.mark.parametrize("kind", [BOHBSearch, CQRSearch])

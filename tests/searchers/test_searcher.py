@@ -113,7 +113,8 @@ def test_nevergrad_has_its_name():
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
     with pytest.raises(
-        ValueError, match=r"name must be one of 'variant_generator', 'random', 'tree'.* got "
+        ValueError,
+        match=r"name must be one of 'variant_generator', 'random', 'auto', 'tree'.* got ",
     ) as caught:
         create_searcher(name)
     assert str(caught.value).endswith(remedy)

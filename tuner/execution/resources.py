@@ -290,7 +290,7 @@ def limit_threads(variables: Mapping[str, str]) -> None:
         return  # the libraries were loaded with one thread, see loading_environment
     if "numpy" in sys.modules:
         with contextlib.suppress(ImportError):
-            import threadpoolctl  # type: ignore[import-untyped]  # noqa: PLC0415  (optional)
+            import threadpoolctl  # noqa: PLC0415  (optional)
 
             threadpoolctl.threadpool_limits(num_threads)
     if torch := sys.modules.get("torch"):

@@ -1,0 +1,299 @@
+"""Gaussian process on vectors of a space, and expected improvement as its acquisition function."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from threadpoolctl import ThreadpoolController
+
+Array = np.ndarray[Any, Any]
+
+_SQRT_5 = math.sqrt(5)
+MEAN_LOG_LENGTHSCALE = math.sqrt(2)
+"""Mean of the logarithm of a lengthscale in one dimension; it grows by half of log d."""
+SD_LOG_LENGTHSCALE = math.sqrt(3)
+MEAN_LOG_NOISE, SD_LOG_NOISE = math.log(1e-3), 2.0
+"""Prior of the noise variance, as a share of the variance of the targets."""
+_BOUNDS_LOG_WEIGHT = (-14.0, 9.0)
+_BOUNDS_LOG_NOISE = (math.log(1e-6), math.log(2.0))
+STARTS = ((10.0, 1e-4), (1.0, 0.1))
+"""Weights of columns and noise from which the hyperparameters are optimised."""
+NUM_STEPS = 20
+"""Most steps of the optimiser that fits the hyperparameters."""
+MAX_ROWS_FITTED = 100
+"""Most rows that the hyperparameters are fitted to; the posterior uses all of them."""
+
+
+@final
+class GaussianProcess:
+    """A Gaussian process with a Matern 5/2 kernel and a lengthscale for each parameter.
+
+    The squared distance of two vectors is the weighted sum over columns of squared differences for
+    numbers, and of 1 where categories differ. An inactive number lies in the middle of its range,
+    at a distance of 1 from all active ones.
+
+    Lengthscales and noise maximise the posterior density of the hyperparameters; the variance of
+    the kernel is the one that maximises the likelihood given these, and the mean is constant.
+
+    Args:
+        rows: Vectors, one per row; NaN for inactive parameters.
+        targets: The value of each row.
+        num_categories: For each column the number of its categories, 0 for numbers.
+        noise: Known part of the variance of each row's noise, as a share of the variance of the
+            targets; a part that is equal for all rows is fitted. None for no known part.
+
+    Example:
+        >>> import numpy as np
+        >>> rows = np.linspace(0, 1, 12)[:, None]
+        >>> process = GaussianProcess(rows, np.sin(5 * rows[:, 0]), (0,))
+        >>> mean, deviation = process.predict(np.array([[0.3]]))
+        >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01), bool(deviation[0] < 0.1)
+        (True, True)
+
+    Reference:
+        Rasmussen, Williams. Gaussian Processes for Machine Learning. MIT Press 2006, algorithm 2.1,
+        equations 5.8 and 5.9 (likelihood and gradient).
+
+        Hvarfner, Hellsten, Nardi. Vanilla Bayesian Optimization Performs Great in High Dimensions.
+        ICML 2024, arXiv 2402.02229 (the prior of lengthscales).
+
+        Hutter, Osborne. A Kernel for Hierarchical Parameter Spaces. 2013, arXiv 1310.5738 (inactive
+        parameters).
+
+    Departures:
+        Active and inactive parameters are told apart by a feature of their own rather than by an
+        angle. The variance of the kernel has no prior.
+    """
+
+    def __init__(
+        self,
+        rows: Array,
+        targets: Array,
+        num_categories: tuple[int, ...],
+        noise: Array | None = None,
+    ) -> None:
+        self._num_categories = num_categories
+        self._features, self._owners = _embedded(rows, num_categories)
+        self._noise = np.zeros(len(rows)) if noise is None else noise
+        self.mean = float(targets.mean())
+        self._targets = targets - self.mean
+        self._log_weights, self._log_noise = self._fitted()
+        self._condition()
+        self.variance = max(float(self._targets @ self._alpha) / max(len(rows), 1), 1e-12)
+
+    def _condition(self) -> None:
+        kernel = _matern(self._distances(self._features, self._features))
+        self._cholesky = _cholesky(kernel, math.exp(self._log_noise) + self._noise)
+        self._alpha = _solve(self._cholesky, self._targets)
+
+    def believe(self, points: Array) -> None:
+        """Add points as if each had been observed with its predicted mean, such as running trials.
+
+        Means stay as they are, and deviations near the points become smaller.
+
+        Reference:
+            Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to Parallelize Optimization.
+            Computational Intelligence in Expensive Optimization Problems, 2010.
+        """
+        means, _ = self.predict(points)
+        embedded, _ = _embedded(points, self._num_categories)
+        self._features = np.concatenate([self._features, embedded])
+        self._targets = np.concatenate([self._targets, means - self.mean])
+        self._noise = np.concatenate([self._noise, np.zeros(len(points))])
+        self._condition()
+
+    def predict(self, points: Array) -> tuple[Array, Array]:
+        """Return the mean and the standard deviation at each point, without noise."""
+        from scipy.linalg import solve_triangular  # noqa: PLC0415  (heavy)
+
+        embedded, _ = _embedded(points, self._num_categories)
+        cross = _matern(self._distances(embedded, self._features))
+        explained = solve_triangular(self._cholesky, cross.T, lower=True, check_finite=False)
+        variances = self.variance * np.maximum(1 - (explained**2).sum(axis=0), 1e-12)
+        return self.mean + cross @ self._alpha, np.sqrt(variances)
+
+    def _distances(self, first: Array, second: Array) -> Array:
+        """Return the weighted squared distances of the features, by row of each."""
+        scales = np.sqrt(np.exp(self._log_weights))[self._owners]
+        left, right = first * scales, second * scales
+        squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+        distances: Array = np.maximum(squares, 0.0)
+        return distances
+
+    def _fitted(self) -> tuple[Array, float]:
+        """Return the logarithms of the weights of columns (lengthscale ** -2) and of the noise."""
+        from scipy.optimize import minimize  # noqa: PLC0415  (heavy)
+
+        num_rows, num_columns = len(self._targets), len(self._num_categories)
+        # Evenly spaced rows, since rows are ordered by time or by value.
+        kept = np.linspace(0, num_rows - 1, min(num_rows, MAX_ROWS_FITTED)).astype(int)
+        parts = self._features[kept].T
+        gaps = np.zeros((num_columns, len(kept), len(kept)))
+        for owner, part in zip(self._owners, parts, strict=True):
+            gaps[owner] += (part[:, None] - part) ** 2
+        mean_log_weight = -2 * (MEAN_LOG_LENGTHSCALE + 0.5 * math.log(max(num_columns, 1)))
+        prior_means = np.append(np.full(num_columns, mean_log_weight), MEAN_LOG_NOISE)
+        prior_sds = np.append(np.full(num_columns, 2 * SD_LOG_LENGTHSCALE), SD_LOG_NOISE)
+        objective = _negative_log_posterior(
+            gaps, self._targets[kept], self._noise[kept], prior_means, prior_sds
+        )
+        # A smooth function that is known exactly, or a rough one with noise: there is often an
+        # optimum for each.
+        found = [
+            minimize(
+                objective,
+                np.append(np.full(num_columns, math.log(weight)), math.log(noise)),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[_BOUNDS_LOG_WEIGHT] * num_columns + [_BOUNDS_LOG_NOISE],
+                options={"maxiter": NUM_STEPS},
+            )
+            for weight, noise in STARTS
+        ]
+        best = min(found, key=lambda each: float(each.fun))
+        return best.x[:-1], float(best.x[-1])
+
+
+def _negative_log_posterior(
+    gaps: Array, targets: Array, noise: Array, prior_means: Array, prior_sds: Array
+) -> Callable[[Array], tuple[float, Array]]:
+    """Return a function of the hyperparameters' logarithms: minus the log density, gradient."""
+    num_rows = len(targets)
+
+    def evaluate(logs: Array) -> tuple[float, Array]:
+        weights, noise_scale = np.exp(logs[:-1]), math.exp(logs[-1])
+        distances = np.tensordot(weights, gaps, axes=1)
+        root = _SQRT_5 * np.sqrt(distances)
+        decay = np.exp(-root)
+        kernel = (1 + root + root**2 / 3) * decay
+        factor = _cholesky(kernel, noise_scale + noise)
+        alpha = _solve(factor, targets)
+        variance = max(float(targets @ alpha) / num_rows, 1e-12)
+        standard = (logs - prior_means) / prior_sds
+        # With the variance that is best for these logs, the likelihood's exponent is constant.
+        value = (
+            0.5 * num_rows * math.log(variance)
+            + float(np.log(np.diag(factor)).sum())
+            + 0.5 * float(standard @ standard)
+        )
+        sensitivity = _inverse(factor) - np.outer(alpha, alpha) / variance
+        # The derivative of the kernel by the squared distance.
+        slope = -5 / 6 * (1 + root) * decay
+        gradient = np.append(
+            0.5 * weights * np.tensordot(gaps, sensitivity * slope, axes=2),
+            0.5 * noise_scale * float(np.trace(sensitivity)),
+        )
+        return value, gradient + standard / prior_sds
+
+    return evaluate
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which numpy and scipy compute with one thread.
+
+    Matrices of at most some hundred rows gain nothing from several threads, which lose much time
+    when trials occupy all cores: thirty times as much was measured. With one thread the rounding is
+    the same on every machine, too.
+    """
+    context: AbstractContextManager[Any] = _blas_libraries().limit(limits=1)
+    return context
+
+
+@functools.cache
+def _blas_libraries() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401, PLC0415  (it brings a library of its own, to be limited too)
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415  (loaded with scipy)
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
+    """Return the logarithm of the expected improvement over a value; smaller values are better.
+
+    Args:
+        mean: Predicted mean of each point.
+        deviation: Its standard deviation.
+        best: The value to improve on.
+
+    Reference:
+        Jones, Schonlau, Welch. Efficient Global Optimization of Expensive Black-Box Functions.
+        Journal of Global Optimization 13, 1998.
+
+        Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected Improvements to Expected Improvement
+        for Bayesian Optimization. NeurIPS 2023, arXiv 2310.20708 (equation 9, without underflow).
+    """
+    from scipy.special import erfcx, log_ndtr  # noqa: PLC0415  (heavy)
+
+    z = (best - mean) / deviation
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    direct = np.log(np.maximum(density + z * np.exp(log_ndtr(z)), 1e-300))
+    # Far below, density and the rest cancel: the ratio of the two is computed by erfcx.
+    below = np.minimum(z, -1.0)
+    ratio = math.sqrt(math.pi / 2) * erfcx(-below / math.sqrt(2)) * np.abs(below)
+    tail = (
+        -0.5 * below**2
+        - 0.5 * math.log(2 * math.pi)
+        + np.log(np.maximum(1 - ratio, 1 / (2 * below**2) * 1e-2))
+    )
+    improvement: Array = np.log(deviation) + np.where(z > -1, direct, tail)
+    return improvement
+
+
+def _embedded(rows: Array, num_categories: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return features whose squared distances are those of the columns, and their columns.
+
+    A number is one feature, and a category one for each option. Where a column may be inactive,
+    another feature tells whether it is.
+    """
+    features, owners = [], []
+    for column, count in enumerate(num_categories):
+        entries = rows[:, column]
+        is_absent = np.isnan(entries)
+        parts = (
+            [(entries == option) / math.sqrt(2) for option in range(count)]
+            if count
+            else [np.where(is_absent, 0.5, entries)]
+        )
+        parts.append(is_absent / math.sqrt(2) if count else is_absent.astype(float))
+        features += parts
+        owners += [column] * len(parts)
+    return np.array(features).T.reshape(len(rows), len(owners)), np.array(owners, dtype=int)
+
+
+def _matern(distances: Array) -> Array:
+    """Return the Matern 5/2 kernel of squared distances."""
+    root = _SQRT_5 * np.sqrt(distances)
+    kernel: Array = (1 + root + root**2 / 3) * np.exp(-root)
+    return kernel
+
+
+def _cholesky(kernel: Array, noise: Array) -> Array:
+    from scipy.linalg import cholesky  # noqa: PLC0415  (heavy)
+
+    noisy = kernel + np.diag(noise + 1e-8)
+    factor: Array = cholesky(noisy, lower=True, overwrite_a=True, check_finite=False)
+    return factor
+
+
+def _solve(factor: Array, targets: Array) -> Array:
+    from scipy.linalg import cho_solve  # noqa: PLC0415  (heavy)
+
+    solved: Array = cho_solve((factor, True), targets, check_finite=False)
+    return solved
+
+
+def _inverse(factor: Array) -> Array:
+    """Return the inverse of a matrix from its Cholesky factor."""
+    from scipy.linalg.lapack import dpotri  # noqa: PLC0415  (heavy)
+
+    lower, _ = dpotri(factor, lower=1)
+    inverse: Array = np.tril(lower) + np.tril(lower, -1).T
+    return inverse

@@ -1,0 +1,198 @@
+"""The Gaussian process: predictions, noise, categories, inactive parameters, its likelihood."""
+
+import math
+
+import numpy as np
+import pytest
+import threadpoolctl
+from scipy.stats import norm
+
+from searchers import AutoSearch, GPSearch
+from searchers.models.gaussian_process import (
+    GaussianProcess,
+    _negative_log_posterior,
+    log_expected_improvement,
+    one_blas_thread,
+)
+from searchers.space import choice, only_if, uniform
+
+
+def smooth(rows):
+    return np.sin(4 * rows[:, 0]) + rows[:, 1] ** 2
+
+
+def test_a_smooth_function_is_predicted_between_its_points():
+    rng = np.random.default_rng(0)
+    rows, probe = rng.random((40, 2)), rng.random((20, 2))
+    means, _ = GaussianProcess(rows, smooth(rows), (0, 0)).predict(probe)
+    assert np.abs(means - smooth(probe)).max() < 0.05
+
+
+def test_deviations_grow_with_the_distance_from_the_points():
+    rows = np.linspace(0, 0.5, 10)[:, None]
+    process = GaussianProcess(rows, np.sin(12 * rows[:, 0]), (0,))
+    _, deviations = process.predict(np.array([[0.25], [0.6], [0.9]]))
+    assert deviations[0] < deviations[1] < deviations[2]
+
+
+def test_noise_is_learnt_from_repeated_points():
+    rng = np.random.default_rng(1)
+    rows = np.repeat(np.linspace(0, 1, 10), 6)[:, None]
+    noisy = GaussianProcess(rows, rows[:, 0] + 0.3 * rng.normal(size=60), (0,))
+    means, _ = noisy.predict(np.array([[0.5]]))
+    assert abs(means[0] - 0.5) < 0.15
+
+
+def test_a_row_whose_noise_is_known_to_be_large_counts_less():
+    rows = np.linspace(0, 1, 11)[:, None]
+    targets = rows[:, 0].copy()
+    targets[5] = 3.0
+    noise = np.zeros(11)
+    noise[5] = 10.0
+    trusted, _ = GaussianProcess(rows, targets, (0,)).predict(rows[[5]])
+    doubted, _ = GaussianProcess(rows, targets, (0,), noise).predict(rows[[5]])
+    assert abs(doubted[0] - 0.5) < 0.3 < abs(trusted[0] - 0.5)
+
+
+def test_categories_have_no_order():
+    rng = np.random.default_rng(2)
+    rows = np.column_stack([rng.random(60), rng.integers(4, size=60)])
+    offsets = np.array([0.0, 3.0, 0.0, 3.0])
+    process = GaussianProcess(rows, rows[:, 0] + offsets[rows[:, 1].astype(int)], (0, 4))
+    means, _ = process.predict(np.array([[0.5, kind] for kind in range(4)]))
+    assert np.allclose(means, 0.5 + offsets, atol=0.1)
+
+
+def test_inactive_parameters_differ_from_all_active_ones():
+    rng = np.random.default_rng(3)
+    first = rng.random(50)
+    rows = np.column_stack([first, np.where(np.arange(50) % 2, rng.random(50), np.nan)])
+    process = GaussianProcess(rows, first + np.isnan(rows[:, 1]), (0, 0))
+    means, _ = process.predict(np.array([[0.5, np.nan], [0.5, 0.5]]))
+    assert np.allclose(means, [1.5, 0.5], atol=0.1)
+
+
+def test_a_believed_point_leaves_means_and_lowers_deviations():
+    rng = np.random.default_rng(4)
+    rows, probe = rng.random((15, 2)), rng.random((10, 2))
+    process = GaussianProcess(rows, smooth(rows), (0, 0))
+    means, deviations = process.predict(probe)
+    process.believe(probe[:3])
+    later_means, later_deviations = process.predict(probe)
+    assert np.allclose(means, later_means, atol=1e-3)
+    assert (later_deviations <= deviations + 1e-9).all()
+    assert (later_deviations[:3] < 0.9 * deviations[:3]).all()
+
+
+def test_the_gradient_is_that_of_the_posterior():
+    rng = np.random.default_rng(5)
+    rows, targets = rng.random((20, 3)), rng.normal(size=20)
+    gaps = (rows.T[:, :, None] - rows.T[:, None]) ** 2
+    evaluate = _negative_log_posterior(gaps, targets, rng.random(20), np.zeros(4), np.ones(4))
+    logs = rng.normal(size=4)
+    _, gradient = evaluate(logs)
+    steps = 1e-5 * np.eye(4)
+    numeric = [(evaluate(logs + step)[0] - evaluate(logs - step)[0]) / 2e-5 for step in steps]
+    assert np.allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("z", [-30.0, -5.0, -1.1, -0.9, 0.0, 2.0])
+def test_log_expected_improvement(z):
+    found = log_expected_improvement(np.array([-z]), np.array([1.0]), 0.0)[0]
+    if z > -6:
+        assert math.isclose(math.exp(found), norm.pdf(z) + z * norm.cdf(z), rel_tol=1e-6)
+    else:
+        # The first terms of its series far below: density / z ** 2.
+        assert math.isclose(found, norm.logpdf(z) - 2 * math.log(-z), rel_tol=1e-3)
+
+
+def test_constant_targets_are_no_error():
+    means, deviations = GaussianProcess(
+        np.random.default_rng(6).random((8, 2)), np.ones(8), (0, 0)
+    ).predict(np.array([[0.5, 0.5]]))
+    assert np.isclose(means[0], 1.0)
+    assert np.isfinite(deviations).all()
+
+
+def test_several_threads_are_allowed_again_afterwards():
+    def threads():
+        return [each["num_threads"] for each in threadpoolctl.threadpool_info()]
+
+    with one_blas_thread():
+        pass
+    before = threads()
+    with one_blas_thread():
+        assert set(threads()) <= {1, *before}
+    assert threads() == before
+
+
+def played(searcher, space, loss, num_trials, seed=0):
+    assert searcher.set_search_properties("loss", "min", space, seed=seed)
+    configs = []
+    for number in range(num_trials):
+        config = searcher.suggest(f"t{number}")
+        configs.append(config)
+        searcher.on_trial_complete(f"t{number}", {"loss": loss(config), "training_iteration": 1})
+    return configs
+
+
+SPACE = {"x": uniform(0, 1), "y": uniform(0, 1)}
+
+
+def bowl(config):
+    return (config["x"] - 0.3) ** 2 + (config["y"] - 0.7) ** 2
+
+
+def rugged(config):
+    return math.sin(20 * config["x"]) * math.sin(17 * config["y"])
+
+
+def test_the_minimum_of_a_bowl_is_found_to_three_digits():
+    assert min(map(bowl, played(GPSearch(), SPACE, bowl, 30))) < 1e-5
+
+
+def test_the_default_search_finds_it_too():
+    assert min(map(bowl, played(AutoSearch(), SPACE, bowl, 40))) < 1e-4
+
+
+def test_running_trials_are_not_suggested_again():
+    searcher = GPSearch()
+    played(searcher, SPACE, rugged, 14)
+    running = [searcher.suggest(f"r{number}") for number in range(4)]
+    gaps = [
+        math.dist(first.values(), second.values())
+        for place, first in enumerate(running)
+        for second in running[:place]
+    ]
+    assert min(gaps) > 0.01
+
+
+@pytest.mark.parametrize("kind", [GPSearch, AutoSearch])
+def test_conditional_spaces_and_failures(kind):
+    space = {
+        "kind": choice(["a", "b"]),
+        "rate": only_if({"kind": "b"}, uniform(0, 1)),
+    }
+
+    def loss(config):
+        return (config["rate"] - 0.5) ** 2 if config["kind"] == "b" else math.nan
+
+    configs = played(kind(), space, loss, 30)
+    assert min(abs(config.get("rate", 9) - 0.5) for config in configs) < 0.01
+
+
+def test_both_models_have_their_turn():
+    by_both = played(AutoSearch(), SPACE, bowl, 30)
+    assert by_both != played(GPSearch(), SPACE, bowl, 30)
+
+
+@pytest.mark.parametrize("kind", [GPSearch, AutoSearch])
+def test_a_restored_search_goes_on_the_same(kind):
+    first = kind()
+    played(first, SPACE, bowl, 15)
+    second = kind()
+    assert second.set_search_properties("loss", "min", SPACE, seed=0)
+    second.load_state_dict(first.state_dict())
+    assert [first.suggest(f"n{number}") for number in range(3)] == [
+        second.suggest(f"n{number}") for number in range(3)
+    ]
