@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     show = commands.add_parser("report", help="print the results of the searches")
     show.add_argument(
         "--ours",
-        default="ours-tree",
+        default="ours",
         type=_method,
         metavar="NAME",
         help="the method that others are compared with",

@@ -46,9 +46,12 @@ METHODS: Mapping[str, Ours | Peer] = {
     "random": Ours("random search, full trainings", "BasicVariantGenerator", "fifo"),
     "ours-random": Ours("promotion ASHA, random search", "BasicVariantGenerator"),
     "ours-optuna": Ours("promotion ASHA, Optuna's TPE", "OptunaSearch"),
-    "ours-tree": Ours(
-        "the default: promotion ASHA with scouts, trees over all rungs", "TreeSearch", "default"
+    "ours": Ours(
+        "the default: promotion ASHA with scouts, a Gaussian process and trees in turn",
+        "AutoSearch",
+        "default",
     ),
+    "ours-tree": Ours("promotion ASHA with scouts, trees over all rungs", "TreeSearch", "default"),
     "ours-bohb": Ours("promotion ASHA, density estimators", "BOHBSearch"),
     "ours-cqr": Ours("promotion ASHA, conformal quantiles", "CQRSearch"),
     "optuna-tpe": Peer("Optuna TPE, full trainings", "optuna", "tpe"),

@@ -243,7 +243,7 @@ def test_our_searches_run_on_a_table(method):
     assert trace.num_suggestions >= len({epoch.row for epoch in trace.epochs})
 
 
-@pytest.mark.parametrize("name", ["ours-random", "ours-tree", "ours-optuna"])
+@pytest.mark.parametrize("name", ["ours", "ours-random", "ours-tree", "ours-optuna"])
 def test_our_searches_run_on_a_conditional_noisy_table(name):
     table = noisy_table()
     trace, again = (run_ours(METHODS[name], table, seed=3) for _ in range(2))

@@ -7,6 +7,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 from searchers import (
+    AutoSearch,
     BasicVariantGenerator,
     ConcurrencyLimiter,
     DuplicateGuard,
@@ -54,13 +55,13 @@ def kinds(made):
     [(Saves, None), (train, {"training_iteration": 9}), (train, tune.MaximumIterationStopper(9))],
 )
 def test_without_scheduler_and_searcher_the_defaults_are_used(trainable, stop):
-    assert kinds(spec(trainable, stop=stop)) == (ASHAScheduler, TreeSearch)
+    assert kinds(spec(trainable, stop=stop)) == (ASHAScheduler, AutoSearch)
 
 
 @pytest.mark.parametrize("stop", [None, {"loss": 0.1}, lambda trial_id, result: False])
 @pytest.mark.parametrize("trainable", [train, NeverSaves])
 def test_trials_without_checkpoints_of_unknown_length_are_not_stopped(trainable, stop):
-    assert kinds(spec(trainable, stop=stop)) == (FIFOScheduler, TreeSearch)
+    assert kinds(spec(trainable, stop=stop)) == (FIFOScheduler, AutoSearch)
 
 
 NO_SEARCH = [
@@ -91,8 +92,8 @@ def test_with_a_scheduler_or_searcher_given_the_other_has_no_default():
 
 def test_auto_asks_for_ours_in_any_case():
     assert kinds(spec(scheduler="auto", search_alg=OptunaSearch())) == (ASHAScheduler, OptunaSearch)
-    assert kinds(spec(scheduler=FIFOScheduler(), search_alg="auto")) == (FIFOScheduler, TreeSearch)
-    assert kinds(spec(scheduler="auto", search_alg="auto")) == (ASHAScheduler, TreeSearch)
+    assert kinds(spec(scheduler=FIFOScheduler(), search_alg="auto")) == (FIFOScheduler, AutoSearch)
+    assert kinds(spec(scheduler="auto", search_alg="auto")) == (ASHAScheduler, AutoSearch)
     assert kinds(spec(scheduler="auto", search_alg="auto", num_samples=1)) == (
         ASHAScheduler,
         BasicVariantGenerator,
@@ -178,19 +179,19 @@ def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
         executor="inline",
     )
     assert (
-        "Searcher: TreeSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker "
+        "Searcher: AutoSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker "
         "trials are stopped early." in caplog.text
     )
     recorded = read_record(tmp_path / "experiment").parts["tune_config"]
     assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == (
         "AsyncHyperBandScheduler",
-        "TreeSearch",
+        "AutoSearch",
     )
     caplog.clear()
     restored = tune.Tuner.restore(
         tmp_path / "experiment", train, tune_config=TuneConfig(num_samples=8, **GOAL)
     )
-    assert kinds(restored._spec) == (ASHAScheduler, TreeSearch)
+    assert kinds(restored._spec) == (ASHAScheduler, AutoSearch)
     assert len(restored.fit()) == 8
     assert "Searcher:" not in caplog.text
     assert "tune_config.scheduler" not in caplog.text
@@ -207,11 +208,11 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({}, "Searcher: TreeSearch (default). Scheduler: none; every trial trains to the end."),
+        ({}, "Searcher: AutoSearch (default). Scheduler: none; every trial trains to the end."),
         (
             {"search_alg": "auto"},
             (
-                'Searcher: TreeSearch (chosen by "auto"). Scheduler: none; every trial trains to '
+                'Searcher: AutoSearch (chosen by "auto"). Scheduler: none; every trial trains to '
                 "the end."
             ),
         ),

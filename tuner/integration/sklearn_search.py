@@ -89,7 +89,7 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
         return_train_score: Whether scores of the training data are computed as well.
         scheduler: Stops trials between folds; see `schedulers`. Its time is counted in folds:
             ``ASHAScheduler(max_t=5, grace_period=1)``.
-        search_alg: Proposes configurations; see `searchers`. None for `searchers.TreeSearch`, or
+        search_alg: Proposes configurations; see `searchers`. None for `searchers.AutoSearch`, or
             for random search if a scheduler is given.
         time_budget_s: The search stops after this many seconds; None for no limit.
         storage_path: Where the experiment's directory is created and kept. If `fit` is called again

@@ -659,7 +659,7 @@ class TuneConfig(Settings):
             Required with a metric, since neither direction is a safe guess.
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is
             repeated. -1 for no limit, until another limit stops the experiment.
-        search_alg: A `Searcher`, or ``"auto"`` for `searchers.TreeSearch` if there is something to
+        search_alg: A `Searcher`, or ``"auto"`` for `searchers.AutoSearch` if there is something to
             search. None, the default, means random sampling and grids if a `Scheduler` is given or
             `metric` and `mode` are not, else ``"auto"``.
         scheduler: A `Scheduler`, an object with the methods of Ray Tune's schedulers (see

@@ -56,7 +56,7 @@ class Choice:
 def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable: Any) -> Choice:
     """Return the scheduler and the searcher that were given, or the default ones.
 
-    The default searcher is `TreeSearch` if there is something to search: several samples of a space
+    The default searcher is `AutoSearch` if there is something to search: several samples of a space
     without grids, and a metric. Unless ``"auto"`` asks for it, it is used for at most `MAX_SAMPLES`
     samples.
 
@@ -77,7 +77,7 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     is_harmless = can_be_saved(trainable) or full is not None
     wants_asha = tune.scheduler == AUTO or (tune.scheduler is None and is_open and is_harmless)
     wants_model = is_search and (tune.search_alg == AUTO or (tune.search_alg is None and is_open))
-    ours = searchers.TreeSearch if wants_model else searchers.BasicVariantGenerator
+    ours = searchers.AutoSearch if wants_model else searchers.BasicVariantGenerator
     searcher = tune.search_alg if isinstance(tune.search_alg, Searcher) else ours()
     asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
     scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
