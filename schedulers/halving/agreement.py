@@ -1,4 +1,4 @@
-"""Whether the best trials of a level of training were already among the best at a lower one.
+"""Agreement of ranks between levels of training, which decides where trials are first compared.
 
 Trials that pass a level without being compared there report values all the same. They show what a
 comparison would have cost: the good trials that it would have dropped. Trials that were compared at

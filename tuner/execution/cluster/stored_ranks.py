@@ -1,8 +1,7 @@
-"""What a node does for its ranks of a group over several nodes, besides running them.
+"""Checkpoints and output of a node's ranks of a group over several nodes, in an object store.
 
-Where the experiment is in an object store, the node gets the checkpoint that they start from, and
-uploads its part of each that they report, see `stored_parts`. What they write is passed on as that
-of other trials.
+The node gets the checkpoint that the ranks start from, and uploads its part of each that they
+report, see `stored_parts`. What they write is passed on as that of other trials.
 """
 
 from __future__ import annotations

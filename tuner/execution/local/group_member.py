@@ -1,4 +1,4 @@
-"""What a group of workers needs of its workers, and of the executor that runs them."""
+"""Interfaces of the members of a group of workers, and of the executor that runs them."""
 
 from __future__ import annotations
 
