@@ -8,6 +8,7 @@ import threadpoolctl
 from scipy.stats import norm
 
 from searchers import AutoSearch, GPSearch
+from searchers.models import gp_search
 from searchers.models.gaussian_process import (
     GaussianProcess,
     _negative_log_posterior,
@@ -184,6 +185,27 @@ def test_conditional_spaces_and_failures(kind):
 def test_both_models_have_their_turn():
     by_both = played(AutoSearch(), SPACE, bowl, 30)
     assert by_both != played(GPSearch(), SPACE, bowl, 30)
+
+
+@pytest.mark.parametrize(("num_levels", "low", "high"), [(1, 0.35, 0.65), (2, 0.08, 0.35)])
+def test_the_process_has_fewer_turns_with_several_levels(monkeypatch, num_levels, low, high):
+    turns = []
+
+    def counted(searcher, table, encoding, rng):
+        turns.append(1)
+        return encoding.from_cube(rng.random((8, 2)))
+
+    monkeypatch.setattr(gp_search, "_candidates_by_process", counted)
+    searcher = AutoSearch(n_initial_points=4)
+    assert searcher.set_search_properties("loss", "min", SPACE, seed=0)
+    for number in range(104):
+        config = searcher.suggest(f"t{number}")
+        for level in range(1 + number % num_levels):
+            searcher.on_trial_result(
+                f"t{number}", {"loss": bowl(config) + level, "training_iteration": 3**level}
+            )
+        searcher.on_trial_complete(f"t{number}", stopped=True)
+    assert low < len(turns) / 100 < high
 
 
 @pytest.mark.parametrize("kind", [GPSearch, AutoSearch])
