@@ -109,6 +109,8 @@ EXAMPLES = [
     searchers.TreeSearch(
         "loss", "min", [{"x": 0.5}], [0.1], n_initial_points=5, random_fraction=0.2, seed=3
     ),
+    searchers.AutoSearch("loss", "min", n_initial_points=5, seed=3),
+    searchers.GPSearch(metric="loss", mode="min", random_fraction=0.1),
     searchers.BOHBSearch(metric="loss", mode="min", time_attr="epoch"),
     searchers.CQRSearch(metric="loss", mode="min", n_initial_points=4),
     searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
