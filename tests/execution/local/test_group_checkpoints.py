@@ -178,7 +178,7 @@ def test_a_thread_that_cannot_store_fails_the_attempt_with_the_cause(start_execu
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "CheckpointError"
     assert "leads out of the checkpoint" in ended.failure.message
-    assert ended.failure.ranks[0][0] == 1
+    assert ".source-1-x" in ended.failure.message  # whichever rank hears of it first
 
 
 @pytest.mark.parametrize("options", [{"upload_mode": ASYNC}, {"deletes_local": True}])
