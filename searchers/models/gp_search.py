@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-
-from searchers.learning_searcher import FailedTrials
 
 from .candidates import around_best, mutants
 from .encoding import Encoding
@@ -103,33 +100,6 @@ class GPSearch(ModelSearch):
         100 others.
     """
 
-    def __init__(  # noqa: PLR0917  (the order of its peers)
-        self,
-        metric: str | None = None,
-        mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        evaluated_rewards: Sequence[float] | None = None,
-        n_initial_points: int | None = None,
-        random_fraction: float = 0.0,
-        time_attr: str = "training_iteration",
-        seed: int | None = None,
-        *,
-        space: Mapping[str, Any] | None = None,
-        failed_trials: FailedTrials = "worst",
-    ) -> None:
-        super().__init__(
-            space=space,
-            metric=metric,
-            mode=mode,
-            points_to_evaluate=points_to_evaluate,
-            evaluated_rewards=evaluated_rewards,
-            n_initial_points=n_initial_points,
-            random_fraction=random_fraction,
-            time_attr=time_attr,
-            seed=seed,
-            failed_trials=failed_trials,
-        )
-
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return candidates, those with the largest expected improvement first."""
         table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
@@ -196,33 +166,6 @@ class AutoSearch(ModelSearch):
         was worse on the development functions of benchmarks/quality: few trials do not tell which
         model is better.
     """
-
-    def __init__(  # noqa: PLR0917  (the order of its peers)
-        self,
-        metric: str | None = None,
-        mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        evaluated_rewards: Sequence[float] | None = None,
-        n_initial_points: int | None = None,
-        random_fraction: float = 0.0,
-        time_attr: str = "training_iteration",
-        seed: int | None = None,
-        *,
-        space: Mapping[str, Any] | None = None,
-        failed_trials: FailedTrials = "worst",
-    ) -> None:
-        super().__init__(
-            space=space,
-            metric=metric,
-            mode=mode,
-            points_to_evaluate=points_to_evaluate,
-            evaluated_rewards=evaluated_rewards,
-            n_initial_points=n_initial_points,
-            random_fraction=random_fraction,
-            time_attr=time_attr,
-            seed=seed,
-            failed_trials=failed_trials,
-        )
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return the candidates of one of the two models, the best first."""

@@ -52,19 +52,19 @@ class ModelSearch(LearningSearcher):
         ValueError: If an argument is out of range or two contradict each other.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  (the order of its peers)
         self,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        evaluated_rewards: Sequence[float] | None = None,
+        n_initial_points: int | None = None,
+        random_fraction: float = 0.0,
+        time_attr: str = "training_iteration",
+        seed: int | None = None,
         *,
-        space: Mapping[str, Any] | None,
-        metric: str | None,
-        mode: str | None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
-        evaluated_rewards: Sequence[float] | None,
-        n_initial_points: int | None,
-        random_fraction: float,
-        time_attr: str,
-        seed: int | None,
-        failed_trials: FailedTrials,
+        space: Mapping[str, Any] | None = None,
+        failed_trials: FailedTrials = "worst",
     ) -> None:
         _check_arguments(n_initial_points, random_fraction, time_attr)
         check_own_space(space, type(self).__name__)
