@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 import tuner as tune
-from benchmarks.quality import record
 from benchmarks.quality.clock import Ask
-from benchmarks.quality.conversation import Conversation, PeerFailed
+from benchmarks.quality.conversation import Conversation
 from benchmarks.quality.environments import python_of
 from benchmarks.quality.methods import Ours, Peer
 from benchmarks.quality.peers.dialogue import reply_of
 from benchmarks.quality.record import Record
+from benchmarks.quality.running import run_missing
 
 from .function import Function
 from .instances import FUNCTIONS
@@ -76,37 +76,16 @@ def run_all(
     Returns:
         Names of the searches that could not be run.
     """
-    done = {kept.key for kept in record.read(path)}
     tasks = [Task(FUNCTIONS[name], num) for name in functions for num in num_workers]
-    failed = []
-    for name in methods:
-        missing = [
-            (task, seed)
-            for task in tasks
-            for seed in range(num_seeds)
-            if (name, task.name, seed) not in done
-        ]
-        try:
-            if missing:
-                _run(name, missing, path)
-        except (FileNotFoundError, PeerFailed) as error:
-            print(f"{name:<22} {error}", flush=True)
-            failed.append(name)
-    return failed
+    return run_missing(methods, tasks, num_seeds, path, _opened)
 
 
-def _run(name: str, missing: Iterable[tuple[Task, int]], path: Path) -> None:
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[Callable[[Task, int], Record]]:
     method = method_of(name)
     with contextlib.ExitStack() as stack:
         ask = _in_process(method) if isinstance(method, Ours) else _elsewhere(method, stack)
-        for task, seed in missing:
-            kept = run(ask, name, method, task, seed)
-            record.append(kept, path)
-            print(
-                f"{name:<22} {task.name:<26} seed {seed:<3} regret {kept.changes[-1][1]:.4f}  "
-                f"{kept.decision_s:.2f} s",
-                flush=True,
-            )
+        yield lambda task, seed: run(ask, name, method, task, seed)
 
 
 def run(ask: Ask, name: str, method: Ours | Peer, task: Task, seed: int) -> Record:
