@@ -253,19 +253,26 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         rng = Random(f"{self._seed}/probe/{trial_id}")  # noqa: S311  (not a secret)
         return rng.random() < PROBE_SHARE
 
-    def _notes(self, trial_id: str, first: int) -> dict[str, Number | str]:
-        """Return from where on a trial is compared and why, for the reasons of decisions."""
+    def _notes(self, trial_id: str, own: int, first: int) -> dict[str, Number | str]:
+        """Return from where on a trial is compared and why, for the reasons of decisions.
+
+        Args:
+            trial_id: The trial.
+            own: What `_first_index` returned for it.
+            first: That, or the first level of its bracket if this is higher.
+        """
         if trial_id not in self._chosen_first:
             return {}
         index, evidence = self._chosen_first[trial_id]
         why = "none yet" if evidence is None else self._agreement.described(evidence)
-        if self._first_index(trial_id) > index:
+        if own > index:
             why += "; compared later to see whether this still holds"
         return {"compared_from": self.levels[first], "evidence": why}
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
-        first = max(bracket, self._first_index(trial.trial_id))
+        own = self._first_index(trial.trial_id)
+        first = max(bracket, own)
         if self._is_from_evidence:
             self._note_value(trial.trial_id, time, result, first)
         # Below `lowest` the report has no value, and the rule records nothing.
@@ -284,7 +291,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             None if cost is None else value,
             cost or 0.0,
             lowest=lowest,
-            notes=self._notes(trial.trial_id, first),
+            notes=self._notes(trial.trial_id, own, first),
         )
 
     def _note_value(
