@@ -41,6 +41,7 @@ class Color(enum.StrEnum):
 
 @given(VALUES)
 @example((1, 2.0, True))
+@example([10**18, 2**64 - 1, -(2**63)])
 def test_what_is_plain_comes_back_from_its_json(value):
     if fast_json.is_plain(value) and (data := fast_json.dumps(value)):
         assert repr(fast_json.loads(data)) == repr(_with_lists(value))
@@ -78,6 +79,12 @@ def test_a_value_that_contains_itself_or_is_too_deep_is_not_plain():
         deep = [deep]
     for value in (endless, {"a": endless}, deep):
         assert fast_json.dumps(value) is None
+
+
+@pytest.mark.parametrize("text", ["18446744073709551616", "[1, -9223372036854775809]", "1" * 5000])
+def test_integers_of_more_than_64_bits_are_refused_rather_than_rounded(text):
+    with pytest.raises(ValueError, match="64 bits"):
+        fast_json.loads(text.encode())
 
 
 @pytest.mark.parametrize("value", [[1e308, 1e308], [10**400, 1.5]])

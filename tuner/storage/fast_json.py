@@ -18,9 +18,10 @@ import orjson
 
 _NUM_DIGITS: Final = 19
 """So many digits an integer has at least that does not fit into 64 bits."""
-_LONG: Final = re.compile(rb"(?:^|[\s:,\[-])\d{%d}" % _NUM_DIGITS)
-"""Where a number begins that may be such an integer; behind a point there may be any number of
-digits."""
+_LONG: Final = re.compile(rb"(?:^|[\s:,\[])(-?\d{%d,})" % _NUM_DIGITS)
+"""A number that may be such an integer; behind a point there may be any number of digits."""
+_MAX_LENGTH: Final = 20
+"""So many characters an integer has at most that fits into 64 bits, its sign among them."""
 _SHAPE: Final = bytes(
     ord("0" if chr(byte).isdecimal() else "." if chr(byte) == "." else " ")
     for byte in range(1 << 7)
@@ -59,9 +60,15 @@ def loads(data: bytes) -> Any:
     # Nearly no text has so many digits in a row, but behind a point, which is found out ten times
     # faster than where they stand.
     shape = data.translate(_SHAPE)
-    if (b" " + _LONG_SHAPE in shape or shape.startswith(_LONG_SHAPE)) and _LONG.search(data):
+    may_be_long = b" " + _LONG_SHAPE in shape or shape.startswith(_LONG_SHAPE)
+    if may_be_long and not all(map(_fits, _LONG.findall(data))):
         raise ValueError("an integer of more than 64 bits would become a float")
     return orjson.loads(data)
+
+
+def _fits(number: bytes) -> bool:
+    """Return whether an integer in decimal digits fits into 64 bits."""
+    return len(number) <= _MAX_LENGTH and -(1 << 63) <= int(number) < 1 << 64
 
 
 def is_plain(value: Any) -> bool:
