@@ -42,7 +42,7 @@ MAX_TRIALS = 200
 TRUSTED_SHARE = 0.5
 """Levels below one are considered if more than this share of what is best in the end was among the
 best there."""
-TRUST_WEIGHT = 2
+TRUST_WEIGHT = 1
 """So many good trials are assumed to speak for a level that may mislead: half-way between chance
 and full agreement."""
 

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from itertools import islice
 from random import Random
 from typing import Any, final
 
@@ -56,7 +57,9 @@ class AsyncHyperBandScheduler(HalvingScheduler):
     and first results hardly show which of them is best: fast learners lead. With
     `later_grace_period`, only scouts are compared from `grace_period` on, so that the search soon
     has data to learn from. Scouts are the trials that begin before `num_scouts` trials have reached
-    `grace_period`; later trials are first compared at `later_grace_period`.
+    `grace_period`; later trials are first compared at `later_grace_period`. The first
+    `num_full_scouts` of the scouts are trained to `max_t` without a comparison, whatever their
+    values: they show what early values say about the end, and what the search would have missed.
 
     **From where on they are compared** follows from results with ``later_grace_period="auto"``. It
     begins with the highest level that is no more than half of `max_t`. A lower one is used while
@@ -112,6 +115,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             results; None to compare all of them from `grace_period` on.
         num_scouts: How many trials have to have got to `grace_period` before those that begin are
             no scouts any more.
+        num_full_scouts: How many of the scouts, the first ones, are not compared before `max_t`; at
+            most `num_scouts`.
 
     Attributes:
         levels: Where trials are compared, in units of `time_attr`, ascending; the last one is
@@ -167,6 +172,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         cost_attr: str | None = None,
         later_grace_period: Number | str | None = None,
         num_scouts: int = 0,
+        num_full_scouts: int = 0,
     ) -> None:
         super().__init__(
             time_attr=time_attr,
@@ -184,6 +190,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             "so many of the first trials are known to be good",
         )
         check_count("num_scouts", num_scouts, "so many scouts are waited for")
+        _check_full_scouts(num_full_scouts, num_scouts)
         self._type = type
         self._is_from_evidence = later_grace_period == "auto"
         self._later_index = _later_index(self.levels, later_grace_period)
@@ -193,7 +200,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         # the trial, and the evidence.
         self._chosen_first: dict[str, tuple[int, Evidence | None]] = {}
         self._num_scouts = num_scouts
-        # Whether each scout has reached the first level.
+        self._num_full_scouts = num_full_scouts
+        # Whether each scout has reached the first level, in the order in which they were added.
         self._scouts: dict[str, bool] = {}
         self._num_threshold_candidates = num_threshold_candidates
         self._cost_attr = cost_attr
@@ -241,6 +249,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def _first_index(self, trial_id: str) -> int:
         """Return the number of the level where a trial is compared first."""
+        if trial_id in islice(self._scouts, self._num_full_scouts):
+            return len(self.levels) - 1
         if trial_id in self._scouts:
             return 0
         index, _ = self._chosen_first.get(trial_id, (self._later_index, None))
@@ -278,7 +288,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         # Below `lowest` the report has no value, and the rule records nothing.
         lowest = self.levels[first]
         is_at_level = time >= lowest
-        if is_at_level and trial.trial_id in self._scouts:
+        if time >= self.levels[0] and trial.trial_id in self._scouts:
             self._scouts[trial.trial_id] = True
         if is_at_level and self._chosen is None:
             self._choose(trial)
@@ -363,6 +373,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             "cost_attr": self._cost_attr,
             "later_level": "auto" if self._is_from_evidence else self.levels[self._later_index],
             "num_scouts": self._num_scouts,
+            # Only where it is not 0: the states of earlier releases lack it.
+            **({"num_full_scouts": self._num_full_scouts} if self._num_full_scouts else {}),
         }
 
 
@@ -396,6 +408,15 @@ def _later_index(levels: Sequence[Number], later_grace_period: Any) -> int:
             f"got {period}; None takes grace_period, 'auto' decides by results"
         )
     return next(index for index, level in enumerate(levels) if level >= period)
+
+
+def _check_full_scouts(num_full_scouts: Any, num_scouts: int) -> None:
+    check_count("num_full_scouts", num_full_scouts, "so many scouts are trained to max_t")
+    if num_full_scouts > num_scouts:
+        raise ValueError(
+            f"num_full_scouts must be at most num_scouts={num_scouts}, got {num_full_scouts}; they "
+            "are the first of the scouts"
+        )
 
 
 def _check_type(kind: str, cost_attr: str | None) -> None:

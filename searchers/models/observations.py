@@ -382,7 +382,7 @@ def _number(value: float | None) -> float:
 RETAINED = 0.9
 """Part of a trial's residual from the trend that is expected to remain one level higher, as long as
 few trials have been trained to the end."""
-PRIOR_TRIALS = 10
+PRIOR_TRIALS = 5
 """The expectation counts like so many trials that were trained to the end."""
 MIN_TRIALS = 8
 """With fewer trials no trend is fitted, and the observed ranks are used."""

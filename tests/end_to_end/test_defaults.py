@@ -131,21 +131,23 @@ def test_a_full_training_ends_where_scheduler_or_stop_criterion_say(stop, schedu
 
 
 @pytest.mark.parametrize(
-    ("full", "num_samples", "levels", "later", "num_scouts"),
+    ("full", "num_samples", "levels", "later", "num_scouts", "num_full_scouts"),
     [
-        (27, -1, (1, 3, 9, 27), 9, 10),
-        (100, 20, (3, 9, 27, 81, 100), 27, 5),
-        (10, 40, (1, 3, 9, 10), 3, 10),
-        (2, 40, (1, 2), 1, 10),
+        (27, -1, (1, 3, 9, 27), 9, 10, 2),
+        (100, 20, (3, 9, 27, 81, 100), 27, 5, 1),
+        (10, 40, (1, 3, 9, 10), 3, 10, 2),
+        (2, 8, (1, 2), 1, 2, 0),
     ],
 )
-def test_beside_a_model_only_scouts_are_compared_early(
-    full, num_samples, levels, later, num_scouts
+def test_beside_a_model_only_scouts_are_compared_early(  # noqa: PLR0917  (the columns of a table)
+    full, num_samples, levels, later, num_scouts, num_full_scouts
 ):
     scheduler = spec(stop={"training_iteration": full}, num_samples=num_samples).scheduler
     declared = scheduler.declared_arguments
     assert scheduler.levels == levels
-    assert (declared["later_grace_period"], declared["num_scouts"]) == ("auto", num_scouts)
+    assert declared["later_grace_period"] == "auto"
+    assert declared["num_scouts"] == num_scouts
+    assert declared.get("num_full_scouts", 0) == num_full_scouts
     assert f"new trials compared from {later} on: no evidence yet" in scheduler.debug_string()
 
 

@@ -612,6 +612,41 @@ def test_trials_that_begin_before_the_scouts_report_are_scouts():
     assert not is_scout(scheduler, "late")
 
 
+def test_the_first_scouts_are_trained_to_the_end_whatever_their_values():
+    done = play(
+        asha_with_scouts(num_full_scouts=2), a=0.9, b=0.8, c=0.6, d=0.7, e=0.5, f=0.4, g=0.3
+    )
+    assert [done.stage.trials[name].time for name in "ab"] == [9, 9]
+    pauses = [
+        (decision.trial_id, decision.reason.numbers["rung"])
+        for decision in done.decisions
+        if decision.reason.rule == "asha.rung"
+    ]
+    # The two count as scouts: only one more is compared at 1.
+    assert pauses[:3] == [("c", 1), ("d", 3), ("e", 3)]
+
+
+@pytest.mark.parametrize("kind", ["stopping", "promotion"])
+def test_scouts_that_are_trained_to_the_end_are_known_again_after_a_restore(kind):
+    first = asha_with_scouts(type=kind, num_full_scouts=1)
+    for name in "ab":
+        first.on_trial_add(Actor(name, status="RUNNING"))
+    second = asha_with_scouts(type=kind, num_full_scouts=1)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert second.state_dict() == first.state_dict()
+    for scheduler in (first, second):
+        for time in range(1, 9):
+            result = {"training_iteration": time, "loss": 1.0}
+            assert not scheduler.on_trial_result(Actor("a", status="RUNNING"), result)
+    with pytest.raises(ValueError, match="num_full_scouts"):
+        asha_with_scouts(type=kind).load_state_dict(first.state_dict())
+
+
+def test_the_state_of_a_release_without_full_scouts_is_loaded():
+    state = asha_with_scouts().state_dict()
+    assert "num_full_scouts" not in state["settings"]
+
+
 def test_levels_that_later_trials_pass_are_not_skipped():
     scheduler = asha_with_scouts(num_scouts=0)
     play(scheduler, a=0.5, b=0.4, c=0.6)
@@ -652,6 +687,8 @@ def test_scouts_are_known_again_after_a_restore():
         ),
         ({"later_grace_period": "3"}, TypeError, "later_grace_period must be a number"),
         ({"num_scouts": -1}, ValueError, "num_scouts must be at least 0"),
+        ({"num_full_scouts": -1}, ValueError, "num_full_scouts must be at least 0"),
+        ({"num_full_scouts": 4}, ValueError, "at most num_scouts=3, got 4"),
     ],
 )
 def test_scout_arguments_out_of_range_are_refused(arguments, error, complaint):

@@ -32,6 +32,8 @@ NUM_RUNGS: Final = 3
 """Levels below a full training: the first is after a 27th of it."""
 NO_END: Final = REDUCTION_FACTOR**10
 """The highest level if the length of a full training is unknown."""
+FULL_SCOUT_SHARE: Final = 0.2
+"""Share of the scouts that are trained to the end without a comparison."""
 MAX_SAMPLES: Final = 1_000
 """With more samples than this, trials are presumably so short that asking a model would take longer
 than training."""
@@ -158,10 +160,13 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
     # is between -0.2 and 0.4, after a third between 0.2 and 0.7. So beside a model only as many
     # scouts as it has first points are compared at each level. Later trials are not compared before
     # the highest level below half of a full training, unless their results show that lower levels
-    # can be believed.
+    # can be believed. Some scouts are trained to the end whatever their values: where early values
+    # mislead, those that were chosen by them would show this too late.
     if full is not None and isinstance(_unwrapped(searcher), ModelSearch):
+        num_scouts = num_first_points(num_samples)
         arguments |= {
-            "num_scouts": num_first_points(num_samples),
+            "num_scouts": num_scouts,
+            "num_full_scouts": int(FULL_SCOUT_SHARE * num_scouts),
             "later_grace_period": "auto",
         }
     fixed = {
