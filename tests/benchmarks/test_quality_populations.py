@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.quality.peers.dialogue import CONTINUE, STOP
+from benchmarks.quality.populations.peer import run_peer_population
 from benchmarks.quality.populations.problems import Digits, NoisyQuadratic, Problem
-from benchmarks.quality.populations.running import run_population
+from benchmarks.quality.populations.running import Outcome, durations_of, run_population
 from schedulers import PopulationBasedTraining
 
 SMALL = {"num_dimensions": 10, "num_epochs": 20}
@@ -100,3 +102,53 @@ def test_a_clone_continues_with_the_weights_of_its_donor(seed, is_asynchronous):
     )
     assert outcome.num_clones
     assert outcome.score == Counting.num_epochs
+
+
+class Replacing:
+    """A method of another project that replaces the first trial after ten epochs by a fourth."""
+
+    def __init__(self):
+        self.setting = None
+        self.reports = []
+        self._orders = [(str(number), None) for number in range(3)]
+
+    def ask(self, do, **facts):
+        if do == "begin":
+            self.setting = facts["setting"]
+            return {}
+        if do == "ask":
+            name, source = self._orders.pop(0)
+            return {"trial": name, "config": {"lr": 0.1 + int(name)}, "source": source}
+        self.reports.append((facts["trial"], facts["epoch"], facts["value"]))
+        if (facts["trial"], facts["epoch"]) == ("0", 10):
+            self._orders.append(("3", "2"))
+            return {"verdict": STOP}
+        return {"verdict": CONTINUE}
+
+
+def run_replacing(method, *, is_asynchronous):
+    return run_peer_population(
+        method.ask, "any", Counting(), 0, interval=5, num_members=3, is_asynchronous=is_asynchronous
+    )
+
+
+def test_a_trial_of_another_project_continues_with_the_state_of_its_source():
+    method = Replacing()
+    outcome = run_replacing(method, is_asynchronous=False)
+    assert outcome == Outcome(score=20, duration=21, num_clones=1)
+    values = {(name, epoch): -value for name, epoch, value in method.reports}
+    # In step, the third trial has been trained for nine epochs when the first is replaced at ten.
+    assert ("0", 11) not in values
+    assert ("3", 9) not in values
+    assert values["3", 10] == pytest.approx(9 * 2.1 + 3.1)
+    assert values["3", 20] == pytest.approx(9 * 2.1 + 11 * 3.1)
+    axis = {"name": "lr", "scale": "float", "log": True, "low": 1e-3, "high": 1.0}
+    assert method.setting["space"] == [axis]
+
+
+def test_workers_of_another_project_are_as_fast_as_members_of_ours():
+    outcome = run_replacing(Replacing(), is_asynchronous=True)
+    first, second, third = durations_of(0, 3, is_asynchronous=True)
+    num_donor_epochs = min(int(10 * first / third), 20)
+    ends = [10 * first + (20 - num_donor_epochs) * first, 20 * second, 20 * third]
+    assert outcome.duration == pytest.approx(max(ends))

@@ -6,6 +6,7 @@ the standard library is imported, so that this module runs in any environment.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -32,6 +33,7 @@ class Setting:
         num_workers: Number of trials that run at the same time.
         seed: Seed of all random numbers.
         num_trials: Number of trials in the budget; None if it is not known.
+        interval: Epochs between two turns of a member of a population; None for other searches.
     """
 
     method: str
@@ -40,6 +42,7 @@ class Setting:
     num_workers: int
     seed: int
     num_trials: int | None = None
+    interval: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,13 @@ class Order:
             extra cost.
         config: Its configuration; None for a trial that continues.
         until: Epoch to train up to, unless the trial is stopped or paused before.
+        source: The trial whose last state a new trial continues from; None to begin anew.
     """
 
     trial: str
     config: Mapping[str, Any] | None
     until: int
+    source: str | None = None
 
 
 class Finished(Exception):
@@ -107,11 +112,7 @@ def reply_of(search: Search, request: Mapping[str, Any]) -> dict[str, Any]:
             order = search.ask()
         except Finished:
             return {"finished": True}
-        return (
-            {"wait": True}
-            if order is None
-            else {"trial": order.trial, "config": order.config, "until": order.until}
-        )
+        return {"wait": True} if order is None else dataclasses.asdict(order)
     arguments = request["trial"], request["epoch"], request["value"], request["cost_s"]
     if request["do"] == "report":
         return {"verdict": search.report(*arguments)}

@@ -13,6 +13,7 @@ from syne_tune import config_space
 from syne_tune.backend.trial_status import Trial
 from syne_tune.optimizer.baselines import ASHA, ASHABORE, ASHACQR, BOHB, BORE
 from syne_tune.optimizer.scheduler import SchedulerDecision
+from syne_tune.optimizer.schedulers.pbt import PopulationBasedTraining
 
 from .dialogue import CONTINUE, STOP, Order, Setting, serve
 
@@ -35,17 +36,7 @@ class SyneTuneScheduler:
             "do_minimize": True,
             "random_seed": setting.seed,
         }
-        self._scheduler = (
-            FULL_TRAININGS[setting.method](**arguments)
-            if setting.method in FULL_TRAININGS
-            else SCHEDULERS[setting.method](
-                **arguments,
-                time_attr="epoch",
-                max_t=setting.max_epochs,
-                grace_period=1,
-                reduction_factor=3,
-            )
-        )
+        self._scheduler = _scheduler(setting, arguments)
         self._trials: dict[str, Trial] = {}
 
     def ask(self) -> Order:
@@ -55,7 +46,9 @@ class SyneTuneScheduler:
         trial = Trial(number, suggestion.config, NOW)
         self._trials[str(number)] = trial
         self._scheduler.on_trial_add(trial)
-        return Order(str(number), suggestion.config, self._max_epochs)
+        donor = suggestion.checkpoint_trial_id
+        source = None if donor is None else str(donor)
+        return Order(str(number), suggestion.config, self._max_epochs, source)
 
     def report(self, trial: str, epoch: int, value: float, cost_s: float) -> str:
         """Report the value and return the decision of the scheduler."""
@@ -70,6 +63,26 @@ class SyneTuneScheduler:
     def complete(self, trial: str, epoch: int, value: float, cost_s: float) -> None:
         """Notify the scheduler that a trial is complete."""
         self._scheduler.on_trial_complete(self._trials[trial], {"loss": value, "epoch": epoch})
+
+
+def _scheduler(setting: Setting, arguments: dict[str, Any]) -> Any:
+    if setting.method in FULL_TRAININGS:
+        return FULL_TRAININGS[setting.method](**arguments)
+    if setting.method == "pbt":
+        return PopulationBasedTraining(
+            **arguments,
+            time_attr="epoch",
+            max_t=setting.max_epochs,
+            population_size=setting.num_workers,
+            perturbation_interval=setting.interval,
+        )
+    return SCHEDULERS[setting.method](
+        **arguments,
+        time_attr="epoch",
+        max_t=setting.max_epochs,
+        grace_period=1,
+        reduction_factor=3,
+    )
 
 
 def _domain(axis: dict[str, Any]) -> Any:

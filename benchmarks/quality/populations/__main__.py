@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.quality.conversation import Conversation
+from benchmarks.quality.environments import python_of
 from schedulers import (
     FIFOScheduler,
     MFPopulationBasedTraining,
@@ -16,6 +18,7 @@ from schedulers import (
 )
 from schedulers.scheduler import Scheduler
 
+from .peer import run_peer_population
 from .problems import Digits, NoisyQuadratic, Problem
 from .running import Outcome, run_population
 
@@ -32,6 +35,8 @@ METHODS: Mapping[str, Callable[..., Scheduler]] = {
     "patient-pbt": PatientPopulationBasedTraining,
 }
 """By name, what makes a scheduler from the length of the training and common options."""
+PEERS = {"syne-pbt": ("syne_tune", "pbt")}
+"""Methods of other projects: their environment, and their name there."""
 
 
 def main() -> None:
@@ -69,6 +74,19 @@ def _outcomes(
     num_members: int,
     is_asynchronous: bool,
 ) -> list[Outcome]:
+    population: Mapping[str, Any] = {
+        "num_members": num_members,
+        "is_asynchronous": is_asynchronous,
+    }
+    if method in PEERS:
+        environment, name = PEERS[method]
+        with Conversation(python_of(environment), f"{environment}_peer") as conversation:
+            return [
+                run_peer_population(
+                    conversation.ask, name, problem, seed, interval=interval, **population
+                )
+                for seed in seeds
+            ]
     options: Mapping[str, Any] = {
         "time_attr": "training_iteration",
         "perturbation_interval": interval,
@@ -80,8 +98,7 @@ def _outcomes(
             problem,
             METHODS[method](problem.num_epochs, **options),
             seed,
-            num_members=num_members,
-            is_asynchronous=is_asynchronous,
+            **population,
         )
         for seed in seeds
     ]
@@ -103,7 +120,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.quality.populations", description=__doc__
     )
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=list(METHODS),
+        choices=[*METHODS, *PEERS],
+        help="default: those of tuner",
+    )
     parser.add_argument("--members", type=int, default=8, help="size of the population")
     parser.add_argument(
         "--intervals", nargs="+", type=int, default=[1, 5], help="perturbation_interval, in epochs"

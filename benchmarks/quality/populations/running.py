@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -66,8 +66,8 @@ def run_population(
         tune.RunConfig(stop={"training_iteration": problem.num_epochs}),
     )
     spec.connect()
-    speeds = default_rng([seed, 0]).random(num_members) if is_asynchronous else num_members * [0.0]
-    executor = PopulationExecutor(problem, seed, [MAX_SLOWNESS ** float(each) for each in speeds])
+    durations = durations_of(seed, num_members, is_asynchronous=is_asynchronous)
+    executor = PopulationExecutor(problem, seed, durations)
     experiment = Experiment(
         simulated_settings(spec, executor.capacity()), spec.scheduler, spec.stopper
     )
@@ -84,9 +84,21 @@ def run_population(
         timing=VIRTUAL_TIME,
     )
     assembly.driver.run()
-    best = min(executor.finished, key=lambda state: np.nan_to_num(problem.loss(state), nan=np.inf))
     num_clones = sum(len(trial.grafts) for trial in experiment.trials)
-    return Outcome(problem.score(best), executor.clock(), num_clones)
+    return Outcome(score_of_best(problem, executor.finished), executor.clock(), num_clones)
+
+
+def durations_of(seed: int, num_members: int, *, is_asynchronous: bool) -> list[float]:
+    """Return how long an epoch of each member takes: 1, or up to `MAX_SLOWNESS`."""
+    if not is_asynchronous:
+        return num_members * [1.0]
+    return [MAX_SLOWNESS ** float(each) for each in default_rng([seed, 0]).random(num_members)]
+
+
+def score_of_best(problem: Problem, finished: Sequence[State]) -> float:
+    """Return the score of the state with the least loss."""
+    best = min(finished, key=lambda state: np.nan_to_num(problem.loss(state), nan=np.inf))
+    return problem.score(best)
 
 
 def _no_training(config: Mapping[str, Any]) -> None:
