@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from itertools import islice
 from random import Random
 from typing import Any, final
 
@@ -201,8 +200,10 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         self._chosen_first: dict[str, tuple[int, Evidence | None]] = {}
         self._num_scouts = num_scouts
         self._num_full_scouts = num_full_scouts
-        # Whether each scout has reached the first level, in the order in which they were added.
+        # Whether each scout has reached the first level.
         self._scouts: dict[str, bool] = {}
+        # Those of them that are trained to the end.
+        self._full_scouts: list[str] = []
         self._num_threshold_candidates = num_threshold_candidates
         self._cost_attr = cost_attr
         self._plan = RungPlan(
@@ -229,9 +230,12 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Draw the trial into its bracket; the first ones are scouts."""
-        if sum(self._scouts.values()) < self._num_scouts:
-            self._scouts.setdefault(trial.trial_id, False)
-        elif self._is_from_evidence and trial.trial_id not in self._chosen_first:
+        is_new = trial.trial_id not in self._scouts and trial.trial_id not in self._chosen_first
+        if is_new and sum(self._scouts.values()) < self._num_scouts:
+            if len(self._full_scouts) < self._num_full_scouts:
+                self._full_scouts.append(trial.trial_id)
+            self._scouts[trial.trial_id] = False
+        elif is_new and self._is_from_evidence:
             self._chosen_first[trial.trial_id] = self._choose_first()
         return super().on_trial_add(trial)
 
@@ -249,7 +253,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
 
     def _first_index(self, trial_id: str) -> int:
         """Return the number of the level where a trial is compared first."""
-        if trial_id in islice(self._scouts, self._num_full_scouts):
+        if trial_id in self._full_scouts:
             return len(self.levels) - 1
         if trial_id in self._scouts:
             return 0
@@ -326,6 +330,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
             **super().state_dict(),
             "chosen": self._chosen,
             "scouts": dict(self._scouts),
+            "full_scouts": list(self._full_scouts),
             "latest_index": self._latest_index,
             "chosen_first": {
                 name: [index, None if evidence is None else list(astuple(evidence))]
@@ -345,7 +350,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         if state["settings"] == self._settings():
             self._chosen = state["chosen"]
             self._scouts = dict(state["scouts"])
-            # The states of earlier releases, which had no evidence, lack these.
+            # The states of earlier releases lack these.
+            self._full_scouts = list(state.get("full_scouts", ()))
             self._latest_index = state.get("latest_index", self._later_index)
             self._chosen_first = {
                 name: (index, None if evidence is None else Evidence(*evidence))

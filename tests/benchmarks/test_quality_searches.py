@@ -201,7 +201,7 @@ def test_requests_and_replies_are_lines_of_json(monkeypatch):
     assert all(line.pop("seconds") >= 0 for line in lines)
     assert list(lines[0]["versions"]) == ["numpy"]
     assert lines[1:] == [
-        {"trial": "a", "config": CONFIGS[0], "until": 1},
+        {"trial": "a", "config": CONFIGS[0], "until": 1, "source": None},
         {"verdict": "continue"},
         {},
         {"wait": True},

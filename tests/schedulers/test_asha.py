@@ -645,6 +645,10 @@ def test_scouts_that_are_trained_to_the_end_are_known_again_after_a_restore(kind
 def test_the_state_of_a_release_without_full_scouts_is_loaded():
     state = asha_with_scouts().state_dict()
     assert "num_full_scouts" not in state["settings"]
+    del state["full_scouts"]
+    second = asha_with_scouts()
+    second.load_state_dict(state)
+    assert second.state_dict() == {**state, "full_scouts": []}
 
 
 def test_levels_that_later_trials_pass_are_not_skipped():
