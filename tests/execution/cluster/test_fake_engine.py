@@ -36,15 +36,18 @@ def test_a_node_without_power_does_not_tell_how_its_host_ended(monkeypatch):
 
         def take(self, timeout_s):
             listeners.put(threading.current_thread())
-            cluster.kill_node("a")
+            engine._do_kill("a")
             return ["the host was killed by SIGKILL"]
 
         def close(self, within_s):
             pass
 
     monkeypatch.setattr(fake_engine, "Agent", Agent)
+    # Its socket would stay open as long as the process of the tests.
+    monkeypatch.setattr(fake_engine.FakeEngine, "_listen", lambda self: None)
     relay = Relay()
     with FakeCluster({"a": {"cpu": 1}}) as cluster:
-        fake_engine.FakeEngine(cluster.settings(), "token", relay).open([])
+        engine = fake_engine.FakeEngine(cluster.settings(), "token", relay)
+        engine.open([])
         listeners.get(timeout=60.0).join()
     assert relay.heard == [("up", "a"), ("the machine has lost its power", "a")]
