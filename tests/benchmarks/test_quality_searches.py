@@ -284,7 +284,7 @@ def test_the_default_compares_only_scouts_after_an_epoch():
     # results show that the order is the same after one.
     assert reached[:2] == [9] * 2
     assert 1 in reached[2:12]
-    assert 3 in reached[12:]
+    assert min(reached[12:19]) == 3
 
 
 def test_a_search_that_cannot_run_does_not_block_others(tmp_path, monkeypatch, capsys):

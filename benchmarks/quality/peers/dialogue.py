@@ -6,7 +6,6 @@ the standard library is imported, so that this module runs in any environment.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -112,7 +111,7 @@ def reply_of(search: Search, request: Mapping[str, Any]) -> dict[str, Any]:
             order = search.ask()
         except Finished:
             return {"finished": True}
-        return {"wait": True} if order is None else dataclasses.asdict(order)
+        return {"wait": True} if order is None else dict(vars(order))
     arguments = request["trial"], request["epoch"], request["value"], request["cost_s"]
     if request["do"] == "report":
         return {"verdict": search.report(*arguments)}
