@@ -123,6 +123,14 @@ class Searcher(Declared, ABC):
             for "not now, ask again after the next result".
         """
 
+    def explain_suggestion(self) -> str:
+        """Return how the last suggestion was made, e.g. by which model; empty if unknown.
+
+        An experiment calls it after each configuration that `suggest` has returned, and
+        ``tuner explain`` shows the answer.
+        """
+        return ""
+
     @property
     def total_samples(self) -> int | None:
         """Total number of suggestions; None for endless, 0 before the searcher has an experiment.
@@ -413,6 +421,10 @@ class SearcherWrapper(Searcher, ABC):
         is_taken = pass_search_properties(self.searcher, metric, mode, config, spec)
         self.metric, self.mode = self.searcher.metric, self.searcher.mode
         return is_taken
+
+    def explain_suggestion(self) -> str:
+        """Return the wrapped searcher's explanation."""
+        return self.searcher.explain_suggestion()
 
     def num_trials_for(self, num_samples: int) -> int | None:
         """Return the wrapped searcher's number."""

@@ -187,6 +187,7 @@ def _candidates_by_process(
 def _refined_candidates(
     searcher: ModelSearch, table: Table, encoding: Encoding, rng: Generator
 ) -> Array:
+    searcher.note_model("Gaussian process", table)
     targets, noise = _targets(table)
     kept = best_and_others(table, MAX_ROWS, rng)
     process = GaussianProcess(

@@ -16,7 +16,7 @@ from searchers.space.search_space import check_own_space
 
 from .candidates import latin, without_repeated_numbers
 from .encoding import Encoding, key
-from .observations import Observations, Table, number_in
+from .observations import Observations, Table, describe_retention, number_in
 from .prior_band import PriorBand
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class ModelSearch(LearningSearcher):
         self._encoding: Encoding | None = None
         self._points: list[dict[Path, Any]] = []
         self._seen: set[tuple[float | None, ...]] = set()
+        self._why = ""
         self.observations = Observations()
 
     def fresh(self, encoding: Encoding, rng: Generator, num_points: int, table: Table) -> Array:
@@ -94,7 +95,19 @@ class ModelSearch(LearningSearcher):
 
     @abstractmethod
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
-        """Return vectors, the best first."""
+        """Return vectors, the best first, and note the model with `note_model`."""
+
+    def note_model(self, model: str, table: Table) -> None:
+        """Note which model makes the suggestion, for `explain_suggestion`.
+
+        Args:
+            model: Its name.
+            table: What it is fitted to.
+        """
+        retention = describe_retention(table)
+        self._why = f"{model}, fitted to {len(table.names)} trials" + (
+            f"; {retention}" if retention else ""
+        )
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
@@ -147,6 +160,7 @@ class ModelSearch(LearningSearcher):
         if self._num_suggested < len(self._points):
             fixed = self._points[self._num_suggested]
             vector = encoding.completed(fixed, rng)
+            self._why = f"number {self._num_suggested + 1} of points_to_evaluate"
         elif (unseen := self._unseen(encoding, rng)) is not None:
             vector = unseen
         else:
@@ -155,6 +169,10 @@ class ModelSearch(LearningSearcher):
         self._seen.add(key(vector))
         self.observations.add(trial_id, vector)
         return merge(self._constants, encoding.config(vector, rng, fixed))
+
+    def explain_suggestion(self) -> str:
+        """Return which model made the last suggestion, or why none did."""
+        return self._why
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record a value; a result without the metric is ignored."""
@@ -257,6 +275,7 @@ class ModelSearch(LearningSearcher):
             "num_suggested": self._num_suggested,
             "num_initial": self._num_initial,
             "trials": self.observations.state_dict(),
+            "times": list(self.observations.times.items()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -268,6 +287,8 @@ class ModelSearch(LearningSearcher):
         self._num_initial = state["num_initial"]
         self.observations = Observations()
         self.observations.load_state_dict(state["trials"])
+        # States of earlier versions have no times.
+        self.observations.times.update(state.get("times", ()))
         self._seen = {key(trial.vector) for trial in self.observations.trials.values()}
 
     @property
@@ -287,6 +308,7 @@ class ModelSearch(LearningSearcher):
                 if key(vector) not in self._seen:
                     known = self.observations.vectors()
                     return without_repeated_numbers(vector, known, encoding, rng)
+            self._why = "random, since all that was proposed had been suggested before"
         if not encoding.is_finite:
             return vector
         # Nearly all have been suggested: enumerate the space from a random start.
@@ -297,8 +319,15 @@ class ModelSearch(LearningSearcher):
     def _proposals(self, encoding: Encoding, rng: Generator) -> Array:
         number = self._num_suggested - len(self._points)
         if number < self._num_initial:
+            self._why = f"initial point {number + 1} of {self._num_initial}"
             return self._first(encoding, rng, number)
-        if self.observations.num_observed < MIN_OBSERVED or rng.random() < self._random_fraction:
+        has_few = self.observations.num_observed < MIN_OBSERVED
+        if has_few or rng.random() < self._random_fraction:
+            self._why = (
+                f"random, since fewer than {MIN_OBSERVED} trials have results"
+                if has_few
+                else f"random, drawn with random_fraction={self._random_fraction:g}"
+            )
             return self.fresh(encoding, rng, NUM_FRESH, self.observations.table())
         return self.propose(encoding, rng)
 

@@ -79,6 +79,7 @@ class Observations:
 
     Attributes:
         trials: The results of each, by trial id.
+        times: The last recorded time of each slot; not in the state, and a slot may be missing.
 
     Example:
         >>> observations = Observations()
@@ -92,6 +93,7 @@ class Observations:
 
     def __init__(self) -> None:
         self.trials: dict[str, ObservedTrial] = {}
+        self.times: dict[int, float] = {}
         # Vectors of the first trials; the others are appended on access, since converting all of
         # them takes longer with each suggestion.
         self._vectors: Array | None = None
@@ -123,7 +125,9 @@ class Observations:
             value: Smaller is better; NaN and infinity count as worst.
         """
         if name in self.trials:
-            self.trials[name].curve[slot_of(time)] = value if math.isfinite(value) else math.inf
+            slot = slot_of(time)
+            self.times[slot] = time
+            self.trials[name].curve[slot] = value if math.isfinite(value) else math.inf
 
     def is_known(self, name: str) -> bool:
         """Return whether a trial has a result."""
@@ -219,9 +223,11 @@ class Observations:
                     if found[place] is None
                 }
             values = {place: value for place, value in found.items() if value is not None}
-            yield Level.of(slot, values | rewards if height == len(levels) - 1 else values)
+            if height == len(levels) - 1:
+                values |= rewards
+            yield Level.of(slot, self.times.get(slot, _start_of(slot)), values)
         if not levels:
-            yield Level.of(0, rewards)
+            yield Level.of(0, 1.0, rewards)
 
     def _levels(self, last_slots: Iterable[int]) -> list[tuple[int, int]]:
         """Return the slots at which trials are compared, each with the start of the next octave.
@@ -269,19 +275,22 @@ class Level:
 
     Attributes:
         slot: Its slot of time.
+        time: A time of this slot at which a value was recorded.
         places: Indices of the trials that have reached it.
         values: Their values there; smaller is better.
     """
 
     slot: int
+    time: float
     places: Array
     values: Array
 
     @classmethod
-    def of(cls, slot: int, values: Mapping[int, float]) -> Level:
+    def of(cls, slot: int, time: float, values: Mapping[int, float]) -> Level:
         """Return a level from values by the index of the trial."""
         return cls(
             slot,
+            time,
             np.fromiter(values, dtype=int, count=len(values)),
             np.fromiter(values.values(), dtype=float, count=len(values)),
         )
@@ -300,6 +309,8 @@ class Table:
         levels: The levels, from the lowest to the highest.
         noise: For each trial the variance of its final score around `scores`, beyond what a full
             training has; 0 for those that had one, and where final scores are not extrapolated.
+        retained: For each level the part of a trial's residual from the trend that is expected to
+            remain at the highest level; empty where final scores are not extrapolated.
     """
 
     names: tuple[str, ...]
@@ -308,6 +319,7 @@ class Table:
     heights: Array
     levels: tuple[Level, ...]
     noise: Array
+    retained: tuple[float, ...] = ()
 
     @property
     def scores(self) -> Array:
@@ -330,6 +342,10 @@ def best_and_others(table: Table, num_rows: int, rng: Generator) -> Array:
 def slot_of(time: float) -> int:
     """Return the slot of a training time; all times from 0 down share one."""
     return math.floor(SLOTS_PER_OCTAVE * math.log2(max(time, _SHORTEST)))
+
+
+def _start_of(slot: int) -> float:
+    return float(2.0 ** (slot / SLOTS_PER_OCTAVE))
 
 
 def number_in(result: Mapping[str, Any], name: str) -> float | None:
@@ -433,6 +449,32 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
         table,
         quantiles=quantiles,
         noise=np.where(np.isfinite(expected), noise[table.heights], 0.0),
+        retained=tuple(retained.tolist()),
+    )
+
+
+def describe_retention(table: Table) -> str:
+    """Return in words which parts of residuals are expected to remain, empty if not estimated.
+
+    Example:
+        >>> levels = tuple(
+        ...     Level.of(slot_of(time), time, dict.fromkeys(range(count), 0.5))
+        ...     for time, count in [(1, 20), (9, 8), (27, 5)]
+        ... )
+        >>> no = np.zeros(0)
+        >>> describe_retention(Table((), no, no, no, levels, no, (0.2, 0.85, 1.0)))
+        'share of a lead expected to last until 27: 0.20 from 1, 0.85 from 9; 5 trials reached 27'
+    """
+    if not table.retained:
+        return ""
+    *lower, highest = table.levels
+    shares = ", ".join(
+        f"{share:.2f} from {level.time:g}"
+        for share, level in zip(table.retained, lower, strict=False)
+    )
+    return (
+        f"share of a lead expected to last until {highest.time:g}: {shares}; "
+        f"{len(highest.places)} trials reached {highest.time:g}"
     )
 
 

@@ -146,6 +146,7 @@ def candidates_by_trees(
         encoding: The space.
         rng: Random number generator.
     """
+    searcher.note_model("randomised trees", table)
     pool = np.concatenate(
         [around_best(table, encoding, rng), searcher.fresh(encoding, rng, NUM_FRESH, table)]
     )

@@ -126,6 +126,15 @@ def test_a_restore_is_listed_if_the_trial_continues_afterwards(trial):
     ]
 
 
+def test_a_suggestion_is_listed_with_the_explanation_of_the_searcher(trial):
+    suggested = TrialSuggested(
+        "t00001", {"lr": 0.1}, {}, why="randomised trees, fitted to 9 trials"
+    )
+    assert explain_trial(trial, [encode(suggested, 1.0, [])])[1:] == [
+        "     1.00 s  is suggested: lr=0.1 (randomised trees, fitted to 9 trials)"
+    ]
+
+
 def test_an_attempt_that_could_not_be_saved_is_described_as_such(trial):
     (told,) = explain_trial(
         trial, [encode(WorkerExited("t00001", 1, Outcome.UNSAVED, BOOM), 1.0, [])]

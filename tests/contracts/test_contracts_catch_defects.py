@@ -262,6 +262,11 @@ class ForgetsWhereItWas(Wrapped):
         pass
 
 
+class ExplainsWithoutWords(Wrapped):
+    def explain_suggestion(self):
+        return None
+
+
 class WaitsForNothing(Wrapped):
     def suggest(self, trial_id):
         return None
@@ -284,6 +289,7 @@ class WaitsForNothing(Wrapped):
         ),
         (DrawsForItself, "test_the_same_seed_gives_the_same_suggestions"),
         (SharesAConfiguration, "test_no_suggestion_shares_anything_with_another"),
+        (ExplainsWithoutWords, "test_a_suggestion_is_explained_with_a_text"),
         (ComesBack, "test_finished_stays_finished"),
         (TrustsTheScore, "test_failures_and_odd_results_never_raise"),
         (RaisesAtRepeatedResults, "test_repeated_results_never_raise"),

@@ -2,8 +2,9 @@
 
 import pytest
 
-from searchers import Searcher
+from searchers import ConcurrencyLimiter, Repeater, Searcher
 from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded, TrialPaused
+from tuner.core.events import TrialSuggested
 from tuner.core.trial import Failure, TerminationReason, Trial
 from tuner.restore.search_adapter import SearchAdapter
 
@@ -23,6 +24,11 @@ class Listens(Searcher):
 
     def on_trial_complete(self, trial_id, result=None, error=False, stopped=False):
         self.calls.append(("failed" if error else "complete", trial_id))
+
+
+class Explains(Listens):
+    def explain_suggestion(self):
+        return "as always"
 
 
 def tell(search_adapter, notice):
@@ -52,3 +58,22 @@ def test_the_notice_of_a_pause_has_the_last_result_flattened():
     trial.last_result = {"loss": 0.5}  # it has continued before the searcher is notified
     call()
     assert searcher.calls == [("pause", "t0", {"loss": 1.0, "val/loss": 2.0})]
+
+
+def refuse(config):
+    raise ValueError(config)
+
+
+@pytest.mark.parametrize(
+    "wrapped", [lambda own: own, lambda own: ConcurrencyLimiter(own, 1), Repeater]
+)
+@pytest.mark.parametrize("request_for", [lambda config: {}, refuse])
+def test_a_suggestion_has_the_explanation_of_the_searcher(wrapped, request_for):
+    searcher = wrapped(Explains())
+    searcher.set_search_properties("loss", "min", {}, num_samples=1)
+    assert SearchAdapter(searcher, {}, request_for).ask("t0").why == "as always"
+
+
+def test_a_repeated_suggestion_keeps_the_recorded_explanation():
+    recorded = TrialSuggested("t0", {}, {}, why="by an earlier version")
+    assert SearchAdapter(Explains(), {}, lambda config: {}).replay(recorded) == recorded

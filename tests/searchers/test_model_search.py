@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from searchers import AutoSearch, BOHBSearch, CQRSearch, GPSearch, TreeSearch
 from searchers.models.bohb_search import Density
 from searchers.models.candidates import mutants
 from searchers.models.encoding import Encoding, key
+from searchers.models.observations import Observations
 from searchers.models.prior_band import LocalDensity, PriorBand
 from searchers.space import (
     Categorical,
@@ -594,3 +596,79 @@ def test_a_grid_in_a_conditional_space_is_refused(kind):
         prepared_conditional(
             kind, {"n": grid_search([1, 2]), "a": only_if({"n": 1}, choice([1, 2]))}
         )
+
+
+MODELS = {
+    AutoSearch: ("Gaussian process", "randomised trees"),
+    GPSearch: ("Gaussian process",),
+    TreeSearch: ("randomised trees",),
+    BOHBSearch: ("kernel densities",),
+    CQRSearch: ("conformal quantile regression",),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_suggestion_is_explained(kind):
+    arguments = {"n_initial_points": 2, "random_fraction": 0.0}
+    searcher = prepared(kind, points_to_evaluate=[{"lr": 0.1}], **arguments)
+    told = []
+    for number in range(14):
+        searcher.suggest(f"t{number}")
+        told.append(searcher.explain_suggestion())
+        if number >= 3:  # results come late
+            for late in range(4) if number == 3 else [number]:
+                result = {"loss": 1.0 / (1 + late), "training_iteration": 1}
+                searcher.on_trial_complete(f"t{late}", result)
+    assert told[:4] == [
+        "number 1 of points_to_evaluate",
+        "initial point 1 of 2",
+        "initial point 2 of 2",
+        "random, since fewer than 4 trials have results",
+    ]
+    by_model = [f"{model}, fitted to {{}} trials" for model in MODELS[kind]]
+    for number, each in enumerate(told[4:], start=4):
+        assert each in [text.format(number) for text in by_model]
+    assert len({each.split(",")[0] for each in told[4:]}) == len(by_model)
+
+
+def test_a_random_suggestion_is_explained_by_its_share():
+    searcher = prepared(TreeSearch, random_fraction=1.0)
+    played(searcher, 20)
+    assert searcher.explain_suggestion() == "random, drawn with random_fraction=1"
+
+
+@pytest.mark.parametrize("kind", [AutoSearch, GPSearch, TreeSearch])
+def test_an_explanation_says_how_far_early_results_are_believed(kind):
+    # Of ten trials, the first four are trained on; the best at 100 is the worst at 10.
+    searcher = prepared(kind, {"x": uniform(0, 1)}, n_initial_points=10)
+    for number in range(10):
+        x = searcher.suggest(f"t{number}")["x"]
+        searcher.on_trial_result(f"t{number}", {"loss": x, "training_iteration": 10})
+        if number < 4:
+            searcher.on_trial_result(f"t{number}", {"loss": 1 - x, "training_iteration": 100})
+        searcher.on_trial_complete(f"t{number}", stopped=True)
+    restored = prepared(kind, {"x": uniform(0, 1)}, n_initial_points=10)
+    restored.load_state_dict(json.loads(json.dumps(searcher.state_dict())))
+    for each in (searcher, restored):
+        each.suggest("next")
+        told = re.fullmatch(
+            r"(.*), fitted to 10 trials; share of a lead expected to last until 100: "
+            r"(-?\d\.\d\d) from 10; 4 trials reached 100",
+            each.explain_suggestion(),
+        )
+        assert told[1] in MODELS[kind]
+        assert -1 <= float(told[2]) < 0.9
+
+
+def test_a_state_without_times_is_explained_by_the_start_of_their_slots():
+    observations = Observations()
+    for number in range(10):
+        observations.add(f"t{number}", [number / 10])
+        observations.record(f"t{number}", 10, number)
+        if number < 4:
+            observations.record(f"t{number}", 100, number)
+    earlier = Observations()
+    earlier.load_state_dict(observations.state_dict())
+    [low, high] = earlier.table().levels
+    assert 9 < low.time <= 10
+    assert 90 < high.time <= 100

@@ -121,7 +121,8 @@ class _TrialExplainer:
         match record["k"]:
             case "suggested":
                 self._config = flatten(record["config"])
-                yield f"is suggested: {_listed(self._config)}"
+                why = f" ({record['why']})" if record.get("why") else ""
+                yield f"is suggested: {_listed(self._config)}{why}"
             case "started":
                 self._is_to_stop = False
                 nodes = self._places.get((self._trial_id, record["a"]))

@@ -76,6 +76,7 @@ class TrialSuggested:
             it can.
         group: The workers over which it trains; None for a single process without ranks.
         labels: What the node of a single process must have; those of a group are its own.
+        why: How the searcher came to it, see `Searcher.explain_suggestion`.
     """
 
     trial_id: str
@@ -85,6 +86,7 @@ class TrialSuggested:
     failure: Failure | None = None
     group: WorkerGroup | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

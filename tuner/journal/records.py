@@ -313,6 +313,8 @@ def _suggested_fields(event: TrialSuggested, translate: Translate) -> Body:
         fields["group"] = group_fields(event.group)
     if event.labels:
         fields["labels"] = dict(event.labels)
+    if event.why:
+        fields["why"] = event.why
     return fields
 
 
@@ -457,6 +459,7 @@ def _suggested(body: Mapping[str, Any]) -> Event:
         _failure(body["failure"]),
         group_from(body.get("group")),
         body.get("labels", {}),
+        body.get("why", ""),
     )
 
 

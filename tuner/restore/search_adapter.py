@@ -81,10 +81,13 @@ class SearchAdapter:
         config = self._space.completed(suggestion)
         tag = experiment_tag(self._num_suggested, config, self._space)
         self._num_suggested += 1
+        why = self._searcher.explain_suggestion()
         try:
             request, group = dict(self.request_for(config)), self.group_for(config)
             labels = self.labels_for(config)
-            return TrialSuggested(trial_id, config, request, tag, group=group, labels=labels)
+            return TrialSuggested(
+                trial_id, config, request, tag, group=group, labels=labels, why=why
+            )
         except Exception as error:  # noqa: BLE001  (from the user's function; other trials go on)
             return TrialSuggested(
                 trial_id,
@@ -92,6 +95,7 @@ class SearchAdapter:
                 {},
                 tag,
                 Failure(type(error).__name__, f"its resource request raised: {error}"),
+                why=why,
             )
 
     def replay(self, recorded: Answer) -> Answer:

@@ -129,6 +129,13 @@ class SearcherContract(ABC):
             _erase(second)
         assert first == before, "a configuration must not change when another one does"
 
+    def test_a_suggestion_is_explained_with_a_text(self) -> None:
+        """Explain each suggestion with a string, which may be empty."""
+        searcher = self._ready()
+        searcher.suggest("t00000")
+        why = searcher.explain_suggestion()
+        assert isinstance(why, str), f"an explanation must be a string, got {why!r}"
+
     def test_finished_stays_finished(self) -> None:
         """Suggest nothing more after FINISHED."""
         searcher = self._ready()
