@@ -16,6 +16,18 @@ PENALTY = 5.0
 
 POSTERIOR_SCALE = 0.5
 """Factor of the posterior's standard deviation for weights that are drawn."""
+NUM_DECIMALS = 9
+"""Decimals to which `stable` rounds."""
+
+
+def stable(values: Array) -> Array:
+    """Return values rounded so that they are the same on every machine.
+
+    Libraries of linear algebra add in another order on another processor, and the last digits
+    differ. Trees make many ties, of cuts and of predictions, and those digits would decide each: a
+    search would go another way on every kind of processor.
+    """
+    return np.round(values, NUM_DECIMALS)
 
 
 @final
@@ -59,8 +71,7 @@ class LinearTrend:
 
     def predict(self, rows: Array, weights: Array) -> Array:
         """Return the trend at each row; for several sets of weights, one row of results per set."""
-        predicted: Array = weights @ features(rows, self._num_categories).T
-        return predicted
+        return stable(weights @ features(rows, self._num_categories).T)
 
 
 def ridge(inputs: Array, targets: Array, unpenalised: list[int]) -> tuple[Array, Array]:

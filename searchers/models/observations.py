@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from .linear_trend import features, ridge
+from .linear_trend import features, ridge, stable
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -437,11 +437,12 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
     # Neither the mean at the highest level nor the mean gain is shrunk: both are constants.
     _, weights = ridge(both, scores, unpenalised=[0, single.shape[1]])
     expected = np.full(len(table.names), np.inf)
-    residuals = scores - both @ weights
+    residuals = scores - stable(both @ weights)
     retained, noise = _retention(residuals, places, heights, len(levels))
     # A trial has several values in `places`; the last one, at its highest level, overwrites the
     # others. At the highest level the distance is 0, so that its half of the weights drops out.
-    expected[places] = (single @ weights[: single.shape[1]])[places] + retained[heights] * residuals
+    final = stable(single @ weights[: single.shape[1]])
+    expected[places] = final[places] + retained[heights] * residuals
     order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
     quantiles = np.where(np.isfinite(expected), (order + 0.5) / len(order), 1 - 0.5 / len(order))
     # That a failed trial is worst is certain.
@@ -513,7 +514,7 @@ def _retention(
         squares = np.sum((y - retained[level] * x) ** 2)
         unknown = last_variance * (1 - expected**2)
         noise[level] = (squares + PRIOR_TRIALS * unknown) / (len(x) + PRIOR_TRIALS)
-    return retained, noise
+    return stable(retained), stable(noise)
 
 
 def _distances(levels: tuple[Level, ...]) -> Array:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchers import AutoSearch, BOHBSearch, CQRSearch, GPSearch, TreeSearch
+from searchers.models import gaussian_process, linear_trend, observations
 from searchers.models.bohb_search import Density
 from searchers.models.candidates import mutants
 from searchers.models.encoding import Encoding, key
@@ -661,14 +662,43 @@ def test_an_explanation_says_how_far_early_results_are_believed(kind):
 
 
 def test_a_state_without_times_is_explained_by_the_start_of_their_slots():
-    observations = Observations()
+    recorded = Observations()
     for number in range(10):
-        observations.add(f"t{number}", [number / 10])
-        observations.record(f"t{number}", 10, number)
+        recorded.add(f"t{number}", [number / 10])
+        recorded.record(f"t{number}", 10, number)
         if number < 4:
-            observations.record(f"t{number}", 100, number)
+            recorded.record(f"t{number}", 100, number)
     earlier = Observations()
-    earlier.load_state_dict(observations.state_dict())
+    earlier.load_state_dict(recorded.state_dict())
     [low, high] = earlier.table().levels
     assert 9 < low.time <= 10
     assert 90 < high.time <= 100
+
+
+def with_rounding_errors(function, rng):
+    def changed(*arguments, **named):
+        found = function(*arguments, **named)
+        return (
+            tuple(each * (1 + 1e-14 * rng.normal(size=each.shape)) for each in found)
+            if isinstance(found, tuple)
+            else found * (1 + 1e-14 * rng.normal(size=found.shape))
+        )
+
+    return changed
+
+
+@pytest.mark.parametrize("kind", [AutoSearch, GPSearch, TreeSearch])
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_errors_of_linear_algebra_change_no_suggestion(kind, seed, monkeypatch):
+    # Another kind of processor adds in another order.
+    expected = played(prepared(kind, seed=seed), 40)
+    rng = np.random.default_rng(seed)
+    for module, name in [
+        (linear_trend, "ridge"),
+        (observations, "ridge"),
+        (gaussian_process, "_cholesky"),
+        (gaussian_process, "_solve"),
+    ]:
+        changed = with_rounding_errors(getattr(module, name), rng)
+        monkeypatch.setattr(module, name, changed)
+    assert played(prepared(kind, seed=seed), 40) == expected
