@@ -427,7 +427,7 @@ NODES = _of(
     ("        tally.add(demand_of(trial), num_counted)\n", "", "I22"),
 ) + _of(
     "tuner/journal/records.py",
-    ('    if event.labels:\n        fields["labels"] = dict(event.labels)\n    return fields\n\n\ndef _forked_fields', "    return fields\n\n\ndef _forked_fields", "I7 I22"),
+    ('    if event.labels:\n        fields["labels"] = dict(event.labels)\n    if event.why:', "    if event.why:", "I7 I22"),
 ) + _of(
     "tuner/core/node_waits.py",
     ("        for key in self._deadlines.due.keys() - lacking.keys():\n            self._deadlines.cancel(key)\n", "", "I9 I7 I20 I12"),
