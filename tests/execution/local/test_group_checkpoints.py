@@ -163,6 +163,14 @@ def test_what_threads_store_is_committed_before_the_attempt_ends(start_executor,
     verify(harness.directory / "t00001" / "checkpoint_000000")
 
 
+def assert_others_name(culprit, failure):
+    """Whichever rank hears first that one could not store its part, its message says which."""
+    assert failure.ranks
+    for rank, of_rank in failure.ranks:
+        if rank != culprit:
+            assert f"rank {culprit} could not store its part" in of_rank.message
+
+
 def test_a_thread_that_cannot_store_fails_the_attempt_with_the_cause(start_executor):
     def train(config):
         checkpoint = written("x")
@@ -178,7 +186,8 @@ def test_a_thread_that_cannot_store_fails_the_attempt_with_the_cause(start_execu
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "CheckpointError"
     assert "leads out of the checkpoint" in ended.failure.message
-    assert ".source-1-x" in ended.failure.message  # whichever rank hears of it first
+    assert ".source-1-x" in ended.failure.message
+    assert_others_name(1, ended.failure)
 
 
 @pytest.mark.parametrize("options", [{"upload_mode": ASYNC}, {"deletes_local": True}])
@@ -301,6 +310,7 @@ def test_a_thread_that_cannot_store_fails_a_report_that_waits_for_it(start_execu
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "CheckpointError"
     assert "leads out of the checkpoint" in ended.failure.message
+    assert_others_name(0, ended.failure)
     assert len(harness.results()) == 1
 
 

@@ -474,7 +474,9 @@ class RemoteGroup(Generic[Member]):
         if awaited is None or awaited.kind is not PartKind.PENDING:
             return  # training code can write to the connection
         if stored.part.kind is PartKind.DROPPED:
-            self._upload_error = self._upload_error or CheckpointError(stored.part.why)
+            self._upload_error = self._upload_error or CheckpointError(
+                f"rank {rank} could not store its part of a checkpoint: {stored.part.why}"
+            )
             self._uploads.remove(upload)
             self._discard(upload.parts)
         else:
