@@ -345,6 +345,7 @@ def slot_of(time: float) -> int:
 
 
 def _start_of(slot: int) -> float:
+    """Return the least time of a slot."""
     return float(2.0 ** (slot / SLOTS_PER_OCTAVE))
 
 
