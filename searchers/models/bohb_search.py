@@ -113,7 +113,7 @@ class BOHBSearch(ModelSearch):
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return configurations drawn from the good ones' density, most promising first."""
         table = self.observations.table()
-        self.note_model("kernel densities", table)
+        self.note_model("kernel densities", len(table.names))
         good, others = self._densities(table, encoding)
         candidates = good.sample(rng, encoding, NUM_CANDIDATES, BANDWIDTH_FACTOR)
         if encoding.has_prior:

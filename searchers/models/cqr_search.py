@@ -123,7 +123,7 @@ class CQRSearch(ModelSearch):
         """Return candidates, the one with the best sampled quantile first."""
         fitted = self._up_to_date(encoding)
         table = self.observations.table()
-        self.note_model("conformal quantile regression", table)
+        self.note_model("conformal quantile regression", len(fitted.names))
         pool = np.concatenate(
             [around_best(table, encoding, rng), self.fresh(encoding, rng, NUM_FRESH, table)]
         )

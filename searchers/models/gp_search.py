@@ -10,7 +10,7 @@ from .candidates import around_best, mutants
 from .encoding import Encoding
 from .gaussian_process import GaussianProcess, log_expected_improvement, one_blas_thread
 from .model_search import ModelSearch
-from .observations import Table, best_and_others, extrapolate_final_scores
+from .observations import Table, best_and_others, describe_retention, extrapolate_final_scores
 from .tree_search import candidates_by_trees
 
 if TYPE_CHECKING:
@@ -187,9 +187,9 @@ def _candidates_by_process(
 def _refined_candidates(
     searcher: ModelSearch, table: Table, encoding: Encoding, rng: Generator
 ) -> Array:
-    searcher.note_model("Gaussian process", table)
     targets, noise = _targets(table)
     kept = best_and_others(table, MAX_ROWS, rng)
+    searcher.note_model("Gaussian process", len(kept), describe_retention(table))
     process = GaussianProcess(
         table.vectors[kept], targets[kept], encoding.num_categories, noise[kept]
     )

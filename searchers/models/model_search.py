@@ -16,7 +16,7 @@ from searchers.space.search_space import check_own_space
 
 from .candidates import latin, without_repeated_numbers
 from .encoding import Encoding, key
-from .observations import Observations, Table, describe_retention, number_in
+from .observations import Observations, Table, number_in
 from .prior_band import PriorBand
 
 if TYPE_CHECKING:
@@ -97,15 +97,15 @@ class ModelSearch(LearningSearcher):
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return vectors, the best first, and note the model with `note_model`."""
 
-    def note_model(self, model: str, table: Table) -> None:
+    def note_model(self, model: str, num_trials: int, retention: str = "") -> None:
         """Note which model makes the suggestion, for `explain_suggestion`.
 
         Args:
             model: Its name.
-            table: What it is fitted to.
+            num_trials: How many trials it is fitted to.
+            retention: See `describe_retention`.
         """
-        retention = describe_retention(table)
-        self._why = f"{model}, fitted to {len(table.names)} trials" + (
+        self._why = f"{model}, fitted to {num_trials} trials" + (
             f"; {retention}" if retention else ""
         )
 

@@ -15,7 +15,13 @@ from .candidates import around_best, spread_out
 from .encoding import Encoding
 from .linear_trend import LinearTrend
 from .model_search import ModelSearch
-from .observations import Table, best_and_others, extrapolate_final_scores, normal_scores
+from .observations import (
+    Table,
+    best_and_others,
+    describe_retention,
+    extrapolate_final_scores,
+    normal_scores,
+)
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -146,11 +152,11 @@ def candidates_by_trees(
         encoding: The space.
         rng: Random number generator.
     """
-    searcher.note_model("randomised trees", table)
     pool = np.concatenate(
         [around_best(table, encoding, rng), searcher.fresh(encoding, rng, NUM_FRESH, table)]
     )
     kept = best_and_others(table, MAX_ROWS, rng)
+    searcher.note_model("randomised trees", len(kept), describe_retention(table))
     scores = normal_scores(table.quantiles[kept])
     predicted = _predictions(table.vectors[kept], scores, pool, encoding, rng)
     # The first tree is the sample of Thompson's; scores are minimised. A stable sort, since trees

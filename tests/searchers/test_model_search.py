@@ -702,3 +702,17 @@ def test_rounding_errors_of_linear_algebra_change_no_suggestion(kind, seed, monk
         changed = with_rounding_errors(getattr(module, name), rng)
         monkeypatch.setattr(module, name, changed)
     assert played(prepared(kind, seed=seed), 40) == expected
+
+
+@pytest.mark.parametrize("kind", [GPSearch, CQRSearch])
+def test_an_explanation_counts_the_trials_that_the_model_is_fitted_to(kind):
+    # The process is fitted to 200 trials at most, and the quantiles not anew for each suggestion.
+    num_trials = 230 if kind is GPSearch else 60
+    searcher = prepared(kind, n_initial_points=num_trials, random_fraction=0.0)
+    played(searcher, num_trials)
+    counts = []
+    for number in range(3):
+        searcher.suggest(f"late{number}")
+        counts.append(int(re.search(r"fitted to (\d+) trials", searcher.explain_suggestion())[1]))
+        searcher.on_trial_result(f"late{number}", {"loss": 1.0, "training_iteration": 3})
+    assert counts == [min(num_trials, 200)] * 3
