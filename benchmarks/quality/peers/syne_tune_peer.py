@@ -55,7 +55,7 @@ class SyneTuneScheduler:
         decision = self._scheduler.on_trial_result(
             self._trials[trial], {"loss": value, "epoch": epoch}
         )
-        if decision == SchedulerDecision.STOP and epoch < self._max_epochs:
+        if decision == SchedulerDecision.STOP:
             self._scheduler.on_trial_remove(self._trials[trial])
             return STOP
         return CONTINUE
