@@ -81,8 +81,8 @@ def travel_mode(num_train: int, num_valid: int, seed: int) -> Problem:
 
     Inputs are time and cost of each, income, and the size of the party; cross-entropy.
 
-    Losses come close to 0: whoever did not go by air, train or bus has one of two waiting times
-    for it in these data, which nobody has who did.
+    Losses come close to 0: in these data, the travellers who did not go by air, train or bus have
+    one of two waiting times for it, and those who did have others.
     """
     data = _data("modechoice")
     ways = data[["ttme", "invc", "invt", "gc"]].to_numpy(float).reshape(-1, 16)
