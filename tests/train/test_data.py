@@ -88,6 +88,94 @@ def test_the_same_seed_gives_the_same_order():
     assert passed() == passed()
 
 
+def many_passes(shard):
+    pytest.importorskip("torch")
+    options = {"batch_size": 4, "local_shuffle_buffer_size": 9}
+    yield shard
+    yield shard.iter_rows()
+    yield shard.iter_batches(batch_size=4)
+    yield shard.iter_batches(batch_size=4, batch_format="pandas")
+    yield shard.iter_batches(**options)
+    yield shard.iter_torch_batches(batch_size=4)
+    yield shard.iter_torch_batches(**options, collate_fn=lambda batch: batch)
+
+
+@pytest.mark.parametrize("dataset", [ROWS, lambda: iter(ROWS)], ids=["list", "function"])
+def test_what_is_made_once_before_the_epochs_can_be_iterated_in_each(dataset):
+    for iterable in many_passes(shard_of(dataset)):
+        lengths = [sum(1 for _ in iterable) for _ in range(3)]
+        assert lengths[0] in (3, 11)
+        assert lengths == lengths[:1] * 3
+        assert iterable  # also where its length is not known
+
+
+def test_a_shuffle_differs_between_the_passes_over_one_iterable_and_follows_the_seed():
+    def orders():
+        shard = shard_of(list(range(100)))
+        batches = shard.iter_batches(local_shuffle_buffer_size=50, local_shuffle_seed=7)
+        return [np.concatenate(list(batches)).tolist() for _ in range(3)]
+
+    first, second, third = orders()
+    assert sorted(first) == sorted(second) == sorted(third) == list(range(100))
+    assert first != second != third != first
+    assert orders() == [first, second, third]
+
+
+def test_two_iterables_that_are_read_by_turns_disturb_neither_each_other_nor_a_plain_pass():
+    shard = shard_of(list(range(20)))
+    plain, shuffled = (
+        shard.iter_batches(batch_size=4),
+        shard.iter_batches(batch_size=4, local_shuffle_buffer_size=20, local_shuffle_seed=1),
+    )
+    numbers, drawn = np.concatenate(list(zip(plain, shuffled, strict=True)), axis=1).tolist()
+    assert numbers == sorted(drawn) == list(range(20))
+    (again,) = shard_of(list(range(20))).iter_batches(
+        local_shuffle_buffer_size=20, local_shuffle_seed=1
+    )
+    assert drawn == again.tolist()
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 12, None])
+def test_the_number_of_batches_is_known_where_that_of_rows_is(batch_size, drop_last):
+    pytest.importorskip("torch")
+    shard = shard_of(ROWS)
+    for make in (shard.iter_batches, shard.iter_torch_batches):
+        batches = make(batch_size=batch_size, drop_last=drop_last)
+        assert len(batches) == len(list(batches))
+    assert len(shard_of([]).iter_batches(batch_size=batch_size)) == 0
+    with pytest.raises(TypeError, match="not known"):
+        len(shard_of(lambda: iter(ROWS)).iter_batches(batch_size=batch_size))
+
+
+def test_an_iterator_that_is_at_its_end_is_no_empty_dataset():
+    shard = shard_of(iter(ROWS))
+    batches = shard.iter_batches(batch_size=4)
+    assert len(next(iter(batches))["x"]) == 4
+    assert [len(batch["x"]) for batch in batches] == [4, 3]  # it goes on where it is
+    for iterable in (batches, shard):
+        with pytest.raises(RuntimeError, match=r"can be read only once.*; pass a list or a f"):
+            list(iterable)
+
+
+def test_a_function_that_returns_the_same_iterator_again_is_noticed():
+    rows = iter(ROWS)
+    batches = shard_of(lambda: rows).iter_batches()
+    assert len(list(batches)) == 1
+    with pytest.raises(RuntimeError, match="can be read only once"):
+        list(batches)
+    assert list(shard_of(lambda: iter(()))) == []
+
+
+def test_wrong_arguments_are_refused_before_the_first_batch_is_asked_for():
+    pytest.importorskip("torch")
+    for make in (shard_of(ROWS).iter_batches, shard_of(ROWS).iter_torch_batches):
+        with pytest.raises(ValueError, match="batch_size"):
+            make(batch_size=0)
+        with pytest.raises(ValueError, match="local_shuffle_buffer_size"):
+            make(local_shuffle_buffer_size=0)
+
+
 def test_tensors_are_made_of_a_torch_dataset():
     torch = pytest.importorskip("torch")
     dataset = torch.utils.data.TensorDataset(torch.arange(6.0), torch.arange(6))

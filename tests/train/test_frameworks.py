@@ -135,6 +135,9 @@ def test_a_trainer_of_transformers_takes_shards_as_batches():
     assert list(prepared.get_train_dataloader()) == [{"x": 1}, {"x": 2}]
     assert list(prepared.get_eval_dataloader()) == [{"x": 3}]
     assert prepared.get_eval_dataloader([1, 2]) == "loader of [1, 2]"
+    batches = shard_of([{"x": number} for number in range(5)]).iter_torch_batches(batch_size=2)
+    loader = prepared.get_eval_dataloader(batches)
+    assert [len(loader), len(list(loader)), len(list(loader))] == [3, 3, 3]
 
 
 def accelerate_loop(config):

@@ -329,6 +329,7 @@ def test_each_worker_reads_its_shard(trainer):
         shard = train.get_dataset_shard("train")
         whole = train.get_dataset_shard("validation")
         total = sum(row for row in shard)
+        assert train.get_dataset_shard("train") is shard  # which counts its passes
         train.report({"rows": len(shard), "total": total, "whole": len(whole)})
 
     seen = []

@@ -30,11 +30,14 @@ def shard_named(name: str | None) -> Any:
     if name not in run.datasets:
         known = ", ".join(map(repr, run.datasets)) or "none at all"
         raise KeyError(f"there is no dataset {name!r}, only {known}; name it in datasets={{...}}")
-    context = get_context()
-    rank, size = context.get_world_rank(), context.get_world_size()
-    if not run.data_config.is_split(name):
-        rank, size = 0, 1
-    return shard_of(run.datasets[name], rank, size)
+    # The same object each time: it counts the passes, which are shuffled differently.
+    if name not in run.shards:
+        context = get_context()
+        rank, size = context.get_world_rank(), context.get_world_size()
+        if not run.data_config.is_split(name):
+            rank, size = 0, 1
+        run.shards[name] = shard_of(run.datasets[name], rank, size)
+    return run.shards[name]
 
 
 def shard_of(dataset: Any, rank: int = 0, num_shards: int = 1) -> Any:
@@ -74,8 +77,9 @@ def shard_of(dataset: Any, rank: int = 0, num_shards: int = 1) -> Any:
 class DataShard:
     """One worker's part of a dataset.
 
-    It can be iterated over as often as needed, unless the dataset itself is an iterator. `len` is
-    its number of rows, where the dataset knows its own.
+    It can be iterated over as often as needed, and so can what its methods return, unless the
+    dataset itself is an iterator: at the end of that, another pass raises `RuntimeError`. `len` is
+    the number of rows or batches, where the dataset knows its own.
 
     Args:
         source: The whole dataset.
@@ -87,7 +91,7 @@ class DataShard:
         self._source = source
         self._rank = rank
         self._num_shards = num_shards
-        self._num_passes = 0
+        self._num_shuffles = 0
 
     def __len__(self) -> int:
         num_rows = self._source.num_rows
@@ -104,11 +108,14 @@ class DataShard:
         return len(self)
 
     def __iter__(self) -> Iterator[Any]:
-        return self.iter_rows()
-
-    def iter_rows(self) -> Iterator[Any]:
-        """Yield the rows one by one: items of a list, dictionaries of a table."""
         return map(self._source.row, self._keys())
+
+    def iter_rows(self) -> DataShard:
+        """Return an iterable of the rows, which is the shard itself.
+
+        Rows are items of a list, or dictionaries of a table.
+        """
+        return self
 
     def iter_batches(
         self,
@@ -119,8 +126,8 @@ class DataShard:
         drop_last: bool = False,
         local_shuffle_buffer_size: int | None = None,
         local_shuffle_seed: int | None = None,
-    ) -> Iterator[Any]:
-        """Yield batches of NumPy arrays.
+    ) -> BatchIterable:
+        """Return an iterable of batches of NumPy arrays, for one pass or many.
 
         Rows that are dictionaries, and tables, become dictionaries of arrays; tuples become tuples
         of arrays; other rows one array.
@@ -134,7 +141,7 @@ class DataShard:
             local_shuffle_buffer_size: From how many rows the next one is drawn at random; None, the
                 default, keeps their order.
             local_shuffle_seed: Seed of that; None for the trial's. The order is another one in each
-                pass.
+                pass over the shard, and the same in a repeated run.
 
         Raises:
             ValueError: If `batch_size` or the buffer is not positive, or there is no such format.
@@ -145,12 +152,16 @@ class DataShard:
             )
         _check_positive("batch_size", batch_size)
         _check_positive("local_shuffle_buffer_size", local_shuffle_buffer_size)
-        keys = self._keys()
-        if local_shuffle_buffer_size is not None:
-            generator = np.random.default_rng(self._shuffle_seed(local_shuffle_seed))
-            keys = _shuffled(keys, local_shuffle_buffer_size, generator)
-        batches = self._batches(keys, batch_size, drop_last=drop_last)
-        return map(_as_frame, batches) if batch_format == "pandas" else batches
+
+        def begin() -> Iterator[Any]:
+            keys = self._keys()
+            if local_shuffle_buffer_size is not None:
+                generator = np.random.default_rng(self._shuffle_seed(local_shuffle_seed))
+                keys = _shuffled(keys, local_shuffle_buffer_size, generator)
+            batches = self._batches(keys, batch_size, drop_last=drop_last)
+            return map(_as_frame, batches) if batch_format == "pandas" else batches
+
+        return BatchIterable(begin, self._num_batches(batch_size, drop_last=drop_last))
 
     def iter_torch_batches(
         self,
@@ -165,8 +176,8 @@ class DataShard:
         local_shuffle_seed: int | None = None,
         finalize_fn: Callable[[Any], Any] | None = None,
         pin_memory: bool = False,
-    ) -> Iterator[Any]:
-        """Yield batches of tensors, on the worker's device.
+    ) -> BatchIterable:
+        """Return an iterable of batches of tensors on the worker's device, for one pass or many.
 
         Args:
             prefetch_batches: As in `iter_batches`, like `batch_size`, `drop_last` and the shuffle.
@@ -182,24 +193,31 @@ class DataShard:
             pin_memory: Whether tensors are in pinned memory before they are copied to a GPU.
 
         Raises:
-            TypeError: If a column cannot be a tensor, for example text.
+            TypeError: While it is iterated, if a column cannot be a tensor, for example text.
+            ValueError: See `iter_batches`.
         """
         from .torch import get_device  # noqa: PLC0415  (the module needs torch)
 
         place = get_device() if device == "auto" else device
-        for batch in self.iter_batches(
+        arrays = self.iter_batches(
             prefetch_batches=prefetch_batches,
             batch_size=batch_size,
             drop_last=drop_last,
             local_shuffle_buffer_size=local_shuffle_buffer_size,
             local_shuffle_seed=local_shuffle_seed,
-        ):
+        )
+
+        def finished(batch: Any) -> Any:
             made = (
                 _as_tensors(batch, dtypes, place, pin_memory=pin_memory)
                 if collate_fn is None
                 else collate_fn(batch)
             )
-            yield made if finalize_fn is None else finalize_fn(made)
+            return made if finalize_fn is None else finalize_fn(made)
+
+        return BatchIterable(
+            lambda: map(finished, arrays), self._num_batches(batch_size, drop_last=drop_last)
+        )
 
     def materialize(self) -> DataShard:
         """Return the shard itself; for code written for Ray Data."""
@@ -207,7 +225,6 @@ class DataShard:
 
     def _keys(self) -> Iterator[Any]:
         """Yield what identifies each row of this shard: its index, or the row itself."""
-        self._num_passes += 1
         keys = iter(self._source.keys())
         while len(several := list(itertools.islice(keys, self._num_shards))) == self._num_shards:
             yield several[self._rank]
@@ -222,7 +239,45 @@ class DataShard:
     def _shuffle_seed(self, given: int | None) -> Sequence[int]:
         attempt = current_attempt()
         seed = given if given is not None else attempt.assignment.seed if attempt else 0
-        return (seed, self._rank, self._num_passes)
+        number = self._num_shuffles
+        self._num_shuffles += 1
+        return (seed, self._rank, number)
+
+    def _num_batches(self, batch_size: int | None, *, drop_last: bool) -> int | None:
+        """Return the number of batches of one pass, None where it is not known."""
+        if self._source.num_rows is None:
+            return None
+        num_rows = len(self)
+        if batch_size is None:
+            return min(num_rows, 1)
+        return num_rows // batch_size if drop_last else -(-num_rows // batch_size)
+
+
+@final
+class BatchIterable:
+    """Batches of a shard. Each pass over it reads the shard anew.
+
+    `len` is their number, where the dataset knows its own length.
+
+    Args:
+        begin: Begins a pass.
+        num_batches: How many batches there are, None where that is not known.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[Any]], num_batches: int | None) -> None:
+        self._begin = begin
+        self._num_batches = num_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()
+
+    def __len__(self) -> int:
+        if self._num_batches is None:
+            raise TypeError("the dataset is an iterable, whose number of batches is not known")
+        return self._num_batches
+
+    def __bool__(self) -> bool:
+        return True  # see `DataShard`
 
 
 class _Source(Protocol):
@@ -327,10 +382,23 @@ class _Stream:
 
     def __init__(self, begin: Callable[[], Iterable[Any]]) -> None:
         self._begin = begin
+        self._latest: Any = None
         self.num_rows: int | None = None
 
     def keys(self) -> Iterable[Any]:
-        return self._begin()
+        rows = self._begin()
+        # An iterator that comes again goes on where it is, which may be at its end.
+        is_begun = rows is self._latest and isinstance(rows, Iterator)
+        self._latest = rows
+        is_empty = True
+        for row in rows:
+            is_empty = False
+            yield row
+        if is_empty and is_begun:
+            raise RuntimeError(
+                "the dataset is an iterator, which can be read only once, and is at its end; pass "
+                "a list or a function that returns a new iterator"
+            )
 
     def row(self, key: Any) -> Any:
         return key

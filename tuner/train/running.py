@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.execution.attempt import Attempt, current_attempt
@@ -24,11 +24,13 @@ class TrainerRun:
         datasets: The datasets, by name.
         data_config: Which of them are split among the workers.
         resume_from_checkpoint: The checkpoint that the trainer was given, None for none.
+        shards: This worker's parts of datasets that training code has asked for, by name.
     """
 
     datasets: Mapping[str, Any] = field(default_factory=dict)
     data_config: DataConfig = field(default_factory=DataConfig)
     resume_from_checkpoint: Checkpoint | None = None
+    shards: dict[str, Any] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -40,7 +42,8 @@ def running(run: TrainerRun) -> Iterator[None]:
             "a trainer's function was called outside a trial; call fit() of the trainer, or pass "
             "the trainer to Tuner"
         )
-    _running[attempt] = run
+    # With shards of its own: the rank may be another one in the next attempt.
+    _running[attempt] = replace(run, shards={})
     try:
         yield
     finally:

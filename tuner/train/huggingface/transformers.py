@@ -15,7 +15,7 @@ from tuner.integration.reporting import explain_missing, must_report, wait_for_w
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.directories import copy_tree
 from tuner.train.api import report
-from tuner.train.data import DataShard
+from tuner.train.data import BatchIterable, DataShard
 
 try:
     from transformers import TrainerCallback
@@ -86,7 +86,7 @@ class RayTrainReportCallback(TrainerCallback):
 
 
 def prepare_trainer(trainer: Any) -> Any:
-    """Return the ``Trainer``, which then accepts iterators of batches as its datasets.
+    """Return the ``Trainer``, which then accepts iterables of batches as its datasets.
 
     ``train_dataset`` and ``eval_dataset`` may be what ``get_dataset_shard(...).iter_torch_batches``
     returns, or a shard itself, whose rows then are the batches: each item is one batch, and the
@@ -119,13 +119,17 @@ def _batch_loader(dataset: Any) -> Any:
     """Return a loader of ready batches, None if the dataset is an ordinary one."""
     from torch.utils.data import DataLoader, IterableDataset  # noqa: PLC0415  (slow to import)
 
-    is_shard = isinstance(dataset, DataShard)
+    is_ours = isinstance(dataset, DataShard | BatchIterable)
     is_iterator = hasattr(dataset, "__next__") or type(dataset).__module__.startswith("ray.data")
-    if not (is_shard or is_iterator):
+    if not (is_ours or is_iterator):
         return None
 
     class Batches(IterableDataset[Any]):
         def __iter__(self) -> Any:
             return iter(dataset)
+
+        def __len__(self) -> int:
+            # With it, the `Trainer` counts in epochs; a TypeError tells it that there is none.
+            return len(dataset)
 
     return DataLoader(Batches(), batch_size=1, collate_fn=lambda batches: batches[0])
