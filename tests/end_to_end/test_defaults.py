@@ -5,7 +5,17 @@ import logging
 import pytest
 
 import tuner as tune
-from schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
+from schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    MOASHAScheduler,
+    PASHAScheduler,
+    PopulationBasedTraining,
+    ResourceChangingScheduler,
+    TrialScheduler,
+)
 from searchers import (
     AutoSearch,
     BasicVariantGenerator,
@@ -80,14 +90,53 @@ def test_what_is_no_search_is_run_as_it_is(options):
     assert kinds(spec(Saves, **options)) == (FIFOScheduler, BasicVariantGenerator)
 
 
-def test_with_a_scheduler_or_searcher_given_the_other_has_no_default():
-    assert kinds(spec(Saves, scheduler=ASHAScheduler())) == (ASHAScheduler, BasicVariantGenerator)
+@pytest.mark.parametrize(
+    "make", [ASHAScheduler, FIFOScheduler, HyperBandScheduler, MedianStoppingRule, PASHAScheduler]
+)
+def test_beside_a_scheduler_the_search_is_still_ours(make):
+    made = spec(Saves, scheduler=make())
+    assert kinds(made) == (make, AutoSearch)
+    made.connect()
+    assert (made.searcher.metric, made.searcher.mode) == ("loss", "min")
+    assert made.searcher.declared_arguments == {}
+
+
+def test_a_scheduler_may_name_the_metric_that_the_search_optimises():
+    made = spec(Saves, metric=None, mode=None, scheduler=ASHAScheduler(metric="loss", mode="min"))
+    assert kinds(made) == (ASHAScheduler, AutoSearch)
+    made.connect()
+    assert (made.searcher.metric, made.searcher.mode) == ("loss", "min")
+
+
+@pytest.mark.parametrize("options", NO_SEARCH)
+def test_beside_a_scheduler_what_is_no_search_is_run_as_it_is(options):
+    assert kinds(spec(scheduler=FIFOScheduler(), **options)) == (
+        FIFOScheduler,
+        BasicVariantGenerator,
+    )
+
+
+def test_several_metrics_are_beyond_the_default_search():
+    made = spec(Saves, metric=None, mode=None, scheduler=MOASHAScheduler(["loss", "size"], "min"))
+    assert type(made.searcher) is BasicVariantGenerator
+    assert "the scheduler compares several metrics" in made.remark
+
+
+def test_a_searcher_of_yours_trains_every_trial_to_its_end():
     assert kinds(spec(Saves, search_alg=OptunaSearch())) == (FIFOScheduler, OptunaSearch)
+
+
+def test_a_population_begins_with_random_members():
     population = PopulationBasedTraining(hyperparam_mutations={"x": tune.uniform(0, 1)})
     assert kinds(spec(Saves, scheduler=population)) == (
         PopulationBasedTraining,
         BasicVariantGenerator,
     )
+    resized = ResourceChangingScheduler(
+        PopulationBasedTraining(hyperparam_mutations={"x": tune.uniform(0, 1)})
+    )
+    assert type(spec(Saves, scheduler=resized).searcher) is BasicVariantGenerator
+    assert type(spec(Saves, scheduler=ResourceChangingScheduler()).searcher) is AutoSearch
 
 
 def test_auto_asks_for_ours_in_any_case():
@@ -228,10 +277,7 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
         ),
         (
             {"scheduler": ASHAScheduler()},
-            (
-                "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). "
-                "Scheduler: AsyncHyperBandScheduler."
-            ),
+            "Searcher: AutoSearch (default). Scheduler: AsyncHyperBandScheduler.",
         ),
         (
             {"metric": None, "mode": None},
@@ -264,9 +310,13 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
         ),
         (
             {"scheduler": RayStyle()},
+            "Searcher: AutoSearch (default). Scheduler: RayStyle.",
+        ),
+        (
+            {"scheduler": PopulationBasedTraining(hyperparam_mutations={"x": [0.1, 0.2]})},
             (
-                "Searcher: BasicVariantGenerator (random; the default beside a given scheduler). "
-                "Scheduler: RayStyle."
+                "Searcher: BasicVariantGenerator (random; PopulationBasedTraining changes "
+                "configurations itself). Scheduler: PopulationBasedTraining."
             ),
         ),
         ({"space": {}}, ""),

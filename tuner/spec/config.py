@@ -660,8 +660,8 @@ class TuneConfig(Settings):
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is
             repeated. -1 for no limit, until another limit stops the experiment.
         search_alg: A `Searcher`, or ``"auto"`` for `searchers.AutoSearch` if there is something to
-            search. None, the default, means random sampling and grids if a `Scheduler` is given or
-            `metric` and `mode` are not, else ``"auto"``.
+            search. None, the default, means ``"auto"`` where metric and mode are known, beside any
+            `scheduler` but population methods; random sampling and grids otherwise.
         scheduler: A `Scheduler`, an object with the methods of Ray Tune's schedulers (see
             `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None, the default, means ASHA if
             neither this nor `search_alg` is given, `metric` and `mode` are, and the trainable can

@@ -1,8 +1,8 @@
 """The default scheduler and searcher of an experiment.
 
-If only one of the two is set, the other is Ray Tune's default: random sampling, or every trial
-trained to its end. If neither is set, but metric and mode are, both are chosen to find the best
-configuration. ``"auto"`` asks for that choice in any case.
+Where metric and mode are known, both are chosen to find the best configuration. A population
+method varies configurations itself, and is given random ones to begin with; beside a searcher that
+is given, every trial is trained to its end. ``"auto"`` asks for the choice in any case.
 """
 
 from __future__ import annotations
@@ -59,28 +59,37 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     """Return the scheduler and the searcher that were given, or the default ones.
 
     The default searcher is `AutoSearch` if there is something to search: several samples of a space
-    without grids, and a metric. Unless ``"auto"`` asks for it, it is used for at most `MAX_SAMPLES`
-    samples.
+    without grids, and a metric, which a given scheduler may name. Unless ``"auto"`` asks for it, it
+    is used for at most `MAX_SAMPLES` samples, and not beside a population method.
 
     The first level of the default ASHA is a 27th of a full training if `RunConfig.stop` says how
     long that is, otherwise the first report; see `asha_for`. Unless ``"auto"`` asks for it, it is
     used only if it cannot do harm: if trials are saved on demand, so that paused ones can continue,
     or the length of a full training is known, so that the first comparison is not too early.
     """
-    is_unnamed = all(named in (None, AUTO) for named in (tune.scheduler, tune.search_alg))
     is_search = _is_search(tune, space)
-    is_open = (
-        is_search
-        and is_unnamed
-        and bool(tune.metric and tune.mode)
-        and tune.num_samples <= MAX_SAMPLES
-    )
+    metric, mode = _objective(tune)
+    is_open = is_search and bool(metric and mode) and tune.num_samples <= MAX_SAMPLES
     full = _full_training(run.stop)
     is_harmless = can_be_saved(trainable) or full is not None
-    wants_asha = tune.scheduler == AUTO or (tune.scheduler is None and is_open and is_harmless)
-    wants_model = is_search and (tune.search_alg == AUTO or (tune.search_alg is None and is_open))
-    ours = searchers.AutoSearch if wants_model else searchers.BasicVariantGenerator
-    searcher = tune.search_alg if isinstance(tune.search_alg, Searcher) else ours()
+    wants_asha = tune.scheduler == AUTO or (
+        tune.scheduler is None
+        and is_open
+        and is_harmless
+        and not isinstance(tune.search_alg, Searcher)
+    )
+    wants_model = is_search and (
+        tune.search_alg == AUTO
+        or (tune.search_alg is None and is_open and not _varies_itself(tune.scheduler))
+    )
+    if isinstance(tune.search_alg, Searcher):
+        searcher = tune.search_alg
+    elif wants_model:
+        # What TuneConfig names reaches it from there, also when a restore changes it.
+        is_named = tune.metric is not None and tune.mode is not None
+        searcher = searchers.AutoSearch(**({} if is_named else {"metric": metric, "mode": mode}))
+    else:
+        searcher = searchers.BasicVariantGenerator()
     asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
     scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
     is_worth_saying = is_search or bool(SearchSpace(space).grid_axes)
@@ -134,10 +143,12 @@ def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
         return f" ({_CHOSEN[tune.search_alg]})"
     if SearchSpace(space).grid_axes:
         return " (every point of the grid)"
-    if isinstance(tune.scheduler, Scheduler):
-        return " (random; the default beside a given scheduler)"
-    if not (tune.metric and tune.mode):
-        return " (random, since no metric and mode are set)"
+    if _varies_itself(tune.scheduler):
+        return f" (random; {type(tune.scheduler).__name__} changes configurations itself)"
+    if not all(_objective(tune)):
+        several = isinstance(tune.scheduler, Scheduler) and len(tune.scheduler.objectives) > 1
+        why = "the scheduler compares several metrics" if several else "no metric and mode are set"
+        return f" (random, since {why})"
     return f" (random, since num_samples={tune.num_samples:,} is more than {MAX_SAMPLES:,})"
 
 
@@ -182,6 +193,23 @@ def _unwrapped(searcher: Searcher) -> Searcher:
     while isinstance(searcher, SearcherWrapper):
         searcher = searcher.searcher
     return searcher
+
+
+def _objective(tune: TuneConfig) -> tuple[str | None, str | None]:
+    """Return metric and mode, from the settings or else from a scheduler that was given.
+
+    Neither is known where the scheduler compares several metrics.
+    """
+    if not isinstance(tune.scheduler, Scheduler):
+        return tune.metric, tune.mode
+    if len(tune.scheduler.objectives) > 1:
+        return None, None
+    return tune.metric or tune.scheduler.metric, tune.mode or tune.scheduler.mode
+
+
+def _varies_itself(scheduler: Any) -> bool:
+    """Return whether a scheduler is a population method, which changes configurations itself."""
+    return bool(getattr(scheduler, "needs_population", False))
 
 
 def _is_search(tune: TuneConfig, space: Mapping[str, Any]) -> bool:
