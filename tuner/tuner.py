@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
+from searchers.space import SearchSpace
 from tuner.analysis.result import ObjectStorage, Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
@@ -378,6 +379,27 @@ class Tuner:
         background = Background(lambda requests: self._run_in(location, requests))
         background.start()
         return Handle(location.directory, background)
+
+    def __repr__(self) -> str:
+        """Return what is declared, and whether it has been run."""
+        spec = self._spec
+        if self._grid is not None:
+            state = f"has run in {self._grid.experiment_path}"
+        elif self._is_used:
+            state = "is running"
+        else:
+            state = f"continues {self._location.address}" if self._location else "has not been run"
+        names = [parameter.name for parameter in SearchSpace(spec.space).parameters]
+        num = "unlimited" if spec.tune.num_samples < 0 else spec.tune.num_samples
+        aims = spec.several_objectives or ((spec.metric, spec.mode),)
+        lines = [
+            f"Tuner of {spec.name}, which {state}",
+            f"  searches: {', '.join(names) or 'nothing'}",
+            f"  samples: {num}",
+            *(f"  metric: {metric} ({mode})" for metric, mode in aims if metric),
+            *([f"  {spec.remark}"] if spec.remark else []),
+        ]
+        return "\n".join(lines)
 
     def _apply_shell_request(self) -> None:
         """Carry out ``tuner rerun`` or ``tuner resume`` if one of them has started this script.

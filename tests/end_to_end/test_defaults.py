@@ -327,6 +327,22 @@ def test_the_first_line_names_the_defaults_and_their_reasons(options, line):
     assert spec(**options).remark == line
 
 
+def test_a_tuner_shows_what_it_declares_and_where_it_has_run(build, tmp_path):
+    declared = build(train, SPACE, tune={**GOAL, "num_samples": 2}, executor="inline")
+    assert repr(declared).splitlines() == [
+        "Tuner of train, which has not been run",
+        "  searches: x",
+        "  samples: 2",
+        "  metric: loss (min)",
+        "  Searcher: AutoSearch (default). Scheduler: none; every trial trains to the end.",
+    ]
+    path = declared.fit().experiment_path
+    assert repr(declared).startswith(f"Tuner of train, which has run in {path}\n")
+    assert repr(tune.Tuner.restore(path, train)).startswith(
+        f"Tuner of train, which continues {path}\n"
+    )
+
+
 def test_an_experiment_begun_at_random_goes_on_at_random(fit, tmp_path):
     fit(train, SPACE, tune={**GOAL, "num_samples": 1, "seed": 1}, executor="inline")
     restored = tune.Tuner.restore(tmp_path / "experiment", train, num_samples=4)

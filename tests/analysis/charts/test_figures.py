@@ -2,6 +2,7 @@
 
 import json
 import math
+import importlib.machinery
 import pickle
 import re
 import sys
@@ -309,6 +310,13 @@ def test_a_notebook_shows_a_figure_without_nbformat_and_which_charts_there_are(
             include=None, exclude=None
         )
         assert type(pickle.loads(pickle.dumps(figure))) is type(figure)  # noqa: S301  (our own)
+    # Where nbformat is there as well, an exported notebook takes the HTML of the figure.
+    found = importlib.machinery.ModuleSpec("nbformat", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+    assert not formatter(figure)
+    monkeypatch.undo()
+    assert "Plotly.newPlot" in figure._repr_html_()
+    assert ".pareto(): Draw the trials" in repr(grid.plot)
     shown = grid.plot._repr_html_()
     assert "Charts of 20 trials by loss (lower is better)" in shown
     assert "<code>.pareto()</code>" in shown

@@ -317,26 +317,34 @@ class Plots:
     def __init__(self, source: Source) -> None:
         self._source = source
 
+    def __repr__(self) -> str:
+        """Return the list of charts."""
+        charts = (f"  .{name}(): {text}" for name, text in self._summaries().items())
+        return "\n".join([self._head(), *charts])
+
     def _repr_html_(self) -> str:
         """Return the list of charts, for notebooks."""
-        names = [name for name in vars(Plots) if not name.startswith("_") and name != "data"]
-        summaries = {
-            name: (getattr(Plots, name).__doc__ or "").partition("\n")[0].partition(";")[0]
-            for name in names
-        }
         rows = "".join(
             f'<tr><td style="text-align:left"><code>.{name}()</code></td><td '
             f'style="text-align:left">{escape(text)}</td></tr>'
-            for name, text in summaries.items()
+            for name, text in self._summaries().items()
         )
+        return f"<div><p>{escape(self._head())}</p><table>{rows}</table></div>"
+
+    def _head(self) -> str:
         objectives = (
             ", ".join(f"{metric}{direction(mode)}" for metric, mode in self._source.objectives)
             or "no metric"
         )
-        return (
-            f"<div><p>Charts of {len(self._source.trials)} trials by "
-            f"{escape(objectives)}</p><table>{rows}</table></div>"
-        )
+        return f"Charts of {len(self._source.trials)} trials by {objectives}"
+
+    @staticmethod
+    def _summaries() -> dict[str, str]:
+        names = [name for name in vars(Plots) if not name.startswith("_") and name != "data"]
+        return {
+            name: (getattr(Plots, name).__doc__ or "").partition("\n")[0].partition(";")[0]
+            for name in names
+        }
 
     @property
     def data(self) -> PlotData:
