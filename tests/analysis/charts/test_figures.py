@@ -1,8 +1,8 @@
 """Charts show their data, also unusual ones, and never interpret texts of the user as markup."""
 
+import importlib.machinery
 import json
 import math
-import importlib.machinery
 import pickle
 import re
 import sys
