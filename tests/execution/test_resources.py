@@ -11,6 +11,7 @@ from tuner.execution import resources
 from tuner.execution.resources import (
     THREAD_VARIABLES,
     device_in_use,
+    devices_of_rank,
     limit_threads,
     loading_environment,
     machine_capacity,
@@ -43,6 +44,7 @@ def test_processors_are_those_that_this_process_may_use():
         ("GPU-5f, MIG-7", ("GPU-5f", "MIG-7")),
         ("0,-1,1", ("0",)),
         ("NoDevFiles", ()),
+        ("3,1,3", ("3", "1")),
     ],
 )
 def test_listed_gpus_are_those_that_cuda_would_see(listed, seen):
@@ -62,6 +64,32 @@ def test_assigned_gpus_are_positions_in_the_drivers_list():
         ]
         == "5,7"
     )
+
+
+@pytest.mark.parametrize(
+    ("assigned", "listed"), [((0, 0), "5"), ((0, 1, 1), "5,6"), ((2, 0, 2), "7,5")]
+)
+def test_a_gpu_that_several_ranks_share_is_listed_once(assigned, listed):
+    # PyTorch sees no GPU at all where one is listed twice.
+    environ = worker_environment({"gpu": 0.5}, assigned, {"CUDA_VISIBLE_DEVICES": "5,6,7"})
+    assert environ["CUDA_VISIBLE_DEVICES"] == listed
+
+
+@pytest.mark.parametrize(
+    ("assigned", "devices"),
+    [
+        ((0, 0), [(0,), (0,)]),
+        ((4, 7), [(0,), (1,)]),
+        ((0, 1, 1), [(0,), (1,), (1,)]),
+        ((0, 0, 1, 1), [(0,), (0,), (1,), (1,)]),
+        ((2, 3, 5, 6), [(0, 1), (2, 3)]),
+        ((5,), [(0,)]),
+        ((), [(), ()]),
+    ],
+)
+def test_each_rank_has_the_devices_that_it_was_assigned(assigned, devices):
+    found = [devices_of_rank(assigned, rank, len(devices)) for rank in range(len(devices))]
+    assert found == devices
 
 
 def test_gpus_that_were_not_found_are_named_by_number():

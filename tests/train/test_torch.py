@@ -1,5 +1,6 @@
 """PyTorch in two workers: process group, models, data loaders, checkpoints."""
 
+import dataclasses
 import datetime as dt
 import warnings
 from pathlib import Path
@@ -8,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import tuner as tune
+from tests.execution.conversation import assignment
 from tuner import train
+from tuner.execution.worker_protocol import Rank
 
 torch = pytest.importorskip("torch")
 
@@ -70,6 +73,72 @@ def test_outside_a_group_a_model_is_not_wrapped():
 def test_outside_a_group_a_loader_keeps_its_sampler():
     loader = torch.utils.data.DataLoader(list(range(8)), shuffle=True)
     assert train_torch.prepare_data_loader(loader, move_to_device=False) is loader
+
+
+@pytest.fixture
+def rank_with_gpus(monkeypatch, tmp_path):
+    """Return a function that makes this process a rank which sees the GPUs of its group."""
+
+    def become(gpu_ids, local_rank, local_world_size, *, world_size=None, gpus=1.0):
+        size = world_size or local_world_size
+        rank = Rank(local_rank, size, local_rank, local_world_size, 0, "127.0.0.1", 0, "group")
+        given = assignment(tmp_path, rank=rank, gpu_ids=gpu_ids, resources={"gpu": gpus * size})
+        attempt = SimpleNamespace(assignment=given)
+        monkeypatch.setattr(train_torch, "current_attempt", lambda: attempt)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(set(gpu_ids)))
+
+    return become
+
+
+@pytest.mark.parametrize(
+    ("gpu_ids", "gpus", "numbers"),
+    [
+        ((0, 0), 0.5, [[0], [0]]),
+        ((3, 3), 0.5, [[0], [0]]),
+        ((0, 1, 1), 0.5, [[0], [1], [1]]),
+        ((0, 0, 0, 1), 0.25, [[0], [0], [0], [1]]),
+        ((4, 7), 1.0, [[0], [1]]),
+        ((2, 3, 5, 6), 2.0, [[0, 1], [2, 3]]),
+        ((5,), 0.5, [[0]]),
+        ((1, 6), 2.0, [[0, 1]]),
+    ],
+)
+def test_a_rank_uses_the_devices_that_it_was_assigned(rank_with_gpus, gpu_ids, gpus, numbers):
+    for local_rank in range(len(numbers)):
+        rank_with_gpus(gpu_ids, local_rank, len(numbers), gpus=gpus)
+        found = [device.index for device in train_torch.get_devices()]
+        assert found == numbers[local_rank]
+        assert train_torch.get_device() == torch.device("cuda", found[0])
+
+
+@pytest.mark.parametrize(
+    ("gpu_ids", "gpus", "world_size", "backend"),
+    [
+        ((4, 7), 1.0, 2, "nccl"),
+        ((0, 1, 2, 3), 2.0, 2, "nccl"),
+        ((0, 0), 0.5, 2, "gloo"),
+        ((0,), 0.5, 1, "nccl"),
+        # The ranks of one node cannot see whether those of another share; all must choose the same.
+        ((0, 1), 0.5, 4, "gloo"),
+    ],
+)
+def test_workers_that_share_a_gpu_join_with_gloo(
+    rank_with_gpus, gpu_ids, gpus, world_size, backend
+):
+    num_here = int(len(gpu_ids) // max(gpus, 1))
+    rank_with_gpus(gpu_ids, 0, num_here, world_size=world_size, gpus=gpus)
+    assert train_torch._default_backend(world_size) == backend
+
+
+def test_a_single_trial_uses_all_gpus_that_it_sees(monkeypatch, tmp_path):
+    attempt = SimpleNamespace(assignment=assignment(tmp_path, gpu_ids=(2, 5)))
+    monkeypatch.setattr(train_torch, "current_attempt", lambda: attempt)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert train_torch.get_devices() == [torch.device("cpu")]  # it has asked for none
+    attempt.assignment = dataclasses.replace(attempt.assignment, resources={"gpu": 2.0})
+    assert [device.index for device in train_torch.get_devices()] == [0, 1]
 
 
 @pytest.fixture

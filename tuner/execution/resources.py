@@ -223,7 +223,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     end = next(
         (index for index, name in enumerate(names) if name in ("", "-1", "NoDevFiles")), len(names)
     )
-    return tuple(names[:end])
+    return tuple(dict.fromkeys(names[:end]))
 
 
 _LOADS_WITHOUT_THREADS: Final = {
@@ -257,7 +257,7 @@ def worker_environment(
 
     Args:
         resources: What the trial may use; ``"cpu"`` is rounded down to whole threads, at least one.
-        gpu_ids: Positions among `visible_gpus`.
+        gpu_ids: Positions among `visible_gpus`; one may be repeated.
         environ: The driver's environment.
         has_gpus: Whether the experiment was given GPUs, even if none is found here.
     """
@@ -266,7 +266,8 @@ def worker_environment(
     # Set even for a trial without GPUs, to nothing: unset, CUDA would show it all of them.
     has_gpus = has_gpus or bool(gpu_ids or visible_gpus(environ))
     if has_gpus or CUDA_VISIBLE_DEVICES in environ:
-        variables[CUDA_VISIBLE_DEVICES] = ",".join(gpu_names(gpu_ids, environ))
+        # Each once, also where ranks share one: PyTorch takes a repeated name as no GPU at all.
+        variables[CUDA_VISIBLE_DEVICES] = ",".join(dict.fromkeys(gpu_names(gpu_ids, environ)))
     return variables
 
 
@@ -274,6 +275,27 @@ def gpu_names(gpu_ids: tuple[int, ...], environ: Mapping[str, str] = os.environ)
     """Return CUDA's names of assigned GPUs, given as positions among `visible_gpus`."""
     gpus = visible_gpus(environ)
     return tuple(gpus[gpu] if gpu < len(gpus) else str(gpu) for gpu in gpu_ids)
+
+
+def devices_of_rank(
+    gpu_ids: Sequence[int], local_rank: int, local_world_size: int
+) -> tuple[int, ...]:
+    """Return the numbers of a rank's GPUs among those that it sees, which are its group's.
+
+    Args:
+        gpu_ids: Devices of all ranks on this machine, in their order; a shared one is there for
+            each rank that shares it.
+        local_rank: The rank's number on this machine.
+        local_world_size: How many ranks there are on this machine.
+
+    Example:
+        >>> [devices_of_rank((4, 7, 7), rank, 3) for rank in range(3)]
+        [(0,), (1,), (1,)]
+    """
+    seen = list(dict.fromkeys(gpu_ids))
+    num_each = len(gpu_ids) // local_world_size
+    own = gpu_ids[local_rank * num_each : (local_rank + 1) * num_each]
+    return tuple(map(seen.index, own))
 
 
 def limit_threads(variables: Mapping[str, str]) -> None:

@@ -8,13 +8,14 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
 from tuner.execution.attempt import current_attempt
+from tuner.execution.resources import devices_of_rank
 from tuner.execution.session import get_context, take_master_socket
 from tuner.spec.config import RunConfig
 from tuner.spec.training_config import ScalingConfig, ValidationConfig
@@ -50,8 +51,9 @@ class TorchConfig(BackendConfig):
 
     Attributes:
         backend: ``"nccl"``, ``"gloo"`` or another one of PyTorch's, or one for each kind of device,
-            ``"cpu:gloo,cuda:nccl"``; None, the default, for nccl where workers have GPUs, else
-            gloo. One of another package is known once that has been imported.
+            ``"cpu:gloo,cuda:nccl"``; None, the default, for nccl where each worker has GPUs of its
+            own, else gloo: nccl refuses workers that share one. One of another package is known
+            once that has been imported.
         init_method: ``"env"``, the default, or ``"tcp"``; both mean the same here, since the
             workers are told where rank 0 listens.
         timeout_s: Seconds after which a collective operation that does not end raises, 1800 by
@@ -113,7 +115,7 @@ class TorchConfig(BackendConfig):
         from torch import distributed  # noqa: PLC0415
 
         timeout = dt.timedelta(seconds=self.timeout_s)
-        backend = self.backend or ("nccl" if get_device().type == "cuda" else "gloo")
+        backend = self.backend or _default_backend(world_size)
         store = _store(rank, world_size, timeout)
         if store is None:
             distributed.init_process_group(
@@ -130,6 +132,14 @@ class TorchConfig(BackendConfig):
 
         if distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
+
+
+def _default_backend(world_size: int) -> str:
+    """Return the backend that suits the devices of the workers, the same in all of them."""
+    attempt = current_attempt()
+    num_gpus = attempt.assignment.resources.get("gpu", 0.0) if attempt else 0.0
+    has_own_gpu = get_device().type == "cuda" and (num_gpus >= world_size or world_size == 1)
+    return "nccl" if has_own_gpu else "gloo"
 
 
 def _store(rank: int, world_size: int, timeout: dt.timedelta) -> Any:
@@ -245,14 +255,14 @@ def get_devices() -> list[torch.device]:
     attempt = current_attempt()
     if attempt is None:
         return [torch.device("cuda", torch.cuda.current_device())]
-    share = attempt.assignment.resources.get("gpu", 0)
-    if not share:
+    assignment, num_seen = attempt.assignment, torch.cuda.device_count()
+    if not assignment.resources.get("gpu"):
         return [torch.device("cpu")]
-    rank = attempt.assignment.rank
-    # All GPUs of the group on this machine are visible to each worker, in the order of ranks.
-    num_each = max(1, torch.cuda.device_count() // (rank.local_world_size if rank else 1))
-    first = (rank.local_rank if rank else 0) * num_each % torch.cuda.device_count()
-    return [torch.device("cuda", first + number) for number in range(num_each)]
+    numbers: Sequence[int] = range(num_seen)
+    if rank := assignment.rank:
+        numbers = devices_of_rank(assignment.gpu_ids, rank.local_rank, rank.local_world_size)
+    # Fewer may be seen than were assigned, where the user has declared more than there are.
+    return [torch.device("cuda", number) for number in dict.fromkeys(n % num_seen for n in numbers)]
 
 
 def prepare_model(

@@ -245,6 +245,27 @@ def test_each_rank_has_the_variables_of_torchrun_and_the_seed_of_the_trial(
         assert metrics["context"] == [number, num_workers, number, num_workers, 0]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "gpu_ids", "devices"),
+    [
+        (0.5, (3, 3), ["cuda:0", "cuda:0"]),
+        (0.5, (0, 1, 1), ["cuda:0", "cuda:1", "cuda:1"]),
+        (2.0, (0, 1, 4, 5), ["cuda:0", "cuda:2"]),
+    ],
+)
+def test_ranks_see_each_gpu_once_and_know_their_own(
+    start_executor, monkeypatch, gpus, gpu_ids, devices
+):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    harness = start_executor(tell_environment)
+    share = {"cpu": 1.0, "gpu": gpus}
+    harness.run_group(num_workers=len(devices), share=share, gpu_ids=gpu_ids)
+    told = [metrics["environ"] for metrics in harness.results()[0].rank_metrics]
+    assert [each["ACCELERATE_TORCH_DEVICE"] for each in told] == devices
+    visible = ",".join(map(str, dict.fromkeys(gpu_ids)))
+    assert {each["CUDA_VISIBLE_DEVICES"] for each in told} == {visible}
+
+
 def listen_and_connect(config):
     import socket
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import cloudpickle
 
 from tuner.execution.metric_conversion import MAX_SIZE_BYTES
-from tuner.execution.resources import worker_environment
+from tuner.execution.resources import devices_of_rank, worker_environment
 from tuner.execution.validation import ValidationAssignment
 from tuner.execution.worker_protocol import Assignment, Rank
 from tuner.storage import strict_json
@@ -315,17 +315,16 @@ def _rank_environment(
     """Return the environment variables of one worker of a group.
 
     They are those that ``torchrun`` sets, so that what runs under it needs no other launcher here.
-    All workers see the GPUs of the whole group; each uses the one at its local rank.
+    All workers see the GPUs of the whole group on this machine, see `devices_of_rank`.
 
     Args:
         rank: The worker's place in the group.
         resources: What the whole group may use.
-        gpu_ids: Positions among `visible_gpus` of the devices of the whole group.
+        gpu_ids: Positions among `visible_gpus` of the devices of the group on this machine.
         has_gpus: Whether the experiment has GPUs.
     """
     share = {name: amount / rank.world_size for name, amount in resources.items()}
-    gpus_per_worker = share.get("gpu", 0.0)
-    device = f"cuda:{int(rank.local_rank * gpus_per_worker)}" if gpus_per_worker else "cpu"
+    own = devices_of_rank(gpu_ids, rank.local_rank, rank.local_world_size)
     return worker_environment(share, gpu_ids, has_gpus=has_gpus) | {
         "RANK": str(rank.world_rank),
         "LOCAL_RANK": str(rank.local_rank),
@@ -336,6 +335,6 @@ def _rank_environment(
         "MASTER_ADDR": rank.master_addr,
         "MASTER_PORT": str(rank.master_port),
         "TORCHELASTIC_RUN_ID": rank.run_id,
-        "ACCELERATE_TORCH_DEVICE": device,
+        "ACCELERATE_TORCH_DEVICE": f"cuda:{own[0]}" if own else "cpu",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") or "1",
     }
