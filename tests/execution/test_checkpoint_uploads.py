@@ -1,6 +1,8 @@
 """How a single process stores what it reports: now, in a thread, or not at all."""
 
+import dataclasses
 import errno
+import shutil
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +13,7 @@ from tests.execution.conversation import STOP, Script, assignment, converse
 from tuner.errors import CheckpointError
 from tuner.execution import checkpoint_uploads
 from tuner.execution.attempt import current_attempt
+from tuner.execution.checkpoint_uploads import UploadQueue
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, get_checkpoint, run_attempt
 from tuner.storage import layout
@@ -167,6 +170,72 @@ def test_a_checkpoint_that_a_thread_cannot_store_fails_an_attempt_that_ends(
     script = converse(lambda config: report({}, written(tmp_path / "source")), tmp_path, *answers)
     assert (script.outcome, script.exit["failure"]["kind"]) == ("failed", "CheckpointError")
     assert committed(script) == []
+
+
+KEPT = ReportOptions(upload_mode=CheckpointUploadMode.ASYNC, deletes_local=False)
+
+
+def copied(checkpoint, name):
+    target = Path(current_attempt().assignment.trial_dir, name)
+    shutil.copytree(checkpoint.path, target)
+    return Checkpoint(target)
+
+
+def copied_late(checkpoint, name):
+    Path(checkpoint.path, "weights").write_text("y")
+    return copied(checkpoint, name)
+
+
+@pytest.fixture
+def stored_later(monkeypatch):
+    """Make the thread begin with what it stores when the event is set; return the event."""
+    may_begin, real = threading.Event(), UploadQueue.put
+
+    def put(self, job):
+        real(self, lambda: may_begin.wait(30) and job())
+
+    monkeypatch.setattr(UploadQueue, "put", put)
+    return may_begin
+
+
+@pytest.mark.parametrize("upload", [None, copied])
+@pytest.mark.parametrize("name", [None, "latest"])
+def test_a_directory_that_is_written_again_before_it_is_stored_fails_the_next_report(
+    tmp_path, stored_later, upload, name
+):
+    options = dataclasses.replace(KEPT, upload=upload, directory_name=name)
+
+    def train(config):
+        report({"epoch": 1}, written(tmp_path / "reused", "1"), options)
+        written(tmp_path / "reused", "2")
+        stored_later.set()
+        current_attempt()._uploads.drain()
+        report({"epoch": 2})
+
+    script = converse(train, tmp_path)
+    assert (script.outcome, script.exit["failure"]["kind"]) == ("failed", "CheckpointError")
+    assert "written to after it was reported" in script.exit["failure"]["message"]
+    assert "into a new directory" in script.exit["failure"]["message"]
+    assert [path.name for path in tmp_path.iterdir()] == ["reused"]
+    assert committed(script) == []
+
+
+def test_a_change_while_the_users_function_stores_a_checkpoint_is_seen(tmp_path):
+    options = dataclasses.replace(KEPT, upload=copied_late)
+    script = converse(lambda config: report({}, written(tmp_path / "x"), options), tmp_path)
+    assert "written to after it was reported" in script.exit["failure"]["message"]
+
+
+def test_a_directory_may_be_written_again_once_it_is_stored(tmp_path):
+    def train(config):
+        for epoch in "123":
+            report({}, written(tmp_path / "reused", epoch), KEPT)
+            current_attempt()._uploads.drain()
+
+    script = converse(train, tmp_path)
+    assert script.outcome == "completed"
+    for index, epoch in enumerate("123"):
+        assert (tmp_path / f"checkpoint_00000{index}" / "weights").read_text() == epoch
 
 
 def test_a_checkpoint_that_is_stored_at_once_comes_after_those_of_the_thread(tmp_path, slow_store):

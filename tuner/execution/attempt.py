@@ -34,6 +34,7 @@ from .checkpoint_uploads import (
     prepare_part,
     source_of,
     store,
+    watch_for_changes,
 )
 from .failures import as_message, describe
 from .group_protocol import Part, PartKind
@@ -490,6 +491,7 @@ class Attempt:
         # What a group has in common stays until its end, see `checkpoint_dir`.
         if plan.deletes_local or (is_lent and self._rank is None):
             plan = keep_from_deletion(plan)
+        plan = watch_for_changes(plan)
         self._uploads.put(functools.partial(self._upload, plan, index, result))
 
     def _upload(self, plan: CheckpointPlan, index: int, result: dict[str, Any]) -> None:

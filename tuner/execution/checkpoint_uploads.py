@@ -34,6 +34,7 @@ from tuner.storage.checkpoints import (
     stage,
 )
 from tuner.storage.layout import MANIFEST
+from tuner.storage.tree_state import TreeState, check_unchanged, state_of
 
 from .group_protocol import Part, PartKind
 from .report_options import CheckpointUploadMode, ReportOptions
@@ -71,6 +72,7 @@ class CheckpointPlan:
         is_placeholder: Whether nothing need be in the directory.
         deletes_local: Whether the reported directory is deleted once it is stored.
         upload: Stores it instead of the engine, see `ReportOptions`.
+        seen: State of the reported directory in which it has to be when it is stored; None for any.
     """
 
     checkpoint: Checkpoint
@@ -80,6 +82,7 @@ class CheckpointPlan:
     is_placeholder: bool
     deletes_local: bool
     upload: Callable[[Checkpoint, str], Checkpoint] | None
+    seen: TreeState | None = None
 
 
 def plan_checkpoint(
@@ -200,7 +203,7 @@ def store(
         commit(staging, trial_dir, provenance, sync=sync, name=plan.name)
     else:
         with plan.checkpoint.as_directory() as source:
-            commit_from(source, trial_dir, provenance, sync=sync, name=plan.name)
+            commit_from(source, trial_dir, provenance, sync=sync, name=plan.name, seen=plan.seen)
     delete_local(plan)
     return plan
 
@@ -229,7 +232,7 @@ def prepare_part(
         name = stage_part(staging, trial_dir, provenance, rank=rank, sync=sync, is_moved=True)
     else:
         with plan.checkpoint.as_directory() as source:
-            name = stage_part(source, trial_dir, provenance, rank=rank, sync=sync)
+            name = stage_part(source, trial_dir, provenance, rank=rank, sync=sync, seen=plan.seen)
     delete_local(plan)
     return Part(PartKind.STAGED, name)
 
@@ -238,6 +241,7 @@ def _upload(plan: CheckpointPlan, trial_dir: str, index: int) -> CheckpointPlan:
     """Have the user's function store the checkpoint, if there is one."""
     if plan.upload is None:
         return plan
+    check_unchanged(plan.checkpoint.path, plan.seen)
     stored = plan.upload(plan.checkpoint, plan.directory)
     if not isinstance(stored, Checkpoint) or not stored.is_local:
         raise ValueError(
@@ -246,6 +250,8 @@ def _upload(plan: CheckpointPlan, trial_dir: str, index: int) -> CheckpointPlan:
         )
     name = name_inside(stored.path, trial_dir, index)
     is_elsewhere = os.path.realpath(stored.path) != os.path.realpath(plan.checkpoint.path)
+    if is_elsewhere and Path(plan.checkpoint.path).is_dir():  # it may have been moved there
+        check_unchanged(plan.checkpoint.path, plan.seen)
     return replace(
         plan,
         directory=name,
@@ -261,6 +267,7 @@ def _taken_over(plan: CheckpointPlan, trial_dir: str, provenance: Provenance) ->
     """
     if not plan.deletes_local:
         return None
+    check_unchanged(plan.checkpoint.path, plan.seen)
     staging = stage(trial_dir, provenance.index, provenance.attempt)
     if take_over(plan.checkpoint.path, staging):
         return staging
@@ -293,6 +300,19 @@ def keep_from_deletion(plan: CheckpointPlan) -> CheckpointPlan:
             own = source.with_name(f".{source.name.lstrip('.')}-{secrets.token_hex(4)}")
             source.rename(own)
             return replace(plan, checkpoint=Checkpoint(own))
+    return plan
+
+
+def watch_for_changes(plan: CheckpointPlan) -> CheckpointPlan:
+    """Return the plan such that it fails if the directory is written to before it is stored.
+
+    Training code that reports the same directory each time, and does not wait until it is stored,
+    would otherwise mix two states in a checkpoint that looks intact.
+    """
+    if plan.is_placeholder or not plan.checkpoint.is_local:
+        return plan
+    with suppress(OSError):  # storing it will say so
+        return replace(plan, seen=state_of(plan.checkpoint.path))
     return plan
 
 

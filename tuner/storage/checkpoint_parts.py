@@ -43,6 +43,7 @@ from .manifest import (
     write_manifest,
     write_part_manifest,
 )
+from .tree_state import TreeState, check_unchanged
 
 _STAGING: Final = re.compile(re.escape(STAGING_PREFIX) + r"(\d{6,18})-(\d+)-[\w-]{1,60}")
 _COMMON: Final = "common"
@@ -113,6 +114,7 @@ def stage_part(
     rank: int,
     sync: bool = True,
     is_moved: bool = False,
+    seen: TreeState | None = None,
 ) -> str:
     """Place what a worker reports in a staging directory, measured and synced; return its name.
 
@@ -125,16 +127,19 @@ def stage_part(
         rank: The worker's rank.
         sync: Return only when all of it is on disk.
         is_moved: Whether `source` is a staging directory that the worker alone has.
+        seen: State of the directory in which it still has to be; None for any.
 
     Raises:
-        CheckpointError: If it could not be written; no copy is left then.
+        CheckpointError: If it could not be written, or has changed; no copy is left then.
     """
     if is_staged(source, trial_dir) and not is_moved:
+        check_unchanged(os.fspath(source), seen)
         return Path(os.path.realpath(source)).name
     staging = Path(source) if is_moved else stage(trial_dir, provenance.index, provenance.attempt)
     with discarded_on_error(staging, source, trial_dir):
         if not is_moved:
             copy_tree(Path(source), staging)
+            check_unchanged(os.fspath(source), seen)
         contents = settle(staging, sync=sync)
         write_part_manifest(staging, contents, rank=rank, sync=sync)
     return staging.name

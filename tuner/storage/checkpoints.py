@@ -38,6 +38,7 @@ from .layout import (
 )
 from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest
 from .reading import SMALL_BYTES, read_file
+from .tree_state import TreeState, check_unchanged
 
 __all__ = [
     "Checkpoint",
@@ -371,6 +372,7 @@ def commit_from(
     *,
     sync: bool = True,
     name: str = "",
+    seen: TreeState | None = None,
 ) -> Path:
     """Make a checkpoint of a directory of the user's.
 
@@ -383,19 +385,22 @@ def commit_from(
         provenance: Of which result the checkpoint is.
         sync: Return only when all of it is on disk.
         name: Name of the checkpoint's directory; empty for the numbered one.
+        seen: State of the directory in which it still has to be; None for any.
 
     Returns:
         The checkpoint's directory.
 
     Raises:
-        CheckpointError: If it could not be written. Nothing has the final name then, and no copy is
-            left.
+        CheckpointError: If it could not be written, or has changed. Nothing has the final name
+            then, and no copy is left.
     """
     if is_staged(source, trial_dir):
+        check_unchanged(os.fspath(source), seen)
         return commit(source, trial_dir, provenance, sync=sync, name=name)
     staging = stage(trial_dir, provenance.index, provenance.attempt)
     with discarded_on_error(staging, source, trial_dir):
         copy_tree(Path(source), staging)
+        check_unchanged(os.fspath(source), seen)
         return commit(staging, trial_dir, provenance, sync=sync, name=name)
 
 

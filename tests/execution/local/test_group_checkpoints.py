@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -188,6 +189,30 @@ def test_a_thread_that_cannot_store_fails_the_attempt_with_the_cause(start_execu
     assert "leads out of the checkpoint" in ended.failure.message
     assert ".source-1-x" in ended.failure.message
     assert_others_name(1, ended.failure)
+
+
+def test_a_rank_that_writes_its_directory_again_before_it_is_stored_fails_the_attempt(
+    start_executor,
+):
+    def train(config):
+        uploads = current_attempt()._uploads
+        written_again, put = threading.Event(), uploads.put
+        uploads.put = lambda job: put(lambda: written_again.wait(30) and job())
+        checkpoint = written("x", "1")
+        report({}, checkpoint, upload_mode=ASYNC, deletes_local=False)
+        if rank() == 1:
+            Path(checkpoint.path, "shard1").write_text("2")
+        written_again.set()
+        while True:
+            time.sleep(0.01)
+            report({})
+
+    harness = start_executor(train)
+    ended = harness.run_group()
+    assert ended.outcome is Outcome.FAILED
+    assert "shard1 has changed" in ended.failure.message
+    assert_others_name(1, ended.failure)
+    assert checkpoints_in(harness) == []
 
 
 @pytest.mark.parametrize("options", [{"upload_mode": ASYNC}, {"deletes_local": True}])
