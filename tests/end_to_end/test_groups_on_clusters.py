@@ -76,10 +76,14 @@ def test_two_ranks_on_each_of_two_nodes_train_together(tmp_path, strategy):
 
 
 def test_a_group_that_loses_a_node_goes_on_over_others(tmp_path):
+    def die():
+        """Have the ranks on another node find their connections closed, and then hear nothing."""
+        cluster.set_network("b", is_cut=True)
+        cluster.kill_host("b")
+
     nodes = {name: {"cpu": 2} for name in "abc"}
     with FakeCluster(nodes, liveness=SOON) as cluster:
-        die = Once(at_step(2), lambda: cluster.kill_node("b"))
-        (result,) = search(tmp_path, cluster, "SPREAD", [die])
+        (result,) = search(tmp_path, cluster, "SPREAD", [Once(at_step(2), die)])
     assert result.error is None
     assert list(result.metrics_dataframe["step"]) == list(range(1, NUM_STEPS + 1))
     assert set(result.metrics_dataframe["total"]) == {10}

@@ -83,7 +83,7 @@ class FewNodes:
         """Have a node leave with all its processes."""
         del self.ranks[name]
         self.nodes.pop(name).executor.shutdown(1.0)
-        self.groups.on_node_left(name)
+        self.groups.on_node_left(name, 0.0)
 
     def close(self):
         for ranks in self.ranks.values():

@@ -30,6 +30,9 @@ from tuner.execution.cluster.protocol import (
     event_message,
     own_versions,
 )
+from tuner.execution.cluster.rank_messages import Listening, news_message
+from tuner.execution.failures import as_message
+from tuner.execution.local.rank_relay import RankGone, RankSaid
 
 RESOURCES = {"cpu": 2.0}
 KEY = ("t00001", 1)
@@ -312,6 +315,26 @@ def test_an_agent_whose_hosts_do_not_start_is_given_up(cluster, caplog):
     cluster.executor.on_lines("a", [line])
     assert list(cluster.connection.evicted) == ["a"]
     assert "node a is not used any more: exit code 1" in caplog.text
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_the_verdict_on_a_group_waits_while_a_node_of_it_is_silent(cluster, is_heard, monkeypatch):
+    monkeypatch.setattr("tuner.execution.local.group._COLLATERAL_S", 0.0)
+    for name in "ab":
+        cluster.join(name)
+    cluster.executor.carry_out([group_on("a", "b")])
+    key = "t00002", 1
+    cluster.say("a", news_message(*key, Listening("10.0.0.1", 1)))
+    raised = {"kind": "exited", "outcome": "failed", "failure": as_message(Failure("OSError", "x"))}
+    said, gone = RankSaid(0, (raised,)), RankGone(0)
+    assert cluster.say("a", news_message(*key, said), news_message(*key, gone)) == []
+    if is_heard:
+        assert [each["kind"] for each in cluster.heard("b")] == ["rank_start", "rank_kill"]
+        for frame in cluster.links["b", 1].take_frames(time.monotonic() + 1.0):
+            cluster.executor.on_lines("b", [f"[1,{frame}]"])  # a sign of life, and then nothing
+    look_after(cluster, 31.0)
+    [ended] = [each for each in cluster.executor.wait(0.0) if isinstance(each, WorkerExited)]
+    assert ended.outcome is (Outcome.FAILED if is_heard else Outcome.LOST)
 
 
 def test_a_silent_node_is_told_and_then_has_left(cluster, caplog):

@@ -1,6 +1,8 @@
 """A group over two nodes, as the driver knows it, with nodes that say what a test has them say."""
 
 import json
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -270,7 +272,7 @@ def test_when_a_rank_cannot_be_started_now_all_are_started_again_later(cluster):
 def test_when_a_node_leaves_the_ranks_elsewhere_are_killed_and_then_the_group_is_lost(cluster):
     cluster.begin()
     cluster.asked.clear()
-    cluster.groups.on_node_left("b")
+    cluster.groups.on_node_left("b", 0.0)
     assert [(node, each["rank"]) for node, each in cluster.take_asked("rank_kill")] == [
         ("a", 0),
         ("a", 1),
@@ -285,6 +287,100 @@ def test_when_a_node_leaves_the_ranks_elsewhere_are_killed_and_then_the_group_is
     assert exited.outcome in {Outcome.LOST, Outcome.KILLED}
 
 
+ABORTED = Failure("killed by SIGABRT", "the watchdog found no peer")
+
+
+def rank_raises(cluster):
+    cluster.say(0, FAILED)
+
+
+def rank_dies(cluster):
+    cluster.news("a", RankGone(0, ABORTED))
+
+
+def all_hang(cluster):
+    cluster.groups.kill(KillWorker(*KEY, "no report", is_silent=True))
+
+
+def some_wait_too_long(cluster):
+    cluster.say(0, result())
+    cluster.groups.tick()
+
+
+COLLATERAL = [rank_raises, rank_dies, all_hang, some_wait_too_long]
+
+
+@pytest.fixture
+def impatient(cluster):
+    cluster.groups._patience = replace(cluster.groups._patience, timeout_s=0.0)
+    return cluster.begin()
+
+
+@pytest.mark.parametrize("happens", COLLATERAL)
+def test_what_happens_to_the_others_before_the_loss_of_a_node_is_known_does_not_count(
+    impatient, happens
+):
+    alive_s = time.monotonic()
+    happens(impatient)
+    for rank in (0, 1):
+        impatient.news("a", RankGone(rank, Failure("killed by SIGKILL", "why")))
+    assert impatient.events == []  # node b may be heard again
+    impatient.groups.on_node_left("b", alive_s)
+    assert impatient.end.outcome is Outcome.LOST
+    assert impatient.end.failure.message == "node b is gone; the trial is not at fault"
+
+
+@pytest.mark.parametrize("happens", COLLATERAL)
+@pytest.mark.parametrize("is_lost_later", [False, True])
+def test_where_the_node_was_only_silent_at_that_moment_it_counts(impatient, happens, is_lost_later):
+    happens(impatient)
+    for rank in (0, 1):
+        impatient.news("a", RankGone(rank))
+    if is_lost_later:
+        impatient.groups.on_node_left("b", time.monotonic())
+    else:
+        for rank in (2, 3):
+            impatient.news("b", RankGone(rank))
+    assert impatient.end.outcome in {Outcome.FAILED, Outcome.KILLED}
+
+
+def test_the_other_order_a_node_that_is_lost_before_the_others_notice(cluster):
+    cluster.begin()
+    cluster.groups.on_node_left("b", time.monotonic())
+    cluster.say(0, FAILED)
+    for rank in (0, 1):
+        cluster.news("a", RankGone(rank))
+    assert cluster.end.outcome is Outcome.LOST
+
+
+def test_of_two_nodes_that_are_lost_one_was_there_when_the_group_failed(cluster):
+    cluster.begin()
+    alive_s = time.monotonic()
+    cluster.say(0, FAILED)
+    cluster.groups.on_node_left("a", time.monotonic())
+    cluster.groups.on_node_left("b", alive_s)
+    assert cluster.end.outcome is Outcome.LOST
+
+
+def test_a_group_that_is_to_be_started_again_is_lost_with_its_node(cluster):
+    cluster.begin()
+    cluster.news("a", RankUnstarted(0))
+    cluster.news("a", RankGone(1))
+    cluster.groups.on_node_left("b", 0.0)
+    assert cluster.end.outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize(("num_done", "outcome"), [(4, Outcome.COMPLETED), (3, Outcome.LOST)])
+def test_the_loss_of_a_node_matters_until_all_ranks_have_returned(cluster, num_done, outcome):
+    cluster.begin()
+    for rank in range(4)[-num_done:]:
+        cluster.say(rank, DONE)
+    cluster.groups.on_node_left("b", 0.0)
+    for rank in (0, 1):
+        cluster.news("a", RankGone(rank))
+    assert cluster.end.outcome is outcome
+
+
 @pytest.mark.parametrize("has_left", [False, True])
 def test_what_waits_to_be_started_again_is_given_up_when_a_node_leaves(
     cluster, monkeypatch, has_left
@@ -293,7 +389,7 @@ def test_what_waits_to_be_started_again_is_given_up_when_a_node_leaves(
     cluster.groups.start(cluster.command)
     cluster.news("a", Refused(Failure("OSError", "no descriptors"), is_shortage=True))
     if has_left:
-        cluster.groups.on_node_left("b")
+        cluster.groups.on_node_left("b", 0.0)
     cluster.asked.clear()
     cluster.groups.tick()
     assert len(cluster.take_asked("rank_listen")) == (0 if has_left else 1)

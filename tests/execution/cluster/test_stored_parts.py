@@ -116,7 +116,7 @@ def test_a_node_that_is_lost_between_upload_and_commit_leaves_an_orphan(cluster,
     cluster.measure()
     cluster.upload("a")
     cluster.store.put(f"t00001/{REMOTE}/all", b"1")  # of b, which does not say so any more
-    cluster.groups.on_node_left("b")
+    cluster.groups.on_node_left("b", 0.0)
     for rank in (0, 1):
         cluster.news("a", RankGone(rank))
     assert cluster.end.outcome is Outcome.LOST
@@ -188,7 +188,7 @@ def test_ranks_train_on_while_a_checkpoint_is_committed_and_leave_after_it(tmp_p
     assert len(cluster.events) == 1  # the next report with a checkpoint waits
     cluster.measure()
     if loses_node:
-        cluster.groups.on_node_left("b")
+        cluster.groups.on_node_left("b", 0.0)
         for rank in (0, 1):
             cluster.news("a", RankGone(rank))
         assert cluster.end.outcome is Outcome.LOST
@@ -205,7 +205,7 @@ def test_a_node_that_is_lost_when_all_ranks_have_returned_takes_the_attempt_with
     cluster.report()
     cluster.groups.answer(AnswerReport(*KEY, ReportReply.CONTINUE))
     cluster.all_say(DONE)
-    cluster.groups.on_node_left("b")
+    cluster.groups.on_node_left("b", 0.0)
     for rank in (0, 1):
         cluster.news("a", RankGone(rank))
     assert cluster.end.outcome is Outcome.LOST

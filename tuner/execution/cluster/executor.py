@@ -842,7 +842,7 @@ class ClusterExecutor:
             del self._of_validation[validation]
         if host.phase is _Phase.READY:
             del self._nodes[host.name]
-            self._groups.on_node_left(host.name)
+            self._groups.on_node_left(host.name, host.link.confirmed_s)
             self._events.append(NodeLeft(host.name, why))
 
     def _append_output(self, host: _Host, output: Output) -> None:

@@ -225,10 +225,14 @@ class SpreadGroups:
             case _:
                 self._on_news(attempt, node, news)
 
-    def on_node_left(self, node: str) -> None:
+    def on_node_left(self, node: str, alive_s: float) -> None:
         """Kill what is left of the groups with a rank on a node that has left.
 
         Their end is told once it is gone, so that what it occupies is not given away before.
+
+        Args:
+            node: Its name.
+            alive_s: Up to when it is known to have lived, by the monotonic clock.
         """
         for attempt in list(self._attempts.values()):
             if node not in attempt.command.nodes:
@@ -241,8 +245,8 @@ class SpreadGroups:
             lost = [each for each in attempt.members if each.node == node and not each.is_gone]
             for member in lost:
                 member.is_gone = True
-            for member in lost:
-                attempt.group.on_gone(member, None)
+            if lost:
+                attempt.group.on_node_left(node, lost, alive_s)
             if attempt.stored:
                 attempt.stored.on_node_left(node)
 

@@ -8,7 +8,9 @@ committed from their parts, and all of them get the same answer.
 
 *Failures.* When the first rank fails, the others get a moment to fail of it as well, which tells
 how they were affected, and are killed. The attempt fails with what the rank to blame has raised. A
-process that died comes before exceptions: those of the others are mostly broken connections.
+process that died comes before exceptions: those of the others are mostly broken connections. So is
+what the ranks elsewhere do when a node is lost, mostly long before that is known: the attempt is
+lost then, unless the node was heard of after they failed.
 
 *The end.* A rank that has returned waits until all have, since they may need what it hosts.
 """
@@ -56,7 +58,7 @@ from tuner.storage import strict_json
 
 from .exit_diagnosis import ExitInfo
 from .group_checkpoint import GroupCheckpoint, GroupStorage, NodeLost, with_directory
-from .group_member import GroupHost, Member
+from .group_member import GroupHost, GroupMember, Member
 
 IF_SILENT: Final = (
     "the stack in error.txt shows where it hung; if a report may take that long, raise "
@@ -189,6 +191,10 @@ class RemoteGroup(Generic[Member]):
         """Ranks that the others waited for when the group was killed."""
         self._kill_at_s: float | None = None
         self._failed_at_s: float | None = None
+        self._decided_s: float | None = None
+        """When it was decided first how the attempt ends: by a failure, or by killing the ranks."""
+        self._lost_node = ""
+        """A node whose loss may be the reason for whatever else has happened."""
         self._is_killing = self._is_lost = self._may_leave = self._is_unstarted = False
         self._disagreement: Failure | None = None
 
@@ -245,6 +251,25 @@ class RemoteGroup(Generic[Member]):
             self._leave_if_all_returned()
         self._end_if_over()
 
+    def on_node_left(self, node: str, workers: Sequence[Member], alive_s: float) -> None:
+        """Note that ranks are gone with their node.
+
+        Args:
+            node: Its name.
+            workers: Its ranks whose end was not heard of.
+            alive_s: Up to when it is known to have lived, by the monotonic clock.
+        """
+        for worker in workers:
+            self._hung_up.discard(worker.rank)
+            self._gone.add(worker.rank)
+        has_work_left = any(not _has_returned(worker) for worker in self.members)
+        if has_work_left and (self._decided_s is None or alive_s < self._decided_s):
+            self._lost_node = node
+            self._kill_all()
+        if self._kill_reason is not None:
+            self._leave_if_all_returned()
+        self._end_if_over()
+
     def on_unstarted(self, worker: Member) -> None:
         """Note that a rank could not be started now; the others end, and all are started again."""
         self._is_unstarted = True
@@ -275,6 +300,7 @@ class RemoteGroup(Generic[Member]):
         """
         is_ending = self._failures or self._disagreement or self._may_leave
         if self._kill_reason is None and not is_ending:
+            self._decide()
             self._kill_reason = f"{self._who_is_silent()}: {reason}" if is_silent else reason
             self._silent = self._late if is_silent else []
         self._is_killing = True
@@ -554,6 +580,7 @@ class RemoteGroup(Generic[Member]):
         """Fail the attempt for something that no rank has raised."""
         if self._disagreement or self._failures or self._kill_reason:
             return
+        self._decide()
         failure = Failure(kind, message)
         self._disagreement = replace(failure, ranks=tuple((rank, failure) for rank in to_blame))
         self._kill_all()
@@ -579,6 +606,7 @@ class RemoteGroup(Generic[Member]):
         is_decided = self._kill_reason is not None or self._disagreement or self._is_unstarted
         if is_decided or rank in self._failures:
             return
+        self._decide()
         self._failures[rank] = failure
         if is_dead:
             self._dead.append(rank)
@@ -587,6 +615,10 @@ class RemoteGroup(Generic[Member]):
         elif self._kill_at_s is None:
             self._failed_at_s = time.monotonic()
             self._kill_at_s = self._failed_at_s + _COLLATERAL_S
+
+    def _decide(self) -> None:
+        if self._decided_s is None:
+            self._decided_s = time.monotonic()
 
     def _kill_all(self) -> None:
         if self._is_killing:
@@ -616,6 +648,7 @@ class RemoteGroup(Generic[Member]):
         if not self.is_over:
             return
         has_ended = self._failures or self._disagreement or self._kill_reason is not None
+        has_ended = has_ended or self._lost_node
         if self._is_unstarted and not has_ended:
             self._host.start_again(self._command)
         else:
@@ -623,6 +656,9 @@ class RemoteGroup(Generic[Member]):
 
     def _exit(self) -> WorkerExited:
         made = partial(WorkerExited, self._trial_id, self._attempt)
+        if self._lost_node:
+            why = f"node {self._lost_node} is gone; the trial is not at fault"
+            return made(Outcome.LOST, Failure("lost", why))
         if self._disagreement:
             return made(Outcome.FAILED, self._disagreement)
         # Of a zygote's death all ranks die, and some may first raise that others are gone.
@@ -691,6 +727,11 @@ _LEAVE: Final = strict_json.to_bytes({"leave": True}) + b"\n"
 def _ranks(ranks: Sequence[int]) -> str:
     """Return numbers of ranks as words: ``rank 1``, or ``ranks 0, 2``."""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
+
+
+def _has_returned(worker: GroupMember) -> bool:
+    """Return whether the training code of a rank has done all that it had to."""
+    return worker.exit_message is not None and worker.exit_message.failure is None
 
 
 def _objection(reports: Sequence[RankReported]) -> str:
