@@ -1,10 +1,12 @@
 """Deadlines, timeouts of workers and detection of hangs."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.conversation import BOOM, Conversation, answers, kills
+from tests.core.conversation import BOOM, Conversation, answers, kills, starts, suggest
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.commands import TrialSilent
 from tuner.core.events import (
@@ -13,6 +15,7 @@ from tuner.core.events import (
     CheckpointStarted,
     StopRequested,
     TrialStopRequested,
+    WorkerStarted,
 )
 from tuner.core.timeouts import TERM_GRACE_S, Deadlines, HangDetector, SuspectedHang, Timeouts
 from tuner.core.trial import CheckpointRecord
@@ -95,6 +98,39 @@ def test_a_silent_worker_runs_out_of_time_and_the_reason_names_the_setting():
     assert "report_timeout_s=10.0" in overdue.reason
     assert overdue.term_grace_s == TERM_GRACE_S < 1.0
     assert timeouts.take_overdue(99.0) == []
+
+
+def test_loading_the_training_code_is_no_silence():
+    talk = Conversation(max_trials=1, report_timeout_s=10.0)
+    [asked] = talk.say()
+    assert starts(talk.say(suggest(asked.trial_id))) == [("t00000", 1)]
+    assert kills(talk.say(after_s=500.0)) == []
+    talk.say(WorkerStarted("t00000", 1, 4711))
+    assert talk.experiment.next_deadline_s() == talk.now_s + 10.0
+    assert kills(talk.say(after_s=10.0)) == ["t00000"]
+
+
+@pytest.mark.parametrize(("report_timeout_s", "limit_s"), [(10.0, 600.0), (1000.0, 1000.0)])
+def test_a_process_that_never_loads_it_is_killed_for_that(report_timeout_s, limit_s):
+    timeouts = Timeouts(report_timeout_s, 3.0)
+    timeouts.expect_start("a", 5.0)
+    assert timeouts.take_overdue(5.0 + limit_s - 0.1) == []
+    again = Timeouts(report_timeout_s, 3.0)
+    again.load_state_dict(json.loads(json.dumps(timeouts.state_dict())))
+    for each in (timeouts, again):
+        [overdue] = each.take_overdue(5.0 + limit_s)
+        assert not overdue.is_silent
+        assert (
+            f"has not loaded the training code within {limit_s:g} s; the script" in overdue.reason
+        )
+
+
+def test_a_worker_that_is_to_leave_while_it_loads_has_its_grace_for_that():
+    timeouts = Timeouts(10.0, 3.0)
+    timeouts.expect_start("a", 0.0)
+    timeouts.expect_exit("a", 1.0)
+    [overdue] = timeouts.take_overdue(4.0)
+    assert "stop_grace_s" in overdue.reason
 
 
 def test_without_a_timeout_a_worker_may_be_silent_for_ever():

@@ -26,6 +26,9 @@ _MAX_SETUP_S: Final = 600.0
 """Silence before the first report, for which there is no median, is suspicious after this long."""
 _NUM_REMEMBERED: Final = 31
 
+_MAX_START_S: Final = 600.0
+"""How long a process may load the training code, at least, where there is a report timeout."""
+
 
 def earliest(*times: float | None) -> float | None:
     """Return the earliest of some times, of which None stands for never.
@@ -233,7 +236,7 @@ class Overdue:
 
 
 class Timeouts:
-    """One deadline for each worker: to report, or to leave once it has been asked to.
+    """One deadline for each worker: to start, to report, or to leave once it was asked to.
 
     Without a report timeout, workers that may hang are only reported.
 
@@ -247,6 +250,8 @@ class Timeouts:
         self._report_timeout_s = report_timeout_s
         self._stop_grace_s = stop_grace_s
         self._deadlines = Deadlines()
+        self._starting: set[str] = set()
+        """Workers that load the training code, which is no silence of theirs."""
         self._leaving: set[str] = set()
         self._evacuations = Deadlines()
         """Until when workers have to be gone whose node is going to leave."""
@@ -270,10 +275,27 @@ class Timeouts:
             self._hang_detector.next_s,
         )
 
+    @property
+    def _start_limit_s(self) -> float:
+        return max(_MAX_START_S, self._report_timeout_s or 0.0)
+
+    def expect_start(self, trial_id: str, now_s: float) -> None:
+        """Wait until a worker has loaded the training code; its report timeout begins after that.
+
+        Importing the script and its libraries may take longer than a report. Without any limit, a
+        process that hangs in an import would never be found where there is a report timeout.
+        """
+        if self._report_timeout_s is None:
+            self._hang_detector.expect(trial_id, now_s)
+        else:
+            self._starting.add(trial_id)
+            self._deadlines.set(trial_id, now_s + self._start_limit_s)
+
     def expect_report(self, trial_id: str, now_s: float) -> None:
         """Start the report timeout; a worker that was asked to leave gets no more time for that."""
         if trial_id in self._leaving:
             return
+        self._starting.discard(trial_id)
         if self._report_timeout_s is None:
             self._hang_detector.expect(trial_id, now_s)
         else:
@@ -282,6 +304,7 @@ class Timeouts:
     def expect_exit(self, trial_id: str, now_s: float) -> None:
         """Start the time within which a worker has to leave."""
         self._leaving.add(trial_id)
+        self._starting.discard(trial_id)
         self._hang_detector.forget(trial_id)
         due_s = self._exit_deadline_s
         self._deadlines.set(trial_id, now_s + self._stop_grace_s if due_s is None else due_s)
@@ -350,6 +373,7 @@ class Timeouts:
 
     def _forget_deadlines(self, trial_id: str) -> None:
         self._deadlines.cancel(trial_id)
+        self._starting.discard(trial_id)
         self._hang_detector.forget(trial_id)
         self._evacuations.cancel(trial_id)
 
@@ -376,7 +400,7 @@ class Timeouts:
                 trial_id,
                 self._reason(trial_id),
                 self._term_grace_s,
-                is_silent=trial_id not in self._leaving,
+                is_silent=trial_id not in self._leaving | self._starting,
             )
             for trial_id in self._deadlines.take_due(now_s)
         ]
@@ -395,6 +419,8 @@ class Timeouts:
             "last_words_s": self._term_grace_s,
             "all_gone_s": self._exit_deadline_s,
         }
+        if self._starting:
+            state["starting"] = sorted(self._starting)
         if evacuations := self._evacuations.due:
             state["evacuations"] = evacuations
         if self._evacuated:
@@ -406,6 +432,7 @@ class Timeouts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._leaving = set(state["leaving"])
+        self._starting = set(state.get("starting", ()))
         self._hang_detector.load_state_dict(state["watch"])
         self._interrupt_grace_s = state["interrupt_grace_s"]
         self._term_grace_s = state["last_words_s"]
@@ -419,6 +446,11 @@ class Timeouts:
             self._remnants.set(trial_id, due_s)
 
     def _reason(self, trial_id: str) -> str:
+        if trial_id in self._starting:
+            return (
+                f"its process has not loaded the training code within {self._start_limit_s:g} s; "
+                "the script or a module that it imports takes this long, or waits for something"
+            )
         if trial_id not in self._leaving:
             return f"no report for more than report_timeout_s={self._report_timeout_s}"
         if self._term_grace_s == 0:

@@ -101,7 +101,7 @@ class TrialStarter:
             checkpoint = self._checkpoints.lease_start(trial)
             self._trial_table.start(trial, now_s)
             trial.owes_save = self._exploits.has_waiting(trial)
-            self._timeouts.expect_report(trial.trial_id, now_s)
+            self._timeouts.expect_start(trial.trial_id, now_s)
             self._out.commands.append(StartWorker.of(trial, checkpoint))
             is_retry = has_failed and not is_resumed
             self._out.notices.append(TrialStarted(trial, is_retry=is_retry, is_resumed=is_resumed))

@@ -171,9 +171,10 @@ class FailureConfig(Settings):
             resumable. ``"raise"`` raises the error from ``fit()`` as well. Needs
             ``max_failures=0``.
         report_timeout_s: A trial that does not report for this many seconds counts as hung: it is
-            killed, which is a failure. The time that its process takes to start and to import
-            modules counts, the time that `report` takes to store a checkpoint does not. None, the
-            default, for no timeout.
+            killed, which is a failure. Neither the time that its process takes to start and to
+            import modules counts (that has a limit of its own, ten minutes or this if it is more),
+            nor the time that `report` takes to store a checkpoint. None, the default, for no
+            timeout.
         stop_grace_s: How many seconds a trial has to save, clean up and exit after it was asked to
             stop, before it is killed; 30 by default.
         retry_on: Classes of exceptions, or their names, after which a trial is always retried, up
