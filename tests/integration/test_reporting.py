@@ -2,6 +2,8 @@
 
 import sys
 import types
+import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,3 +159,30 @@ def test_rates_and_schedules_are_scaled_together():
     optimizer.step()
     schedule.step()
     assert schedule.get_last_lr() == pytest.approx([0.5, 0.1])
+
+
+@pytest.mark.parametrize(("num_processes", "num_warnings"), [(1, 1), (2, 0)])
+def test_workers_that_train_alone_are_warned_of_once(monkeypatch, num_processes, num_warnings):
+    def attempt_of(rank):
+        return SimpleNamespace(
+            assignment=SimpleNamespace(rank=SimpleNamespace(world_size=2, world_rank=rank))
+        )
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for rank in (0, 1):
+            monkeypatch.setattr(reporting, "current_attempt", lambda rank=rank: attempt_of(rank))
+            reporting.warn_if_alone(num_processes, "pass a strategy")
+    assert len(caught) == num_warnings
+    assert all("each of the 2 workers trains alone" in str(one.message) for one in caught)
+
+
+def test_a_trial_of_one_worker_is_alone_by_right(monkeypatch):
+    monkeypatch.setattr(
+        reporting,
+        "current_attempt",
+        lambda: SimpleNamespace(assignment=SimpleNamespace(rank=None)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reporting.warn_if_alone(1, "pass a strategy")

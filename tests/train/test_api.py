@@ -91,11 +91,12 @@ def test_arguments_of_a_report_are_checked(reported, checkpoint, arguments, erro
     assert reported == []
 
 
-def test_a_validation_needs_a_checkpoint(reported):
-    with pytest.raises(ValueError, match="needs a checkpoint"):
-        train.report({}, validation=True)
-    with pytest.raises(ValueError, match="needs a checkpoint"):
-        train.report({}, validate_fn=validate)
+def test_a_validation_without_a_checkpoint_is_ignored(reported):
+    train.report({"epoch": 0}, validation=True)
+    train.report({"epoch": 1}, validate_fn=validate)
+    with pytest.raises(TypeError, match="validate_fn must be a function"):
+        train.report({}, validate_fn="validate")
+    assert [options.validation for options in reported] == [None, None]
 
 
 def test_outside_a_trial_a_report_does_nothing(checkpoint):

@@ -5,9 +5,11 @@ import pickle
 
 import pytest
 
-from tuner import RunConfig, Tuner, train
+import tuner as tune
+from tuner import CheckpointConfig, FailureConfig, RunConfig, Tuner, train
 from tuner.core.settings import ValidationPolicy
-from tuner.spec.argument_codec import constructed, note
+from tuner.spec.argument_codec import constructed, differences, note
+from tuner.spec.experiment_spec import make_spec
 from tuner.spec.training_config import ScalingConfig, ValidationConfig, ValidationTaskConfig
 
 
@@ -49,7 +51,7 @@ def test_each_worker_gets_a_cpu_and_with_use_gpu_a_gpu():
     assert ScalingConfig(2, use_gpu=True).amounts_per_worker == {"cpu": 1.0, "gpu": 1.0}
     shared = ScalingConfig(2, use_gpu=True, resources_per_worker={"CPU": 4, "GPU": 0.5})
     assert shared.amounts_per_worker == {"cpu": 4.0, "gpu": 0.5}
-    assert shared.total_resources == {"cpu": 8.0, "gpu": 1.0}
+    assert shared.total_resources == {"CPU": 8.0, "GPU": 1.0}
 
 
 def test_a_tuple_of_workers_is_elastic():
@@ -196,3 +198,44 @@ def test_datasets_are_split_by_name():
     assert not config.is_split("validation")
     with pytest.raises(TypeError):
         train.DataConfig("train")
+
+
+def test_a_scaling_that_is_searched_is_a_part_of_the_space():
+    def loop(config):
+        pass
+
+    searched = ScalingConfig(num_workers=tune.grid_search([1, 2]), use_gpu=True)
+    spec = make_spec(
+        train.DataParallelTrainer(loop), {"scaling_config": searched}, None, RunConfig()
+    )
+    assert spec.space["scaling_config"] == {"num_workers": {"grid_search": [1, 2]}, "use_gpu": True}
+    group = spec.group_for({"scaling_config": {"num_workers": 2, "use_gpu": True}})
+    assert (group.num_workers, group.resources_per_worker) == (2, {"cpu": 1.0, "gpu": 1.0})
+    with pytest.raises(ValueError, match="num_workers must be at least 1"):
+        spec.trainable.group_for({"scaling_config": {"num_workers": -1}})
+
+
+def test_a_trainer_alone_searches_nothing():
+    with pytest.raises(ValueError, match="scaling_config of a trainer must hold values"):
+        train.DataParallelTrainer(
+            lambda: None, scaling_config=ScalingConfig(num_workers=tune.choice([1, 2]))
+        )
+
+
+def test_settings_of_a_run_are_never_none():
+    run = RunConfig()
+    assert run.failure_config == FailureConfig()
+    assert run.checkpoint_config == CheckpointConfig()
+    run.failure_config.max_failures = 2
+    assert RunConfig().failure_config.max_failures == 0
+
+
+def test_default_settings_are_no_change_of_a_run_that_recorded_none():
+    noted = note(RunConfig())
+    older = {**noted, "failure_config": None, "checkpoint_config": None}
+    assert list(differences(older, noted, "run_config")) == []
+    assert list(differences(noted, older, "run_config")) == []
+    changed = note(RunConfig(failure_config=FailureConfig(max_failures=2)))
+    assert list(differences(older, changed, "run_config")) == [
+        "run_config.failure_config.max_failures: 0 -> 2"
+    ]

@@ -42,3 +42,16 @@ def test_a_preemption_lists_its_workers_once():
     info = train.PreemptionInfo(None, {"b": [2, 1], "a": [1]})
     assert info.preempted_node_ids == ["a", "b"]
     assert info.preempted_ranks == [1, 2]
+
+
+def test_the_cause_of_a_failed_training_is_the_first_error():
+    ranks = ((1, Failure("ValueError", "no data")), (0, Failure("killed by SIGKILL", "")))
+    error = group_error(Failure("ValueError", "rank 1: no data", ranks=ranks))
+    assert error.__cause__ is error.worker_failures[1]
+    full = OSError("disk full")
+    assert train.ControllerError(full).__cause__ is full
+
+
+def test_names_that_scripts_catch_and_use_are_there():
+    assert issubclass(train.NCCLHangError, train.WorkerGroupError)
+    assert train.TRAIN_DATASET_KEY == "train"

@@ -25,6 +25,7 @@ from .reporting import (
     must_report,
     report_saved,
     saved_file,
+    warn_if_alone,
 )
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
@@ -129,6 +130,11 @@ class TuneReportCheckpointCallback:
             case "fit_start":
                 # The optimizers exist, but do not have their states from the checkpoint yet.
                 self._rates = learning_rates.configured(trainer.optimizers)
+                warn_if_alone(
+                    trainer.world_size,
+                    "pass strategy=RayDDPStrategy() and plugins=[RayLightningEnvironment()] from "
+                    "tuner.train.lightning to the Trainer",
+                )
             case "train_start":
                 self._change_rates(trainer)
             case "exception" if any(isinstance(argument, StopTraining) for argument in arguments):

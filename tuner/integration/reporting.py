@@ -158,6 +158,25 @@ def must_report(is_global_zero: bool) -> bool:
     return is_global_zero or (rank is not None and rank.world_size > 1)
 
 
+def warn_if_alone(num_processes: int, remedy: str) -> None:
+    """Warn if the framework trains in this process alone, although the trial has several workers.
+
+    Each worker would then train a model of its own, on all of the data.
+
+    Args:
+        num_processes: Over how many processes the framework trains.
+        remedy: What to write instead.
+    """
+    attempt = current_attempt()
+    rank = attempt.assignment.rank if attempt else None
+    if rank is not None and num_processes < rank.world_size and rank.world_rank == 0:
+        warnings.warn(
+            f"each of the {rank.world_size} workers trains alone, a model of its own on all of the "
+            f"data; {remedy}",
+            stacklevel=2,
+        )
+
+
 def wait_for_workers() -> None:
     """Wait until all processes of PyTorch's process group are here; at once without one."""
     torch: Any = sys.modules.get("torch")

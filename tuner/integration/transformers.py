@@ -23,6 +23,7 @@ from .reporting import (
     report_saved,
     saved_file,
     wait_for_workers,
+    warn_if_alone,
 )
 
 try:
@@ -34,6 +35,11 @@ except ModuleNotFoundError as error:
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
 CHECKPOINT: Final = "checkpoint"
+NOT_CONNECTED: Final = (
+    "run the training function with TorchTrainer, which connects the workers before the Trainer is "
+    "constructed"
+)
+"""What to do where the trainer does not see the other workers."""
 SETTINGS: Final = "settings.json"
 """File in a checkpoint with the configured learning rate."""
 
@@ -100,6 +106,7 @@ class TuneReportCheckpointCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Prepare the output directory, and apply the configured learning rate."""
+        warn_if_alone(args.world_size, NOT_CONNECTED)
         self._is_fitting, self._stop, self._is_unreported = True, None, False
         if state.is_world_process_zero:
             _prepare(Path(args.output_dir), state.global_step)

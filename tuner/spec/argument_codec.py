@@ -321,10 +321,11 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
         ["param_space['y']: 2 -> Normal(mean=0.0, sd=1.0)"]
     """
     if _is_tree(then) and _is_tree(now):
-        # A field that an older release did not have counts as its default.
+        # A field that an older release did not have counts as its default, and so does None where
+        # it stands for default settings.
         if TAG in then and then[TAG] == now.get(TAG):
             defaults = _default_note(then[TAG])
-            then, now = {**defaults, **then}, {**defaults, **now}
+            then, now = ({**defaults, **_without_unset(side, defaults)} for side in (then, now))
         for key in [*then, *(key for key in now if key not in then)]:
             inner = f"{place}.{key}" if TAG in then else f"{place}[{key!r}]"
             yield from (
@@ -334,6 +335,14 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
             )
     elif then != now:
         yield f"{place}: {shown(then)} -> {shown(now)}"
+
+
+def _without_unset(noted: Note, defaults: Note) -> Note:
+    return {
+        name: item
+        for name, item in noted.items()
+        if item is not None or not _is_tree(defaults.get(name))
+    }
 
 
 @functools.cache

@@ -333,8 +333,8 @@ class RunConfig(Settings):
             or larger value, regardless of `TuneConfig.mode`; for other comparisons give a string
             such as ``"<= 0.1"``), a function ``(trial_id, result) -> bool``, a `Stopper`, or a list
             of stoppers, any of which may stop.
-        checkpoint_config: See `CheckpointConfig`.
-        failure_config: See `FailureConfig`.
+        checkpoint_config: See `CheckpointConfig`; None, the default, stands for its defaults.
+        failure_config: See `FailureConfig`; None likewise.
         callbacks: Called in this order, before the loggers that are added by default.
         verbose: 0 prints nothing; 1, the default, shows progress and a summary; 2 adds a line for
             each trial. Inside a trial or a validation function nothing is printed.
@@ -482,6 +482,13 @@ class RunConfig(Settings):
                 raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
         check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
         check_type("failure_config", self.failure_config, FailureConfig)
+        # Never None once it is constructed: scripts read and change these fields.
+        for name, kind in (
+            ("checkpoint_config", CheckpointConfig),
+            ("failure_config", FailureConfig),
+        ):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, kind())
         check_type("progress_reporter", self.progress_reporter, ProgressReporter)
         _check_amounts(self.resources)
         self._check_times()

@@ -87,7 +87,9 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     elif wants_model:
         # What TuneConfig names reaches it from there, also when a restore changes it.
         is_named = tune.metric is not None and tune.mode is not None
-        searcher = searchers.AutoSearch(**({} if is_named else {"metric": metric, "mode": mode}))
+        searcher = (
+            searchers.AutoSearch() if is_named else searchers.AutoSearch(metric=metric, mode=mode)
+        )
     else:
         searcher = searchers.BasicVariantGenerator()
     asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()

@@ -14,6 +14,8 @@ from tuner.core.secret_reference import Secret
 from tuner.execution.pickling import check_picklable
 from tuner.storage.config_codec import check_keys
 
+from .training_config import ScalingConfig
+
 
 def checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the search space if it is well-formed, an empty one for None.
@@ -29,9 +31,14 @@ def checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
             "param_space must be a dictionary of parameter names to values or domains, got "
             f"{space!r}"
         )
-    SearchSpace(space)  # raises what is wrong with it
-    check_keys(space)
-    return space
+    # A scaling configuration that is searched is a part of the space like any other.
+    opened = {
+        key: value.given if isinstance(value, ScalingConfig) and value.searched else value
+        for key, value in space.items()
+    }
+    SearchSpace(opened)  # raises what is wrong with it
+    check_keys(opened)
+    return opened
 
 
 def check_portable(space: Mapping[str, Any]) -> None:

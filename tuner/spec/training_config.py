@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
+from searchers.space.conditions import holds_words
 from tuner.core.settings import ValidationPolicy
 from tuner.core.trial import WorkerGroup
 from tuner.execution.resources import checked_bundle, checked_labels
@@ -46,6 +47,9 @@ class ScalingConfig(Settings):
         use_tpu: Must be False, TPUs are not supported.
         topology: Must be None, likewise.
 
+    In the search space of a trainer, fields may hold domains and grid axes, such as
+    ``ScalingConfig(num_workers=grid_search([1, 2]))``.
+
     Raises:
         TypeError: If a value has the wrong type.
         ValueError: If a value is out of range or not supported.
@@ -53,7 +57,7 @@ class ScalingConfig(Settings):
     Example:
         >>> config = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 4})
         >>> config.total_resources
-        {'cpu': 8.0}
+        {'CPU': 8.0}
     """
 
     num_workers: int | tuple[int, int] = 1
@@ -68,6 +72,8 @@ class ScalingConfig(Settings):
     topology: str | None = None
 
     def _check(self) -> None:
+        if self.searched:
+            return  # checked with the values of each trial
         self._check_workers()
         if not isinstance(self.use_gpu, bool):
             raise TypeError(
@@ -123,6 +129,21 @@ class ScalingConfig(Settings):
             )
 
     @property
+    def searched(self) -> list[str]:
+        """Names of the fields that hold a domain or a grid axis instead of a value."""
+        return [field.name for field in fields(self) if holds_words(getattr(self, field.name))]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that differ from their defaults."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) is not field.default
+            and getattr(self, field.name) != field.default
+        }
+
+    @property
     def is_elastic(self) -> bool:
         """Whether the number of workers may differ from start to start."""
         return isinstance(self.num_workers, tuple)
@@ -147,19 +168,16 @@ class ScalingConfig(Settings):
 
     @property
     def total_resources(self) -> dict[str, float]:
-        """What the largest number of workers occupies together."""
+        """What the largest number of workers occupies together, with ``"CPU"`` and ``"GPU"``."""
         return {
-            name: amount * max(1, self.max_workers)
+            name.upper() if name in ("cpu", "gpu") else name: amount * max(1, self.max_workers)
             for name, amount in self.amounts_per_worker.items()
         }
 
     def __repr__(self) -> str:
         """Return what differs from the defaults, short enough for a table of trials."""
-        given = ", ".join(
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)
-            if field.name == "num_workers" or getattr(self, field.name) != field.default
-        )
+        shown = {"num_workers": self.num_workers, **self.given}
+        given = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"ScalingConfig({given})"
 
     def group(self) -> WorkerGroup:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self, final
+from typing import Any, Final, Self
 
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
 from tuner.errors import CheckpointError
@@ -60,7 +60,6 @@ _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")
 _UNFINISHED: Final = (STAGING_PREFIX, VALIDATION_PREFIX)
 
 
-@final
 class Checkpoint:
     """A directory with a user's files, on this machine or in an object store.
 

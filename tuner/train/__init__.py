@@ -31,6 +31,7 @@ from .api import (
 )
 from .checkpoint_every import CheckpointEvery
 from .config import (
+    TRAIN_DATASET_KEY,
     BackendConfig,
     CheckpointConfig,
     DataConfig,
@@ -39,11 +40,13 @@ from .config import (
     RunConfig,
     ScalingConfig,
     ValidationConfig,
+    ValidationFn,
     ValidationTaskConfig,
 )
 from .data import DataShard
 from .errors import (
     ControllerError,
+    NCCLHangError,
     PreemptionError,
     PreemptionInfo,
     TrainingFailedError,
@@ -52,6 +55,7 @@ from .errors import (
 from .trainer import DataParallelTrainer
 
 __all__ = [
+    "TRAIN_DATASET_KEY",
     "BackendConfig",
     "Checkpoint",
     "CheckpointConfig",
@@ -64,6 +68,7 @@ __all__ = [
     "DataShard",
     "FailureConfig",
     "LoggingConfig",
+    "NCCLHangError",
     "PreemptionError",
     "PreemptionInfo",
     "ReportedCheckpoint",
@@ -77,6 +82,7 @@ __all__ = [
     "TuneReportCallback",
     "UserCallback",
     "ValidationConfig",
+    "ValidationFn",
     "ValidationTaskConfig",
     "WorkerGroupError",
     "checkpoint_dir",

@@ -75,15 +75,15 @@ def report(  # noqa: PLR0917  (Ray Train's signature)
             trial's directory.
         validation: Whether the checkpoint is validated by the function that was declared in a
             `ValidationConfig`; a `ValidationTaskConfig` gives it arguments, which count before
-            the declared ones.
+            the declared ones. Without a checkpoint it is ignored, so that all workers, and reports
+            with and without one, may write the same.
         validate_fn: Function to validate the checkpoint with, called as
             ``validate_fn(checkpoint, validate_config)``: the older form of `validation`.
         validate_config: Second argument of `validate_fn`; None for an empty dictionary.
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If arguments contradict each other, e.g. a validation without a checkpoint, or
-            the workers have given different ones.
+        ValueError: If arguments contradict each other, or the workers have given different ones.
         CheckpointError: If the checkpoint cannot be stored, see `tuner.report`.
         RuntimeError: After the end of the trial, and in processes that it has started.
 
@@ -296,23 +296,18 @@ def _validation_task(
             "validate_config must not be given without validate_fn; pass arguments of a declared "
             "function with validation=ValidationTaskConfig(fn_kwargs=...)"
         )
-    if function is None and not validation:
-        return None
-    if checkpoint is None:
-        raise ValueError(
-            "a validation needs a checkpoint, got checkpoint=None; request it only on workers "
-            "that report one"
+    if function is not None and not callable(function):
+        raise TypeError(
+            f"validate_fn must be a function of a checkpoint and a dictionary, got {function!r}"
         )
+    if not isinstance(config, Mapping | None):
+        raise TypeError(f"validate_config must be a dictionary, got {config!r}")
+    if checkpoint is None or (function is None and not validation):
+        return None
     if function is None:
         given = validation if isinstance(validation, ValidationTaskConfig) else None
         return ValidationTask(
             kwargs=dict(given.fn_kwargs or {}) if given else None,
             timeout_s=given.timeout_s if given else None,
         )
-    if not callable(function):
-        raise TypeError(
-            f"validate_fn must be a function of a checkpoint and a dictionary, got {function!r}"
-        )
-    if not isinstance(config, Mapping | None):
-        raise TypeError(f"validate_config must be a dictionary, got {config!r}")
     return ValidationTask(function, dict(config or {}), takes_config=True)

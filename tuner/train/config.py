@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal
 
 from tuner.spec.config import CheckpointConfig, FailureConfig, RunConfig
 from tuner.spec.training_config import (
@@ -14,6 +14,7 @@ from tuner.spec.training_config import (
 )
 
 __all__ = [
+    "TRAIN_DATASET_KEY",
     "BackendConfig",
     "CheckpointConfig",
     "DataConfig",
@@ -22,8 +23,14 @@ __all__ = [
     "RunConfig",
     "ScalingConfig",
     "ValidationConfig",
+    "ValidationFn",
     "ValidationTaskConfig",
 ]
+
+TRAIN_DATASET_KEY: Final = "train"
+"""The name under which a trainer is usually given its training data."""
+ValidationFn = Callable[..., Mapping[str, Any]]
+"""A validation function: called with a checkpoint and keyword arguments, returns metrics."""
 
 
 class DataConfig:

@@ -42,7 +42,11 @@ class PreemptionInfo:
 
 
 class TrainingFailedError(TunerError):
-    """Training has failed: raised by ``TorchTrainer.fit``."""
+    """Training has failed: raised by ``TorchTrainer.fit``.
+
+    Its ``__cause__`` is the error of the worker that failed first, or what kept the training from
+    being supervised.
+    """
 
 
 class WorkerGroupError(TrainingFailedError):
@@ -59,9 +63,19 @@ class WorkerGroupError(TrainingFailedError):
         super().__init__(f"training failed because of errors of its workers: {error_message}")
         self._error_message = error_message
         self.worker_failures = dict(worker_failures)
+        self.__cause__ = next(iter(self.worker_failures.values()), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._error_message, self.worker_failures)
+
+
+class NCCLHangError(WorkerGroupError):
+    """Workers hang in a collective operation of NCCL.
+
+    Never raised: a group that is silent for too long is ended as `FailureConfig` says, with the
+    stack of each worker, and `WorkerGroupError` tells so. The name is here for scripts that catch
+    it.
+    """
 
 
 class ControllerError(TrainingFailedError):
@@ -74,6 +88,7 @@ class ControllerError(TrainingFailedError):
     def __init__(self, controller_failure: Exception) -> None:
         super().__init__(f"training could not be supervised: {controller_failure}")
         self.controller_failure = controller_failure
+        self.__cause__ = controller_failure
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.controller_failure,)

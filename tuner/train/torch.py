@@ -22,6 +22,7 @@ from tuner.spec.training_config import ScalingConfig, ValidationConfig
 from tuner.storage.checkpoints import Checkpoint
 
 from .config import BackendConfig, DataConfig
+from .torch_checkpoint import TorchCheckpoint
 from .trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 __all__ = [
+    "TorchCheckpoint",
     "TorchConfig",
     "TorchTrainer",
     "enable_reproducibility",

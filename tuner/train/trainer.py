@@ -104,6 +104,12 @@ class DataParallelTrainer:
         ):
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, got {value!r:.200}")
+        if scaling_config is not None and scaling_config.searched:
+            raise ValueError(
+                "scaling_config of a trainer must hold values, got something to be searched for "
+                f"{', '.join(map(repr, scaling_config.searched))}; pass it to a search, "
+                f"Tuner(trainer, param_space={{{SCALING_CONFIG!r}: ScalingConfig(...)}})"
+            )
         begun = resume_from_checkpoint
         if begun is not None and begun.is_local and not Path(begun.path).is_dir():
             raise FileNotFoundError(

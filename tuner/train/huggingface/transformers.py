@@ -11,7 +11,13 @@ from typing import Any, ClassVar, Final
 
 from tuner.execution.attempt import StopTraining
 from tuner.execution.session import checkpoint_dir
-from tuner.integration.reporting import explain_missing, must_report, wait_for_workers
+from tuner.integration.reporting import (
+    explain_missing,
+    must_report,
+    wait_for_workers,
+    warn_if_alone,
+)
+from tuner.integration.transformers import NOT_CONNECTED
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.directories import copy_tree
 from tuner.train.api import report
@@ -52,6 +58,7 @@ class RayTrainReportCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Forget an earlier training."""
+        warn_if_alone(args.world_size, NOT_CONNECTED)
         self._stop = None
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
