@@ -29,18 +29,21 @@ from tuner.spec.experiment_location import named_location
 from tuner.spec.training_config import ScalingConfig, ValidationConfig
 from tuner.storage import atomic
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.layout import RETURN_VALUE
+from tuner.storage.layout import RETURN_VALUE, trial_directory
 from tuner.storage.manifest import read_manifest
 from tuner.tuner import Tuner
 
 from .config import BackendConfig, DataConfig
 from .errors import ControllerError, PreemptionError, PreemptionInfo, group_error
 from .running import TrainerRun, running
+from .training_reporter import TrainingReporter
 
 _DCP_METADATA: Final = ".metadata"
 """A file in checkpoints of PyTorch's distributed checkpoint, which are divided anew on loading."""
 LOOP_CONFIG: Final = "train_loop_config"
 SCALING_CONFIG: Final = "scaling_config"
+_TRIAL_ID: Final = "t00000"
+"""The only trial of a training of its own."""
 _UNKNOWN: Final = Failure("TrialFailed", "the run has failed before a worker was started")
 _SEARCHED: Final = (LOOP_CONFIG, SCALING_CONFIG)
 """Keys of a search space of a trainer."""
@@ -183,10 +186,10 @@ class DataParallelTrainer:
             run_config = dataclasses.replace(run_config, executor="inline")
         loop = self.as_trainable()
         if run_config.name is None or run_config.if_exists != "error":
-            return Tuner(loop, run_config=run_config)
+            return Tuner(loop, run_config=_shown(run_config))
         location = named_location(run_config)
         if not location.has_experiment():
-            return Tuner(loop, run_config=run_config)
+            return Tuner(loop, run_config=_shown(run_config))
         record = location.read_record()
         if record.settings.max_trials != 1 or record.parts["param_space"] != note({}):
             raise ValueError(
@@ -213,9 +216,16 @@ class DataParallelTrainer:
             location.address,
             loop,
             storage_filesystem=location.filesystem,
-            run_config=run_config,
+            run_config=_shown(run_config, trial_directory(location.directory, _TRIAL_ID)),
             resume_config=ResumeConfig(finished="resume", errored="resume"),
         )
+
+
+def _shown(run_config: RunConfig, continued: Path | None = None) -> RunConfig:
+    """Return settings with which the console shows a single training, unless they say otherwise."""
+    if run_config.progress_reporter is not None or run_config.verbose == 0:
+        return run_config
+    return dataclasses.replace(run_config, progress_reporter=TrainingReporter(continued))
 
 
 class TrainLoop:
