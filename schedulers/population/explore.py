@@ -22,6 +22,7 @@ from searchers.space import (
     flat_name,
     is_grid,
 )
+from searchers.space.foreign_domains import check_no_foreign_domains
 
 CustomExplore = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A user's function that may change each new configuration."""
@@ -242,6 +243,8 @@ def _parsed(mutations: Any, path: Path) -> _Tree:
             f"hyperparam_mutations must be a dictionary, got {mutations!r}; give each "
             "hyperparameter by name"
         )
+    if not path:
+        check_no_foreign_domains(mutations, "hyperparam_mutations")
     return {key: _gene(spec, (*path, key)) for key, spec in mutations.items()}
 
 

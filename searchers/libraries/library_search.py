@@ -17,7 +17,7 @@ from searchers.learning_searcher import FailedTrials, LearningSearcher
 from searchers.seeding import generator, seeded_global_rngs
 from searchers.space import Path, SearchSpace, flat_name, merge
 from searchers.space.domains import Categorical, Domain
-from searchers.space.search_space import check_own_space
+from searchers.space.foreign_domains import check_own_space
 
 Values = dict[str, Any]
 """Searched parameters by flattened name: numbers unchanged, categories by index."""

@@ -12,7 +12,7 @@ import numpy as np
 from searchers.learning_searcher import FailedTrials, LearningSearcher
 from searchers.seeding import generator
 from searchers.space import Path, merge
-from searchers.space.search_space import check_own_space
+from searchers.space.foreign_domains import check_own_space
 
 from .candidates import latin, without_repeated_numbers
 from .encoding import Encoding, key

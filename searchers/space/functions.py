@@ -56,16 +56,26 @@ def quniform(
 def loguniform(
     lower: float,
     upper: float,
+    base: float = 10,
     *,
     prior: float | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Float:
     """Return log-uniform floats from `lower`, which must be positive, to `upper`.
 
+    Args:
+        lower: Lower end.
+        upper: Upper end, practically never sampled.
+        base: Accepted as in Ray Tune, without effect: logarithms of any base give the same
+            distribution.
+        prior: The value expected to be best.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
+
     Example:
         >>> loguniform(1e-4, 1).to_unit(1e-2)
         0.5
     """
+    _check_base(base)
     return Float(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
 
 
@@ -73,16 +83,27 @@ def qloguniform(
     lower: float,
     upper: float,
     q: float,
+    base: float = 10,
     *,
     prior: float | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Float:
     """Return log-uniform multiples of `q` from `lower` (positive) to `upper`, both included.
 
+    Args:
+        lower: Lower end.
+        upper: Upper end, included.
+        q: Values are multiples of it.
+        base: Accepted as in Ray Tune, without effect: logarithms of any base give the same
+            distribution.
+        prior: The value expected to be best.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
+
     Example:
         >>> qloguniform(0.1, 10, 0.1).cast(3.14159)
         3.1
     """
+    _check_base(base)
     return Float(lower, upper, q, is_log=True, prior=prior, prior_confidence=prior_confidence)
 
 
@@ -121,9 +142,22 @@ def qrandint(
 
 
 def lograndint(
-    lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE
+    lower: int,
+    upper: int,
+    base: float = 10,
+    *,
+    prior: int | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Integer:
     """Return log-uniform integers from `lower`, which must be positive, to ``upper - 1``.
+
+    Args:
+        lower: Lower end.
+        upper: Upper end, left out.
+        base: Accepted as in Ray Tune, without effect: logarithms of any base give the same
+            distribution.
+        prior: The value expected to be best.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Departures:
         Each integer has the interval of the logarithmic scale that rounds to it, where Ray Tune
@@ -133,6 +167,7 @@ def lograndint(
         >>> lograndint(1, 1000).contains(1000)
         False
     """
+    _check_base(base)
     return _exclusive(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
 
 
@@ -140,18 +175,27 @@ def qlograndint(
     lower: int,
     upper: int,
     q: int,
+    base: float = 10,
     *,
     prior: int | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Integer:
     """Return log-uniform multiples of `q` from `lower`, which must be positive, to `upper`.
 
-    `upper` is included except where `q` is 1.
+    Args:
+        lower: Lower end.
+        upper: Upper end, included except where `q` is 1.
+        q: Values are multiples of it.
+        base: Accepted as in Ray Tune, without effect: logarithms of any base give the same
+            distribution.
+        prior: The value expected to be best.
+        prior_confidence: ``"low"``, ``"medium"`` or ``"high"``.
 
     Example:
         >>> qlograndint(8, 64, 8).clip(1000)
         64
     """
+    _check_base(base)
     if q == 1:
         return _exclusive(lower, upper, is_log=True, prior=prior, prior_confidence=prior_confidence)
     return Integer(lower, upper, q, is_log=True, prior=prior, prior_confidence=prior_confidence)
@@ -333,6 +377,14 @@ def _listed(word: str, values: Any) -> list[Any]:
 def _as_python(value: Any) -> Any:
     is_numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
     return value.item() if is_numpy_scalar else value
+
+
+def _check_base(base: Any) -> None:
+    if isinstance(base, bool) or not isinstance(base, int | float) or not base > 1:
+        raise ValueError(
+            f"base must be a number above 1, got {base!r}; leave it out, since any base gives the "
+            "same distribution"
+        )
 
 
 def _exclusive(lower: int, upper: int, *, is_log: bool = False, **prior: Any) -> Integer:

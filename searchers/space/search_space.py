@@ -21,7 +21,6 @@ from .tree import (
     assign,
     check_unique_names,
     copied,
-    every_leaf,
     flat_name,
     is_grid,
     leaves,
@@ -412,72 +411,3 @@ def _short_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return " ".join(str(getattr(value, "__name__", value)).split())
-
-
-_MODULES: Final = (
-    "hyperopt.pyll",
-    "optuna.distributions",
-    "ConfigSpace",
-    "nevergrad.parametrization",
-    "ray.tune.search.sample",
-)
-"""Modules, or prefixes of modules, with the domains of other libraries."""
-
-
-def library_of(value: Any) -> str | None:
-    """Return the library whose domain a value is, or None; without importing any library.
-
-    Example:
-        >>> library_of(3.0)
-    """
-    module = type(value).__module__
-    found = next(
-        (known for known in _MODULES if module == known or module.startswith(f"{known}.")), None
-    )
-    return None if found is None else found.partition(".")[0]
-
-
-def check_words(space: Mapping[str, Any], place: str, *, accepts: str | None = None) -> None:
-    """Refuse a space with domains of other libraries.
-
-    Args:
-        space: The space.
-        place: Where it was given, for the message.
-        accepts: A library whose domains the searcher supports.
-
-    Raises:
-        ValueError: If there is one; with the function to use instead.
-    """
-    for path, leaf in every_leaf(dict(space)):
-        library = library_of(leaf)
-        if library not in (None, accepts):
-            raise ValueError(
-                f"{place} must hold constants and tuner's domains, got a domain of {library} "
-                f"for {flat_name(path)!r}; write tune.uniform(lower, upper), "
-                "tune.loguniform(lower, upper), tune.randint(lower, upper), tune.choice([...]) and "
-                "the like"
-            )
-
-
-def check_own_space(space: Any, kind: str, *, accepts: str | None = None) -> None:
-    """Check a space that was given to a searcher.
-
-    Args:
-        space: What was given, None for nothing.
-        kind: The searcher.
-        accepts: A library whose domains it supports.
-
-    Raises:
-        TypeError: If it is no dictionary.
-        ValueError: If it has domains of another library.
-    """
-    if space is None:
-        return
-    library = library_of(space)
-    if not isinstance(space, Mapping):
-        given = f"a space of {library}" if library else repr(space)
-        raise TypeError(
-            f'space must be a dictionary for {kind}, got {given}; write {kind}(space={{"x": '
-            "tune.uniform(0, 1)}, ...)"
-        )
-    check_words(space, f"space of {kind}", accepts=accepts)

@@ -516,7 +516,7 @@ def test_ax_accepts_its_list_of_dictionaries():
 def test_domains_of_hyperopt_are_refused():
     hp = pytest.importorskip("hyperopt").hp
     space = {"deep": {"x": hp.uniform("x", 0, 1)}}
-    message = "got a domain of hyperopt for 'deep/x'; write tune.uniform"
+    message = "got a domain of hyperopt for 'deep/x'; write \"deep/x\": tune.uniform\\(0, 1\\)"
     for make in (
         HyperOptSearch,
         lambda given: TreeSearch(space=given),

@@ -31,6 +31,7 @@ from tuner.spec.config import TuneConfig
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.experiment_directory import Record, read_record
 from tuner.spec.experiment_spec import ExperimentSpec, Rerun, make_spec
+from tuner.spec.param_space import RecordedSpace
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
@@ -133,7 +134,7 @@ def prepare_rerun(
     )
     if meant.group is None and is_other:
         trainable = with_resources(trainable, dict(meant.resources))
-    spec = make_spec(trainable, meant.config, tune, run)
+    spec = make_spec(trainable, RecordedSpace(meant.config), tune, run)
     rerun = Rerun(
         str(record.text.get("name", path.name)), meant.trial_id, record.seed_of(meant.trial_id)
     )

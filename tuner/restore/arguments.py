@@ -14,6 +14,7 @@ from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, noted_parts
 from tuner.spec.experiment_spec import ExperimentSpec
+from tuner.spec.param_space import RecordedSpace
 
 _FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
 _SINGLE_FIELDS = frozenset({"scheduler", "search_alg", "stop", "callbacks", "validation_config"})
@@ -53,7 +54,8 @@ def restored_arguments(record: Record, address: str, given: Given) -> dict[str, 
     absent: list[Absent] = []
     space = given.param_space
     if space is None:
-        space = argument_codec.constructed(record.parts["param_space"], "param_space", absent)
+        noted = argument_codec.constructed(record.parts["param_space"], "param_space", absent)
+        space = RecordedSpace(noted) if isinstance(noted, dict) else noted
     single = {**_recorded_parts(given, record, absent), **given.tune}
     if given.tune_config is None and given.tune.get("mode") is None and lacks_mode(record):
         single.setdefault("metric", None)  # what is known of the experiment can be read without

@@ -15,7 +15,7 @@ from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
 from searchers.searcher import Searcher, SearcherWrapper, pass_search_properties
 from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
-from searchers.space.search_space import check_words
+from searchers.space.foreign_domains import check_no_foreign_domains
 from tuner.core.nodes import Nodes
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
@@ -43,7 +43,7 @@ from tuner.storage.directories import check_working_directory
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from .default_algorithms import chosen
-from .param_space import check_portable, checked_space
+from .param_space import RecordedSpace, check_portable, checked_space
 from .training_config import ValidationConfig
 
 _USED_BY: Final = "_used_by"
@@ -376,9 +376,12 @@ def make_spec(
     )
     spec.checkpoint.policy(is_class=is_class_trainable(trainable))  # raises if it does not apply
     _check_unused(spec)
-    # By name, so that the module with Optuna's searcher need not be imported.
-    knows_optuna = any(type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher]))
-    check_words(space, "param_space", accepts="optuna" if knows_optuna else None)
+    if not isinstance(param_space, RecordedSpace):
+        # By name, so that the module with Optuna's searcher need not be imported.
+        knows_optuna = any(
+            type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher])
+        )
+        check_no_foreign_domains(space, "param_space", accepts="optuna" if knows_optuna else None)
     _check_population(spec)
     _check_group(spec)
     _check_labels(spec)

@@ -17,6 +17,10 @@ from tuner.storage.config_codec import check_keys
 from .training_config import ScalingConfig
 
 
+class RecordedSpace(dict[str, Any]):
+    """A search space from an experiment's directory, all of whose constants are meant as such."""
+
+
 def checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the search space if it is well-formed, an empty one for None.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from searchers.learning_searcher import FailedTrials, LearningSearcher
 from searchers.seeding import fresh_seed, generator
 from searchers.space import merge
-from searchers.space.search_space import check_own_space
+from searchers.space.foreign_domains import check_own_space
 
 from .samplers import SamplerSource, check_sampler
 from .space import (

@@ -30,7 +30,7 @@ from searchers.space import (
     nest,
 )
 from searchers.space.domains import checked_value
-from searchers.space.search_space import library_of
+from searchers.space.foreign_domains import library_of
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
