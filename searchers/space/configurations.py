@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 from .conditions import Branching, OnlyIf, holds_words, is_word, unwrapped
 from .domains import Categorical
 from .parameters import ParameterTable, are_met
+from .recorded_forms import is_recorded_form
 from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import DELIMITER, GRID_KEY, Path, copied, flat_name, is_grid, is_same_constant
 
@@ -264,7 +265,7 @@ class _Parser:
             and (children := _given_children(node, path, given)) is not None
         ):
             self._collect_children(node, path, steps, children, fit)
-        elif is_same_constant(node, given):
+        elif is_same_constant(node, given) or is_recorded_form(node, given):
             fit.is_exact &= node is given or type(node) is type(given)
         else:
             raise ValueError(

@@ -20,6 +20,8 @@ from numbers import Real
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
+from .recorded_forms import recorded_index
+
 if TYPE_CHECKING:
     # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
@@ -684,12 +686,16 @@ def checked_prior(domain: Any) -> Any:
 
 
 def checked_value(name: str, domain: Domain, value: Any) -> Any:
-    """Return a parameter's value in the domain's type.
+    """Return a parameter's value in the domain's type; the category for its recorded form.
 
     Raises:
         ValueError: If it lies outside the domain.
     """
     if not domain.contains(value):
+        if isinstance(domain, Categorical):
+            place = recorded_index(domain.categories, value)
+            if place is not None:
+                return domain.categories[place]
         raise ValueError(
             f"{name!r} must lie in {domain!r}, got {value!r}; widen the space or leave the "
             "parameter out"

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from .recorded_forms import is_recorded_form
+
 Path = tuple[str | int, ...]
 """Position of a leaf: keys of dictionaries and indices of lists, from the root."""
 
@@ -195,7 +197,7 @@ def match(
     ):
         for index, (child, value) in enumerate(zip(node, given, strict=True)):
             yield from match(child, value, is_searched, (*path, index))
-    elif not is_same_constant(node, given):
+    elif not (is_same_constant(node, given) or is_recorded_form(node, given)):
         raise ValueError(
             f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the "
             "space to change a constant"

@@ -185,10 +185,12 @@ def test_the_number_of_a_repeat_is_no_part_of_a_point(rays):
     assert points_from(rays, "eval/loss", "min") == [{"lr": 0.1}]
 
 
-def test_objects_that_were_written_as_text_do_not_fit(rays):
+def test_objects_that_were_written_as_text_stand_for_those_of_the_space(rays):
     give_all(rays, {"f": "<built-in function abs>"})
+    space = {"f": tune.choice([abs, len])}
+    assert points_from(rays, "eval/loss", "min", space=space) == [{"f": abs}]
     with pytest.warns(RuntimeWarning, match="'f' must lie in "):
-        assert points_from(rays, "eval/loss", "min", space={"f": tune.choice([abs, len])}) == []
+        assert points_from(rays, "eval/loss", "min", space={"f": tune.choice([max, len])}) == []
 
 
 def test_a_damaged_trial_is_left_out_with_a_warning(rays):

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, overload
 
 from searchers.space import Categorical, Domain, SearchSpace, flat_name
 from searchers.space.conditions import Branching, holds_words, unwrapped
+from searchers.space.recorded_forms import is_recorded_form, recorded_index
 from searchers.space.sample_from import SampleFrom
 from searchers.space.tree import GRID_KEY, is_grid
 from searchers.wrappers.repeater import TRIAL_INDEX
@@ -65,9 +66,10 @@ def point_in_conditional_space(
 
 def original_category(domain: Categorical, value: Any) -> Any:
     """Return the category whose recorded form is this value; without one the value."""
-    return next(
-        (category for category in domain.categories if _as_written(category) == value), value
-    )
+    if domain.contains(value):
+        return domain.cast(value)
+    place = recorded_index(domain.categories, value)
+    return value if place is None else domain.categories[place]
 
 
 def _recast(node: Any, value: Any) -> Any:
@@ -123,19 +125,7 @@ def _fits(node: Any, value: Any) -> bool:
             is_alike = type(value) is type(node) and len(value) == len(node)
             return is_alike and all(_fits(part, one) for part, one in zip(node, value, strict=True))
         case _:
-            return bool(_as_written(node) == value)
-
-
-def _as_written(value: Any) -> Any:
-    match value:
-        case tuple() | list():
-            return [_as_written(item) for item in value]
-        case dict():
-            return {key: _as_written(item) for key, item in value.items()}
-        case bool() | int() | float() | str() | None:
-            return value
-        case _:
-            return object()  # equals no recorded value
+            return is_recorded_form(node, value)
 
 
 @overload
@@ -188,7 +178,8 @@ def points_from(
             it searches, under flattened names, or nested if it is conditional; values of
             `sample_from` are left out, since they are computed again. Points with a value outside
             the space are left out, with a warning that names their trials. None returns whole
-            configurations as recorded: objects as text, tuples as lists.
+            configurations as recorded: objects as text, tuples as lists. Searchers recognise these
+            forms of what is in their space.
         with_rewards: Whether to return the metric's values as well, for a searcher's
             ``evaluated_rewards``. Points that lack a searched parameter are then left out.
 
