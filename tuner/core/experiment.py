@@ -866,16 +866,17 @@ class Experiment:
 
     def _retry_or_give_up(self, trial: Trial, intention: Intention | None = None) -> None:
         is_ended_by_user = intention is not None and intention.reason.rule == ev.USER_STOP
-        if is_ended_by_user or not self._retries.has_retries_left(trial):
+        is_excused = self._retries.is_excused(trial)
+        if is_ended_by_user or not (is_excused or self._retries.has_retries_left(trial)):
             self._give_up(trial)
             return
-        if why_no_retry := self._retries.objection(trial):
+        if why_no_retry := "" if is_excused else self._retries.objection(trial):
             self._give_up(trial, why_no_retry)
             return
         if intention is not None and intention.reply is ReportReply.STOP:
             # These were decided for a trial that was going to continue; since then it was stopped.
             self._drop_pending_changes(trial)
-        self.trial_table.retry(trial, self._now_s)
+        self.trial_table.retry(trial, self._now_s, is_counted=not is_excused)
         self._notify(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
     def _give_up(self, trial: Trial, why_no_retry: str = "") -> None:

@@ -19,6 +19,13 @@ CHECKPOINT_LOST: Final = "CheckpointLost"
 """Kind of the failure of an attempt that found the checkpoint damaged that it was to start from."""
 WORKER_LOST: Final = "WorkerLost"
 """Kind of the failure of a trial whose worker was lost too often."""
+STORAGE_FULL: Final = "StorageFull"
+"""Among a failure's bases: the disk of the trial's directory was full."""
+STORAGE_FAILED: Final = "StorageFailed"
+"""Among a failure's bases: that disk failed otherwise, or another one was full."""
+_MAX_STORAGE_RETRIES: Final = 8
+"""How often in a row an attempt is retried whose disk has failed otherwise than by being full, with
+the pauses between retries within about a minute."""
 
 _FRAME: Final = re.compile(
     r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE
@@ -72,6 +79,15 @@ def cause_of(failure: Failure) -> Cause:
         if place
         else Cause(failure.kind, _NUMBER.sub(_ANY_NUMBER, failure.message), is_exception=False)
     )
+
+
+def storage_fault(failure: Failure) -> str:
+    """Return `STORAGE_FULL` or `STORAGE_FAILED` if the storage is at fault; empty if it is not.
+
+    Of a group, one worker is enough: the others fail since it is gone.
+    """
+    names = {*failure.bases, *(name for _, own in failure.ranks for name in own.bases)}
+    return next((fault for fault in (STORAGE_FULL, STORAGE_FAILED) if fault in names), "")
 
 
 def by_cause(failed: Iterable[Trial]) -> dict[Cause | None, list[Trial]]:
@@ -133,6 +149,16 @@ class RetryPolicy:
     retry_on: Sequence[str] = ()
     no_retry_on: Sequence[str] = ()
     max_identical_failures: int | None = None
+
+    def is_excused(self, trial: Trial) -> bool:
+        """Return whether the latest failed attempt is the storage's fault, and does not count.
+
+        A full disk is waited for without a limit, as the journal does.
+        """
+        fault = storage_fault(trial.failures[-1]) if trial.failures else ""
+        return fault == STORAGE_FULL or (
+            fault == STORAGE_FAILED and trial.num_vain_attempts < _MAX_STORAGE_RETRIES
+        )
 
     def objection(self, trial: Trial) -> str:
         """Return why a failed attempt is not retried although retries are left; empty if it is."""

@@ -355,14 +355,19 @@ class TrialTable:
         trial.reason = reason
         self.paused[trial.trial_id] = trial
 
-    def retry(self, trial: Trial, now_s: float) -> None:
+    def retry(self, trial: Trial, now_s: float, *, is_counted: bool = True) -> None:
         """Put a trial back in the queue whose attempt has failed.
 
         The first retries start at once, since many causes are temporary. If the trial makes
         no progress, later ones are delayed exponentially, so that a trial that fails again
         and again neither fills the disk nor keeps the machine busy.
+
+        Args:
+            trial: The trial.
+            now_s: The present time in seconds.
+            is_counted: Whether it uses up one of the trial's retries.
         """
-        trial.num_failures += 1
+        trial.num_failures += is_counted
         trial.num_vain_attempts += 1
         self.num_failed_attempts += 1
         num_slow = trial.num_vain_attempts - _NUM_QUICK_RETRIES

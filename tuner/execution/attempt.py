@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +29,6 @@ from .checkpoint_uploads import (
     CheckpointPlan,
     UploadQueue,
     delete_local,
-    is_storage_error,
     keep_from_deletion,
     plan_checkpoint,
     prepare_part,
@@ -47,6 +47,7 @@ from .report_options import (
     ValidationTask,
 )
 from .result_fields import AutoFill, counters_of, here
+from .storage_failures import StorageFailures, is_storage_error
 from .validation import NO_VALIDATION, ValidationContext
 from .worker_protocol import Assignment
 
@@ -56,9 +57,6 @@ CANNOT_SAVE = Failure(
     "report one with report(metrics, checkpoint=…)",
 )
 
-
-_FULL_BELOW_BYTES: Final = 2**20
-"""Below this free space, any error of a library that writes a file counts as a full disk."""
 
 _SAVING: Final = {"kind": "saving"}
 _ERRORS: Final = {"ValueError": ValueError, "CheckpointError": CheckpointError}
@@ -143,6 +141,7 @@ class Attempt:
         self._rank = rank.world_rank if rank and rank.world_size > 1 else None
         """Rank in a group, None for a process that stores its checkpoints alone."""
         self._uploads = UploadQueue()
+        self._storage_failures = StorageFailures(assignment.trial_dir)
         self._send_lock = threading.Lock()
         self._num_reports = self._num_lent = 0
         self._lent: list[Path] = []
@@ -292,14 +291,59 @@ class Attempt:
         A checkpoint reported from it is committed without a copy. In a group all workers get the
         same directory, if each calls this as often as the others between two reports.
         """
-        if self._rank is not None:
-            yield str(self._common_directory())
-            return
-        staging = stage(self.assignment.trial_dir, self._next_checkpoint, self.assignment.attempt)
         try:
-            yield str(staging)
+            directory = self._lend()
+        except CheckpointError as error:
+            if not is_storage_error(error):
+                raise
+            with self._lent_elsewhere(error) as elsewhere, self._noting_storage_failures():
+                yield elsewhere
+            return
+        try:
+            with self._noting_storage_failures():
+                yield str(directory)
         finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            if self._rank is None:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def _lend(self) -> Path:
+        if self._rank is not None:
+            return self._common_directory()
+        assignment = self.assignment
+        return stage(assignment.trial_dir, self._next_checkpoint, assignment.attempt)
+
+    @contextmanager
+    def _lent_elsewhere(self, error: CheckpointError) -> Iterator[str]:
+        """Provide a directory on another disk, so that training goes on: `report` will do without.
+
+        Raises:
+            CheckpointError: As given, if there is none.
+        """
+        try:
+            directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        except OSError:
+            raise error from error.__cause__
+        with directory as path:
+            _log.warning(
+                "trial %s writes a checkpoint to %s, from where it is stored if that is possible "
+                "by then: %s",
+                self.assignment.trial_id,
+                path,
+                error,
+            )
+            yield path
+
+    @contextmanager
+    def _noting_storage_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._storage_failures.note(error)
+            raise
+
+    def describe(self, error: BaseException) -> Failure:
+        """Return a description of what ended the training code; never raises."""
+        return self._storage_failures.describe(error)
 
     def _common_directory(self) -> Path:
         """Return the directory that this call lends to all workers of the group.
@@ -452,7 +496,7 @@ class Attempt:
                 part = prepare_part(plan, trial_dir, provenance, rank=self._rank, sync=sync)
                 return self._part_fields(plan, part)
             plan = store(plan, trial_dir, provenance, sync=sync)
-        except CheckpointError as error:
+        except Exception as error:  # the user's function for uploads may raise what it likes
             if not is_storage_error(error):
                 raise
             _log.warning(
@@ -519,21 +563,21 @@ class Attempt:
         if not self._uploads.is_idle:
             self._send(_SAVING)
             self._uploads.drain()
-        return describe(self._uploads.failure) if self._uploads.failure else None
+        return self.describe(self._uploads.failure) if self._uploads.failure else None
 
     def _note_latest(self, plan: CheckpointPlan) -> None:
         if not plan.is_placeholder:
             self.latest_checkpoint_dir = f"{os.fspath(self.assignment.trial_dir)}/{plan.directory}"
 
     def _saved(self, write: Callable[[Path], None], result: dict[str, Any]) -> dict[str, Any]:
-        has_room = True
+        is_of_disk = False
         try:
-            with self.checkpoint_dir() as staging:
+            with self._staging_directory() as staging:
                 try:
-                    write(Path(staging))
-                except Exception:
+                    write(staging)
+                except Exception as error:
                     # Before what was written is deleted.
-                    has_room = _has_room(self.assignment.trial_dir)
+                    is_of_disk = self._storage_failures.note(error)
                     raise
                 self._send(_SAVING)
                 sync = self.assignment.sync_checkpoints
@@ -543,13 +587,21 @@ class Attempt:
         except Exception as error:
             # A paused trial without any checkpoint would start from the beginning.
             is_needed = self._verdict is ReportReply.PAUSE and self.latest_checkpoint_dir is None
-            if is_needed or (has_room and not is_storage_error(error)):
+            if is_needed or not (is_of_disk or is_storage_error(error)):
                 self._could_not_save = True
                 raise
             return {"kind": "save_failed", "failure": as_message(describe(error))}
         self._next_checkpoint += 1
         self.latest_checkpoint_dir = str(directory)
         return {"kind": "saved", "checkpoint": _record(index, result)}
+
+    @contextmanager
+    def _staging_directory(self) -> Iterator[Path]:
+        staging = self._lend()
+        try:
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
     def _provenance(self, result: dict[str, Any], index: int) -> Provenance:
         assignment = self.assignment
@@ -600,14 +652,6 @@ def current_attempt() -> Attempt | None:
     if attempt is None and threading.current_thread() is not threading.main_thread():
         return Attempt.latest
     return attempt
-
-
-def _has_room(directory: str | os.PathLike[str]) -> bool:
-    """Return whether the disk is not full."""
-    try:
-        return shutil.disk_usage(directory).free >= _FULL_BELOW_BYTES
-    except OSError:  # the directory is gone; that is another failure
-        return True
 
 
 def _is_checkpoint(checkpoint: Checkpoint | None) -> TypeGuard[Checkpoint]:

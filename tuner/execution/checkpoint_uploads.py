@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import secrets
@@ -43,21 +42,7 @@ MAX_OUTSTANDING: Final = 2
 """How many checkpoints a worker may be storing in its thread; a further report waits."""
 _WARNING_INTERVAL_S: Final = 60.0
 _WARNING_VARIABLE: Final = "RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S"
-_STORAGE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
-"""Errors of the storage, not of the training code; the next checkpoint may succeed."""
 _log = logging.getLogger("tuner")
-
-
-def is_storage_error(error: BaseException) -> bool:
-    """Return whether an exception, or one that led to it, is due to a full or failing disk."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        if isinstance(cause, OSError) and cause.errno in _STORAGE_ERRORS:
-            return True
-        seen.add(id(cause))  # a chain of causes may be circular
-        cause = cause.__cause__ or cause.__context__
-    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from tuner.storage.checkpoints import Checkpoint
 
 from .answers import Answers
 from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
-from .failures import describe
 from .metric_conversion import as_metrics
 from .resources import PlacementGroupFactory
 from .secrets import resolve_secrets
@@ -325,9 +324,9 @@ def _run(attempt: Attempt, run: Callable[[], Trainable | None]) -> Trainable | N
             pass  # how a trial stops; the outcome follows from the answer
         except SystemExit as error:
             if error.code not in (None, 0):
-                failure = describe(error)
+                failure = attempt.describe(error)
         except BaseException as error:  # noqa: BLE001  (training code may raise anything)
-            failure = describe(error)
+            failure = attempt.describe(error)
         attempt.finish(failure, stays=reusable is not None)
     return reusable
 

@@ -14,8 +14,8 @@ from typing import Any, Final, final
 
 from tuner.core.commands import StartWorker
 from tuner.errors import CheckpointError, StorageUnreachable
-from tuner.execution.checkpoint_uploads import is_storage_error
 from tuner.execution.local.commit_pool import CommitPool
+from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.uploading import UploadingExecutor
 from tuner.storage import layout
 from tuner.storage.checkpoint_parts import (

@@ -45,7 +45,6 @@ from tuner.core.trial import (
 )
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.attempt import CANNOT_SAVE
-from tuner.execution.checkpoint_uploads import is_storage_error
 from tuner.execution.group_protocol import (
     Part,
     PartKind,
@@ -53,6 +52,7 @@ from tuner.execution.group_protocol import (
     RankReported,
     duplicates_among,
 )
+from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json
 
