@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.execution.session import get_context
+from tuner.execution.attempt import current_attempt
 from tuner.spec.config import RunConfig
 from tuner.spec.training_config import ScalingConfig, ValidationConfig
 from tuner.storage.checkpoints import Checkpoint
 from tuner.train.config import BackendConfig, DataConfig
-from tuner.train.exchange import gather
+from tuner.train.exchange import gather, own_address
 from tuner.train.trainer import DataParallelTrainer
 
 __all__ = ["TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
@@ -29,15 +29,18 @@ class TensorflowConfig(BackendConfig):
 
     def on_start(self) -> None:
         """Tell this worker where the others listen, and keep their ports apart."""
-        context = get_context()
-        if context.get_world_size() > 1:
+        attempt = current_attempt()
+        rank = attempt.assignment.rank if attempt else None
+        if rank and rank.world_size > 1:
+            address = own_address(rank)
+            is_ipv6 = ":" in address
             # Bound until all addresses are known, so that no two workers choose the same port;
             # TensorFlow binds it itself, at once.
-            with socket.socket() as listening:
-                listening.bind(("127.0.0.1", 0))
-                own = f"127.0.0.1:{listening.getsockname()[1]}"
-                addresses = gather(own)
-            task = {"type": "worker", "index": context.get_world_rank()}
+            with socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET) as listening:
+                listening.bind((address, 0))
+                port = listening.getsockname()[1]
+                addresses = gather(f"[{address}]:{port}" if is_ipv6 else f"{address}:{port}")
+            task = {"type": "worker", "index": rank.world_rank}
             os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
 
 
