@@ -55,6 +55,7 @@ def places(talk):
         NodeJoined("a", {"cpu": 2.0, "gpu": 1}, {"zone": "x"}),
         NodeDraining("a", 30.0),
         NodeDraining("a"),
+        NodeDraining("a", is_cut_off=True),
         NodeLeft("a", "silent for 30 s"),
     ],
 )
@@ -143,6 +144,18 @@ def test_nodes_that_leave_as_announced_do_not_count_as_losses():
         talk.say(NodeDraining(name, 30.0))
         talk.say(NodeLeft(name, "preempted"))
     assert places(talk) == {A: "d"}
+
+
+def test_nodes_that_are_cut_off_count_as_losses():
+    talk = cluster(1, nodes=("a", "b", "c", "d"), max_losses=3)
+    for name in "abc":
+        talk.say(NodeDraining(name, is_cut_off=True))
+        talk.restore_from_snapshot()
+        assert (
+            starts(talk.say(NodeJoined(f"{name}2", {"cpu": 9.0}), NodeLeft(f"{name}2", ""))) == []
+        )
+        talk.say(NodeLeft(name, "its connection is closed"))
+    assert talk.trial(A).status is Status.ERROR
 
 
 def test_a_trial_on_a_draining_node_saves_at_its_next_report_and_continues_elsewhere():

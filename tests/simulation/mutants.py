@@ -412,7 +412,7 @@ NODES = _of(
     ("if self._trial_table[trial_id].validations[index].node == name", "if False", "I3 I9 I21 I22"),
     ("table.lend(holder, resources, preferred=trial.nodes)", "table.lend(holder, resources)", "I22"),
     ("node = table.nodes.place(preferred=trial.nodes)", "node = next((each.name for each in table.nodes), None)", "I22"),
-    ("limit is None or nodes.is_any_draining([validation.node])", "limit is None", "I12"),
+    ("limit is None or nodes.has_any_announced_end([validation.node])", "limit is None", "I12"),
     ("        is_over = len(validation.losses) >= limit\n", "        is_over = len(validation.losses) > limit\n", "I12"),
 ) + _of(
     "tuner/core/leases.py",

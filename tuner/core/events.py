@@ -321,10 +321,13 @@ class NodeDraining:
     Attributes:
         node: Its name.
         deadline_s: In how many seconds; None where that is not known.
+        is_cut_off: Whether it has not announced that, but cannot be reached any more; then it
+            counts as the loss of a worker, as it does without this event.
     """
 
     node: str
     deadline_s: float | None = None
+    is_cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -705,8 +705,8 @@ class Experiment:
                 for trial in self.trial_table.on_node(name):  # it has nothing of theirs any more
                     self._end_attempt(trial, ev.Outcome.LOST)
                 nodes.join(name, resources, labels)
-            case ev.NodeDraining(name, deadline_s) if name in nodes:
-                nodes.drain(name)
+            case ev.NodeDraining(name, deadline_s, is_cut_off) if name in nodes:
+                nodes.drain(name, is_announced=not is_cut_off)
                 within = {} if deadline_s is None else {"deadline_s": deadline_s}
                 reason = Reason(NODE_DRAINING, {"node": name, **within})
                 for trial in self.trial_table.on_node(name):
@@ -751,7 +751,7 @@ class Experiment:
 
     def _note_loss(self, trial: Trial, why: str) -> None:
         """Count the loss of a worker, unless its node had announced that it would leave."""
-        is_announced = self.trial_table.nodes.is_any_draining(trial.nodes)
+        is_announced = self.trial_table.nodes.has_any_announced_end(trial.nodes)
         if self.settings.max_losses is not None and not is_announced:
             trial.losses += ((trial.attempt, why),)
 

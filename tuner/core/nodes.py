@@ -36,12 +36,14 @@ class Node:
         pool: Its resources.
         labels: What requests may ask for, e.g. ``{"accelerator": "A100"}``; see `matches`.
         is_draining: Whether it is about to leave, so that nothing more is started on it.
+        is_announced: Whether it has said so itself.
     """
 
     name: str
     pool: ResourcePool
     labels: Mapping[str, str] = field(default_factory=dict)
     is_draining: bool = False
+    is_announced: bool = False
 
     @property
     def load(self) -> float:
@@ -94,14 +96,16 @@ class Nodes:
         """Add a node; a new one that has the name of an old one takes its place."""
         self._by_name[name] = Node(name, ResourcePool(resources), dict(labels))
 
-    def drain(self, name: str) -> None:
-        """Start nothing more on a node."""
-        self._by_name[name].is_draining = True
+    def drain(self, name: str, *, is_announced: bool = True) -> None:
+        """Start nothing more on a node, which has announced that it will leave, or is cut off."""
+        node = self._by_name[name]
+        node.is_draining = True
+        node.is_announced |= is_announced
 
-    def is_any_draining(self, names: Iterable[str]) -> bool:
+    def has_any_announced_end(self, names: Iterable[str]) -> bool:
         """Return whether any of these nodes has announced that it will leave."""
         present = (self._by_name.get(name) for name in names)
-        return any(node.is_draining for node in present if node)
+        return any(node.is_announced for node in present if node)
 
     def leave(self, name: str) -> None:
         """Remove a node, on which nothing is held any more."""
@@ -317,14 +321,17 @@ class Nodes:
         if self._local:
             return []
         return [
-            [node.name, node.pool.capacity, dict(node.labels), node.is_draining] for node in self
+            [node.name, node.pool.capacity, dict(node.labels), node.is_draining]
+            + ([False] if node.is_draining and not node.is_announced else [])
+            for node in self
         ]
 
     def load_state_dict(self, state: Sequence[Any]) -> None:
         """Restore what `state_dict` returned."""
-        for name, resources, labels, is_draining in state:
+        for name, resources, labels, is_draining, *is_announced in state:
             self.join(name, resources, labels)
-            self._by_name[name].is_draining = is_draining
+            if is_draining:
+                self.drain(name, is_announced=all(is_announced))
 
     def _sum(self, what: str) -> dict[str, float]:
         total: Counter[str] = Counter()

@@ -420,7 +420,7 @@ class ValidationQueue:
     def _move_of_lost(self, validation: Validation, failure: Failure | None) -> ValidationMove:
         """Count a loss, unless its node had announced that it would leave."""
         limit, nodes = self._max_losses, self._trial_table.nodes
-        if limit is None or nodes.is_any_draining([validation.node]):
+        if limit is None or nodes.has_any_announced_end([validation.node]):
             return ValidationMove.LOSE
         why = (failure and failure.message) or "its process vanished"
         validation.losses += ((validation.num_try, why),)

@@ -241,8 +241,9 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
                 "resources": dict(resources),
                 "labels": dict(labels),
             }
-        case NodeDraining(node, deadline_s):
-            return {"k": "node_draining", "node": node, "within": deadline_s}
+        case NodeDraining(node, deadline_s, is_cut_off):
+            body = {"k": "node_draining", "node": node, "within": deadline_s}
+            return body | ({"cut_off": True} if is_cut_off else {})
         case NodeLeft(node, reason):
             return {"k": "node_left", "node": node, "why": reason}
         case CheckpointFailed(trial_id, attempt, failure):
@@ -537,7 +538,9 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "lease_requested": _lease_requested,
     "lease_released": lambda body: LeaseReleased(_owner(body), body["token"]),
     "node_joined": lambda body: NodeJoined(body["node"], body["resources"], body["labels"]),
-    "node_draining": lambda body: NodeDraining(body["node"], body["within"]),
+    "node_draining": lambda body: NodeDraining(
+        body["node"], body["within"], body.get("cut_off", False)
+    ),
     "node_left": lambda body: NodeLeft(body["node"], body["why"]),
     "save_failed": _checkpoint_failed,
     "checkpoint_lost": lambda body: CheckpointLost(body["id"], body["index"], body["why"]),

@@ -248,6 +248,7 @@ class DaskCluster(Cluster):
             if is_given
             else None,
             "connect_timeout_s": float(self.connect_timeout_s),
+            "lease_s": self.liveness.lease_s,
         }
 
     def describe(self) -> str:

@@ -267,8 +267,8 @@ def test_what_may_run_still_is_not_started_elsewhere_before_its_lease_is_over(cl
     for name in "abc":
         cluster.executor.on_agent_gone(name, "the cluster is gone", may_live=True)
     assert cluster.executor.wait(0.0) == [
-        NodeDraining("a"),  # so that nothing more is started there
-        NodeDraining("b"),
+        NodeDraining("a", is_cut_off=True),  # so that nothing more is started there
+        NodeDraining("b", is_cut_off=True),
         NodeLeft("c", "the cluster is gone"),  # on which nothing has run
     ]
     look_after(cluster, 29.0)
@@ -284,9 +284,18 @@ def test_an_agent_that_comes_back_too_late_is_ended(cluster):
     cluster.executor.on_agent_gone("a", "its connection is closed", may_live=True)
     cluster.executor.on_agent("a")
     assert list(cluster.connection.evicted) == ["a"]
-    assert cluster.executor.wait(0.0) == [NodeDraining("a")]
+    assert cluster.executor.wait(0.0) == [NodeDraining("a", is_cut_off=True)]
     look_after(cluster, 31.0)
     assert cluster.executor.wait(0.0) == [NodeLeft("a", "its connection is closed")]
+
+
+def test_what_is_found_dead_later_is_not_waited_for(cluster):
+    cluster.join("a")
+    cluster.start("a")
+    cluster.executor.on_agent_gone("a", "its connection is closed", may_live=True)
+    cluster.executor.wait(0.0)
+    cluster.executor.on_agent_gone("a", "it was started again")
+    assert cluster.executor.wait(0.0) == [NodeLeft("a", "it was started again")]
 
 
 def test_the_next_host_of_an_agent_is_another_node(cluster):

@@ -73,6 +73,7 @@ class Reports:
 
     def __init__(self):
         self.up, self.gone, self.lines = {}, {}, defaultdict(list)
+        self.may_live = {}
         self.draining_s, self.remarks, self.why_lost = {}, [], None
         self._changed = threading.Condition()
 
@@ -89,9 +90,11 @@ class Reports:
 
     def agent_gone(self, agent, why, *, may_live=False):
         with self._changed:
-            assert not may_live
-            del self.up[agent]
-            self.gone[agent] = why
+            self.up.pop(agent, None)
+            if may_live:
+                self.may_live[agent] = why
+            else:
+                self.gone[agent] = why
             self._changed.notify()
 
     def draining(self, agent, deadline_s):
@@ -143,25 +146,6 @@ def cluster(echo_agent):
         yield made
 
 
-@pytest.fixture
-def open_engine():
-    """Return a function that opens an engine and returns it with its reports."""
-    opened = []
-
-    def open_engine(cluster, token="t", **options):  # noqa: S107  (no password)
-        settings = pickle.loads(pickle.dumps(DaskCluster(cluster, **options).settings()))  # noqa: S301
-        engine, reports = make_engine(settings, token)
-        opened.append(engine)
-        facts = engine.open([])
-        assert facts["version"] == distributed.__version__
-        assert facts["reattaches"]
-        return engine, reports
-
-    yield open_engine
-    for engine in opened:
-        engine.close(20.0)
-
-
 def make_engine(settings, token="t"):  # noqa: S107  (no password)
     reports = Reports()
     return dask_engine.DaskEngine(settings, token, reports), reports
@@ -192,6 +176,28 @@ def start_worker(cluster):
     for worker in started:
         worker.kill()
         worker.wait()
+
+
+@pytest.fixture
+def open_engine(start_worker):
+    """Return a function that opens an engine and returns it with its reports.
+
+    Engines are closed before the workers of `start_worker` are killed.
+    """
+    opened = []
+
+    def open_engine(cluster, token="t", **options):  # noqa: S107  (no password)
+        settings = pickle.loads(pickle.dumps(DaskCluster(cluster, **options).settings()))  # noqa: S301
+        engine, reports = make_engine(settings, token)
+        opened.append(engine)
+        facts = engine.open([])
+        assert facts["version"] == distributed.__version__
+        assert facts["reattaches"]
+        return engine, reports
+
+    yield open_engine
+    for engine in opened:
+        engine.close(20.0)
 
 
 def ours_in_workers(cluster):
@@ -254,9 +260,69 @@ def test_a_worker_that_its_nanny_restarts_is_a_new_node(cluster, open_engine):
     reports.wait_for(lambda: reports.agents_of(1))
     (successor,) = reports.agents_of(1)
     assert successor != agent
+    assert reports.gone[agent] == "its Dask worker has died, and was started again"
     engine.tell(successor, ["hello"])
     reports.wait_for(lambda: reports.lines[successor])
     assert len(reports.up) == 3
+
+
+class Firewall:
+    """Refuses connections from the gateway to workers, and breaks those that there are."""
+
+    def __init__(self, monkeypatch):
+        self._connect = dask_engine.connect
+        self._comms, self.is_closed, self.num_refused = [], False, 0
+        monkeypatch.setattr(dask_engine, "connect", self.connect)
+
+    async def connect(self, address, **options):
+        if self.is_closed:
+            self.num_refused += 1
+            raise ConnectionRefusedError(address)
+        self._comms.append(await self._connect(address, **options))
+        return self._comms[-1]
+
+    def close(self, engine):
+        def break_all():
+            for comm in self._comms[1:]:  # the first one is to the scheduler
+                comm.abort()
+
+        self.is_closed = True
+        engine._loop.call_soon_threadsafe(break_all)
+
+
+def test_a_worker_that_refuses_connections_for_a_while_has_lost_nothing(
+    cluster, open_engine, monkeypatch
+):
+    monkeypatch.setattr(dask_engine, "_RECONNECT_S", 0.1)
+    firewall = Firewall(monkeypatch)
+    engine, reports = open_engine(cluster)
+    reports.wait_for(lambda: len(reports.up) == 3)
+    agents = list(reports.up)
+    for agent in agents:
+        engine.tell(agent, ["one"])
+    reports.wait_for(lambda: len(reports.lines) == 3)
+    firewall.close(engine)
+    while firewall.num_refused < 9:  # the agents are there, for all that is known
+        pass  # bounded by the test's timeout
+    firewall.is_closed = False
+    for agent in agents:
+        engine.tell(agent, ["two"])
+    reports.wait_for(lambda: all(len(reports.lines[agent]) == 2 for agent in agents))
+    assert [reports.lines[agent][1] for agent in agents] == [f"{agent}:2:two" for agent in agents]
+    assert (reports.gone, reports.may_live) == ({}, {})
+
+
+def test_a_worker_that_refuses_connections_for_too_long_may_live_still(
+    cluster, open_engine, monkeypatch
+):
+    firewall = Firewall(monkeypatch)
+    engine, reports = open_engine(cluster)
+    engine._lease_s = 0.5
+    reports.wait_for(lambda: len(reports.up) == 3)
+    firewall.close(engine)
+    reports.wait_for(lambda: len(reports.may_live) == 3)
+    assert reports.gone == {}
+    firewall.is_closed = False
 
 
 def test_workers_may_be_added_and_removed(cluster, open_engine):
@@ -279,7 +345,8 @@ def test_a_worker_without_nanny_is_a_node_until_it_is_killed(
     assert reports.up[agent]["resources"] == {"cpu": 2.0, "licence": 1.0}
     assert reports.up[agent]["labels"]["rack"] == "7"
     worker.kill()
-    reports.wait_for(lambda: agent in reports.gone)
+    reports.wait_for(lambda: agent in reports.may_live)
+    assert reports.gone == {}  # nothing proves that it is dead
 
 
 def test_gpus_that_several_workers_of_a_machine_offer_are_warned_of(

@@ -33,7 +33,7 @@ class AgentListener(Protocol):
         """Take notice of an agent that is gone, and will not be heard again.
 
         What ran on its node has ended, or ends as long as nothing is heard of the driver there if
-        it may live still.
+        it may live still. Then this may be called again, once it is known to be dead.
         """
 
     def on_draining(self, agent: str, deadline_s: float | None, /) -> None:
@@ -84,6 +84,8 @@ class ClusterConnection:
         self.facts: Mapping[str, Any] | None = None
         self.error: ClusterError | None = None
         self.agents: set[str] = set()
+        self._cut_off: set[str] = set()
+        """Agents that cannot be reached any more, though they may live."""
         self._used: set[str] = set()
         self._unmet: list[Unmet] = []
         self._retry_at_s: float | None = None
@@ -186,6 +188,7 @@ class ClusterConnection:
         self._used.add(agent)
         is_found_again = bool(facts.get("attached")) and agent in self.agents
         self.agents.add(agent)
+        self._cut_off.discard(agent)
         if not is_found_again:
             self._listener.on_agent(agent)
 
@@ -227,6 +230,8 @@ class ClusterConnection:
             self._lose(agent, "the cluster cannot be reached any more", may_live=may_live)
 
     def _lose(self, agent: str, why: str, *, may_live: bool) -> None:
-        if agent in self.agents:
+        is_found_dead = agent in self._cut_off and not may_live
+        if agent in self.agents or is_found_dead:
             self.agents.discard(agent)
+            (self._cut_off.add if may_live else self._cut_off.discard)(agent)
             self._listener.on_agent_gone(agent, why, may_live=may_live)

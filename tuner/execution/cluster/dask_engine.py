@@ -5,6 +5,10 @@ plugin into each worker, see `dask_plugin`, by the worker's own handler for plug
 keeps nothing of ours, and a worker that cannot import this package is merely reported. Lines travel
 both ways over one connection from the gateway to each worker, and never through the scheduler.
 
+A connection that breaks or is refused says nothing about what runs on the worker's machine, nor
+does the scheduler, which has lost a connection like ours: a firewall does that as well. An agent
+has ended for certain where its worker says so, or another process has taken the worker's place.
+
 Only the gateway imports this module, as it needs the library ``distributed``.
 """
 
@@ -26,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
 import distributed
-from distributed.comm import connect, get_address_host, get_address_host_port
+from distributed.comm import connect, get_address_host
 from distributed.security import Security
 
 from tuner.errors import ClusterError
@@ -39,9 +43,9 @@ _Result = TypeVar("_Result")
 _START_S: Final = 30.0
 """How long a worker may take to accept a connection and to start an agent."""
 _RECONNECT_S: Final = 3.0
-"""How long a connection that broke is tried again while the scheduler still has the worker."""
-_PAUSE_S: Final = 0.1
-_PROBE_S: Final = 2.0
+"""How long a connection that broke is tried again once the scheduler has lost the worker, too, and
+at a time while it still has it."""
+_PAUSE_S: Final = 0.2
 _RETRY_S: Final = 10.0
 """How long until a worker that could not be reached, or whose agent was evicted, is tried again."""
 _MAX_EVICTIONS: Final = 3
@@ -69,9 +73,11 @@ class _Worker:
         address: Of the worker.
         agent: Name of its agent; empty while there is none.
         plugin: Name of the plugin that keeps the agent.
+        nanny: Address of what starts the worker again; empty for nothing.
         gpus: GPUs that the agent offers, by machine and name.
         task: Serves the worker.
         up_s: When the agent was there first.
+        removed_s: When the scheduler has lost the worker; None while it has it.
         num_evictions: Of agents in a row that had not lived for long.
         has_lines: Whether lines wait to be sent.
     """
@@ -80,9 +86,11 @@ class _Worker:
         self.address = address
         self.agent = ""
         self.plugin = ""
+        self.nanny = ""
         self.gpus: set[tuple[str, str]] = set()
         self.task: asyncio.Task[Any] | None = None
         self.up_s = 0.0
+        self.removed_s: float | None = None
         self.num_evictions = 0
         self.has_lines = asyncio.Event()
         self._lines: deque[str] = deque()
@@ -118,7 +126,12 @@ class DaskEngine:
         self._connection_args: dict[str, Any] = {}
         self._known: frozenset[str] = frozenset()
         self._names: set[str] = set()
+        self._lease_s = settings["lease_s"]
         self._workers: dict[str, _Worker] = {}
+        self._removed: dict[str, _Worker] = {}
+        """Workers that the scheduler has lost, of which it is not known whether they live."""
+        self._missing: dict[str, str] = {}
+        """The nannies of agents that were reported as gone, though they may live."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._remarks: set[str] = set()
         self._is_closing = False
@@ -257,15 +270,22 @@ class DaskEngine:
         return any(worker.agent for worker in self._workers.values())
 
     def _add(self, address: str) -> None:
-        if address not in self._workers and not self._is_closing:
-            worker = self._workers[address] = _Worker(address)
-            worker.task = self._start(self._serve(worker))
+        if address in self._workers or self._is_closing:
+            return
+        if worker := self._removed.pop(address, None):
+            worker.removed_s = None
+            self._workers[address] = worker
+            return
+        worker = self._workers[address] = _Worker(address)
+        worker.task = self._start(self._serve(worker))
 
     def _remove(self, address: str) -> None:
         if worker := self._workers.pop(address, None):
-            self._stop(worker)
             if worker.agent:
-                self._start(self._report_lost(worker, "its Dask worker is gone"))
+                worker.removed_s = self._loop.time()
+                self._removed[address] = worker
+            else:
+                self._stop(worker)
 
     async def _serve(self, worker: _Worker) -> None:
         """Start or find the worker's agent, and carry lines until the task is cancelled."""
@@ -283,26 +303,39 @@ class DaskEngine:
                 )
             else:
                 if await self._carry_on(worker, comm):
+                    worker.plugin = ""
                     self._report_gone(worker, "its Dask worker has ended it")
                 else:
-                    await self._report_lost(worker, "the connection to its Dask worker is closed")
+                    why = "the connection to its Dask worker is closed"
+                    self._report_gone(worker, why, may_live=True)
+            if worker.removed_s is not None:
+                self._removed.pop(worker.address, None)
+                return
             # As a rule, a worker that has ended its agent is about to end itself.
             await asyncio.sleep(_RETRY_S)
 
     async def _carry_on(self, worker: _Worker, comm: Any) -> bool:
         """Carry lines, over further connections if one breaks; return whether the agent ended."""
         while not await self._carry(worker, comm):
-            try:
-                async with asyncio.timeout(_RECONNECT_S):
-                    comm = await self._attach_again(worker)
-            except (OSError, _Refused):
+            comm = await self._attach_again(worker)
+            if comm is None:
                 return False
         return True
 
     async def _attach_again(self, worker: _Worker) -> Any:
+        """Return another connection; None once the trials of the worker must have ended."""
+        broken_s = self._loop.time()
         while True:
+            until_s = broken_s + self._lease_s
+            if worker.removed_s is not None:
+                until_s = min(until_s, max(broken_s, worker.removed_s) + _RECONNECT_S)
+            if (left_s := until_s - self._loop.time()) <= 0.0:
+                return None
             try:
-                return await self._attach(worker)
+                async with asyncio.timeout(min(left_s, _RECONNECT_S)):
+                    return await self._attach(worker)
+            except _Refused:
+                return None
             except OSError:
                 await asyncio.sleep(_PAUSE_S)
 
@@ -310,11 +343,21 @@ class DaskEngine:
         if agent := worker.agent:
             worker.agent = ""
             worker.take()
+            if may_live and worker.nanny:
+                self._missing[agent] = worker.nanny
             self._relay.agent_gone(agent, why, may_live=may_live)
 
-    async def _report_lost(self, worker: _Worker, why: str) -> None:
-        """Report the agent of a worker that cannot be reached, and whether it may live."""
-        self._report_gone(worker, why, may_live=not await _is_refused(worker.address))
+    def _note_started_again(self, nanny: str, worker: _Worker) -> None:
+        """Report agents of whose worker a nanny has started another process: the last is dead."""
+        why = "its Dask worker has died, and was started again"
+        for other in [*self._workers.values(), *self._removed.values()]:
+            if other is not worker and other.nanny == nanny:
+                self._stop(other)
+                self._report_gone(other, why)
+                self._removed.pop(other.address, None)
+        for agent in [agent for agent, of in self._missing.items() if of == nanny]:
+            del self._missing[agent]
+            self._relay.agent_gone(agent, why)
 
     async def _attach(self, worker: _Worker) -> Any:
         """Return a connection that carries lines."""
@@ -333,7 +376,9 @@ class DaskEngine:
         if agent != worker.agent:
             if worker.agent:
                 self._report_gone(worker, "its Dask worker has ended it")
-            worker.agent = agent
+            if nanny := about.get("nanny", ""):
+                self._note_started_again(nanny, worker)
+            worker.agent, worker.nanny = agent, nanny
             worker.up_s = self._loop.time()
             worker.gpus = {(about["hostname"], gpu) for gpu in answer["gpus"]}
             self._warn_of_shared_gpus(worker)
@@ -379,7 +424,8 @@ class DaskEngine:
             comm.abort()
 
     def _find(self, agent: str) -> _Worker | None:
-        return next((worker for worker in self._workers.values() if worker.agent == agent), None)
+        workers = (*self._workers.values(), *self._removed.values())
+        return next((worker for worker in workers if worker.agent == agent), None)
 
     def _tell(self, agent: str, lines: Sequence[str]) -> None:
         if worker := self._find(agent):
@@ -390,24 +436,26 @@ class DaskEngine:
             self._stop(worker)
             worker.agent = ""
             worker.take()
+            self._removed.pop(worker.address, None)
             is_stable = self._loop.time() - worker.up_s >= _STABLE_S
             worker.num_evictions = 1 if is_stable else worker.num_evictions + 1
             worker.task = self._start(self._replace(worker))
 
     async def _replace(self, worker: _Worker) -> None:
         """End the agent of a worker, which may hang, and start another unless that is useless."""
-        while True:
-            if await self._end_agent(worker):
-                break
+        while not await self._end_agent(worker):
+            if worker.removed_s is not None:
+                return
             await asyncio.sleep(_RETRY_S)
-        if worker.num_evictions < _MAX_EVICTIONS:
+        if worker.removed_s is None and worker.num_evictions < _MAX_EVICTIONS:
             await asyncio.sleep(_RETRY_S)
             await self._serve(worker)
 
     async def _end_agent(self, worker: _Worker) -> bool:
         """End the agent of a worker, and return whether the worker has answered."""
+        within_s = _START_S if worker.removed_s is None else _RECONNECT_S
         try:
-            async with asyncio.timeout(_START_S):
+            async with asyncio.timeout(within_s):
                 comm = await self._connect(worker)
                 try:
                     await _ask(comm, "plugin-remove", name=worker.plugin)
@@ -428,7 +476,7 @@ class DaskEngine:
     async def _close(self, deadline_s: float) -> None:
         self._is_closing = True
         ends = []
-        for worker in self._workers.values():
+        for worker in [*self._workers.values(), *self._removed.values()]:
             self._stop(worker)
             worker.agent = ""
             if worker.plugin:
@@ -436,7 +484,6 @@ class DaskEngine:
                 ends.append(worker.task)
         if ends:
             await asyncio.wait(ends, timeout=0.8 * deadline_s)
-        # The agent of a worker that is gone, and so is not waited for any more, has ended with it.
         late = [end for end in ends if not end.done() or not (end.cancelled() or end.result())]
         # Otherwise the scheduler logs that it cannot tell this client of the client's own end.
         self._client.unsubscribe_topic("all")
@@ -499,26 +546,6 @@ async def _send_lines(worker: _Worker, comm: Any) -> None:
         while True:
             await worker.has_lines.wait()
             await comm.write({"lines": worker.take()})
-
-
-async def _is_refused(address: str) -> bool:
-    """Return whether a machine answers that no process listens at an address.
-
-    Then the worker is dead, and its agent with it. That it does not answer may be the network's
-    fault.
-    """
-    host, port = get_address_host_port(address)
-    try:
-        async with asyncio.timeout(_PROBE_S):
-            while True:
-                _, writer = await asyncio.open_connection(host, port)
-                writer.close()
-                # A process that is being killed closes one socket after the other.
-                await asyncio.sleep(_PAUSE_S)
-    except ConnectionRefusedError:
-        return True
-    except OSError:  # the timeout, too
-        return False
 
 
 def _is_loopback(address: str) -> bool:

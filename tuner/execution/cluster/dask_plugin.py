@@ -109,7 +109,8 @@ class _Seat:
             await self._gateway.close()
 
     async def _tell_about(self) -> dict[str, str]:
-        return {"agent": self._name, "hostname": socket.gethostname()}
+        nanny = str(self._worker.nanny or "")
+        return {"agent": self._name, "hostname": socket.gethostname(), "nanny": nanny}
 
     async def _carry(self, comm: Any, agent: str) -> Status:
         """Carry lines between the agent, called `agent` if it is new, and the gateway at `comm`."""

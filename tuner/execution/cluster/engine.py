@@ -38,7 +38,8 @@ class Relay(Protocol):
             agent: The agent.
             why: Why.
             may_live: Whether it and what runs on its node may live still, cut off from the gateway.
-                Then its trials are not started elsewhere before its host must have ended them.
+                Then its trials are not started elsewhere before its host must have ended them, or
+                it is reported again as dead.
         """
 
     def draining(self, agent: str, deadline_s: float | None, /) -> None:

@@ -616,7 +616,7 @@ class ClusterExecutor:
                 # Its trials must not be started elsewhere before it ends them itself, as it does
                 # when it does not hear of the driver; see `_look_at_nodes`.
                 host.why_gone = why
-                self._drain(host, None)
+                self._drain(host, None, is_cut_off=True)
             else:
                 self._forget(host, why)
 
@@ -817,11 +817,11 @@ class ClusterExecutor:
                 with contextlib.suppress(OSError):
                     (layout.trial_directory(self._directory, trial_id) / name).unlink()
 
-    def _drain(self, host: _Host, deadline_s: float | None) -> None:
+    def _drain(self, host: _Host, deadline_s: float | None, *, is_cut_off: bool = False) -> None:
         if not host.is_draining:
             host.is_draining = True
             if host.phase is _Phase.READY:
-                self._events.append(NodeDraining(host.name, deadline_s))
+                self._events.append(NodeDraining(host.name, deadline_s, is_cut_off))
 
     def _refuse(self, host: _Host, why: str) -> None:
         self.on_remark(f"node {host.name} is not used: {why}")

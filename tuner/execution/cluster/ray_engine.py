@@ -347,9 +347,10 @@ class RayEngine:
             if why:
                 _logger.warning("an agent could not be started: %s", why)
             return
-        if not self._is_surely_dead(member):
-            rest_s = member.heard_s + self._lease_s + _KILL_S - now_s
-            self._ending.wait(max(rest_s, 0.0))
+        # The host ends its trials when its agent has ended, or after it has missed the driver.
+        is_dead = self._is_surely_dead(member)
+        lived_s = now_s if is_dead else member.heard_s + self._lease_s
+        self._ending.wait(max(lived_s + _KILL_S - now_s, 0.0))
         with self._lock:
             if member.is_ended:
                 return

@@ -647,8 +647,8 @@ class RemoteGroup(Generic[Member]):
     def _end_if_over(self) -> None:
         if not self.is_over:
             return
-        has_ended = self._failures or self._disagreement or self._kill_reason is not None
-        has_ended = has_ended or self._lost_node
+        has_ended = bool(self._failures or self._disagreement or self._lost_node)
+        has_ended = has_ended or self._kill_reason is not None
         if self._is_unstarted and not has_ended:
             self._host.start_again(self._command)
         else:
