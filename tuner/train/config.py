@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from tuner.spec.config import CheckpointConfig, FailureConfig, RunConfig
 from tuner.spec.training_config import (
@@ -12,6 +12,8 @@ from tuner.spec.training_config import (
     ValidationConfig,
     ValidationTaskConfig,
 )
+
+from .backend import BackendConfig
 
 __all__ = [
     "TRAIN_DATASET_KEY",
@@ -67,22 +69,3 @@ class DataConfig:
     def is_split(self, name: str) -> bool:
         """Return whether the workers share the dataset of this name."""
         return self.datasets_to_split == "all" or name in self.datasets_to_split
-
-
-class BackendConfig:
-    """How the workers of a trainer find each other; the base does nothing.
-
-    Derived classes are `TorchConfig` and `TensorflowConfig`.
-
-    Attributes:
-        preloaded_modules: Modules that all workers need and that start no threads when they are
-            imported; they are imported once, before the workers are forked.
-    """
-
-    preloaded_modules: ClassVar[tuple[str, ...]] = ()
-
-    def on_start(self) -> None:
-        """Connect this worker with the others; called in each worker before the training code."""
-
-    def on_end(self) -> None:
-        """Disconnect; called after the training code has returned or was asked to stop."""

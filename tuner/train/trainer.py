@@ -33,7 +33,8 @@ from tuner.storage.layout import RETURN_VALUE, trial_directory
 from tuner.storage.manifest import read_manifest
 from tuner.tuner import Tuner
 
-from .config import BackendConfig, DataConfig
+from .backend import BackendConfig, BackendHooks, check_backend
+from .config import DataConfig
 from .errors import ControllerError, PreemptionError, PreemptionInfo, group_error
 from .running import TrainerRun, running
 from .training_reporter import TrainingReporter
@@ -113,6 +114,8 @@ class DataParallelTrainer:
                 f"{', '.join(map(repr, scaling_config.searched))}; pass it to a search, "
                 f"Tuner(trainer, param_space={{{SCALING_CONFIG!r}: ScalingConfig(...)}})"
             )
+        if backend_config is not None:
+            check_backend(backend_config)
         begun = resume_from_checkpoint
         if begun is not None and begun.is_local and not Path(begun.path).is_dir():
             raise FileNotFoundError(
@@ -274,16 +277,24 @@ class TrainLoop:
         if self._run_config.logging_config:
             logging.getLogger("tuner").setLevel(self._run_config.logging_config.log_level)
         with running(self._run):
+            hooks = BackendHooks(self._backend)
+            hooks.call("on_start")
             self._backend.on_start()
+            hooks.call("on_training_start")
             try:
-                returned = self.func(loop_config) if takes_config(self.func) else self.func()
+                with self._backend.train_func_context():
+                    returned = self.func(loop_config) if takes_config(self.func) else self.func()
             except StopTraining:
-                self._backend.on_end()
+                self._end(hooks)
                 raise
             # Not after other exceptions: the others may wait in a collective that never ends.
-            self._backend.on_end()
+            self._end(hooks)
         if returned is not None and is_first:
             _write_return_value(returned, returned_path)
+
+    def _end(self, hooks: BackendHooks) -> None:
+        hooks.call("on_shutdown")
+        self._backend.on_end()
 
     def loop_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration of the training function in a trial with this configuration."""
