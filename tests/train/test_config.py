@@ -222,6 +222,18 @@ def test_a_trainer_alone_searches_nothing():
         )
 
 
+@pytest.mark.parametrize("names", ["validation", [1], 3])
+def test_datasets_with_all_rows_are_named(names):
+    with pytest.raises(TypeError, match="datasets_with_all_rows must be a list of names"):
+        train.DataConfig(datasets_with_all_rows=names)
+
+
+def test_datasets_with_all_rows_have_to_be_there():
+    config = train.DataConfig(datasets_with_all_rows=["val"])
+    with pytest.raises(ValueError, match="datasets_with_all_rows must be names of datasets"):
+        train.DataParallelTrainer(lambda: None, datasets={"vla": [1]}, dataset_config=config)
+
+
 def test_settings_of_a_run_are_never_none():
     run = RunConfig()
     assert run.failure_config == FailureConfig()

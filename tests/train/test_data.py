@@ -18,6 +18,17 @@ def test_shards_are_equally_long_and_share_no_row():
     assert second == [1, 3, 5, 7, 9]
 
 
+@pytest.mark.parametrize("dataset", [list(range(11)), lambda: iter(range(11))])
+def test_every_row_is_in_a_shard_where_all_are_to_count(dataset):
+    shards = [shard_of(dataset, rank, 3, has_all_rows=True) for rank in range(3)]
+    assert [list(shard) for shard in shards] == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
+    if isinstance(dataset, list):
+        assert [len(shard) for shard in shards] == [4, 4, 3]
+        assert len(shards[0].iter_batches(batch_size=3)) == 2
+    few = [list(shard_of([7], rank, 3, has_all_rows=True)) for rank in range(3)]
+    assert few == [[7], [], []]
+
+
 def test_an_iterable_is_shared_like_a_list():
     assert rows_of(range(11)) == rows_of(lambda: iter(range(11))) == rows_of(list(range(11)))
 

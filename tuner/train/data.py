@@ -36,16 +36,19 @@ def shard_named(name: str | None) -> Any:
         rank, size = context.get_world_rank(), context.get_world_size()
         if not run.data_config.is_split(name):
             rank, size = 0, 1
-        run.shards[name] = shard_of(run.datasets[name], rank, size)
+        has_all_rows = run.data_config.has_all_rows(name)
+        run.shards[name] = shard_of(run.datasets[name], rank, size, has_all_rows=has_all_rows)
     return run.shards[name]
 
 
-def shard_of(dataset: Any, rank: int = 0, num_shards: int = 1) -> Any:
+def shard_of(
+    dataset: Any, rank: int = 0, num_shards: int = 1, *, has_all_rows: bool = False
+) -> Any:
     """Return one of several shards of equal length.
 
     Row ``i`` belongs to shard ``i % num_shards``. The last rows, where they are too few for all
-    shards, are left out: workers with different numbers of batches would wait for each other for
-    ever.
+    shards, are left out by default: workers with different numbers of batches would wait for each
+    other for ever.
 
     Args:
         dataset: A list, a NumPy array, a dictionary of columns of equal length, a pandas data
@@ -54,6 +57,8 @@ def shard_of(dataset: Any, rank: int = 0, num_shards: int = 1) -> Any:
             Data.
         rank: The shard, from 0.
         num_shards: How many there are.
+        has_all_rows: Whether the last rows belong to the first shards, which then are one row
+            longer than the others.
 
     Returns:
         A `DataShard`; that of a dataset of Ray Data is one of its own iterators.
@@ -69,8 +74,9 @@ def shard_of(dataset: Any, rank: int = 0, num_shards: int = 1) -> Any:
         {'x': array([2, 4])}
     """
     if hasattr(dataset, "iter_torch_batches") and hasattr(dataset, "split"):  # of Ray Data
-        return dataset if num_shards == 1 else dataset.split(num_shards, equal=True)[rank]
-    return DataShard(_source_of(dataset), rank, num_shards)
+        equal = not has_all_rows
+        return dataset if num_shards == 1 else dataset.split(num_shards, equal=equal)[rank]
+    return DataShard(_source_of(dataset), rank, num_shards, has_all_rows=has_all_rows)
 
 
 @final
@@ -85,19 +91,24 @@ class DataShard:
         source: The whole dataset.
         rank: Which shard, from 0.
         num_shards: How many there are.
+        has_all_rows: Whether the first shards have one row more where rows are left over.
     """
 
-    def __init__(self, source: _Source, rank: int, num_shards: int) -> None:
+    def __init__(
+        self, source: _Source, rank: int, num_shards: int, *, has_all_rows: bool = False
+    ) -> None:
         self._source = source
         self._rank = rank
         self._num_shards = num_shards
+        self._has_all_rows = has_all_rows
         self._num_shuffles = 0
 
     def __len__(self) -> int:
         num_rows = self._source.num_rows
         if num_rows is None:
             raise TypeError("the dataset is an iterable, whose length is not known")
-        return num_rows // self._num_shards
+        num_even, num_left = divmod(num_rows, self._num_shards)
+        return num_even + (self._has_all_rows and self._rank < num_left)
 
     def __bool__(self) -> bool:
         # Without this, an iterable of unknown length could not be tested for None in short.
@@ -226,7 +237,8 @@ class DataShard:
     def _keys(self) -> Iterator[Any]:
         """Yield what identifies each row of this shard: its index, or the row itself."""
         keys = iter(self._source.keys())
-        while len(several := list(itertools.islice(keys, self._num_shards))) == self._num_shards:
+        least = self._rank + 1 if self._has_all_rows else self._num_shards
+        while len(several := list(itertools.islice(keys, self._num_shards))) >= least:
             yield several[self._rank]
 
     def _batches(

@@ -136,11 +136,14 @@ class DataParallelTrainer:
         self.resume_from_checkpoint = resume_from_checkpoint
         self.validation_config = validation_config
         split = self.dataset_config.datasets_to_split
-        if split != "all" and (unknown := sorted(set(split) - set(self.datasets))):
-            raise ValueError(
-                f"datasets_to_split must be names of datasets, {sorted(self.datasets)}, got "
-                f"{unknown}"
-            )
+        for name, given in (
+            ("datasets_to_split", () if split == "all" else split),
+            ("datasets_with_all_rows", self.dataset_config.datasets_with_all_rows),
+        ):
+            if unknown := sorted(set(given) - set(self.datasets)):
+                raise ValueError(
+                    f"{name} must be names of datasets, {sorted(self.datasets)}, got {unknown}"
+                )
 
     def as_trainable(self) -> TrainLoop:
         """Return what each process of a trial runs; `Tuner` calls this."""
