@@ -2,6 +2,8 @@
 
 import dataclasses
 import datetime as dt
+import os
+import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -278,6 +280,22 @@ def test_population_based_training_exchanges_checkpoints_of_groups(trainer):
     ).fit()
     assert not grid.errors
     assert [result.metrics["epoch"] for result in grid] == [2, 2]
+
+
+def test_what_prepare_model_imports_is_loaded_before_the_workers_are_forked(trainer):
+    def count(config):
+        before, parent = set(sys.modules), os.getppid()
+        model = train_torch.prepare_model(torch.nn.Linear(2, 1))
+        torch.optim.SGD(model.parameters(), lr=0.1).zero_grad()
+        late = sorted(name for name in set(sys.modules) - before if name.startswith("torch."))
+        train.report({"late": late, "parent": parent})
+
+    keep = Keep()
+    trainer(count, kind=TorchTrainer, run={"callbacks": [keep]}).fit()
+    (reported,) = keep.reports
+    assert all(len(own["late"]) < 20 for own in reported), reported  # 800 of torch._dynamo
+    # Both are forks of one process: loading has started no threads, or each would load for itself.
+    assert len({own["parent"] for own in reported}) == 1
 
 
 def shard_model(config):

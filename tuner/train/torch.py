@@ -65,7 +65,13 @@ class TorchConfig(BackendConfig):
         ValueError: If a value is out of range.
     """
 
-    preloaded_modules: ClassVar[tuple[str, ...]] = ("torch", "torch.distributed")
+    # `prepare_model` and the first optimizer of a process import the last one, which takes over a
+    # second, and starts no threads.
+    preloaded_modules: ClassVar[tuple[str, ...]] = (
+        "torch",
+        "torch.distributed",
+        "torch._dynamo",
+    )
 
     backend: str | None = None
     init_method: Literal["env", "tcp"] = "env"
