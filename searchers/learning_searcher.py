@@ -10,6 +10,7 @@ from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from .initial_points import checked_points
 from .searcher import MODES, Searcher
 from .seeding import chosen_seed, seed_of
 from .space import is_word, leaves
@@ -58,7 +59,7 @@ class LearningSearcher(Searcher, ABC):
                 "keeps the search away from them"
             )
         self._failed_trials = failed_trials
-        self._given_points = list(points_to_evaluate or ())
+        self._given_points = checked_points(points_to_evaluate)
         self._rewards = list(evaluated_rewards or ())
         if self._rewards and len(self._rewards) != len(self._given_points):
             raise ValueError(

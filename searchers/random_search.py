@@ -8,6 +8,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any, final
 
+from .initial_points import checked_points
 from .searcher import Searcher
 from .seeding import chosen_seed, generator, seed_of
 from .space import Path, SearchSpace
@@ -69,7 +70,7 @@ class BasicVariantGenerator(Searcher):
                 f"max_concurrent must be 0 or more, got {max_concurrent}; 0 sets no limit"
             )
         self.max_concurrent = max_concurrent
-        self._points_to_evaluate = list(points_to_evaluate or ())
+        self._points_to_evaluate = checked_points(points_to_evaluate)
         self._is_constant_over_grid = constant_grid_search
         self._own_seed = None if random_state is None else seed_of(random_state)
         self._seed = 0

@@ -305,5 +305,5 @@ class TestOptuna:
         searcher = prepared(wrapped(inner), {})
         searcher.add_evaluated_point({"kind": "a", "x": 0.5}, 0.5)
         assert [trial.params for trial in inner.study.trials] == [{"kind": "a", "x": 0.5}]
-        with pytest.raises(ValueError, match="The value of the parameter 'x' is not found"):
+        with pytest.raises(ValueError, match=r"must be complete, got none of \['x'\]"):
             searcher.add_evaluated_point({"kind": "a"}, 0.5)

@@ -156,6 +156,9 @@ class OptunaSearch(LearningSearcher):
             seed=seed,
             failed_trials=failed_trials,
         )
+        if callable(space):
+            for point in self._given_points:
+                DefinedSpace(space).encoded(point)
         if sampler is not None and seed is not None:
             raise ValueError(
                 f"seed must be None beside a sampler, got {seed}; give the seed to the sampler"
@@ -240,7 +243,7 @@ class OptunaSearch(LearningSearcher):
             space,
             SamplerSource(self._sampler, self._seed),
             str(spec.get("experiment") or f"{fresh_seed():x}"),
-            tuple(space.encoded(point) for point in self._given_points),
+            tuple(space.encoded(point, self._constants) for point in self._given_points),
             counts_failures=self._failed_trials == "worst",
         )
         # Errors in points, in the user's sampler and space function are raised now, not in the
@@ -365,7 +368,7 @@ class OptunaSearch(LearningSearcher):
         from .study import finished_trial, quiet  # noqa: PLC0415  (imports Optuna)
 
         setup = self._known
-        params = setup.space.encoded(parameters)
+        params = setup.space.encoded(parameters, self._constants)
         distributions = setup.space.distributions(params)
         values = None if error else setup.objective.rewards(value)
         state = TrialState.FAIL if error else TrialState.PRUNED if pruned else TrialState.COMPLETE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ from searchers.space import (
 )
 from searchers.space.domains import checked_value
 from searchers.space.foreign_domains import library_of
+from searchers.space.recorded_forms import is_recorded_form
+from searchers.space.tree import is_same_constant
 
 if TYPE_CHECKING:
     import optuna  # an extra: at run time imported where it is used
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
 
 Define = Callable[["optuna.Trial"], Mapping[str, Any] | None]
 """A space as a function: it asks the trial for parameters and returns constants, if any."""
+_NUM_DRAWS = 10
+"""How often a space function is called with a point that leaves parameters out, to see what it may
+ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,11 @@ class DeclaredSpace:
         }
         return trial.number, assign(copied(self._space), values)
 
-    def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def encoded(
+        self,
+        point: Mapping[str, Any],
+        constants: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Return a configuration's parameter values by name, as Optuna represents them."""
         if self._conditional is not None:
             given = self._conditional.values_of(point)
@@ -194,20 +204,97 @@ class DefinedSpace:
             )
         return trial.number, _with_constants(trial.params, constants or {})
 
-    def encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration's values by name; only the function knows the parameters."""
-        return {flat_name(path): value for path, value in leaves(dict(point))}
+    def encoded(
+        self, point: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return a configuration's values by name, without constants, which may be repeated in it.
+
+        The function is called with the point, several times where other parameters are drawn.
+
+        Args:
+            point: The configuration, nested or with names such as ``"a/b"``.
+            constants: Constants beside the function; None if these are not known yet, in which case
+                other names are accepted unless they look like misspelt parameters.
+
+        Raises:
+            ValueError: If the function does not ask for a name of it, a value lies outside of its
+                range, or a constant has another value.
+        """
+        given = _flat(point)
+        known: dict[str, Any] = _flat(constants or {})
+        asked: dict[str, BaseDistribution] = {}
+        sometimes: set[str] = set()
+        for seed in range(_NUM_DRAWS):
+            distributions, returned = self._tried(given, seed)
+            sometimes |= (asked.keys() ^ distributions.keys()) if asked else set()
+            asked |= distributions
+            known |= _flat(returned)
+            # Only what is drawn can make the function ask for other names.
+            if distributions.keys() <= given.keys():
+                break
+        for name, value in given.items():
+            if name in asked:
+                if name in sometimes:
+                    raise ValueError(
+                        f"{name!r} must come with all that decides whether the space function asks "
+                        f"for it, got {dict(point)!r}; add "
+                        f"{' or '.join(repr(other) for other in asked if other not in given)}"
+                    )
+            elif name not in known:
+                _check_asked(name, given, asked, is_final=constants is not None)
+            elif not (is_same_constant(known[name], value) or is_recorded_form(known[name], value)):
+                raise ValueError(
+                    f"{name!r} must be {known[name]!r} as in the space, got {value!r}; change the "
+                    "space to change a constant"
+                )
+        return {name: value for name, value in given.items() if name not in known}
 
     def distributions(self, params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
         """Return the distributions that the function asks for when it is given these parameters."""
-        from optuna.trial import FixedTrial  # noqa: PLC0415  (an extra)
+        distributions, _ = self._tried(params, seed=0)
+        if missing := sorted(distributions.keys() - params.keys()):
+            raise ValueError(
+                f"points with evaluated_rewards must be complete, got none of {missing}; add their "
+                "values"
+            )
+        return distributions
 
-        trial = FixedTrial(dict(params))
-        self._define(trial)  # type: ignore[arg-type]  # made by Optuna to stand in for a trial
-        return trial.distributions
+    def _tried(
+        self, params: Mapping[str, Any], seed: int
+    ) -> tuple[dict[str, BaseDistribution], Mapping[str, Any]]:
+        """Return what the function asks for beside these parameters, and what it returns."""
+        from .study import trial_with  # noqa: PLC0415  (imports Optuna)
+
+        trial = trial_with(params, seed)
+        returned = self._define(trial)
+        return trial.distributions, returned if isinstance(returned, Mapping) else {}
 
 
 OptunaSpace = DeclaredSpace | DefinedSpace
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values by flattened names; lists are values that a function may suggest."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= {f"{key}/{name}": inner for name, inner in _flat(value).items()}
+        else:
+            found[str(key)] = value
+    return found
+
+
+def _check_asked(
+    name: str, given: Mapping[str, Any], asked: Mapping[str, Any], *, is_final: bool
+) -> None:
+    free = [known for known in asked if known not in given]
+    close = difflib.get_close_matches(name, free, n=1)
+    if close or is_final:
+        raise ValueError(
+            f"{name!r} must be a name that the space function asks the trial for, got a point with "
+            f"it beside which it asks for {', '.join(map(repr, asked)) or 'nothing'}; "
+            + (f"did you mean {close[0]!r}?" if close else "correct the name or leave it out")
+        )
 
 
 def with_nested_names(space: Mapping[str, Any]) -> dict[str, Any]:

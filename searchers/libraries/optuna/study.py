@@ -306,6 +306,40 @@ def check_grid(trial: FrozenTrial) -> None:
                 )
 
 
+@final
+class _PointTrial(optuna.Trial):
+    """A trial that refuses values given to it which lie outside of their ranges."""
+
+    def __init__(self, study: optuna.Study, number: int, given: Mapping[str, Any]) -> None:
+        super().__init__(study, number)
+        self._given = given
+
+    def _suggest(self, name: str, distribution: Any) -> Any:
+        given = self._given
+        if name in given and not _holds(distribution, given[name]):
+            raise ValueError(
+                f"{name!r} must lie in {distribution}, got {given[name]!r}; correct the point, or "
+                "widen the range in the space function"
+            )
+        return super()._suggest(name, distribution)
+
+
+def trial_with(params: Mapping[str, Any], seed: int) -> optuna.Trial:
+    """Return a trial of no study that is given these parameters; others are drawn at random."""
+    view = StudyView("tried out", ["min"])
+    view.sampler = random_sampler(seed)
+    with quiet():
+        view.enqueue_trial(dict(params))
+        return _PointTrial(view, view.ask().number, params)
+
+
+def _holds(distribution: Any, value: Any) -> bool:
+    try:
+        return bool(distribution._contains(distribution.to_internal_repr(value)))  # noqa: SLF001
+    except (TypeError, ValueError):  # a value of another type
+        return False
+
+
 def random_sampler(seed: int) -> optuna.samplers.BaseSampler:
     """Return a sampler that supports every space."""
     return optuna.samplers.RandomSampler(seed=seed)
