@@ -112,12 +112,10 @@ def test_a_stop_interrupts_the_backlog_which_waits_again_in_the_next_session(
     talk.say(*[] if stopper else [StopRequested("signal.SIGINT")], after_s=6.0)
     talk.exit("t00000", Outcome.STOPPED)
     assert talk.experiment.is_finished
-    assert [trial.ending for trial in talk.experiment.trials[1:]] == [
-        TerminationReason.INTERRUPTED
+    assert [(trial.status, trial.ending) for trial in talk.experiment.trials[1:]] == [
+        (Status.PENDING, None)
     ] * 3
-    assert {str(trial.reason.rule) for trial in talk.experiment.trials} == {
-        "stopper.stop_all" if stopper else "signal.SIGINT"
-    }
+    assert talk.experiment.stop_reason.rule == ("stopper.stop_all" if stopper else "signal.SIGINT")
     assert [fact for fact, trial_id in talk.scheduler.heard if trial_id != "t00000"] == []
     talk.experiment.policies.stopper = NoopStopper()
     commands = restart(talk, unfinished=ResumeType.SKIP)
@@ -134,7 +132,7 @@ def test_what_is_suggested_after_the_stop_waits_for_the_next_session():
     talk.exit("t00000", Outcome.COMPLETED)
     talk.say(StopRequested("signal.SIGINT"))
     talk.say(suggest("t00004"))
-    assert talk.trial("t00004").ending is TerminationReason.INTERRUPTED
+    assert talk.trial("t00004").status is Status.PENDING
     talk.exit("t00001", Outcome.STOPPED)
     restart(talk)
     assert waiting(talk) == ["t00002", "t00003", "t00004"]
@@ -200,7 +198,7 @@ def test_the_user_pauses_and_resumes_a_backlog_trial():
     assert waiting(talk) == ["t00003", "t00001"]
     talk.say(PauseRequested("t00001"))
     talk.say(StopRequested("signal.SIGINT"))
-    assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED
+    assert talk.trial("t00001").status is Status.PENDING
 
 
 def test_an_experiment_with_only_a_held_backlog_trial_waits_for_the_user():
@@ -244,9 +242,7 @@ def test_what_has_failed_for_one_cause_too_often_leaves_the_others_untried():
     assert talk.experiment.is_finished
     assert talk.experiment.stop_reason.rule == "common_failure"
     assert len(heard(talk, "error")) == 3
-    assert [trial.ending for trial in talk.experiment.trials[3:]] == [
-        TerminationReason.INTERRUPTED
-    ] * 6
+    assert [trial.status for trial in talk.experiment.trials[3:]] == [Status.PENDING] * 6
 
 
 def test_where_the_first_failure_ends_everything_nothing_else_is_admitted():
@@ -255,11 +251,11 @@ def test_where_the_first_failure_ends_everything_nothing_else_is_admitted():
         fail_fast=True,
     )
     assert starts(talk.exit("t00000", Outcome.COMPLETED)) == []
-    assert [str(trial.ending) for trial in talk.experiment.trials] == [
-        "completed",
-        "failed",
-        "interrupted",
-        "interrupted",
+    assert [trial.status for trial in talk.experiment.trials] == [
+        Status.TERMINATED,
+        Status.ERROR,
+        Status.PENDING,
+        Status.PENDING,
     ]
     assert talk.experiment.is_finished
 
@@ -314,7 +310,7 @@ def test_progress_counts_the_backlog_and_does_not_count_interrupted_trials_as_fi
     progress = look_at(talk.experiment, "demo", 0.0)
     assert (
         progress.num_finished,
+        progress.num_trials_by_status[Status.PENDING],
         progress.num_interrupted,
-        progress.num_not_started,
         progress.num_stopped_early,
-    ) == (1, 3, 2, 1)
+    ) == (1, 3, 0, 1)

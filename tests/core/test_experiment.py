@@ -463,7 +463,8 @@ def test_a_stop_request_interrupts_everything_and_saves_what_can_be_saved():
     assert kills(talk.say(after_s=5.0)) == ["t00000", "t00001"]
     talk.exit("t00000", Outcome.KILLED, BOOM)
     talk.exit("t00001", Outcome.KILLED, BOOM)
-    assert {trial.ending for trial in talk.experiment.trials} == {TerminationReason.INTERRUPTED}
+    assert talk.trial("t00000").ending is TerminationReason.INTERRUPTED
+    assert talk.trial("t00001").status is Status.PENDING  # it has reported nothing
     assert talk.experiment.is_finished
 
 
@@ -653,3 +654,18 @@ def test_a_stopped_trial_does_not_start_again_when_the_driver_dies():
         TerminationReason.COMPLETED,
         0.5,
     )
+
+
+@pytest.mark.parametrize("outcome", [Outcome.KILLED, Outcome.FAILED, Outcome.STOPPED])
+def test_a_trial_interrupted_before_its_first_result_is_pending_and_starts_in_the_next_session(
+    outcome,
+):
+    talk = Conversation(max_trials=1)
+    talk.begin(1)
+    talk.say(StopRequested("signal.SIGINT"))
+    talk.exit("t00000", outcome, BOOM)
+    trial = talk.trial("t00000")
+    assert (trial.status, trial.ending, talk.experiment.is_finished) == (Status.PENDING, None, True)
+    talk.restore_from_snapshot()
+    assert talk.trial("t00000").status is Status.PENDING
+    assert starts(talk.say(DriverRestarted(talk.experiment.settings))) == [("t00000", 2)]

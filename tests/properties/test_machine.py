@@ -309,10 +309,10 @@ class ExperimentMachine(RuleBasedStateMachine):
             return
         world.come_to_an_end()
         assert not world.workers
-        is_interrupted = world.experiment.stop_reason is not None
+        is_stopped = world.experiment.stop_reason is not None
+        may_go_on = {Status.PAUSED, Status.PENDING} if is_stopped else set()
         assert all(
-            trial.is_finished or (is_interrupted and trial.status is Status.PAUSED)
-            for trial in world.experiment.trials
+            trial.is_finished or trial.status in may_go_on for trial in world.experiment.trials
         )
         self.replay()
 

@@ -37,9 +37,8 @@ def check(planned, simulation):
     is_interrupted |= planned.run["failure_config"].fail_fast and any(
         trial.status is Status.ERROR for trial in trials
     )
-    assert all(
-        trial.is_finished or (is_interrupted and trial.status is Status.PAUSED) for trial in trials
-    )
+    may_go_on = {Status.PAUSED, Status.PENDING} if is_interrupted else set()
+    assert all(trial.is_finished or trial.status in may_go_on for trial in trials)
     assert simulation.stall == ""
     starts = Counter(
         (event.trial_id, event.attempt) for event in events if isinstance(event, WorkerStarted)

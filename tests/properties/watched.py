@@ -268,8 +268,11 @@ class Watch:
         reason = self.experiment.stop_reason
         stopping = self.experiment._stopping
         is_interrupted = stopping is not None and stopping.ending is TerminationReason.INTERRUPTED
+        left = self.experiment.trial_table.left
+        assert stopping or not left, "left for a next session, and this one does not stop"
         for trial in outcome.grid.trials:
-            assert trial.is_finished or (is_interrupted and trial.status is Status.PAUSED), (
+            is_paused = is_interrupted and trial.status is Status.PAUSED
+            assert trial.is_finished or is_paused or trial.trial_id in left, (
                 f"{trial} is left alone; {reason}"
             )
             assert trial.attempt == self._starts[trial.trial_id] + self._num_not_started(

@@ -102,8 +102,10 @@ class DriverProcess:
         is_time_up = why is not None and why.rule == TIME_BUDGET
         is_paused = any(trial.status is Status.PAUSED for trial in trials) and not is_time_up
         is_open = any(trial.open_validations for trial in trials) and not is_time_up
-        is_interrupted_now = any(map(is_interrupted, trials))
-        return self._has_ended and not (is_short or is_paused or is_open or is_interrupted_now)
+        is_left = any(map(is_interrupted, trials)) or (
+            bool(self.experiment.trial_table.left) and not is_time_up
+        )
+        return self._has_ended and not (is_short or is_paused or is_open or is_left)
 
     def run(self) -> None:
         """Restore the experiment and run it until it ends or the driver is killed."""

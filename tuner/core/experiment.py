@@ -200,7 +200,8 @@ class Experiment:
             return self.trial_table.is_finished and self.suggestion_budget.is_closed
         # A searcher may take minutes to answer. Its suggestion is not going to run in this session.
         if self._stopping.ending is TerminationReason.INTERRUPTED:
-            return not self.trial_table.num_by_status[Status.PENDING]
+            table = self.trial_table
+            return table.num_by_status[Status.PENDING] == len(table.left)
         return self.trial_table.is_finished
 
     @property
@@ -903,6 +904,12 @@ class Experiment:
         return self._failure_tally.suspected(num_successful)
 
     def _end(self, trial: Trial, ending: TerminationReason, reason: Reason | None) -> None:
+        if self._stopping and reason == self._stopping.reason and _is_pending(trial, ending):
+            self._drop_pending_changes(trial)
+            self.trial_table.leave(trial)
+            self.suggestion_budget.on_progress()
+            self.exploits.supply(trial)  # in this session it saves nothing
+            return
         self.trial_table.end(trial, ending, reason)
         is_interrupted = ending is TerminationReason.INTERRUPTED and self._stopping is not None
         if trial.open_validations and not is_interrupted:
@@ -1267,3 +1274,14 @@ class Experiment:
         }
         self._unanswered.load_state_dict(state["held"])
         self._checkpoint_requests.load_state_dict(state["checkpoint_requests"])
+
+
+def _is_pending(trial: Trial, ending: TerminationReason) -> bool:
+    """Return whether a trial that is to end with the experiment is left for the next session.
+
+    Without a result there is nothing to show of it. One that never started is left even where
+    others end for good.
+    """
+    may_run_later = ending is TerminationReason.INTERRUPTED or not trial.attempt
+    is_new = not trial.last_result and trial.status in (Status.PENDING, Status.RUNNING)
+    return may_run_later and is_new

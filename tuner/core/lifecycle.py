@@ -68,7 +68,8 @@ class TrialMove(enum.StrEnum):
     RETRY = "retry"
     """Its attempt failed, and it may try again."""
     REQUEUE = "requeue"
-    """Its worker was lost through no fault of its own, or the exploit that it waited for failed."""
+    """Its worker was lost through no fault of its own or, before its first result, interrupted; or
+    the exploit that it waited for failed."""
     END = "end"
     """It has done its training, or is stopped for good, or interrupted."""
     FAIL = "fail"

@@ -39,8 +39,9 @@ class TrialTable:
     scheduler, until it is *admitted*. From then on it is in `ready` while it is PENDING, in `live`
     while RUNNING, and in `paused` while PAUSED; while it waits to be resumed, in `ready` as well.
     One that the user has paused (`WaitsFor.USER`) is also in `held`, and neither in `backlog` nor
-    in `ready` until the user resumes it. Every method keeps status, collections and resources
-    consistent; none of them scans all trials.
+    in `ready` until the user resumes it. One without results, when the experiment stops, is in
+    `left` and nowhere else until a restored driver queues it again. Every method keeps status,
+    collections and resources consistent; none of them scans all trials.
 
     Attributes:
         trials: All trials in the order they were added.
@@ -54,6 +55,7 @@ class TrialTable:
         live: Trials with a worker, by id.
         paused: Paused trials, by id, in the order they were paused.
         held: Trials that the user has paused, by id.
+        left: PENDING trials that wait for the next session, since this one stops, by id.
         num_forked: How many trials the user has forked.
         nodes: The resources.
         lent: What others than trials occupy, and what was granted to them, by holder.
@@ -72,6 +74,7 @@ class TrialTable:
         self.live: dict[str, Trial] = {}
         self.paused: dict[str, Trial] = {}
         self.held: dict[str, Trial] = {}
+        self.left: dict[str, Trial] = {}
         self.num_forked = 0
         self.nodes = Nodes(capacity)
         self.lent: dict[str, tuple[Request, Grant]] = {}
@@ -116,7 +119,7 @@ class TrialTable:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every trial is over."""
+        """Whether every trial is over, or left for the next session."""
         return not (self.live or self.ready or self.backlog or self.paused or self.held)
 
     @property
@@ -174,6 +177,8 @@ class TrialTable:
     def _optional_state(self) -> dict[str, Any]:
         """Return what most experiments do not have."""
         state: dict[str, Any] = {}
+        if self.left:
+            state["left"] = list(self.left)
         if self.ready.overtaken:
             state["overtaken"] = list(self.ready.overtaken)
         if not self.nodes.is_local:
@@ -205,6 +210,8 @@ class TrialTable:
         self.held = {trial_id: self[trial_id] for trial_id in state.get("held", ())}
         for trial in self.held.values():
             trial.waits_for |= WaitsFor.USER
+        # In earlier releases these were TERMINATED.
+        self.left = {trial_id: self[trial_id] for trial_id in state.get("left", ())}
         self.num_forked = state.get("num_forked", 0)
         self.num_failed_attempts = state["num_failed_attempts"]
         self.nodes.load_state_dict(state.get("nodes", ()))
@@ -445,6 +452,9 @@ class TrialTable:
         Returns:
             The checkpoints that no longer count.
         """
+        if self.left.pop(trial.trial_id, None):
+            trial.num_failures = trial.num_vain_attempts = 0
+            self.make_ready(trial)
         if treatment is ResumeType.RESTART:
             return self._restart(trial)
         if treatment is ResumeType.RESUME and trial.is_finished:
@@ -472,6 +482,14 @@ class TrialTable:
             trial: ResumeType.RESUME if index < num_resumed else ResumeType.SKIP
             for index, trial in enumerate(never_admitted)
         }
+
+    def leave(self, trial: Trial) -> None:
+        """Leave a trial without a worker for the next session: it stays, or becomes, PENDING."""
+        self._forget(trial)
+        if trial.status is not Status.PENDING:
+            self._move(trial, TrialMove.REQUEUE)
+            trial.go_back_to_source()
+        self.left[trial.trial_id] = trial
 
     def end(self, trial: Trial, ending: TerminationReason, reason: Reason | None) -> None:
         """Terminate the trial."""
@@ -518,13 +536,15 @@ class TrialTable:
         assert set(self.live) == standing[Status.RUNNING], "live differs from RUNNING"
         assert set(self.paused) == standing[Status.PAUSED], "paused differs from PAUSED"
         ready = {trial.trial_id for trial in self.ready}
-        held, backlog = set(self.held), set(self.backlog)
+        held, backlog, left = set(self.held), set(self.backlog), set(self.left)
         assert (
-            standing[Status.PENDING] - held - backlog
+            standing[Status.PENDING] - held - backlog - left
             <= ready
             <= standing[Status.PENDING] | standing[Status.PAUSED]
         ), f"ready is not what can start: {ready}, {standing}"
         assert backlog <= standing[Status.PENDING], "in the backlog, and not PENDING"
+        assert left <= standing[Status.PENDING], "left for the next session, and not PENDING"
+        assert not left & (ready | held | backlog), "left for the next session, and queued"
         assert not backlog & (ready | held | self.admitted.keys()), "in the backlog and elsewhere"
         assert ready | standing[Status.RUNNING] | standing[Status.PAUSED] <= self.admitted.keys(), (
             "running, ready or paused, and not admitted"
@@ -590,6 +610,7 @@ class TrialTable:
         self.backlog.pop(trial.trial_id, None)
         self.paused.pop(trial.trial_id, None)
         self.held.pop(trial.trial_id, None)
+        self.left.pop(trial.trial_id, None)
         self.ready.discard(trial)
         # A trial that is interrupted keeps its exploit for the next session.
         trial.waits_for &= WaitsFor.DONOR
