@@ -211,6 +211,14 @@ def test_a_node_with_another_version_is_refused_and_named(cluster, caplog):
     assert "node a is not used: it has tuner 0.0.1" in caplog.text
 
 
+def test_a_node_that_is_refused_again_is_not_named_again(cluster, caplog):
+    versions = own_versions() | {"tuner": "0.0.1"}
+    for agent, host in [("a", "a"), ("a-2", "a"), ("b", "b")]:
+        cluster.join(agent, versions=versions, hostname=host)
+    assert len(cluster.connection.evicted) == 3
+    assert [record.args[0] for record in caplog.records] == ["a", "b"]
+
+
 def test_a_node_with_another_numpy_joins_with_a_warning(cluster, caplog):
     assert cluster.join("a", versions=own_versions() | {"numpy": "1.0"})
     assert "node a: it has numpy 1.0" in caplog.text

@@ -174,19 +174,51 @@ def test_a_lost_agent_is_asked_for_again():
     assert cluster.step().create == [Ask(CPUS, "a")]
 
 
-def test_one_that_keeps_ending_at_once_is_given_up_after_growing_pauses():
+def test_one_that_keeps_ending_at_once_is_tried_after_growing_pauses_and_never_given_up():
     cluster = Cluster(node("a"))
-    cluster.step()
-    cluster.end(1)
-    assert len(cluster.step().create) == 1
-    cluster.end(2)
-    assert cluster.step().create == []
-    assert len(cluster.step(5).create) == 1
-    cluster.end(3)
-    cluster.step(600)
-    assert cluster.waiting == []
+    pauses_s = []
+    for number in range(1, 12):
+        cluster.now_s += 1.0  # it takes this long to start it
+        began_s = cluster.now_s
+        while not cluster.step().create:
+            cluster.now_s += 1.0
+        pauses_s.append(cluster.now_s - began_s)
+        cluster.start_all()
+        cluster.end(number)
+    assert pauses_s == [0, 0, 4, 9, 19, 39, 79, 159, 319, 599, 599]
     (remark,) = cluster.remarks
-    assert "3 in a row ended at once; the last one: it died" in remark
+    assert "3 agents in a row ended at once on node a" in remark
+    assert "tried again after pauses of up to 10 minutes; the last one: it died" in remark
+
+
+@pytest.mark.parametrize("shape", [None, CPUS])
+def test_one_bad_node_does_not_end_asking_for_others(shape):
+    cluster = filled(shape=shape)
+    cluster.nodes["bad"] = node("bad")
+    for number in range(3, 8):
+        while not cluster.step(1).create:
+            pass
+        cluster.end(number)
+    cluster.unmet = [({"cpu": 1.0}, {}, 4)]
+    (ask,) = cluster.step(1).create
+    assert (ask.node_id, ask.selector) == ("", {"ray.io/node-id": "!in(bad)"})
+
+
+def test_what_ray_could_not_start_anywhere_is_asked_for_again_and_a_success_ends_the_pauses():
+    cluster = filled(shape=CPUS)
+    cluster.unmet = [({"cpu": 4.0}, {}, 1)]
+    for number in range(3, 9):
+        while not cluster.step(1).create:
+            pass
+        cluster.end(number)  # no node is known
+    assert "nodes that Ray adds" in cluster.remarks[0]
+    while not cluster.step(1).create:
+        pass
+    cluster.nodes["c"] = node("c")
+    cluster.start(9, "c")
+    cluster.placement.note_up(cluster.held[9])
+    cluster.unmet = [({"cpu": 4.0}, {}, 2)]
+    assert len(cluster.step(20).create) == 2
 
 
 def test_a_long_life_makes_up_for_earlier_failures():

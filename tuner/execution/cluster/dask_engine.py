@@ -36,7 +36,7 @@ from distributed.security import Security
 from tuner.errors import ClusterError
 
 from .dask_plugin import AgentPlugin, about_handler, stream_handler
-from .engine import Relay, Unmet
+from .engine import Relay, Unmet, back_off_s
 
 _Result = TypeVar("_Result")
 
@@ -47,10 +47,10 @@ _RECONNECT_S: Final = 3.0
 at a time while it still has it."""
 _PAUSE_S: Final = 0.2
 _RETRY_S: Final = 10.0
-"""How long until a worker that could not be reached, or whose agent was evicted, is tried again."""
-_MAX_EVICTIONS: Final = 3
-"""How often in a row an agent is replaced that has not lived for `_STABLE_S`."""
+"""How long at least until a worker is tried again that could not be reached, refused an agent, or
+whose agent was evicted."""
 _STABLE_S: Final = 600.0
+"""How long an agent has to live so that earlier failures of its worker do not count."""
 _LIST_S: Final = 10.0
 """How often the scheduler's workers are compared with ours, in case a notice was lost."""
 _BUSY_S: Final = 30.0
@@ -78,7 +78,8 @@ class _Worker:
         task: Serves the worker.
         up_s: When the agent was there first.
         removed_s: When the scheduler has lost the worker; None while it has it.
-        num_evictions: Of agents in a row that had not lived for long.
+        num_failures: How often in a row it has refused an agent, or had one evicted that had not
+            lived for long.
         has_lines: Whether lines wait to be sent.
     """
 
@@ -91,7 +92,7 @@ class _Worker:
         self.task: asyncio.Task[Any] | None = None
         self.up_s = 0.0
         self.removed_s: float | None = None
-        self.num_evictions = 0
+        self.num_failures = 0
         self.has_lines = asyncio.Event()
         self._lines: deque[str] = deque()
         self._size = 0
@@ -295,7 +296,9 @@ class DaskEngine:
                     comm = await self._attach(worker)
             except _Refused as error:
                 self._remark(f"the Dask worker {worker.address} runs no trials: {error}")
-                return
+                worker.num_failures += 1
+                await asyncio.sleep(_pause_s(worker))
+                continue
             except OSError as error:
                 self._remark(
                     f"the Dask worker {worker.address} cannot be reached: {_text(error)}; the "
@@ -438,17 +441,17 @@ class DaskEngine:
             worker.take()
             self._removed.pop(worker.address, None)
             is_stable = self._loop.time() - worker.up_s >= _STABLE_S
-            worker.num_evictions = 1 if is_stable else worker.num_evictions + 1
+            worker.num_failures = 1 if is_stable else worker.num_failures + 1
             worker.task = self._start(self._replace(worker))
 
     async def _replace(self, worker: _Worker) -> None:
-        """End the agent of a worker, which may hang, and start another unless that is useless."""
+        """End the agent of a worker, which may hang, and start another after a while."""
         while not await self._end_agent(worker):
             if worker.removed_s is not None:
                 return
             await asyncio.sleep(_RETRY_S)
-        if worker.removed_s is None and worker.num_evictions < _MAX_EVICTIONS:
-            await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(_pause_s(worker))
+        if worker.removed_s is None:
             await self._serve(worker)
 
     async def _end_agent(self, worker: _Worker) -> bool:
@@ -508,6 +511,10 @@ class DaskEngine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _pause_s(worker: _Worker) -> float:
+    return max(_RETRY_S, back_off_s(worker.num_failures))
 
 
 def scheduler_address(settings: Mapping[str, Any]) -> str:

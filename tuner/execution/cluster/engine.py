@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+MAX_BACK_OFF_S: Final = 600.0
+_BACK_OFF_S: Final = 5.0
 
 Unmet = tuple[Mapping[str, float], Mapping[str, str], int]
 """Resources of one process, labels that its node must have, and how many such processes wait."""
@@ -108,6 +111,16 @@ class Engine(Protocol):
         Args:
             deadline_s: How many seconds to wait at most.
         """
+
+
+def back_off_s(num_failures: int) -> float:
+    """Return how long to wait before a node is tried again that has failed so often in a row.
+
+    The first time is no reason to wait: it may be the end of a node, or of one process.
+    """
+    if num_failures <= 1:
+        return 0.0
+    return min(_BACK_OFF_S * 2.0 ** min(num_failures - 2, 30), MAX_BACK_OFF_S)
 
 
 def load_engine(path: str) -> type[Engine]:

@@ -223,6 +223,8 @@ class ClusterExecutor:
         self._of_validation: dict[_Validation, _Host] = {}
         self._payloads: set[tuple[str, str]] = set()
         self._told: set[str] = set()
+        self._refused: dict[tuple[str, str], None] = {}
+        """Machines that are not used, and why, in the order in which that was found."""
         self._events: list[Event] = []
         self._is_woken = self._is_closed = False
         self._tick_at_s = self._demand_at_s = 0.0
@@ -716,12 +718,12 @@ class ClusterExecutor:
     def _on_hello(self, host: _Host, hello: Hello) -> None:
         if host.phase is not _Phase.GREETING:
             raise ValueError("hello came twice")
+        host.hello = hello
         if why := hello.obstacle():
             self._refuse(host, why)
             return
         if difference := hello.difference():
             self.on_remark(f"node {host.name}: {difference}")
-        host.hello = hello
         host.phase = _Phase.SETTING_UP
         for message in self._setup:
             host.link.send(message)
@@ -824,7 +826,11 @@ class ClusterExecutor:
                 self._events.append(NodeDraining(host.name, deadline_s, is_cut_off))
 
     def _refuse(self, host: _Host, why: str) -> None:
-        self.on_remark(f"node {host.name} is not used: {why}")
+        # Once for each machine: engines try those again that were refused.
+        place = host.hello.hostname if host.hello else host.name
+        if (place, why) not in self._refused:
+            self._refused[place, why] = None
+            _log.warning("node %s is not used: %s", host.name, why)
         self._evict(host, why)
 
     def _evict(self, host: _Host, why: str) -> None:

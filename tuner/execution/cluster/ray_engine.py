@@ -334,6 +334,8 @@ class RayEngine:
                 why = ""
         except Exception as error:  # noqa: BLE001  (Ray's errors are many)
             why = _why(error)
+        if why and not member.node_id:
+            member.place = {"node_id": _node_id_of(member.actor)}
         now_s = time.monotonic()
         with self._lock:
             if member.is_ended:
@@ -376,6 +378,7 @@ class RayEngine:
         place = ray.get(member.actor.where.remote())
         with self._lock:
             member.place, member.up_s = place, time.monotonic()
+            self._placement.note_up(member.held)
             if member.is_ended or member.ask.is_probe or self._is_taken(member):
                 return False  # its node has come, and gets an agent of its own size
             name = self._new_name(place["host"])
@@ -526,6 +529,17 @@ def _alive_nodes() -> list[RayNode]:
         for node_id, info in _all_nodes().items()
         if info["Alive"]
     ]
+
+
+def _node_id_of(actor: Any) -> str:
+    """Return on which node an actor is that could not be started; empty if Ray does not tell."""
+    try:
+        from ray._private.state import actors  # noqa: PLC0415  (an extra)
+
+        node_id = str(actors(actor._actor_id.hex())["Address"]["NodeID"])  # noqa: SLF001
+    except Exception:  # noqa: BLE001  (private: another release may not have it)
+        return ""
+    return "" if set(node_id) <= {"f"} else node_id  # of an actor that was never on a node
 
 
 def _draining() -> dict[str, float | None]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from .engine import Unmet
+from .engine import MAX_BACK_OFF_S, Unmet, back_off_s
 
-_BACK_OFF_S: Final = 5.0
-_MAX_FAILURES: Final = 3
+_NUM_TOLD: Final = 3
+"""After how many agents in a row that ended at once the user is told."""
 _MAX_WAITING: Final = 100
 _NEW_S: Final = 10.0
 _NODE_LABEL: Final = "ray.io/node-id"
@@ -107,7 +107,8 @@ class Placement:
 
     Each node of the cluster gets one agent, of the size of the node or of a given one. What waits
     for room makes this ask for more nodes than there are, on which Ray's autoscaler acts. A node
-    whose agent was released because it was idle gets one again when something waits.
+    whose agent was released because it was idle gets one again when something waits. One whose
+    agents end at once gets the next after a pause, which grows, and never ends the others' chances.
 
     Args:
         shape: Size of an agent, in Ray's names; None for whole nodes.
@@ -136,6 +137,11 @@ class Placement:
         self._released.add(held.node_id)
         self.note_end(held, now_s, "it was given up")
 
+    def note_up(self, held: Held) -> None:
+        """Take notice that an agent is on its node."""
+        if not held.ask.node_id:
+            self._failures.pop("", None)
+
     def note_end(self, held: Held, now_s: float, why: str) -> None:
         """Take notice that an agent has ended, or could not be started."""
         place = held.node_id
@@ -144,13 +150,12 @@ class Placement:
             return
         self._failures[place] += 1
         failures = self._failures[place]
-        # The first time is no reason to wait: it may be the end of a node, or of one process.
-        self._not_before_s[place] = now_s + _BACK_OFF_S * (failures - 1)
-        if failures == _MAX_FAILURES:
-            where = f"node {place[:12]} of the Ray cluster" if place else "the Ray cluster"
+        self._not_before_s[place] = now_s + back_off_s(failures)
+        if failures == _NUM_TOLD:
+            where = f"node {place[:12]} of the Ray cluster" if place else "nodes that Ray adds"
             self._remarks.append(
-                f"no more agents are started on {where}, since {failures} in a row ended at once; "
-                f"the last one: {why}"
+                f"{failures} agents in a row ended at once on {where}, which is tried again after "
+                f"pauses of up to {MAX_BACK_OFF_S / 60:.0f} minutes; the last one: {why}"
             )
 
     def decide(
@@ -202,7 +207,7 @@ class Placement:
             del self._needed_s[number]
 
     def _is_open(self, place: str, now_s: float) -> bool:
-        return self._failures[place] < _MAX_FAILURES and now_s >= self._not_before_s.get(place, 0.0)
+        return now_s >= self._not_before_s.get(place, 0.0)
 
     # Room on the nodes that there are.
 
@@ -264,13 +269,13 @@ class Placement:
         if not self._is_open("", now_s):
             return []
         asks = []
-        for ask, number in self._groups(nodes, held, unmet):
+        for ask, number in self._groups(nodes, held, unmet, now_s):
             present = num_created + sum(_is_for(one, ask, now_s) for one in held)
             asks += [ask] * (number - present)
         return asks
 
     def _groups(
-        self, nodes: Sequence[RayNode], held: Sequence[Held], unmet: Sequence[Unmet]
+        self, nodes: Sequence[RayNode], held: Sequence[Held], unmet: Sequence[Unmet], now_s: float
     ) -> Iterator[tuple[Ask, int]]:
         """Yield what to ask for, and how many times, to make room for all that waits."""
         if self._shape is None:
@@ -283,7 +288,11 @@ class Placement:
                 key = tuple(sorted(labels.items()))
                 shares[key] = shares.get(key, 0.0) + count / fitting
         taken = {one.node_id for one in held}
-        others = [node for node in nodes if node.node_id in taken]
+        others = [
+            node
+            for node in nodes
+            if node.node_id in taken or not self._is_open(node.node_id, now_s)
+        ]
         for key, share in shares.items():
             selector = self._elsewhere(others, self._shape, dict(key))
             yield Ask(self._shape, "", selector), math.ceil(share - _EPSILON)
@@ -318,7 +327,7 @@ class Placement:
         """Return numbers of those that have not been needed for some seconds."""
         waiting = [one for one in held if one.up_s is None and not one.ask.node_id]
         unclaimed = list(waiting)
-        for ask, number in self._groups(nodes, held, unmet):
+        for ask, number in self._groups(nodes, held, unmet, now_s):
             claimed = [one for one in unclaimed if _is_alike(one.ask, ask)][:number]
             unclaimed = [one for one in unclaimed if one not in claimed]
             self._needed_s |= dict.fromkeys((one.number for one in claimed), now_s)
