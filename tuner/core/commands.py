@@ -341,6 +341,19 @@ class KeysReplaced:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointIgnored:
+    """The training code has reported without asking for the checkpoint to continue from.
+
+    Attributes:
+        trial: The trial.
+        path: Where the checkpoint is.
+    """
+
+    trial: Trial
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class MetricMissed:
     """No trial has ever reported the metric to optimise.
 
@@ -433,6 +446,7 @@ Notice = (
     | CheckpointValidated
     | CheckpointMissed
     | KeysReplaced
+    | CheckpointIgnored
     | MetricMissed
     | StartsHeld
     | TrialSilent

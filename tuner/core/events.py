@@ -126,6 +126,9 @@ class ResultReported:
         validation: How the result's checkpoint is to be validated; None for not at all.
         rank_metrics: What each worker of a group reported, by rank, for callbacks; not part of the
             journal. Without a group it is empty, unless names of the engine were reported.
+        ignored_checkpoint: Where the checkpoint is from which the trial is to continue, if this is
+            the first result of its attempt and the training code has not asked for it; not part of
+            the journal.
     """
 
     trial_id: str
@@ -136,6 +139,7 @@ class ResultReported:
     upload: int | None = None
     validation: ValidationRequest | None = None
     rank_metrics: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
+    ignored_checkpoint: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

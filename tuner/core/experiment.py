@@ -422,6 +422,8 @@ class Experiment:
         self._notify(cmd.ResultRecorded(trial, report.result, flat, event.rank_metrics))
         if event.replaced:
             self._notify(cmd.KeysReplaced(trial, event.replaced))
+        if event.ignored_checkpoint:
+            self._notify(cmd.CheckpointIgnored(trial, event.ignored_checkpoint))
         if is_metric_missed:
             metric = self._metric_watch.missing[0]
             self._notify(cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric)))

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.commands import (
     AttemptFailed,
+    CheckpointIgnored,
     CheckpointMissed,
     CheckpointRecorded,
     CheckpointValidated,
@@ -30,6 +31,7 @@ from tuner.core.metric_watch import own_keys, warning_for
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.stoppers import warning_of_direction
 from tuner.core.trial import CheckpointRecord, TerminationReason, Trial
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.trainable import trainable_name, why_unsavable
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.layout import trial_directory, trial_path
@@ -92,6 +94,10 @@ class EventDispatch:
         self._replaced: set[str] = set()
         """Keys of the engine whose reported values are dropped, of which the user has been
         warned."""
+        self._has_warned_of_ignored = False
+        """Whether the user has been warned that a checkpoint was not asked for."""
+        self._loads_by = "tuner.train" if isinstance(trainable, GroupTrainable) else "tune"
+        """The module whose ``get_checkpoint`` the training code calls."""
         self._has_overruled = False
         """Whether the user has been warned that a validation changes what was decided by."""
         self.turn = 0
@@ -177,6 +183,8 @@ class EventDispatch:
                 )
             case KeysReplaced(trial, names):
                 self._warn_of_replaced(trial, names)
+            case CheckpointIgnored(trial, path):
+                self._warn_of_ignored(trial, path)
             case MetricMissed(trial, metric, value):
                 _log.warning("%s", warning_for(metric, trial, value))
             case StartsHeld(_, reason):
@@ -302,6 +310,25 @@ class EventDispatch:
                 ", ".join(map(repr, others)),
                 f"my_{others[0].rpartition('/')[-1]}",
             )
+
+    def _warn_of_ignored(self, trial: Trial, path: str) -> None:
+        if self._has_warned_of_ignored:
+            return
+        self._has_warned_of_ignored = True
+        _log.warning(
+            "%s has not asked for the checkpoint from which trial %s continues, %s, before its "
+            "first report; unless it loads it in another way, it trains from the beginning, and "
+            "training_iteration, by which schedulers decide, counts what was not trained; "
+            "write at its beginning:\n"
+            "    checkpoint = %s.get_checkpoint()\n"
+            "    if checkpoint:\n"
+            "        with checkpoint.as_directory() as directory:\n"
+            "            ...  # load what was saved there, and the epoch to go on with",
+            self._trainable_name,
+            trial.trial_id,
+            path,
+            self._loads_by,
+        )
 
     def _check_direction(self, trial: Trial) -> None:
         if (

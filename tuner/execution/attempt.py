@@ -144,6 +144,8 @@ class Attempt:
         self._storage_failures = StorageFailures(assignment.trial_dir)
         self._send_lock = threading.Lock()
         self._num_reports = self._num_lent = 0
+        self._unasked = assignment.checkpoint_dir
+        """The checkpoint to continue from, until the training code asks for it."""
         self._lent: list[Path] = []
         self._converter = Converter()
         self._autofill = AutoFill(assignment.trial_id, here())
@@ -153,6 +155,16 @@ class Attempt:
     def must_end(self) -> bool:
         """Whether an answer said to stop or to pause."""
         return self._verdict is not ReportReply.CONTINUE
+
+    def ask_for_checkpoint(self) -> str | None:
+        """Return `latest_checkpoint_dir` to the training code, which is to load it."""
+        self._unasked = None
+        return self.latest_checkpoint_dir
+
+    def offer(self, checkpoint: str) -> None:
+        """Expect the training code to ask for this checkpoint if the trial has none of its own."""
+        if self.latest_checkpoint_dir is None:
+            self._unasked = checkpoint
 
     def start(self) -> None:
         """Report that the training code is about to be called."""
@@ -236,17 +248,19 @@ class Attempt:
             # Before anything is stored, since it raises where the arguments cannot be pickled.
             asked = self._validation_fields(options.validation) if options.validation else {}
             fields = self._store_reported(plan, result) if plan else {}
+            ignored = {"ignored": self._unasked} if self._unasked and not self._num_reports else {}
             if plan and not fields:  # it could not be stored, so the result must not name it
                 result = self._autofill.fill(converted, elapsed_s)
             if fields or self._rank is not None:
                 fields |= asked
+            message = {**fields, **ignored}
             # Only now: a report that raised has not happened, and can be repeated.
             counted = self._autofill.counted()
             self._autofill.count(result)
             note_replaced_iteration(self._converter, converted, result)
             index = self._next_checkpoint
             self._next_checkpoint += bool(fields.keys() & {"checkpoint", "upload"})
-            answer = self._exchange(result, fields, self._converter.take_replaced())
+            answer = self._exchange(result, message, self._converter.take_replaced())
             if error := answer.get("error"):
                 self._autofill.recount(counted)
                 raise _ERRORS.get(error["kind"], RuntimeError)(error["message"])
@@ -386,6 +400,7 @@ class Attempt:
                 "ask in the trial's own process"
             )
         token = f"{self._pid}-list-{next(self._tokens)}"
+        self._unasked = None  # the training code may load one of these
         self._send({"kind": "checkpoints", "token": token, "waits": waits, "stored": stored})
         listed: list[Any] = self._answers.wait("checkpoints", token=token, timeout_s=timeout_s)[
             "list"

@@ -104,7 +104,7 @@ def get_checkpoint() -> Checkpoint | None:
         over the state of another one, it is that trial's checkpoint.
     """
     attempt = current_attempt()
-    directory = attempt.latest_checkpoint_dir if attempt else None
+    directory = attempt.ask_for_checkpoint() if attempt else None
     return Checkpoint(directory) if directory else None
 
 
@@ -332,7 +332,8 @@ def _run(attempt: Attempt, run: Callable[[], Trainable | None]) -> Trainable | N
 
 
 def _run_function(function: Any, attempt: Attempt) -> None:
-    returned = call_function(function, resolve_secrets(attempt.assignment.config))
+    config = resolve_secrets(attempt.assignment.config)
+    returned = call_function(function, config, attempt.ask_for_checkpoint)
     if inspect.isgenerator(returned):
         returned = _drain(returned, attempt)
     if returned is None:

@@ -16,7 +16,7 @@ import pickle
 import tempfile
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,6 +34,8 @@ from .worker_protocol import Assignment
 
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
 """File for the dictionary that `Trainable.save_checkpoint` returned."""
+CHECKPOINT_DIR = "checkpoint_dir"
+"""Argument of functions written for Ray Tune 1: where the checkpoint is to continue from."""
 _STANDALONE = "default"
 # inspect finds the source of a class by __firstlineno__, which exists from Python 3.13 on.
 _ABOUT_A_CLASS = ("__module__", "__qualname__", "__doc__", "__firstlineno__")
@@ -465,9 +467,19 @@ def _refuse_group(trainable: Any, asked: str) -> None:
         )
 
 
-def call_function(function: Callable[..., Any], config: dict[str, Any]) -> Any:
-    """Call a function trainable with the configuration as ``config``, or as first argument."""
+def call_function(
+    function: Callable[..., Any],
+    config: dict[str, Any],
+    ask_for_checkpoint: Callable[[], str | None] = lambda: None,
+) -> Any:
+    """Call a function trainable with the configuration as ``config``, or as first argument.
+
+    One with an argument ``checkpoint_dir``, as Ray Tune 1 had it, gets the directory of the
+    checkpoint to continue from, None at the first start.
+    """
     arguments, named = with_config(function, config, {})
+    if CHECKPOINT_DIR in named:
+        named[CHECKPOINT_DIR] = ask_for_checkpoint()
     return function(*arguments, **named)
 
 
@@ -491,6 +503,8 @@ def with_config(
     function: Callable[..., Any], config: Any, parameters: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the named arguments to call `function` with."""
+    if _takes_checkpoint_dir(function):
+        parameters = {CHECKPOINT_DIR: None, **parameters}
     return (
         ((), {"config": config, **parameters})
         if _takes_config_by_name(function)
@@ -513,10 +527,15 @@ def check_function(function: Callable[..., Any], name: str) -> None:
             f"{name} is asynchronous, and training blocks; "
             "pass a plain function that runs it with asyncio.run"
         )
-    if not _takes_config_by_name(function) and _num_positional(function) > 1:
+    if any(one.name == "reporter" and one.default is one.empty for one in _arguments(function)):
         raise TypeError(
-            f"{name} must take the configuration as an argument config or as its only positional "
-            f"one, got {_shown(function)}; "
+            f"{name} must take the configuration alone, got {_shown(function)}; "
+            "leave reporter out, and call tune.report(metrics) in place of it"
+        )
+    if not (_takes_config_by_name(function) or _takes_config_first(function)):
+        raise TypeError(
+            f"{name} must take the configuration as an argument config or as the only one without "
+            f"a default, got {_shown(function)}; "
             "read hyperparameters from config, and pass other objects with with_parameters"
         )
     check_call(function, name, *with_config(function, None, {}))
@@ -556,13 +575,30 @@ def _takes_config_by_name(function: Callable[..., Any]) -> bool:
     return config is not None and config.kind in (config.POSITIONAL_OR_KEYWORD, config.KEYWORD_ONLY)
 
 
-def _num_positional(function: Callable[..., Any]) -> int:
-    signature = _signature(function)
-    arguments = signature.parameters.values() if signature else ()
-    return sum(
-        argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
-        for argument in arguments
+def _takes_config_first(function: Callable[..., Any]) -> bool:
+    """Return whether the configuration can only be the first argument, whatever its name."""
+    positional = [
+        argument
+        for argument in _arguments(function)
+        if argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
+    ]
+    needed = [one for one in positional if one.default is one.empty and one.name != CHECKPOINT_DIR]
+    return len(positional) < 2 or needed == positional[:1]  # noqa: PLR2004  (it and others)
+
+
+def _takes_checkpoint_dir(function: Callable[..., Any]) -> bool:
+    """Return whether there is an argument ``checkpoint_dir`` to which nothing else is bound."""
+    return any(
+        argument.name == CHECKPOINT_DIR
+        and argument.kind in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY)
+        and (argument.default is None or argument.default is argument.empty)
+        for argument in _arguments(function)
     )
+
+
+def _arguments(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
+    signature = _signature(function)
+    return signature.parameters.values() if signature else ()
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

@@ -6,7 +6,7 @@ A worker sends JSON objects with the key ``kind``::
     {"kind": "result", "metrics": {...},
      "checkpoint": null | {"index", "iteration", "time_total_s", "counters",
                            "name", "is_placeholder"},
-     "upload": 3, "replaced": ["pid", ...], "reserved": {"pid": 7, ...},
+     "upload": 3, "replaced": ["pid", ...], "reserved": {"pid": 7, ...}, "ignored": "/a/path",
      "validation": null | {"fn", "kwargs", "timeout", "payload", "takes_config"}}
     {"kind": "committed", "checkpoint": {...}}
     {"kind": "saving"}
@@ -48,6 +48,8 @@ answers.
   ``verdict``: `report` raises it, and nothing has been reported.
 - What the workers of a group send besides: see `group_protocol`.
 - ``replaced`` lists reported names that the engine fills in, each once per attempt.
+- ``ignored`` is the checkpoint to continue from, in the first result of an attempt whose training
+  code has not asked for it.
 - ``reserved`` has what was reported under names of the engine, for `UserCallback`.
 - ``late_imports`` and ``packages``: see `preload`. ``is_unloadable``: whether the trainable, or the
   configuration, could not be loaded at all.
@@ -350,6 +352,7 @@ def _result(trial_id: str, attempt: int, message: Mapping[str, Any]) -> ResultRe
         upload=None if message.get("upload") is None else _count(message, "upload"),
         validation=_validation(message),
         rank_metrics=({**_not_filled(metrics), **reserved},) if reserved else (),
+        ignored_checkpoint=_text(message, "ignored", ""),
     )
 
 

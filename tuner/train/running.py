@@ -44,6 +44,8 @@ def running(run: TrainerRun) -> Iterator[None]:
         )
     # With shards of its own: the rank may be another one in the next attempt.
     _running[attempt] = replace(run, shards={})
+    if run.resume_from_checkpoint:
+        attempt.offer(run.resume_from_checkpoint.path)
     try:
         yield
     finally:

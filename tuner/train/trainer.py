@@ -19,8 +19,7 @@ from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
 from tuner.core.trial import Failure, Status, TerminationReason, WorkerGroup
 from tuner.errors import CheckpointError, StorageError, TrialFailed
-from tuner.execution.attempt import StopTraining
-from tuner.execution.session import get_checkpoint as get_own_checkpoint
+from tuner.execution.attempt import StopTraining, current_attempt
 from tuner.execution.session import get_context
 from tuner.execution.trainable import trainable_name
 from tuner.spec.argument_codec import note
@@ -466,17 +465,18 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def _warn_of_other_size(world_size: int) -> None:
     """Warn if a group of another size has written the checkpoint to continue from."""
-    checkpoint = get_own_checkpoint()
-    if checkpoint is None:
+    attempt = current_attempt()
+    checkpoint = attempt and attempt.latest_checkpoint_dir
+    if not checkpoint:
         return
     try:
-        manifest = read_manifest(checkpoint.path)
+        manifest = read_manifest(checkpoint)
     except CheckpointError:
         return  # the user's code will find out what is wrong with it
     is_dcp = any(PurePath(name).name == _DCP_METADATA for name in manifest.files)
     if manifest.world_size != world_size and not is_dcp:
         warnings.warn(
-            f"training continues from {checkpoint.path}, which a group of {manifest.world_size} "
+            f"training continues from {checkpoint}, which a group of {manifest.world_size} "
             f"has written, with num_workers={world_size}; what depends on the number of workers, "
             "such as parts of the model or of the data, has to be divided anew by the training "
             "function",

@@ -432,6 +432,8 @@ def event_message(event: Event) -> dict[str, Any]:
             message["replaced"] = list(event.replaced)
         if event.rank_metrics:
             message["rank_metrics"] = list(event.rank_metrics)
+        if event.ignored_checkpoint:
+            message["ignored"] = event.ignored_checkpoint
     return message
 
 
@@ -473,6 +475,7 @@ def _worker_event(trial_id: str, body: Mapping[str, Any], message: Mapping[str, 
         "checkpoint": body.get("c"),
         "validation": body.get("v"),
         "replaced": message.get("replaced", []),
+        "ignored": message.get("ignored", ""),
         "reserved": None,
     }
     event = to_event(trial_id, _attempt(body), said)

@@ -403,6 +403,7 @@ class RemoteGroup(Generic[Member]):
             reports[0].result,
             rank_metrics=tuple(as_reported(report.result) for report in reports),
             validation=requests[0] if requests else None,
+            ignored_checkpoint=min(report.result.ignored_checkpoint for report in reports),
         )
         dropped = next((part for part in parts.values() if part.kind is PartKind.DROPPED), None)
         if dropped:
