@@ -21,11 +21,15 @@ from tuner.core.result import (
     CONFIG,
     DELIMITER,
     DONE,
+    NUM_EXPLOITS,
     TRAINING_ITERATION,
     TRIAL_ID,
     flatten,
 )
+from tuner.core.trial import AppliedExploit
 from tuner.journal.rows import Rows, surviving
+
+from .ancestry import Stretch, ancestry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,12 +156,14 @@ class TableTrial:
         config: Its last configuration.
         done: Whether it is over, for the last row.
         num_rows: How many results it has; 0 if that is unknown before they are read.
+        grafts: Its exploits, oldest first, if they are known.
     """
 
     trial_id: str
     config: Mapping[str, Any]
     done: bool
     num_rows: int = 0
+    grafts: Sequence[AppliedExploit] = ()
 
 
 @final
@@ -196,6 +202,30 @@ class MetricsFrames:
         """Return every result of every trial."""
         return self._all().joined()
 
+    def curve(self, trial_id: str) -> pd.DataFrame:
+        """Return the results that led to the last one of a trial, see `Result.training_curve`.
+
+        Raises:
+            ValueError: If the trials that it continued from are not known, or not among these.
+        """
+        import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
+
+        own = self.of(trial_id)
+        if own.empty or not (num_exploits := int(own[NUM_EXPLOITS].iloc[-1])):
+            return own
+        end = Stretch(trial_id, num_exploits, int(own[TRAINING_ITERATION].iloc[-1]))
+        stretches = list(ancestry(end, self._grafts_of))
+        if stretches[-1].num_exploits:
+            raise ValueError(
+                f"trial {trial_id} continued from a checkpoint of another trial, whose results are "
+                "not among these; take it from the ResultGrid of the whole experiment"
+            )
+        parts = [_trained_in(stretch, self.of) for stretch in reversed(stretches)]
+        return pd.concat([part for part in parts if len(part)], ignore_index=True)
+
+    def _grafts_of(self, trial_id: str) -> Sequence[AppliedExploit] | None:
+        return self._trials[trial_id].grafts if trial_id in self._trials else None
+
     def _all(self) -> MetricsTable:
         if self._table is None:
             self._table = MetricsTable(list(self._trials.values()), self._rows)
@@ -231,6 +261,7 @@ class MetricsTable:
                     TRIAL_ID,
                     *reported.keys_of(own),
                     DONE,
+                    NUM_EXPLOITS,
                     *configs.append(trial, rows, branches[own].tolist()),
                 ]
                 self._names_of[trial.trial_id] = in_usual_order(dict.fromkeys(keys))
@@ -242,6 +273,8 @@ class MetricsTable:
                     np.array([trial.trial_id for trial in trials], dtype=object),
                     np.diff(ends, prepend=0),
                 )
+            if name == NUM_EXPLOITS:
+                return branches[places]
             if name in configs.names:
                 return configs.values(name)
             return reported.values(name)[places]
@@ -289,6 +322,14 @@ class MetricsTable:
         for name in self._mixed.keys() & set(names):
             frame[name] = column(self._mixed[name][span].tolist())
         return frame
+
+
+def _trained_in(stretch: Stretch, frame_of: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+    frame = frame_of(stretch.trial_id)
+    if frame.empty:
+        return frame
+    is_before_its_end = frame[TRAINING_ITERATION] <= stretch.last_iteration
+    return frame[(frame[NUM_EXPLOITS] == stretch.num_exploits) & is_before_its_end]
 
 
 def _read(

@@ -331,10 +331,27 @@ class Result:
         is whether the trial is over. The frames of all trials are read together as soon as more
         than a few of them are requested.
         """
-        frames = self.frames or MetricsFrames(
+        return self._all_frames.of(self.trial_id)
+
+    @functools.cached_property
+    def training_curve(self) -> pd.DataFrame:
+        """The results that led to the last one, each iteration once, in ascending order.
+
+        The columns are those of `metrics_dataframe`. Without exploits, it is that frame. If the
+        trial continued from another trial's checkpoint, its earlier results are replaced by those
+        of that trial up to the checkpoint, and so on back to the beginning: ``trial_id`` is the
+        trial that trained the row, ``config/...`` what it was trained with.
+
+        Raises:
+            ValueError: If the trial was read alone and continued from other trials.
+        """
+        return self._all_frames.curve(self.trial_id)
+
+    @property
+    def _all_frames(self) -> MetricsFrames:
+        return self.frames or MetricsFrames(
             [TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows
         )
-        return frames.of(self.trial_id)
 
     def get_output(self, stream: Literal["stdout", "stderr"] = "stdout", rank: int = 0) -> str:
         """Return what the training code has printed, in all attempts together.

@@ -144,7 +144,9 @@ class ResultGrid(Sequence[Result]):
         self._persistence = persistence
         self._several = several
         table_trials = [
-            TableTrial(trial.trial_id, trial.config, is_over(trial), trial.num_rows)
+            TableTrial(
+                trial.trial_id, trial.config, is_over(trial), trial.num_rows, tuple(trial.grafts)
+            )
             for trial in self._trials
         ]
         self._frames = MetricsFrames(table_trials, rows)

@@ -25,6 +25,7 @@ from tuner.core.result import (
     CONFIG,
     DELIMITER,
     DONE,
+    NUM_EXPLOITS,
     TIME_TOTAL_S,
     TRAINING_ITERATION,
     TRIAL_ID,
@@ -126,7 +127,7 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     configs_by_branch = {
         branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)
     }
-    configs = list(configs_by_branch.values())
+    configs = list(_filled(configs_by_branch))
     config = _config(directory / PARAMS, last.get(CONFIG, {}))
     if last.get(CONFIG) and config != last[CONFIG]:
         configs.append(config)  # it was changed after the last result
@@ -168,14 +169,27 @@ def _without_config(row: Row) -> Row:
 
 
 def _branches(rows: Iterable[Row]) -> Iterator[int]:
-    """Yield the branch of each row; a new one begins wherever the configuration changes."""
+    """Yield the branch of each row; a new one begins wherever the configuration changes.
+
+    Where the row tells it, that counts: an exploit may have left the configuration as it was.
+    """
     # A configuration changes only when the trial continues from another trial's checkpoint.
     branch, config = 0, None
     for row in rows:
-        if config is not None and row.get(CONFIG) != config:
+        if isinstance(row.get(NUM_EXPLOITS), int):
+            branch = row[NUM_EXPLOITS]
+        elif config is not None and row.get(CONFIG) != config:
             branch += 1
         config = row.get(CONFIG)
         yield branch
+
+
+def _filled(by_branch: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the configuration of each branch; one without a row has that of the branch before."""
+    config = next(iter(by_branch.values()), {})
+    for branch in range(max(by_branch, default=-1) + 1):
+        config = by_branch.get(branch, config)
+        yield config
 
 
 def error_of(trial_id: str, what: str, traceback: str, bases: Sequence[str] = ()) -> TrialFailed:

@@ -54,6 +54,7 @@ from .result import (
     CHECKPOINT_DIR_NAME,
     CONFIG,
     DONE,
+    NUM_EXPLOITS,
     TRAINING_ITERATION,
     flatten,
 )
@@ -409,7 +410,8 @@ class Experiment:
         self._timeouts.on_report(trial.trial_id, self._now_s)
         # Flattened once; everything below that looks at metrics shares it.
         flat = flatten(event.metrics)
-        report = UnansweredReport(trial, {**event.metrics, CONFIG: trial.config}, flat)
+        more = {NUM_EXPLOITS: len(trial.grafts), CONFIG: trial.config}
+        report = UnansweredReport(trial, {**event.metrics, **more}, flat)
         self._unanswered.add(report)
         self._needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)

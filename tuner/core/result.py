@@ -32,6 +32,11 @@ PID = "pid"
 HOSTNAME = "hostname"
 NODE_IP = "node_ip"
 CONFIG = "config"
+NUM_EXPLOITS = "num_exploits"
+"""How often the trial had continued from another trial's checkpoint before this result.
+
+It tells the rows of one iteration apart: after an exploit, iterations continue from the donor's.
+"""
 EXPERIMENT_TAG = "experiment_tag"
 DEFAULT_METRIC = "_metric"
 """The name under which a bare number returned by a function is reported."""
@@ -41,7 +46,7 @@ AUTO_FILLED = frozenset(
         TRAINING_ITERATION, SHOULD_CHECKPOINT, DONE, CHECKPOINT_DIR_NAME, TRIAL_ID, DATE, TIMESTAMP,
         TIME_THIS_ITER_S, TIME_TOTAL_S, TIME_SINCE_RESTORE, ITERATIONS_SINCE_RESTORE,
         TIMESTEPS_THIS_ITER, TIMESTEPS_TOTAL, EPISODES_THIS_ITER, EPISODES_TOTAL, PID, HOSTNAME,
-        NODE_IP, CONFIG, EXPERIMENT_TAG,
+        NODE_IP, NUM_EXPLOITS, CONFIG, EXPERIMENT_TAG,
     }
 )  # fmt: skip
 """Keys that the engine adds to every result; all others are the user's metrics."""

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol, final
 from tuner.core.result import (
     CHECKPOINT_DIR_NAME,
     ITERATIONS_SINCE_RESTORE,
+    NUM_EXPLOITS,
     TRAINING_ITERATION,
     merged,
 )
@@ -63,7 +64,8 @@ class Rows(Protocol):
 
         What an attempt reported beyond the iteration from which a later attempt continued is
         superseded by what that one reported. Where the trial continued from another trial's
-        checkpoint, earlier results stay, and iterations may repeat.
+        checkpoint, earlier results stay, and iterations may repeat: `NUM_EXPLOITS`, which is filled
+        in here, tells them apart.
 
         A result whose checkpoint has been validated has the validation's metrics as well.
         """
@@ -415,7 +417,10 @@ def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> lis
     places = surviving(
         (branch, resumed, result.get(TRAINING_ITERATION)) for branch, resumed, result in reported
     )
-    return [(branch, dict(result)) for branch, _, result in map(reported.__getitem__, places)]
+    return [
+        (branch, {**result, NUM_EXPLOITS: branch})
+        for branch, _, result in map(reported.__getitem__, places)
+    ]
 
 
 def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from tuner.analysis.ancestry import Stretch, ancestry, num_exploits_at
 from tuner.analysis.importances import is_logarithmic
 from tuner.analysis.ranking import is_number
 from tuner.core.result import flatten
-from tuner.core.trial import Trial
+from tuner.core.trial import AppliedExploit, Trial
 
 from .parameters import as_text
 from .source import Source
@@ -125,17 +126,13 @@ def _schedule(
 
 def _ancestry(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[tuple[Trial, int, int]]:
     """Yield a trial's ancestry, latest first: trial, its number of exploits, last iteration."""
-    branch, last = len(trial.grafts), trial.iteration
-    while True:
-        yield trial, branch, last
-        if not branch:
-            return
-        graft = trial.grafts[branch - 1]
-        if graft.donor_id not in trials:  # a slice of a grid may lack it
-            return
-        last = graft.from_iteration
-        trial = trials[graft.donor_id]
-        branch = _branch_at(trial, graft.checkpoint.index)
+    end = Stretch(trial.trial_id, len(trial.grafts), trial.iteration)
+    for stretch in ancestry(end, lambda trial_id: _grafts_of(trials.get(trial_id))):
+        yield trials[stretch.trial_id], stretch.num_exploits, stretch.last_iteration
+
+
+def _grafts_of(trial: Trial | None) -> Sequence[AppliedExploit] | None:
+    return trial and trial.grafts
 
 
 def _segment(
@@ -151,7 +148,9 @@ def _segment(
         if branch < len(trial.grafts)
         else trial.iteration,
         donor_id=graft.donor_id if graft else None,
-        donor_branch=_branch_at(donor, graft.checkpoint.index) if donor and graft else None,
+        donor_branch=num_exploits_at(donor.grafts, graft.checkpoint.index)
+        if donor and graft
+        else None,
         config=flatten(_config(trial, branch)),
         is_in_best=(trial.trial_id, branch) in in_best,
     )
@@ -163,11 +162,6 @@ def _first(trial: Trial, branch: int) -> int:
 
 def _config(trial: Trial, branch: int) -> Mapping[str, Any]:
     return trial.grafts[branch].config if branch < len(trial.grafts) else trial.config
-
-
-def _branch_at(trial: Trial, checkpoint_index: int) -> int:
-    """Return how many exploits a trial had made when it saved a checkpoint."""
-    return sum(graft.first_checkpoint <= checkpoint_index for graft in trial.grafts)
 
 
 def lineage_figure(segments: Sequence[LineageSegment], steps: Sequence[ScheduleStep]) -> go.Figure:

@@ -46,6 +46,7 @@ _AUTO_FILLED = (
     keys.TIMESTEPS_TOTAL,
     keys.EPISODES_THIS_ITER,
     keys.EPISODES_TOTAL,
+    keys.NUM_EXPLOITS,
     keys.EXPERIMENT_TAG,
 )
 _LINE_END = "\r\n"
