@@ -77,7 +77,7 @@ def test_rows_in_memory_are_those_of_the_trial_and_copies():
     reported = {"t1": rows(1, 2), "t2": rows(1)}
     memory = MemoryRows(reported)
     memory.of("t1")[0]["attempt"] = 9
-    assert memory.of("t1") == rows(1, 2)
+    assert memory.of("t1") == [row | {"num_exploits": 0} for row in rows(1, 2)]
     assert memory.of("t3") == []
 
 
@@ -101,7 +101,7 @@ def test_rows_of_a_journal_are_told_apart_by_trial(tmp_path):
     )
     rows = JournalRows(tmp_path)
     assert [row["loss"] for row in rows.of("t1")] == [0.5, 0.4]
-    assert rows.of("t2") == [{"loss": 0.7, "training_iteration": 1}]
+    assert rows.of("t2") == [{"loss": 0.7, "training_iteration": 1, "num_exploits": 0}]
     assert rows.of("t3") == []
 
 

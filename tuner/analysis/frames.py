@@ -40,6 +40,7 @@ METRIC_ITERATION = "metric_iteration"
 """Column with the iteration at which a trial reported the metric's value in its row."""
 LOGDIR = "logdir"
 _ITERATIONS = (TRAINING_ITERATION, METRIC_ITERATION)
+_LAST = (NUM_EXPLOITS, LOGDIR)
 _CHUNK: Final = 256
 """Results held as dictionaries before they become columns; more exceed the CPU's cache."""
 _READ_AT_ONCE: Final = 100_000
@@ -86,7 +87,8 @@ def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
     """Return the columns of a table in their usual order.
 
     The trial comes first, then its metrics, the iteration, the hyperparameters, how the trial
-    ended, the fields that the engine adds to each result, and the trial's directory.
+    ended, the fields that the engine adds to each result, how many exploits lay before it, and the
+    trial's directory.
 
     Args:
         names: The columns.
@@ -103,8 +105,8 @@ def in_usual_order(names: Iterable[str], ends: Sequence[str] = ()) -> list[str]:
             return 3
         if name in ends:
             return 4
-        if name == LOGDIR:
-            return 6
+        if name in _LAST:
+            return 6 + _LAST.index(name)
         return 5 if name in AUTO_FILLED else 1  # 1: a metric
 
     return sorted(names, key=place)
@@ -260,8 +262,8 @@ class MetricsTable:
                 keys = [
                     TRIAL_ID,
                     *reported.keys_of(own),
-                    DONE,
                     NUM_EXPLOITS,
+                    DONE,
                     *configs.append(trial, rows, branches[own].tolist()),
                 ]
                 self._names_of[trial.trial_id] = in_usual_order(dict.fromkeys(keys))

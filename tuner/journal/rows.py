@@ -112,7 +112,7 @@ class MemoryRows:
 
     def of(self, trial_id: str) -> list[Row]:
         """Return the trial's results."""
-        return [row for _, row in self._current(trial_id)]
+        return [row | {NUM_EXPLOITS: branch} for branch, row in self._current(trial_id)]
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
         """Return the configuration of each of the trial's results; None where it never changed."""
@@ -169,7 +169,7 @@ class JournalRows:
         Raises:
             DamagedJournal: If records are missing or do not verify.
         """
-        return [row for _, row in self._current(trial_id)]
+        return [row | {NUM_EXPLOITS: branch} for branch, row in self._current(trial_id)]
 
     def configs(self, trial_id: str) -> Sequence[Mapping[str, Any]] | None:
         """Return the configuration of each of the trial's results; None where it never changed."""
@@ -417,10 +417,7 @@ def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> lis
     places = surviving(
         (branch, resumed, result.get(TRAINING_ITERATION)) for branch, resumed, result in reported
     )
-    return [
-        (branch, {**result, NUM_EXPLOITS: branch})
-        for branch, _, result in map(reported.__getitem__, places)
-    ]
+    return [(branch, dict(result)) for branch, _, result in map(reported.__getitem__, places)]
 
 
 def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int]:
