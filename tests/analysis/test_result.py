@@ -103,6 +103,7 @@ def test_the_data_frame_of_a_trial_has_every_result_flattened_with_its_configura
         "training_iteration",
         "config/model/depth",
         "done",
+        "num_exploits",
     ]
     assert frame["training_iteration"].tolist() == [1, 2]
     assert frame["val/acc"].isna().tolist() == [True, False]

@@ -132,7 +132,7 @@ def _ancestry(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[tuple[Trial
 
 
 def _grafts_of(trial: Trial | None) -> Sequence[AppliedExploit] | None:
-    return trial and trial.grafts
+    return None if trial is None else trial.grafts
 
 
 def _segment(
