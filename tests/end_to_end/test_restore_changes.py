@@ -219,7 +219,13 @@ def test_an_experiment_without_a_mode_can_be_read_and_goes_on_with_one(fit, tmp_
     fit(
         train,
         space,
-        tune={"metric": "accuracy", "mode": "max", "num_samples": 2, "scheduler": FIFOScheduler()},
+        tune={
+            "metric": "accuracy",
+            "mode": "max",
+            "num_samples": 2,
+            "scheduler": FIFOScheduler(),
+            "search_alg": BasicVariantGenerator(),
+        },
         executor="inline",
     )
     path = tmp_path / "experiment"
