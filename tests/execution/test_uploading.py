@@ -61,6 +61,8 @@ class ScriptedExecutor:
 
 
 class SlowCheckpoints:
+    outage_s = 0.0
+
     """A store whose uploads and downloads end when a test lets them."""
 
     url = "s3://bucket/run"

@@ -107,7 +107,9 @@ def sabotage(monkeypatch):
     monkeypatch.setattr(
         run,
         "StorageRetry",
-        lambda limit_s: StorageRetry(limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep),
+        lambda limit_s, **options: StorageRetry(
+            limit_s, clock=lambda: saboteur.now_s, sleep=saboteur.sleep, **options
+        ),
     )
     return saboteur
 

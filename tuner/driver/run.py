@@ -32,6 +32,7 @@ from tuner.execution.leasing import lease, lease_holder
 from tuner.execution.local import orphans
 from tuner.execution.local.process_setup import open_standard_streams
 from tuner.execution.resources import machine_capacity
+from tuner.execution.store_waits import waiting_line
 from tuner.execution.trainable import (
     can_be_saved,
     is_class_trainable,
@@ -340,7 +341,12 @@ class Run:
     def _assemble(self, stage: _Stage, store: CheckpointStore) -> _Session:
         spec, directory, state = stage.spec, self._directory, stage.restored.state
         account = PersistenceAccount()
-        storage_retry = StorageRetry(spec.run.storage_retry_s)
+        place = stage.remote.store.url if stage.remote else str(directory)
+        table = state.experiment.trial_table
+        storage_retry = StorageRetry(
+            spec.run.storage_retry_s,
+            line=lambda waited_s: waiting_line(place, len(table.live), waited_s),
+        )
         log = JournalLog(stage.journal, stage.deleter, account, state.configs, storage_retry)
         policies = [self._policies] if self._policies else []
         files = [stage.remote.start(stage.journal, stage.executor.wake)] if stage.remote else []

@@ -24,6 +24,7 @@ STOPPING_RETRY_S: Final = 5.0
 """How long writes are retried after a request to stop."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SLICE_S: Final = 0.05
+_TELL_AFTER_S: Final = 20.0
 
 _log = logging.getLogger("tuner")
 
@@ -58,6 +59,8 @@ class StorageRetry:
         storage_retry_s: See `RunConfig`.
         clock: Monotonic time in seconds.
         sleep: Sleeps so many seconds; signal handlers may run meanwhile.
+        line: Returns the line that says that so many seconds were waited; None for no line but
+            the first.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class StorageRetry:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        line: Callable[[float], str] | None = None,
     ) -> None:
         self._storage_retry_s = storage_retry_s
         self._clock = clock
         self._sleep = sleep
+        self._line = line
         self._request: StopRequested | None = None
         self._requested_at_s = -math.inf
 
@@ -84,11 +89,13 @@ class StorageRetry:
             StorageError: As `write` did, once it is no longer retried.
             StorageLost: As `write` did, at once.
         """
+        # Before the first try: a store that does not answer has had some of the time already.
+        started_s = self._clock()
         if error := _error_of(write):
-            self._try_again(write, error)
+            self._try_again(write, error, started_s)
 
-    def _try_again(self, write: Callable[[], None], error: StorageError) -> None:
-        started_s, failing_since_s = self._clock(), math.inf
+    def _try_again(self, write: Callable[[], None], error: StorageError, started_s: float) -> None:
+        failing_since_s, tell_s = started_s, started_s + _TELL_AFTER_S
         _log.warning("%s; trials wait meanwhile, and the write is retried every second", error)
         while True:
             code = _code_of(error)
@@ -98,10 +105,15 @@ class StorageRetry:
                 error, code, started_s if failing_since_s == math.inf else failing_since_s
             )
             again = _error_of(write)
+            waited_s = self._clock() - started_s
             if again is None:
-                _log.info("the journal is written again, after %.0f s", self._clock() - started_s)
+                level = logging.WARNING if self._line else logging.INFO
+                _log.log(level, "the journal is written again, after %.0f s", waited_s)
                 return
             error = again
+            if self._line and self._clock() >= tell_s:
+                _log.warning("%s", self._line(waited_s))
+                tell_s = started_s + 2.0 * waited_s
 
     def _wait_or_give_up(self, error: StorageError, code: int | None, since_s: float) -> None:
         request, now_s = self._request, self._clock()

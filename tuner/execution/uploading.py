@@ -49,6 +49,7 @@ from tuner.storage.object_checkpoints import ObjectCheckpoints
 from .executor import Executor
 from .failures import describe
 from .local.group_checkpoint import with_directory
+from .store_waits import PERIOD_S, StoreWaits
 
 _AT_ONCE: Final = 4
 _PAUSE_S: Final = 5.0
@@ -104,6 +105,7 @@ class UploadingExecutor:
         """Those of which events are held back."""
         self._starts: dict[_Worker | _Validation, _Start] = {}
         self._events: list[Event] = []
+        self._waits = StoreWaits(checkpoints.url)
         self._intact: set[tuple[str, str]] = set()
         """Checkpoints whose contents were compared with their manifest, or written, since this
         driver began."""
@@ -133,6 +135,9 @@ class UploadingExecutor:
         while True:
             self._settle()
             rest_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+            if num_waiting := self._num_waiting():
+                self._waits.look(self._checkpoints.outage_s, num_waiting)
+                rest_s = PERIOD_S if rest_s is None else min(rest_s, PERIOD_S)
             arrived = self._inner.wait(0.0 if self._events else rest_s)
             for event in arrived:
                 self._take(event)
@@ -154,6 +159,11 @@ class UploadingExecutor:
             start.is_given_up = True
         self._jobs.close()
         self._inner.shutdown(deadline_s)
+
+    def _num_waiting(self) -> int:
+        """Return how many trials wait for the store."""
+        uploading = (worker[0] for worker, attempt in self._holding.items() if attempt.is_uploading)
+        return len({*uploading, *(key[0] for key in self._starts)})
 
     # For the ranks of groups over several nodes.
 
@@ -534,6 +544,11 @@ class _Attempt:
     has_checkpoint: bool = False
     must_save: bool = False
     unsaved: Failure | None = None
+
+    @property
+    def is_uploading(self) -> bool:
+        """Whether it waits for an upload."""
+        return any(held.is_open for held in self.held)
 
     def must_hold(self, new: _Held) -> bool:
         """Return whether an event has to wait."""

@@ -29,7 +29,9 @@ _NUM_PACKED: Final = 256
 """How many small pieces are stored once more in one object, from which they are read faster."""
 _SMALL_BYTES: Final = 1 << 16
 _LAG_S: Final = 10.0
-"""How far the copy may be behind before that is printed, and how long `push` waits at a time."""
+"""How far the copy may be behind before that is printed."""
+_PUSH_S: Final = 5.0
+"""How long `push` waits at a time."""
 
 _log = logging.getLogger("tuner")
 
@@ -150,7 +152,7 @@ class JournalMirror:
                 f": {self._error}" if self._error else "",
             )
 
-    def push(self, sequence: int, timeout_s: float = _LAG_S) -> None:
+    def push(self, sequence: int, timeout_s: float = _PUSH_S) -> None:
         """Return when all records up to one are stored.
 
         Args:

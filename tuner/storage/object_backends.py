@@ -6,12 +6,15 @@ instances shared between processes, and file systems that threads must not use a
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 import os
 import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
@@ -22,6 +25,7 @@ from .layout import STAGING_PREFIX
 from .object_errors import status_of, without_credentials
 from .reading import open_file
 from .remote import resolve
+from .store_calls import current_deadline, in_thread
 from .urls import is_url
 
 _PART_BYTES: Final = 16 << 20
@@ -129,10 +133,10 @@ class FsspecObjects:
         with self._exclusive():
             filesystem, path = self._at(key)
             if self.has_conditional_create:
-                filesystem.pipe_file(path, content, mode="create")
+                self._call(filesystem, "pipe_file", path, content, mode="create")
                 return
             with suppress(FileNotFoundError):
-                filesystem.cat_file(path, start=0, end=1)
+                self._call(filesystem, "cat_file", path, start=0, end=1)
                 raise FileExistsError(path)
             self.put(key, content)
 
@@ -140,7 +144,7 @@ class FsspecObjects:
         """See `Backend.put`."""
         with self._exclusive():
             filesystem, path = self._at(key)
-            filesystem.pipe_file(path, content)
+            self._call(filesystem, "pipe_file", path, content)
 
     def read(self, key: str, begin: int, end: int) -> bytes:
         """See `Backend.read`."""
@@ -149,7 +153,7 @@ class FsspecObjects:
         with self._exclusive():
             filesystem, path = self._at(key)
             try:
-                content: bytes = filesystem.cat_file(path, start=begin, end=end)
+                content: bytes = self._call(filesystem, "cat_file", path, start=begin, end=end)
             except Exception as error:
                 if status_of(error) != _UNSATISFIABLE:
                     raise
@@ -162,7 +166,7 @@ class FsspecObjects:
             filesystem, path = self._at(directory)
             filesystem.invalidate_cache()
             try:
-                found = filesystem.find(path.rstrip("/"), detail=True)
+                found = self._call(filesystem, "find", path.rstrip("/"), detail=True)
             except FileNotFoundError as error:
                 if status_of(error) is not None:
                     raise  # no such bucket
@@ -180,15 +184,34 @@ class FsspecObjects:
         with self._exclusive():
             filesystem, path = self._at(key)
             part_bytes = max(_PART_BYTES, math.ceil(source.stat().st_size / _MAX_PARTS))
-            options = {"chunksize": part_bytes} if self._protocol in _EXTRAS else {}
-            filesystem.put_file(str(source), path, **options)
+            options: dict[str, Any] = {"callback": _progress()}
+            if self._protocol in _EXTRAS:
+                options["chunksize"] = part_bytes
+            self._call(filesystem, "put_file", str(source), path, **options)
 
     def delete(self, key: str) -> None:
         """See `Backend.delete`."""
         with self._exclusive():
             filesystem, path = self._at(key)
             with suppress(FileNotFoundError):
-                filesystem.rm_file(path)
+                self._call(filesystem, "rm_file", path)
+
+    def _call(self, filesystem: Any, name: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the file system, or give up at the deadline of the present call.
+
+        The methods themselves wait for as long as their library likes, so what takes long is
+        waited for here. That of an asynchronous file system is cancelled if it is given up.
+        """
+        deadline = current_deadline()
+        if deadline is None or self._protocol == _MEMORY:
+            return getattr(filesystem, name)(*arguments, **options)
+        # Where fsspec has made the method of a coroutine, it is an attribute of the object.
+        coroutine_of = getattr(filesystem, f"_{name}", None)
+        if name in vars(filesystem) and inspect.iscoroutinefunction(coroutine_of):
+            made = coroutine_of(*arguments, **options)
+            return deadline.result_of(asyncio.run_coroutine_threadsafe(made, filesystem.loop))
+        call = partial(getattr(filesystem, name), *arguments, **options)
+        return deadline.result_of(in_thread(call))
 
     def _at(self, key: str) -> tuple[Any, str]:
         # The event loop of an asynchronous file system does not live on in a forked child.
@@ -208,6 +231,22 @@ class FsspecObjects:
 
     def _exclusive(self) -> AbstractContextManager[Any]:
         return _memory_lock if self._protocol == _MEMORY else nullcontext()
+
+
+def _progress() -> Any:
+    """Return an fsspec callback that gives the present call its time again."""
+    from fsspec.callbacks import DEFAULT_CALLBACK, Callback  # noqa: PLC0415  (optional)
+
+    deadline = current_deadline()
+    if deadline is None:
+        return DEFAULT_CALLBACK
+    on_progress = deadline.on_progress
+
+    class Progress(Callback):  # type: ignore[misc]
+        def relative_update(self, inc: int = 1) -> None:
+            on_progress()
+
+    return Progress()
 
 
 def _protocol_of(filesystem: Any) -> str:

@@ -98,6 +98,11 @@ class ObjectCheckpoints:
         """The experiment's directory in the store, for messages."""
         return self._store.url
 
+    @property
+    def outage_s(self) -> float:
+        """See `ObjectStore.outage_s`."""
+        return self._store.outage_s
+
     def upload(
         self,
         trial_id: str,

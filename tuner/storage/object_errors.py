@@ -42,6 +42,8 @@ _BY_STATUS: Final = {
 _BY_CODE: Final = {
     "NoSuchBucket": Failure.PERMANENT,
     "RequestTimeout": Failure.TRANSIENT,
+    # Its completion was carried out or given up, and the answer lost: begun anew it works.
+    "NoSuchUpload": Failure.TRANSIENT,
     "ExpiredToken": Failure.DENIED,
     "InvalidToken": Failure.DENIED,
     "TokenRefreshRequired": Failure.DENIED,

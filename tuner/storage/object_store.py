@@ -1,18 +1,16 @@
 """A directory of an object store: create-if-absent, read, list, upload, download and delete.
 
-Every call is retried while the store cannot be reached or is overloaded. Keys are relative to the
-directory, with slashes. Object stores have no rename and no lock: what must not be overwritten is
-made with `ObjectStore.create`, and what is written by `ObjectStore.put` must bear that a request
-which was given up takes effect later.
+Every call is retried while the store cannot be reached or is overloaded, until its deadline. Keys
+are relative to the directory, with slashes. Object stores have no rename and no lock: what must not
+be overwritten is made with `ObjectStore.create`, and what is written by `ObjectStore.put` must bear
+that a request which was given up takes effect later.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import math
 import secrets
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,16 +22,14 @@ from tuner.errors import StorageError, StorageUnreachable
 
 from .directories import make_folder
 from .object_backends import Backend, open_backend
-from .object_errors import Failure, describe, failure_of, is_full
+from .object_errors import Failure, describe, failure_of
 from .reading import LARGE_BYTES
+from .store_calls import Outage, StoreCalls
 
 _T = TypeVar("_T")
 
 RETRY_S: Final = 60.0
-"""How long calls are retried, in seconds."""
-_FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 5.0
-_TELL_AFTER_S: Final = 5.0
+"""How long a call may take, in seconds."""
 _FILES_AT_ONCE: Final = 4
 _PARTS_AT_ONCE: Final = 4
 _PART_BYTES: Final = 8 << 20
@@ -53,9 +49,9 @@ class ObjectStore:
             bucket must.
         filesystem: The fsspec file system it is on, for credentials and endpoints of your own; None
             for that of the URL, with the credentials that its library finds.
-        retry_s: How long, in seconds, a call is retried while the store cannot be reached or is
-            overloaded, from the first error on. Where the store accepts connections and does not
-            answer, an attempt takes up to 50 s.
+        retry_s: How long, in seconds, a call may take while the store cannot be reached, is
+            overloaded or does not answer; at least 5 s. A large file has this time for each of its
+            parts, and a second more for each MiB that is on its way at a time.
 
     Raises:
         ImportError: If the library for this kind of store is not installed.
@@ -73,12 +69,13 @@ class ObjectStore:
     """
 
     def __init__(self, url: str, filesystem: Any = None, *, retry_s: float = RETRY_S) -> None:
-        self._open(open_backend(url, filesystem), "", _Retry(retry_s))
+        backend = open_backend(url, filesystem)
+        self._open(backend, "", StoreCalls(retry_s, Outage(backend.url)))
 
-    def _open(self, backend: Backend, prefix: str, retry: _Retry) -> None:
+    def _open(self, backend: Backend, prefix: str, calls: StoreCalls) -> None:
         self._backend = backend
         self._prefix = prefix
-        self._retry = retry
+        self._calls = calls
         self.url = f"{backend.url}/{prefix}".rstrip("/")
         """The directory, for messages: without credentials."""
 
@@ -89,22 +86,30 @@ class ObjectStore:
         May be set at any time, for this store and its children; calls of other threads that are
         being retried heed it after at most 5 s.
         """
-        return self._retry.limit_s
+        return self._calls.limit_s
 
     @retry_s.setter
     def retry_s(self, limit_s: float) -> None:
-        self._retry.limit_s = limit_s
+        self._calls.limit_s = limit_s
+
+    @property
+    def outage_s(self) -> float:
+        """For how long the store has answered none of the calls that wait, in seconds; 0 if none.
+
+        The same for all directories over the same connections.
+        """
+        return self._calls.outage.duration_s
 
     def child(self, name: str) -> ObjectStore:
         """Return a directory in this one, which shares its connections."""
         child = object.__new__(ObjectStore)
-        child._open(self._backend, f"{self._key(name)}/", self._retry)
+        child._open(self._backend, f"{self._key(name)}/", self._calls)
         return child
 
     def with_retry_s(self, retry_s: float) -> ObjectStore:
         """Return the same directory, over the same connections, with retries of its own."""
         same = object.__new__(ObjectStore)
-        same._open(self._backend, self._prefix, _Retry(retry_s))
+        same._open(self._backend, self._prefix, StoreCalls(retry_s, self._calls.outage))
         return same
 
     def create(self, key: str, content: bytes) -> bool:
@@ -136,7 +141,7 @@ class ObjectStore:
                 # Deleted in between, or a listing of the store that is behind.
                 raise OSError(errno.EAGAIN, f"{key} exists, and cannot be read") from error
 
-        return self._write(attempt)
+        return self._write(attempt, len(content))
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object.
@@ -145,7 +150,7 @@ class ObjectStore:
             StorageUnreachable: If the store did not answer, or refused.
         """
         path = self._key(key)
-        self._write(lambda: self._backend.put(path, content))
+        self._write(lambda: self._backend.put(path, content), len(content))
 
     def get(self, key: str, limit_bytes: int = LARGE_BYTES) -> bytes:
         """Return the content of an object, never from a cache.
@@ -160,7 +165,7 @@ class ObjectStore:
             StorageUnreachable: If the store did not answer, or refused.
         """
         path = self._key(key)
-        content = self._retry.call(self.url, lambda: self._backend.read(path, 0, limit_bytes + 1))
+        content = self._calls.call(self.url, lambda: self._backend.read(path, 0, limit_bytes + 1))
         if len(content) > limit_bytes:
             raise StorageError(
                 f"object {self.url}/{key} has more than {limit_bytes} bytes, the most that is read"
@@ -184,7 +189,7 @@ class ObjectStore:
             StorageUnreachable: If the store did not answer, or refused.
         """
         directory = (self._prefix + prefix).rpartition("/")[0]
-        found = self._retry.call(self.url, lambda: dict(self._backend.sizes(directory)))
+        found = self._calls.call(self.url, lambda: dict(self._backend.sizes(directory)))
         sizes = {
             name.removeprefix(self._prefix): size
             for name, size in sorted(found.items())
@@ -238,7 +243,7 @@ class ObjectStore:
             StorageUnreachable: If the store did not answer, or refused.
         """
         _at_once(
-            lambda path: self._retry.call(self.url, lambda: self._backend.delete(path)),
+            lambda path: self._calls.call(self.url, lambda: self._backend.delete(path)),
             [self._key(key) for key in keys],
         )
 
@@ -279,7 +284,8 @@ class ObjectStore:
 
     def _upload(self, path: str, source: Path) -> None:
         try:
-            self._write(lambda: self._backend.upload(path, source))
+            size_bytes = source.stat().st_size
+            self._write(lambda: self._backend.upload(path, source), size_bytes)
         except StorageUnreachable as error:
             if not source.is_file():
                 raise FileNotFoundError(
@@ -292,7 +298,9 @@ class ObjectStore:
 
         def read(begin: int) -> bytes:
             end = begin + _PART_BYTES
-            return self._retry.call(self.url, lambda: self._backend.read(path, begin, end))
+            return self._calls.call(
+                self.url, lambda: self._backend.read(path, begin, end), _PART_BYTES
+            )
 
         part = read(0)
         with target.open("wb") as file:
@@ -307,9 +315,9 @@ class ObjectStore:
                         if len(part) < _PART_BYTES:
                             break
 
-    def _write(self, call: Callable[[], _T]) -> _T:
+    def _write(self, call: Callable[[], _T], size_bytes: int) -> _T:
         try:
-            return self._retry.call(self.url, call)
+            return self._calls.call(self.url, call, size_bytes)
         except FileNotFoundError as error:
             raise StorageUnreachable(
                 f"{self.url} cannot be written: {describe(error)}; check that its bucket exists"
@@ -345,72 +353,3 @@ def _at_once(call: Callable[[str], object], paths: list[str]) -> None:
         finally:
             # Not those that have not begun, after an error.
             pool.shutdown(cancel_futures=True)
-
-
-@final
-class _Retry:
-    """Retries calls of a store, with pauses that double from 0.1 s to 5 s."""
-
-    __slots__ = ("limit_s",)
-
-    def __init__(self, limit_s: float) -> None:
-        if not limit_s >= 0:
-            raise ValueError(f"retry_s is {limit_s!r}; give a number of seconds from 0")
-        self.limit_s = limit_s
-
-    def call(self, url: str, call: Callable[[], _T]) -> _T:
-        """Return what the call returns.
-
-        Raises:
-            FileNotFoundError: If the object does not exist.
-            StorageUnreachable: If the store is no longer retried, or has refused.
-        """
-        # Counted from the first error, since an upload that has taken minutes may be retried, too.
-        failing_since_s = math.inf
-        pause_s = _FIRST_PAUSE_S
-        is_told = False
-        while True:
-            try:
-                return call()
-            except Exception as error:
-                _raise_final(error, url)
-                now_s = time.monotonic()
-                failing_since_s = min(failing_since_s, now_s)
-                waited_s = now_s - failing_since_s
-                if waited_s >= self.limit_s:
-                    raise StorageUnreachable(
-                        f"{url} could not be reached for {waited_s:.0f} s: {describe(error)}; "
-                        "check the network and the store"
-                    ) from error
-                if waited_s >= _TELL_AFTER_S and not is_told:
-                    is_told = True
-                    _log.warning(
-                        "%s has not been reached for %.0f s, and is retried for %.0f s: %s",
-                        url,
-                        waited_s,
-                        self.limit_s,
-                        describe(error),
-                    )
-            time.sleep(min(pause_s, max(0.0, self.limit_s - waited_s)))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-def _raise_final(error: Exception, url: str) -> None:
-    """Raise if retrying does not help."""
-    match failure_of(error):
-        case Failure.TRANSIENT if not is_full(error):
-            return
-        case Failure.ABSENT:
-            raise FileNotFoundError(errno.ENOENT, "no such object", url) from error
-        case Failure.DENIED:
-            raise StorageUnreachable(
-                f"{url} refused access: {describe(error)}; check that the credentials which its "
-                "library finds (environment variables, configuration files, the machine's role) "
-                "are valid and allow to read, write, list and delete"
-            ) from error
-        case Failure.PERMANENT | Failure.REFUSED:
-            raise StorageUnreachable(
-                f"{url} refused a request: {describe(error)}; check the URL and the store's "
-                "settings"
-            ) from error
-    raise error
