@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from math import prod
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
 
 from .initial_points import checked_points
 from .searcher import Searcher
 from .seeding import chosen_seed, generator, seed_of
-from .space import Path, SearchSpace
+from .space import SearchSpace
+from .variants import VariantList
 
 
 @final
@@ -24,6 +22,8 @@ class BasicVariantGenerator(Searcher):
 
     Every suggestion depends on the seed and its number alone: the same seed gives the same
     suggestions, no grid is computed in advance, and a larger ``num_samples`` later only appends.
+    Where an experiment is restored with another space or other points, what it has run already
+    takes the place of equal suggestions, and only the others are made.
 
     Args:
         points_to_evaluate: Configurations to begin with, nested or with names such as ``"a/b"``.
@@ -76,9 +76,13 @@ class BasicVariantGenerator(Searcher):
         self._seed = 0
         self._num_suggested = 0
         self._unfinished: set[str] = set()
-        self._space: SearchSpace | None = None
-        self._points: list[dict[Path, Any]] = []
-        self._point_ends: list[int] = []
+        self._variants: VariantList | None = None
+        # The number of the next variant. Those in `_run` are passed over: trials of an earlier
+        # declaration stand for them. `_strays` stand for none.
+        self._next = 0
+        self._run: dict[int, str] = {}
+        self._strays: list[str] = []
+        self._newest = ""
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
@@ -88,33 +92,64 @@ class BasicVariantGenerator(Searcher):
         Raises:
             ValueError: If a point to evaluate does not fit the space.
         """
-        self._space = SearchSpace(config)
-        self._points = [self._space.assignments(point) for point in self._points_to_evaluate]
-        self._point_ends = list(
-            accumulate(_grid_size(_open_axes(self._space, point)) for point in self._points)
-        )
+        space = SearchSpace(config)
+        points = [space.assignments(point) for point in self._points_to_evaluate]
+        self._variants = VariantList(space, points)
         self._num_samples = spec.get("num_samples", 1)
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         return super().set_search_properties(metric, mode, config, **spec)
 
     def num_trials_for(self, num_samples: int) -> int | None:
-        """Return the number of suggestions, samples times grid points; None for endless."""
+        """Return the number of suggestions, samples times grid points; None for endless.
+
+        Trials of an experiment that are not among them, since it was declared otherwise before,
+        count as well.
+        """
         if num_samples < 0:
             return None
-        num_random = max(num_samples - len(self._points), 0)
-        return self._num_preset + num_random * _grid_size(self._known_space.grid_axes)
+        return self._known_variants.num_declared(num_samples) + len(
+            self.surplus_trials(num_samples)
+        )
+
+    def surplus_trials(self, num_samples: int) -> Collection[str]:
+        """Return the trials outside of the grid, and those of which it wants no more."""
+        if num_samples < 0:
+            return list(self._strays)
+        end = self._known_variants.num_declared(num_samples)
+        return [*self._strays, *(name for number, name in self._run.items() if number >= end)]
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the next configuration, `FINISHED`, or None at the limit of unfinished trials."""
-        total = self.num_trials_for(1 if self._num_samples is None else self._num_samples)
-        if total is not None and self._num_suggested >= total:
+        while self._next in self._run:
+            self._next += 1
+        num_samples = 1 if self._num_samples is None else self._num_samples
+        if num_samples >= 0 and self._next >= self._known_variants.num_declared(num_samples):
             return self.FINISHED
         if self.max_concurrent and len(self._unfinished) >= self.max_concurrent:
             return None
-        config = self._variant(self._num_suggested)
+        config = self._variant(self._next)
+        self._next += 1
         self._num_suggested += 1
+        self._newest = trial_id
         self._unfinished.add(trial_id)
         return config
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Take the suggestion back, and pass over the one that the trial's configuration equals."""
+        if trial_id == self._newest:
+            self._next -= 1
+            self._newest = ""
+        elif config is not None:
+            self._num_suggested += 1  # so that no later one repeats what the trial has drawn
+        if config is None:
+            return
+        numbers = self._known_variants.numbers_for(config, self._next)
+        free = (each for each in numbers if each >= self._next and each not in self._run)
+        number = next(free, None)
+        if number is None:
+            self._strays.append(trial_id)
+        else:
+            self._run[number] = trial_id
 
     def on_trial_complete(
         self,
@@ -127,68 +162,42 @@ class BasicVariantGenerator(Searcher):
         self._unfinished.discard(trial_id)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed, the number of suggestions and the unfinished trials."""
-        return {
+        """Return the seed, what has been suggested or run before, and the unfinished trials."""
+        state = {
             "seed": self._seed,
             "num_suggested": self._num_suggested,
             "unfinished": sorted(self._unfinished),
         }
+        if self._run or self._strays or self._next != self._num_suggested:
+            state |= {
+                "next": self._next,
+                "run": [[number, trial_id] for number, trial_id in self._run.items()],
+                "strays": list(self._strays),
+            }
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._unfinished = set(state["unfinished"])
+        self._next = state.get("next", self._num_suggested)
+        self._run = dict(state.get("run", ()))
+        self._strays = list(state.get("strays", ()))
+        self._newest = ""
 
     @property
-    def _known_space(self) -> SearchSpace:
-        if self._space is None:
+    def _known_variants(self) -> VariantList:
+        if self._variants is None:
             raise RuntimeError(
                 "the space must be known before the first suggestion; call set_search_properties "
                 "first"
             )
-        return self._space
-
-    @property
-    def _num_preset(self) -> int:
-        """Number of suggestions that come from points to evaluate."""
-        return self._point_ends[-1] if self._point_ends else 0
+        return self._variants
 
     def _variant(self, number: int) -> dict[str, Any]:
-        space = self._known_space
-        sample, point, place = self._locate(number)
-        assignments = {**point, **_grid_point(_open_axes(space, point), place)}
+        variants = self._known_variants
+        sample, assignments = variants.at(number)
         # All suggestions of a sample draw the same values if they share its generator.
-        return space.resolve(
-            assignments, generator(self._seed, sample if self._is_constant_over_grid else number)
-        )
-
-    def _locate(self, number: int) -> tuple[int, dict[Path, Any], int]:
-        """Return a suggestion's sample number, its initial point, and its place in the grid."""
-        if number < self._num_preset:
-            sample = bisect_right(self._point_ends, number)
-            return (
-                sample,
-                self._points[sample],
-                number - (self._point_ends[sample - 1] if sample else 0),
-            )
-        # Beyond the points each sample takes the whole grid before the next one begins.
-        sample, place = divmod(number - self._num_preset, _grid_size(self._known_space.grid_axes))
-        return len(self._points) + sample, {}, place
-
-
-def _open_axes(space: SearchSpace, point: Mapping[Path, Any]) -> dict[Path, list[Any]]:
-    return {path: values for path, values in space.grid_axes.items() if path not in point}
-
-
-def _grid_size(axes: Mapping[Path, list[Any]]) -> int:
-    return prod(len(values) for values in axes.values())
-
-
-def _grid_point(axes: Mapping[Path, list[Any]], place: int) -> dict[Path, Any]:
-    # The place in the grid as a number of mixed radix, with a digit for each axis.
-    point = {}
-    for path, values in axes.items():
-        place, index = divmod(place, len(values))
-        point[path] = values[index]
-    return point
+        stream = sample if self._is_constant_over_grid else self._num_suggested
+        return variants.space.resolve(assignments, generator(self._seed, stream))

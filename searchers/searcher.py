@@ -7,7 +7,7 @@ import importlib
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from .recorded_arguments import Declared, constructed_with, found_by_name
@@ -195,6 +195,38 @@ class Searcher(Declared, ABC):
             trial_id: The trial that the configuration was suggested for.
         """
         self.on_trial_complete(trial_id, error=True)
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Handle a trial that runs another configuration than the one suggested for it.
+
+        An experiment that is restored asks for all its trials again. Where it is declared otherwise
+        than before, the answers differ from what it has run, and it calls this right after
+        `suggest`. A searcher that enumerates configurations, or is given some to begin with, has to
+        go on with those that have not been run. It gets no result of the trial; if it has made a
+        suggestion, `on_trial_discard` follows.
+
+        Args:
+            trial_id: The trial.
+            config: What the trial runs, maybe a configuration of another space; None for a
+                suggestion that was made too early, and belongs to a later trial.
+        """
+
+    def surplus_trials(self, num_samples: int) -> Collection[str]:
+        """Return the trials that take the place of no suggestion, see `on_trial_replaced`.
+
+        Args:
+            num_samples: ``TuneConfig.num_samples``, where -1 means endless.
+        """
+        return ()
+
+    def num_points_left(self, num_samples: int) -> int:
+        """Return how many points to evaluate are still to be run.
+
+        Args:
+            num_samples: ``TuneConfig.num_samples``, where -1 means endless. Further points are not
+                run, and do not count.
+        """
+        return 0
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Set how many suggestions may be unfinished at a time, e.g. to propose as many together.
@@ -429,6 +461,18 @@ class SearcherWrapper(Searcher, ABC):
     def num_trials_for(self, num_samples: int) -> int | None:
         """Return the wrapped searcher's number."""
         return self.searcher.num_trials_for(num_samples)
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Pass on what the trial runs."""
+        self.searcher.on_trial_replaced(trial_id, config)
+
+    def surplus_trials(self, num_samples: int) -> Collection[str]:
+        """Return those of the wrapped searcher."""
+        return self.searcher.surplus_trials(num_samples)
+
+    def num_points_left(self, num_samples: int) -> int:
+        """Return the wrapped searcher's number."""
+        return self.searcher.num_points_left(num_samples)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Set the limit of the wrapped searcher."""

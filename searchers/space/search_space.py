@@ -22,6 +22,7 @@ from .tree import (
     check_unique_names,
     copied,
     flat_name,
+    has_keys_of,
     is_grid,
     leaves,
     match,
@@ -246,6 +247,23 @@ class SearchSpace:
             return self.assignments(known)
         except ValueError:
             return {}
+
+    def holds(self, config: Mapping[str, Any]) -> bool:
+        """Return whether this is a whole configuration of the space, and nothing else.
+
+        Example:
+            >>> from searchers.space import uniform
+            >>> space = SearchSpace({"lr": uniform(0, 1), "epochs": 5})
+            >>> space.holds({"lr": 0.5, "epochs": 5}), space.holds({"lr": 0.5})
+            (True, False)
+        """
+        try:
+            found = self.assignments(config)
+            if not self.is_conditional and self.dependents.keys() - found.keys():
+                return False
+            return has_keys_of(config, self.resolve(found, None))
+        except Exception:  # noqa: BLE001  (of a user's function, which gets too little)
+            return False
 
     def completed(self, suggestion: Mapping[str, Any]) -> dict[str, Any]:
         """Return a suggestion completed with the constants of the space.

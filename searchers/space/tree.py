@@ -220,6 +220,20 @@ def _match_entry(
     yield from match(node[key], value, is_searched, (*path, key))
 
 
+def has_keys_of(config: Any, whole: Any) -> bool:
+    """Return whether a configuration has all the keys of another one.
+
+    Example:
+        >>> has_keys_of({"a": {"b": 1}, "c": 2}, {"a": {"b": 0}}), has_keys_of({"a": {}}, {"c": 0})
+        (True, False)
+    """
+    if not isinstance(whole, dict):
+        return True
+    return isinstance(config, Mapping) and all(
+        key in config and has_keys_of(config[key], child) for key, child in whole.items()
+    )
+
+
 def is_same_constant(constant: Any, given: Any) -> bool:
     """Return whether a given value is the constant, or equals it."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, final
@@ -135,8 +136,7 @@ class DuplicateGuard(SearcherWrapper):
         """Return the searcher's next suggestion that is no duplicate, or its other answer."""
         if self.duplicates == "repeat":
             return self.searcher.suggest(trial_id)
-        total = None if self._num_samples is None else self.total_samples
-        if self._is_exhausted or (total is not None and self._num_suggested >= total):
+        if self._is_exhausted or self._num_suggested >= self._num_wanted():
             return self.FINISHED
         # After `max_tries` rejected duplicates the next one is run, unless all are known.
         for is_last in [*[False] * self.max_tries, True]:
@@ -150,6 +150,26 @@ class DuplicateGuard(SearcherWrapper):
             self._reject(trial_id, name, self._known[key])
         self._is_exhausted = True
         return self.FINISHED
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Pass on what the trial runs, and count that as proposed instead of the suggestion."""
+        if self.duplicates == "repeat":
+            self.searcher.on_trial_replaced(trial_id, config)
+            return
+        name, key = self._open.pop(trial_id, ("", ""))
+        known = self._known.get(key)
+        if known is not None and known.trial_id == trial_id:
+            del self._known[key]
+        self._num_suggested += (config is not None) - bool(name)
+        self._is_exhausted = False
+        self.searcher.on_trial_replaced(name or self._name_for(trial_id), config)
+        if name:
+            self._open[trial_id] = name, ""
+        if config is not None and SearchSpace(self._space).holds(config):
+            key = key_of(self._space, config, self._name_object)
+            # Its results are not known here, as those of a trial that was stopped at once.
+            ending = {"result": None, "error": False, "stopped": True}
+            self._known.setdefault(key, _Known("", ending=ending))
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Pass the result on, also for duplicates of the trial."""
@@ -229,6 +249,13 @@ class DuplicateGuard(SearcherWrapper):
         self._open = {trial_id: (name, key) for trial_id, (name, key) in state["open"].items()}
         self._num_rejected = dict(state["turned_down"])
         self.searcher.load_state_dict(state["searcher"])
+
+    def _num_wanted(self) -> float:
+        """Return how many trials there are to be in all."""
+        total = None if self._num_samples is None else self.total_samples
+        if self._num_samples is None or total is None:
+            return math.inf
+        return max(total, self._num_suggested + self.num_points_left(self._num_samples))
 
     def _name_for(self, trial_id: str) -> str:
         """Return the id for the searcher's next suggestion for a trial."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Final, final
 
 from searchers.searcher import Searcher, SearcherWrapper, report_end
 from searchers.space.configurations import decode_configuration, record
-from searchers.space.tree import copied
+from searchers.space.tree import copied, is_same_constant
 
 TRIAL_INDEX: Final = "__trial_index__"
 """Entry of a configuration: the number of the trial among its repeats, from 0."""
@@ -66,7 +66,10 @@ class Repeater(SearcherWrapper):
         self.set_index = set_index
         self._space: Mapping[str, Any] = {}
         self._groups: dict[str, _Group] = {}
-        self._filling: str | None = None
+        # Configurations that lack repeats, in order; several only after a restore.
+        self._filling: list[str] = []
+        # How many trials belong to no configuration, since it has all its repeats without them.
+        self._num_beyond = 0
         # By trial id: the name of its group, which is the id of its first trial, and the number of
         # the repeat.
         self._places: dict[str, tuple[str, int]] = {}
@@ -87,7 +90,21 @@ class Repeater(SearcherWrapper):
     def num_trials_for(self, num_samples: int) -> int | None:
         """Return the searcher's number of configurations times repeats; None for endless."""
         num_groups = self.searcher.num_trials_for(self._num_groups(num_samples))
-        return None if num_groups is None else num_groups * self.repeat
+        if num_groups is None:
+            return None
+        surplus = self.searcher.surplus_trials(self._num_groups(num_samples))
+        num_unwanted = sum(self._num_missing(name) for name in self._filling if name in surplus)
+        return num_groups * self.repeat + self._num_beyond - num_unwanted
+
+    def surplus_trials(self, num_samples: int) -> Collection[str]:
+        """Return the running repeats of the searcher's surplus configurations."""
+        surplus = self.searcher.surplus_trials(self._num_groups(num_samples))
+        return [trial_id for trial_id, (name, _) in self._places.items() if name in surplus]
+
+    def num_points_left(self, num_samples: int) -> int:
+        """Return how many repeats of points to evaluate are still to be run."""
+        num_points = self.searcher.num_points_left(self._num_groups(num_samples))
+        return num_points * self.repeat + sum(map(self._num_missing, self._filling))
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Pass on the limit in configurations; this wrapper itself enforces none."""
@@ -96,20 +113,39 @@ class Repeater(SearcherWrapper):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the configuration that is being repeated, or the searcher's next answer."""
-        if self._filling is None:
+        name = self._next_to_repeat()
+        if name is None:
             suggestion = self.searcher.suggest(trial_id)
             if not isinstance(suggestion, dict):
                 return suggestion
-            self._groups[trial_id] = _Group(suggestion)
-            self._filling = trial_id
-        name, group = self._filling, self._groups[self._filling]
-        place = len(group.endings)
-        group.endings.append(None)
-        self._places[trial_id] = name, place
-        if len(group.endings) == self.repeat:
-            self._filling = None
-        config: dict[str, Any] = copied(group.config)
+            name = trial_id
+            self._groups[name] = _Group(suggestion)
+            self._filling.append(name)
+        place = self._put(trial_id, name)
+        config: dict[str, Any] = copied(self._groups[name].config)
         return {**config, TRIAL_INDEX: place} if self.set_index else config
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Count what the trial runs as a repeat of its configuration, which may be a new one."""
+        is_suggested = trial_id in self._places
+        is_asked = is_suggested and self._withdraw(trial_id)
+        given = None if config is None else dict(config)
+        place = (given or {}).pop(TRIAL_INDEX, None)
+        name = None if given is None else self._lacking(given, place)
+        if name is None and given is not None and not place:
+            name = trial_id
+            self.searcher.on_trial_replaced(name, given)
+            self._groups[name] = _Group(given)
+            self._filling.append(name)
+        elif is_asked:
+            self.searcher.on_trial_replaced(trial_id, None)
+            self.searcher.on_trial_discard(trial_id)
+        if name is not None:
+            self._put(trial_id, name)
+            if not is_suggested:  # so that nothing is told about its end
+                self._record_end(trial_id, {})
+        elif given is not None:
+            self._num_beyond += 1
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
         """Do nothing: the searcher knows configurations, not repeats."""
@@ -142,7 +178,8 @@ class Repeater(SearcherWrapper):
                 [name, self._recorded(name), group.endings.copy()]
                 for name, group in self._groups.items()
             ],
-            "filling": self._filling,
+            "filling": list(self._filling),
+            "num_beyond": self._num_beyond,
             "places": {trial_id: list(place) for trial_id, place in self._places.items()},
             "searcher": self.searcher.state_dict(),
         }
@@ -157,7 +194,9 @@ class Repeater(SearcherWrapper):
             name: _Group(decode_configuration(self._space, config), list(endings))
             for name, config, endings in state["groups"]
         }
-        self._filling = state["filling"]
+        filling = state["filling"]  # earlier releases wrote one name, or none
+        self._filling = list(filling) if isinstance(filling, list) else [filling] * bool(filling)
+        self._num_beyond = state.get("num_beyond", 0)
         self._places = {
             trial_id: (name, place) for trial_id, (name, place) in state["places"].items()
         }
@@ -170,7 +209,7 @@ class Repeater(SearcherWrapper):
         endings = self._groups[name].endings
         endings[place] = ending
         # The group lacks suggestions, or results.
-        if name == self._filling or None in endings:
+        if name in self._filling or None in endings:
             return
         del self._groups[name]
         # An empty ending is that of a discarded repeat.
@@ -181,7 +220,51 @@ class Repeater(SearcherWrapper):
 
     def _recorded(self, name: str) -> Any:
         # After the last repeat has been suggested, the configuration is not needed any more.
-        return record(self._space, self._groups[name].config) if name == self._filling else None
+        return record(self._space, self._groups[name].config) if name in self._filling else None
+
+    def _next_to_repeat(self) -> str | None:
+        """Return the configuration to be repeated next, None if each has its repeats."""
+        if not self._filling:
+            return None
+        surplus = self.searcher.surplus_trials(self._num_groups_wanted)
+        return next((name for name in self._filling if name not in surplus), None)
+
+    def _lacking(self, config: Mapping[str, Any], place: int | None) -> str | None:
+        """Return the group of a configuration that lacks this repeat, None if there is none."""
+        for name in self._filling:
+            group = self._groups[name]
+            is_next = place is None or place == len(group.endings)
+            if is_next and is_same_constant(group.config, config):
+                return name
+        return None
+
+    def _put(self, trial_id: str, name: str) -> int:
+        """Make a trial the next repeat of a group, and return its number."""
+        endings = self._groups[name].endings
+        endings.append(None)
+        self._places[trial_id] = name, len(endings) - 1
+        if len(endings) == self.repeat:
+            self._filling.remove(name)
+        return len(endings) - 1
+
+    def _withdraw(self, trial_id: str) -> bool:
+        """Take a repeat back; return whether the searcher was asked for its configuration."""
+        name, _ = self._places.pop(trial_id)
+        if name not in self._filling:
+            self._filling.insert(0, name)
+        self._groups[name].endings.pop()
+        if self._groups[name].endings:
+            return False
+        self._filling.remove(name)
+        del self._groups[name]
+        return True
+
+    def _num_missing(self, name: str) -> int:
+        return self.repeat - len(self._groups[name].endings)
+
+    @property
+    def _num_groups_wanted(self) -> int:
+        return -1 if self._num_samples is None else self._num_groups(self._num_samples)
 
     def _num_groups(self, num_samples: int) -> int:
         if num_samples < 0:

@@ -98,7 +98,14 @@ class SuggestionPostponed:
 
 @dataclass(frozen=True, slots=True)
 class SearchEnded:
-    """The searcher will propose no more."""
+    """The searcher will propose no more.
+
+    Attributes:
+        declaration: Identifies the space, the searcher and the number of samples for which that
+            holds; empty where that is not known.
+    """
+
+    declaration: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +430,10 @@ class DriverRestarted:
         finished: What becomes of trials that were over, those that were stopped early included.
         groups: The workers over which trials train from now on, by trial, where they are declared
             otherwise than before.
+        left_out: Trials that the experiment, as it is declared now, does not have; those that never
+            started are skipped.
+        declaration: Identifies space, searcher and number of samples; with others than those for
+            which the search has ended, it goes on.
     """
 
     settings: ExperimentSettings
@@ -430,6 +441,8 @@ class DriverRestarted:
     errored: ResumeType = ResumeType.SKIP
     finished: ResumeType = ResumeType.SKIP
     groups: Mapping[str, WorkerGroup] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    declaration: str = ""
 
     def treatment_of(self, trial: Trial) -> ResumeType:
         """Return what becomes of a trial, which no worker of the old driver runs any more."""

@@ -143,7 +143,7 @@ class Experiment:
         )
         self._begin_session(settings)
 
-    def _begin_session(self, settings: ExperimentSettings) -> None:
+    def _begin_session(self, settings: ExperimentSettings, declaration: str = "") -> None:
         """Apply the settings of a new driver; no worker is alive."""
         if (settings.metric, settings.mode) != (self.settings.metric, self.settings.mode):
             self.best = BestTrials(settings.metric, settings.mode)
@@ -166,7 +166,7 @@ class Experiment:
         self._validations.give_up_misfits()
         for trial in self.trials:
             trial.losses = ()
-        self.suggestion_budget.begin_session(settings.max_trials)
+        self.suggestion_budget.begin_session(settings.max_trials, declaration)
         self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
         self._leases.begin_session(self._timeouts)
         self._unanswered.begin_session(self._checkpoints, self._timeouts)
@@ -313,7 +313,7 @@ class Experiment:
             case ev.SuggestionPostponed():
                 self.suggestion_budget.on_postponed()
             case ev.SearchEnded():
-                self.suggestion_budget.on_search_ended()
+                self.suggestion_budget.on_search_ended(event.declaration)
             case ev.CheckpointRequested():
                 trial = self.trial_table[event.trial_id]
                 trial.owes_save = trial.status is Status.RUNNING
@@ -980,9 +980,11 @@ class Experiment:
         for trial in list(self.trial_table.live.values()):
             self._end_attempt(trial, ev.Outcome.LOST)
         self._leases.queue.clear()  # those of validations
-        self._begin_session(event.settings)
+        self._begin_session(event.settings, event.declaration)
         self._paused.unhold_all()
-        treatments = self.trial_table.treatments_of_never_admitted(event.settings.max_trials)
+        treatments = self.trial_table.treatments_of_never_admitted(
+            event.settings.max_trials, event.left_out
+        )
         for trial in self.trials:
             treatment = treatments.get(trial) or event.treatment_of(trial)
             if treatment is ev.ResumeType.RESTART:

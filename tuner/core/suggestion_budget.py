@@ -19,6 +19,7 @@ class SuggestionBudget:
         self._max_trials = max_trials
         self._num_asked = 0
         self._has_ended = False
+        self._ended_for = ""
         self._is_suspended = False
         self._has_news = False
         self.num_outstanding = 0
@@ -88,22 +89,25 @@ class SuggestionBudget:
         # A result that came while the searcher was thinking may be the one that it waits for.
         self.is_postponed = not self._has_news
 
-    def on_search_ended(self) -> None:
-        """Record that the searcher has nothing more to propose."""
+    def on_search_ended(self, declaration: str = "") -> None:
+        """Record that the searcher has nothing more to propose, as it was declared."""
         self.num_outstanding -= 1
         self._has_ended = True
+        self._ended_for = declaration
 
     def suspend(self) -> None:
         """Ask for nothing more in this session."""
         self._is_suspended = True
 
-    def begin_session(self, max_trials: int | None) -> None:
+    def begin_session(self, max_trials: int | None, declaration: str = "") -> None:
         """Ask again, for at most `max_trials` configurations in all: another session has begun.
 
         What the last session asked for and has not got will never come, and its ids are given out
-        again.
+        again. Another declaration than that for which the search has ended may have more to
+        propose.
         """
         self._max_trials = max_trials
+        self._has_ended &= declaration == self._ended_for
         self._is_suspended = False
         self._num_asked -= self.num_outstanding
         self.num_outstanding = 0
@@ -115,6 +119,7 @@ class SuggestionBudget:
             "max_trials": self._max_trials,
             "num_asked": self._num_asked,
             "has_ended": self._has_ended,
+            "ended_for": self._ended_for,
             "is_suspended": self._is_suspended,
             "has_heard": self._has_news,
             "num_outstanding": self.num_outstanding,
@@ -126,6 +131,7 @@ class SuggestionBudget:
         self._max_trials = state["max_trials"]
         self._num_asked = state["num_asked"]
         self._has_ended = state["has_ended"]
+        self._ended_for = state.get("ended_for", "")
         self._is_suspended = state["is_suspended"]
         self._has_news = state["has_heard"]
         self.num_outstanding = state["num_outstanding"]

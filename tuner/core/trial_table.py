@@ -461,7 +461,9 @@ class TrialTable:
             self.revive(trial)
         return []
 
-    def treatments_of_never_admitted(self, max_trials: int | None) -> Mapping[Trial, ResumeType]:
+    def treatments_of_never_admitted(
+        self, max_trials: int | None, left_out: Sequence[str] = ()
+    ) -> Mapping[Trial, ResumeType]:
         """Return what a restarted driver does with trials that the scheduler has not seen.
 
         They count like suggestions that have not been made yet: all are resumed, except that the
@@ -469,19 +471,22 @@ class TrialTable:
 
         Args:
             max_trials: How many trials are wanted now, forks not counted; None for no limit.
+            left_out: Trials that are skipped in any case.
         """
-        never_admitted = [
+        unwanted = frozenset(left_out)
+        open_trials = [
             trial
             for trial in self.trials
             if not self.is_admitted(trial) and trial.ending in {None, TerminationReason.INTERRUPTED}
         ]
+        never_admitted = [trial for trial in open_trials if trial.trial_id not in unwanted]
         num_sampled = len(self.trials) - self.num_forked
         num_surplus = 0 if max_trials is None else max(num_sampled - max_trials, 0)
         num_resumed = max(len(never_admitted) - num_surplus, 0)
         return {
             trial: ResumeType.RESUME if index < num_resumed else ResumeType.SKIP
             for index, trial in enumerate(never_admitted)
-        }
+        } | {trial: ResumeType.SKIP for trial in open_trials if trial.trial_id in unwanted}
 
     def leave(self, trial: Trial) -> None:
         """Leave a trial without a worker for the next session: it stays, or becomes, PENDING."""

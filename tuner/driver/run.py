@@ -43,7 +43,13 @@ from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
-from tuner.restore.experiment import Restored, restore_spec, with_new_groups
+from tuner.restore.experiment import (
+    Restored,
+    nothing_new,
+    restore_spec,
+    with_new_groups,
+    with_work_left,
+)
 from tuner.restore.log_repair import repair_logs
 from tuner.restore.resume_command import (
     how_to_continue,
@@ -397,6 +403,7 @@ class Run:
         first: list[Event] = []
         if self._resumption:
             event = self._resumption.resume.event(stage.settings)
+            event = with_work_left(event, stage.restored.state.search_adapter, spec)
             first = [with_new_groups(event, experiment, spec)]
         num_started = _num_started(experiment.trials)
 
@@ -435,8 +442,8 @@ class Run:
                 self._environment.close()
             if self._resumption and num_started == _num_started(experiment.trials):
                 console.print_notice(
-                    "nothing was left to run; to go on, restore with a larger num_samples or "
-                    "a resume_config"
+                    f"{nothing_new(spec, experiment.trials)}; to go on, restore with a larger "
+                    "num_samples or a resume_config"
                 )
             rule = self._report_end(experiment, console)
         persistence = session.account.report()

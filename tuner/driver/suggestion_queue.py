@@ -254,7 +254,7 @@ def _is_refusal(answer: Answer) -> bool:
 
 def _refusals(answer: Answer, trial_ids: Sequence[str]) -> list[Answer]:
     return [
-        SuggestionPostponed(trial_id) if isinstance(answer, SuggestionPostponed) else SearchEnded()
+        SuggestionPostponed(trial_id) if isinstance(answer, SuggestionPostponed) else answer
         for trial_id in trial_ids
     ]
 

@@ -78,12 +78,14 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "config": dict,
     "changes": dict,
     "d": list,
+    "declared": str,
     "donor": str,
     "failure": _OPTIONAL_DICT,
     "group": _OPTIONAL_DICT,
     "id": str,
     "index": int,
     "labels": dict,
+    "left_out": list,
     "m": dict,
     "metrics": _OPTIONAL_DICT,
     "node": str,
@@ -191,8 +193,8 @@ def _fields(event: Event, translate: Translate) -> Body:  # noqa: C901, PLR0911,
             }
         case SuggestionPostponed(trial_id):
             return {"k": "postponed", "id": trial_id}
-        case SearchEnded():
-            return {"k": "search_ended"}
+        case SearchEnded(declaration):
+            return {"k": "search_ended", **({"declared": declaration} if declaration else {})}
         case CheckpointRequested(trial_id):
             return {"k": "checkpoint_requested", "id": trial_id}
         case CheckpointStarted(trial_id, attempt):
@@ -283,6 +285,10 @@ def _restarted_fields(event: DriverRestarted) -> Body:
         fields["groups"] = {
             trial_id: group_fields(group) for trial_id, group in event.groups.items()
         }
+    if event.left_out:
+        fields["left_out"] = list(event.left_out)
+    if event.declaration:
+        fields["declared"] = event.declaration
     return fields
 
 
@@ -522,7 +528,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
     "turn": lambda body: TurnEnded(body.get("is_routine", False)),
     "suggested": _suggested,
     "postponed": lambda body: SuggestionPostponed(body["id"]),
-    "search_ended": lambda _: SearchEnded(),
+    "search_ended": lambda body: SearchEnded(body.get("declared", "")),
     "started": lambda body: WorkerStarted(body["id"], body["a"], body["pid"]),
     "exited": _exited,
     "checkpoint_requested": lambda body: CheckpointRequested(body["id"]),
@@ -563,5 +569,7 @@ _EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Event]]] = {
         ResumeType(body["errored"]),
         ResumeType(body["finished"]),
         {trial_id: WorkerGroup(**fields) for trial_id, fields in body.get("groups", {}).items()},
+        tuple(body.get("left_out", ())),
+        body.get("declared", ""),
     ),
 }

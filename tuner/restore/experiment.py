@@ -9,11 +9,13 @@ comes after.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from searchers.space import SearchSpace
 from tuner.core.commands import Effects, Notice, TrialAdded
 from tuner.core.events import (
     DriverRestarted,
@@ -27,7 +29,7 @@ from tuner.core.events import (
 )
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import TerminationReason, WorkerGroup
+from tuner.core.trial import TerminationReason, Trial, WorkerGroup
 from tuner.core.trial_json import Translate
 from tuner.errors import StorageError, TunerError
 from tuner.journal import records
@@ -40,7 +42,7 @@ from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_path
 
 from .search_adapter import Answer, Call, SearchAdapter
-from .snapshot_state import ExperimentState
+from .snapshot_state import ExperimentState, search_key
 
 Observe = Callable[[Event, Effects, float], None]
 """Receives an event, what followed from it, and when it happened."""
@@ -166,7 +168,12 @@ def restore_spec(
         return ExperimentState(
             experiment,
             SearchAdapter(
-                spec.searcher, spec.space, spec.request_for, spec.group_for, spec.labels_for
+                spec.searcher,
+                spec.space,
+                spec.request_for,
+                spec.group_for,
+                spec.labels_for,
+                declaration=search_key(spec),
             ),
             configs,
         )
@@ -184,6 +191,42 @@ def restore_spec(
         restored.misfit,
     )
     return spare, restored
+
+
+def with_work_left(
+    event: DriverRestarted, search: SearchAdapter, spec: ExperimentSpec
+) -> DriverRestarted:
+    """Return the event with what is left to do: what is declared now, but for what has been run.
+
+    Args:
+        event: What the new driver adds to the journal first.
+        search: The restored searcher, which knows what has been run.
+        spec: What is declared now.
+    """
+    num_samples = spec.tune.num_samples
+    settings = replace(event.settings, max_trials=search.num_trials_for(num_samples))
+    return replace(
+        event,
+        settings=settings,
+        left_out=tuple(search.surplus_trials(num_samples)),
+        declaration=search_key(spec),
+    )
+
+
+def nothing_new(spec: ExperimentSpec, trials: Sequence[Trial]) -> str:
+    """Return that a restore had nothing to run, since all that is declared was run."""
+    if not trials or any(trial.ending is TerminationReason.INTERRUPTED for trial in trials):
+        return "nothing was left to run"
+    space, num_samples = SearchSpace(spec.space), spec.tune.num_samples
+    if space.grid_axes:
+        num_combinations = math.prod(map(len, space.grid_axes.values()))
+        times = f" {num_samples} times each" if num_samples > 1 else ""
+        what = f"{num_combinations} combinations were run{times}"
+    elif num_samples < 0 or len(trials) < num_samples:
+        what = f"configurations of the space were run, {len(trials)} trials in all"
+    else:
+        what = f"{num_samples} samples were run"
+    return f"nothing new: all {what}, so nothing was left to run"
 
 
 def with_new_groups(

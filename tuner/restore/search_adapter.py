@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ class SearchAdapter:
             user's code and raise.
         group_for: Returns the workers over which such a trial trains, None for a single process;
             may raise as well.
+        declaration: Identifies the declaration, see `SearchEnded`.
 
     Attributes:
         request_for: See above.
@@ -53,6 +54,8 @@ class SearchAdapter:
         request_for: Callable[[Mapping[str, Any]], Mapping[str, float]],
         group_for: Callable[[Mapping[str, Any]], WorkerGroup | None] | None = None,
         labels_for: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None,
+        *,
+        declaration: str = "",
     ) -> None:
         self._searcher = searcher
         self._hears_results = (
@@ -62,6 +65,7 @@ class SearchAdapter:
         self.request_for = request_for
         self.group_for = group_for or _no_group
         self.labels_for = labels_for or _no_labels
+        self._declaration = declaration
         self._num_suggested = 0
         self.excluded: dict[str, bool] = {}
 
@@ -71,7 +75,7 @@ class SearchAdapter:
         if suggestion is None:
             return SuggestionPostponed(trial_id)
         if suggestion == Searcher.FINISHED:
-            return SearchEnded()
+            return SearchEnded(self._declaration)
         if not isinstance(suggestion, Mapping):
             raise TypeError(
                 f"{type(self._searcher).__name__}.suggest must return a dict of hyperparameters, "
@@ -116,6 +120,7 @@ class SearchAdapter:
         if isinstance(recorded, TrialSuggested):
             return self._reconciled(recorded, answer)
         if isinstance(answer, TrialSuggested):
+            self._searcher.on_trial_replaced(recorded.trial_id, None)
             self._searcher.on_trial_discard(recorded.trial_id)
         return recorded
 
@@ -128,8 +133,23 @@ class SearchAdapter:
             return replace(recorded, config=answer.config)
         require_complete(recorded.config, recorded.trial_id)
         if not is_same:
+            self._searcher.on_trial_replaced(recorded.trial_id, recorded.config)
             self.exclude(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
         return recorded
+
+    def num_trials_for(self, num_samples: int) -> int | None:
+        """Return how many trials there are to be in all, those of earlier declarations included.
+
+        Args:
+            num_samples: ``TuneConfig.num_samples``, where -1 means endless.
+        """
+        wanted = self._searcher.num_trials_for(num_samples)
+        num_left = self._searcher.num_points_left(num_samples)
+        return None if wanted is None else max(wanted, self._num_suggested + num_left)
+
+    def surplus_trials(self, num_samples: int) -> Sequence[str]:
+        """Return the trials that the experiment, as it is declared now, does not have."""
+        return sorted(self._searcher.surplus_trials(num_samples))
 
     @property
     def keeps_state(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +133,12 @@ def _declared_objective(directory: Path) -> Any:
     now = [declared.get("metric"), declared.get("mode")]
     began = declared.get("settings", {})
     return now if now == [began.get("metric"), began.get("mode")] else None
+
+
+def search_key(spec: ExperimentSpec) -> str:
+    """Return a short text that differs where space, searcher or number of samples do."""
+    declared = [dict(spec.declared_space), spec.searcher, spec.tune.num_samples]
+    return hashlib.sha256(strict_json.to_bytes([note(part) for part in declared])).hexdigest()[:8]
 
 
 def identity(spec: ExperimentSpec) -> dict[str, Any]:
