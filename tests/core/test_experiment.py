@@ -322,11 +322,30 @@ def test_a_failure_leaves_the_other_trials_alone():
 def test_fail_fast_stops_the_others_and_leaves_them_resumable():
     talk = Conversation(max_trials=5, fail_fast=True)
     talk.begin(2)
-    talk.exit("t00000", Outcome.FAILED, BOOM)
-    assert answers(talk.report("t00001", 1)) == [("t00001", "stop", False)]
-    talk.exit("t00001", Outcome.STOPPED)
+    talk.report("t00001", 1)
+    assert kills(talk.exit("t00000", Outcome.FAILED, BOOM)) == ["t00001"]
+    talk.exit("t00001", Outcome.KILLED, BOOM)
     assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED
     assert talk.experiment.is_finished
+
+
+def test_fail_fast_takes_nothing_that_is_reported_after_the_failure():
+    talk = Conversation(max_trials=5, fail_fast=True)
+    talk.begin(2)
+    failed = WorkerExited("t00000", 1, Outcome.FAILED, BOOM)
+    assert answers(talk.say(failed, result("t00001", 1))) == []
+    assert answers(talk.say(result("t00001", 2))) == []
+    assert talk.trial("t00001").last_result == {}
+    talk.exit("t00001", Outcome.COMPLETED)
+    assert talk.experiment.is_finished
+
+
+def test_after_an_interruption_a_failure_leaves_the_others_their_time_to_save():
+    talk = Conversation(max_trials=5, fail_fast=True, checkpoints=SAVES)
+    talk.begin(2)
+    talk.say(StopRequested("signal.SIGINT"))
+    assert kills(talk.exit("t00000", Outcome.UNSAVED, BOOM)) == []
+    assert answers(talk.report("t00001", 1)) == [("t00001", "stop", True)]
 
 
 def test_messages_of_an_older_attempt_are_dropped():

@@ -896,8 +896,17 @@ class Experiment:
             self._notify(cmd.StartsHeld(trial, reason))
         self._release_dependents(trial)
         self._apply(self.policies.on_trial_error(trial))
-        if self.settings.fail_fast:
+        if self.settings.fail_fast and self._stopping is None:
             self._stop_all(TerminationReason.INTERRUPTED, Reason("fail_fast"))
+            self._kill_all(f"trial {trial.trial_id} has failed, and fail_fast ends the experiment")
+
+    def _kill_all(self, why: str) -> None:
+        """Kill all workers at once: what they report from now on does not count."""
+        for trial in self.trial_table.live.values():
+            if not self._timeouts.is_remnant(trial.trial_id):
+                move_worker(trial, WorkerMove.KILL)
+                self._unanswered.drop(trial)
+                self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, why))
 
     def _suspected_failure(self) -> Reason | None:
         """Return the cause for which all trials seem to fail; None if there is none."""

@@ -323,8 +323,11 @@ class Driver:
     def _fold(self, event: Event) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(event, at_s)
-        self._log.append(event, at_s, outcome.recorded)
-        self._is_written = False
+        # A result that comes too late, e.g. of a worker that is being killed, has no effect, and
+        # those who read the results from the journal are not to count it.
+        if outcome.notices or not isinstance(event, ResultReported):
+            self._log.append(event, at_s, outcome.recorded)
+            self._is_written = False
         self._take(outcome)
 
     def _end_turn(self) -> None:

@@ -167,8 +167,8 @@ class FailureConfig(Settings):
             checkpoint: 0, the default, for never, -1 for no limit. A trial that makes no progress
             is retried at once three times, then after increasing delays of up to a minute. Some
             failures are not retried, see `no_retry_on` and `max_identical_failures`.
-        fail_fast: True ends the experiment when the first trial has failed; the others stay
-            resumable. ``"raise"`` raises the error from ``fit()`` as well. Needs
+        fail_fast: True ends the experiment when the first trial has failed for good: the others are
+            killed, and stay resumable. ``"raise"`` raises the error from ``fit()`` as well. Needs
             ``max_failures=0``.
         report_timeout_s: A trial that does not report for this many seconds counts as hung: it is
             killed, which is a failure. Neither the time that its process takes to start and to
