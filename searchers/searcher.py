@@ -275,7 +275,8 @@ class Searcher(Declared, ABC):
         Args:
             trials_or_analysis: A list of trials, or an object that has them as ``trials``: a
                 `ResultGrid` or an `ExperimentAnalysis`. Trials that reported no number are left
-                out.
+                out, and so are those that have not ended, and those of Ray Tune of which nobody
+                knows whether they were trained to the end.
             metric: Name of the metric, flattened, whose last value counts.
 
         Raises:
@@ -284,7 +285,7 @@ class Searcher(Declared, ABC):
         """
         for trial in getattr(trials_or_analysis, "trials", trials_or_analysis):
             value = _value_at(trial.last_result, metric)
-            if value is not None:
+            if value is not None and _has_known_end(trial):
                 status, ending = str(trial.status), str(getattr(trial, "ending", None))
                 self.add_evaluated_point(
                     trial.config, value, error=status == "ERROR", pruned=ending == "stopped early"
@@ -411,6 +412,13 @@ def _takes(function: Callable[..., Any], argument: str) -> bool:
     return argument in parameters or any(
         each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
     )
+
+
+def _has_known_end(trial: Any) -> bool:
+    """Return whether a trial was trained to its end, stopped early, or failed."""
+    # Objects of other packages have no ending; the user has chosen them.
+    endings = ("completed", "stopped early", "failed")
+    return not hasattr(trial, "ending") or str(trial.ending) in endings
 
 
 def _value_at(result: Any, metric: str) -> float | None:

@@ -213,6 +213,7 @@ def _translated(found: OpenedExperiment, objectives: Objectives) -> list[FrozenT
     # Optuna wants domains, but the search space may be unknown: it is guessed from the values.
     columns = observed_columns([Evaluated(config, 0.0) for config in configs])
     varied = {name: column for name, column in columns.items() if column.is_varied}
+    longest = max((trial.iteration for trial in found.trials), default=0)
     distributions = {name: column.distribution() for name, column in varied.items()}
     return [
         _frozen(
@@ -226,6 +227,7 @@ def _translated(found: OpenedExperiment, objectives: Objectives) -> list[FrozenT
                 if name in varied
             },
             distributions,
+            longest,
         )
         for number, (trial, config) in enumerate(zip(found.trials, configs, strict=True))
     ]
@@ -238,12 +240,18 @@ def _frozen(  # noqa: PLR0917  (everything that Optuna keeps of a trial)
     objectives: Objectives,
     params: dict[str, Any],
     distributions: Mapping[str, BaseDistribution],
+    longest: int,
 ) -> FrozenTrial:
     rows = found.rows.of(trial.trial_id)
     newest = [value_of(trial, found.rows, metric, check_mode(mode)) for metric, mode in objectives]
     values = newest if all(map(is_finite, newest)) else None
     has_several = len(objectives) > 1
-    state = _state(trial, has_values=values is not None, has_several=has_several)
+    state = _state(
+        trial,
+        has_values=values is not None,
+        has_several=has_several,
+        is_short=trial.iteration < longest,
+    )
     start, end = _times(rows)
     now = dt.datetime.now()  # noqa: DTZ005  (Optuna's times are local)
     return FrozenTrial(
@@ -272,17 +280,18 @@ def _curve(rows: Sequence[Row], metric: str) -> dict[int, float]:
     return dict(spread(finite, _MAX_VALUES))
 
 
-def _state(trial: Trial, *, has_values: bool, has_several: bool) -> TrialState:
+def _state(trial: Trial, *, has_values: bool, has_several: bool, is_short: bool) -> TrialState:
     match trial.status, trial.ending:
         case Status.PENDING, _:
             return TrialState.WAITING
         case Status.ERROR, _:
             return TrialState.FAIL
-        case Status.RUNNING | Status.PAUSED, _:
-            return TrialState.RUNNING
-        case _, TerminationReason.INTERRUPTED:
+        case (Status.RUNNING | Status.PAUSED, _) | (_, TerminationReason.INTERRUPTED):
             return TrialState.RUNNING
         case _, TerminationReason.STOPPED_EARLY if not has_several:
+            return TrialState.PRUNED
+        # Of a trial of Ray Tune it may be unknown whether it was trained to its end.
+        case _, None if is_short and not has_several:
             return TrialState.PRUNED
         case _:
             return TrialState.COMPLETE if has_values else TrialState.FAIL

@@ -24,7 +24,6 @@ from tuner.core.result import (
     CHECKPOINT_DIR_NAME,
     CONFIG,
     DELIMITER,
-    DONE,
     NUM_EXPLOITS,
     TIME_TOTAL_S,
     TRAINING_ITERATION,
@@ -380,10 +379,11 @@ class TrialDirectories:
 
 @dataclass(frozen=True, slots=True)
 class _RayTrialState:
-    """A trial's status and tag in Ray Tune's newest experiment state."""
+    """A trial's status, tag and stop criterion in Ray Tune's newest experiment state."""
 
     status: str = ""
     tag: str = ""
+    stop: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def number(self) -> float:
@@ -406,7 +406,8 @@ class _RayState:
 def read_trial_directories(path: Path) -> TrialDirectories:
     """Read the directories of an experiment's trials, with a warning for each unreadable one.
 
-    A trial whose end is not recorded, and which has no error, is assumed to have ended well.
+    A trial whose end is not recorded, and which has no error, is taken to have ended; whether it
+    was trained to its end is then unknown.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no trial in it.
@@ -455,9 +456,22 @@ def _trial(files: TrialFiles, state: _RayTrialState) -> Trial:
     if trial.status is Status.ERROR:
         trial.ending = TerminationReason.FAILED
         trial.failures = [_failure(files)]
-    elif trial.status is Status.TERMINATED and trial.last_result.get(DONE) is True:
+    elif trial.status is Status.TERMINATED and _has_reached(state.stop, trial.last_result):
         trial.ending = TerminationReason.COMPLETED
     return trial
+
+
+def _has_reached(stop: Mapping[str, float], last: Mapping[str, Any]) -> bool:
+    """Return whether a trial of Ray Tune ended by its stop criterion.
+
+    Its files do not tell a trial that a scheduler has stopped from one that was trained to its end:
+    the last result of both may be marked as done.
+    """
+    reported = flatten(last)
+    return any(
+        isinstance(value := reported.get(name), int | float) and value >= limit
+        for name, limit in stop.items()
+    )
 
 
 def _status(files: TrialFiles, state: _RayTrialState) -> Status:
@@ -505,12 +519,20 @@ def _newest_state(path: Path) -> _RayState:
     return _RayState()
 
 
+def _limits(criterion: Any) -> dict[str, float]:
+    if not isinstance(criterion, dict):
+        return {}
+    return {name: limit for name, limit in criterion.items() if isinstance(limit, int | float)}
+
+
 def _parse_ray_state(state: Mapping[str, Any]) -> _RayState:
     trials: dict[str, _RayTrialState] = {}
     for entry in state["trial_data"]:
         text = json.loads(entry[0])
         trials[str(text.get("relative_logdir"))] = _RayTrialState(
-            str(text.get("status", "")), str(text.get("experiment_tag", ""))
+            str(text.get("status", "")),
+            str(text.get("experiment_tag", "")),
+            _limits(text.get("stopping_criterion")),
         )
     metric = state.get("runner_data", {}).get("_metric")
     return _RayState(trials, metric if isinstance(metric, str) else None)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
@@ -23,11 +23,14 @@ from searchers.space.recorded_forms import is_recorded_form, recorded_index
 from searchers.space.sample_from import SampleFrom
 from searchers.space.tree import GRID_KEY, is_grid
 from searchers.wrappers.repeater import TRIAL_INDEX
+from tuner.core.result import TRAINING_ITERATION
+from tuner.core.trial import Status, TerminationReason
 from tuner.storage import strict_json
 from tuner.storage.layout import DECLARATION
 from tuner.storage.reading import SMALL_BYTES, read_file
 
 from .frames import flat_metrics, value_at
+from .open_experiment import read_directory
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .trial_files import TrialFiles, files_of_trials
 
@@ -181,7 +184,9 @@ def points_from(
             configurations as recorded: objects as text, tuples as lists. Searchers recognise these
             forms of what is in their space.
         with_rewards: Whether to return the metric's values as well, for a searcher's
-            ``evaluated_rewards``. Points that lack a searched parameter are then left out.
+            ``evaluated_rewards``. Points that lack a searched parameter are then left out, and,
+            with a warning, trials that were not trained to the end. Where that is unknown, as in
+            most directories of Ray Tune, only trials with as many iterations as the longest count.
 
     Returns:
         The configurations, the best first; with rewards a pair of two lists.
@@ -219,6 +224,8 @@ def points_from(
     found = sorted(
         _found(directory, name), key=lambda each: rank(each.value, direction), reverse=True
     )
+    if with_rewards:
+        found = _fully_trained(found, directory)
     chosen, misfits = _chosen(
         found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards
     )
@@ -234,9 +241,11 @@ def points_from(
 
 @dataclass(frozen=True, slots=True)
 class _RankedTrial:
-    """Directory, configuration and value of a trial that reported the metric."""
+    """Directory, id, configuration, value and length of a trial that reported the metric."""
 
     directory: str
+    trial_id: str
+    num_iterations: int
     config: Mapping[str, Any]
     value: float
 
@@ -270,9 +279,39 @@ def _found(directory: Path, metric: str) -> Iterator[_RankedTrial]:
             # A Repeater adds the index of the repetition to each configuration.
             yield _RankedTrial(
                 trial.path.name,
+                trial.trial_id,
+                _num_iterations(trial.rows),
                 {key: item for key, item in config.items() if key != TRIAL_INDEX},
                 value,
             )
+
+
+def _num_iterations(rows: Sequence[Mapping[str, Any]]) -> int:
+    last = rows[-1].get(TRAINING_ITERATION) if rows else 0
+    return last if isinstance(last, int) else len(rows)
+
+
+def _fully_trained(found: Sequence[_RankedTrial], directory: Path) -> list[_RankedTrial]:
+    """Return the trials whose last value is that of a full training, as far as that is known."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what cannot be read is unknown
+        opened = read_directory(directory)
+    endings = {trial.trial_id: (trial.status, trial.ending) for trial in opened.trials}
+    longest = max((each.num_iterations for each in found), default=0)
+    full: list[_RankedTrial] = []
+    for each in found:
+        status, ending = endings.get(each.trial_id, (Status.TERMINATED, None))
+        is_unknown = status is Status.TERMINATED and ending is None
+        if ending is TerminationReason.COMPLETED or (is_unknown and each.num_iterations == longest):
+            full.append(each)
+    if len(full) < len(found):
+        warnings.warn(
+            f"{len(found) - len(full)} of {len(found)} trials are left out, since they were not "
+            "trained to the end, or may not have been; with_rewards=False returns all",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return full
 
 
 def _last(trial: TrialFiles, metric: str) -> tuple[float, Mapping[str, Any]] | None:
