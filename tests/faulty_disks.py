@@ -17,7 +17,7 @@ class FaultyDisk:
     Args:
         faults: Numbers of the calls that fail, counted from 1, of each kind of call.
         code: What the system says then.
-        partial_bytes: A failing write takes so many bytes instead of raising.
+        partial_bytes: A failing write takes so many bytes, and the next one raises.
         disk: The disk beneath.
     """
 
@@ -29,6 +29,7 @@ class FaultyDisk:
         self._condemned = set()
         self.num_calls = Counter()
         self.num_faults = 0
+        self._is_partial = False
 
     def __getattr__(self, name):
         call = getattr(self._disk, name)
@@ -48,10 +49,14 @@ class FaultyDisk:
 
     def _perhaps(self, name, call, arguments):
         self.num_calls[name] += 1
+        if name == "write" and self._is_partial:
+            self._is_partial = False
+            raise OSError(self._code, "injected")
         if self.num_calls[name] not in self._faults.get(name, ()):
             return call(*arguments)
         self.num_faults += 1
         if name == "write" and self._partial_bytes:
+            self._is_partial = True
             return self._disk.write(arguments[0], arguments[1][: self._partial_bytes])
         raise OSError(self._code, "injected")
 

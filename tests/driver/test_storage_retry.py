@@ -57,6 +57,12 @@ def test_waiting_for_space_takes_nothing_from_the_time_for_other_errors():
     assert driver.now_s > 400.0
 
 
+def test_a_file_that_may_grow_no_more_is_waited_for_no_longer_than_other_errors():
+    driver = Driver(OSError(errno.EFBIG, "file too large"))
+    with pytest.raises(StorageError, match="given up after 20 s"):
+        driver.retry(20.0)
+
+
 def test_what_fails_once_costs_a_second_and_two_lines(caplog):
     driver = Driver(OSError(errno.EIO, "broken"), num_failures=1)
     driver.retry(60.0, line=str)

@@ -2,6 +2,7 @@ import copy
 import errno
 import itertools
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tuner.journal.reader import read, recover
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import SYNC_WINDOW_S, Journal, SyncPolicy, rest_after
 from tuner.storage import layout
+from tuner.storage.disk import LocalDisk
 from tuner.storage.layout import journal_directory
 
 
@@ -293,10 +295,65 @@ def test_faults_upon_faults_lose_and_double_nothing(
     )
 
 
+class Sparing(LocalDisk):
+    """A disk that takes a few bytes at a time."""
+
+    def write(self, descriptor, data):
+        return super().write(descriptor, data[:7])
+
+
+def test_the_rest_of_a_short_write_follows(tmp_path):
+    writer = Journal(tmp_path, has_syncer=False, disk=Sparing())
+    writer.append(body(0))
+    writer.flush()
+    writer.close()
+    assert losses(tmp_path) == [0.0]
+
+
+class Numb(LocalDisk):
+    """A disk that takes nothing, and does not say why, while it is numb."""
+
+    is_numb = False
+
+    def write(self, descriptor, data):
+        return 0 if self.is_numb else super().write(descriptor, data)
+
+
+def test_a_disk_that_takes_nothing_is_an_error_and_not_asked_for_ever(tmp_path):
+    disk = Numb()
+    writer = Journal(tmp_path, has_syncer=False, disk=disk)
+    writer.append(body(0))
+    disk.is_numb = True
+    with pytest.raises(StorageError, match=r"none of \d+ bytes were taken"):
+        writer.flush()
+    disk.is_numb = False
+    writer.close()
+    assert losses(tmp_path) == [0.0]
+
+
+def test_a_limit_to_the_size_of_files_is_reported_as_such_and_costs_nothing(tmp_path):
+    writer = Journal(tmp_path, has_syncer=False)
+    path = tmp_path / layout.JOURNAL / f"{1:020d}.log"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size_bytes = path.stat().st_size
+    writer.append(body(0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"cannot be written: \[Errno 27\]") as error:
+            writer.flush()
+        assert error.value.__cause__.errno == errno.EFBIG
+        assert path.stat().st_size == size_bytes
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    writer.flush()
+    writer.close()
+    assert losses(tmp_path) == [0.0]
+
+
 def test_a_short_write_is_cut_back_at_once_and_if_that_fails_before_the_next_write(
     tmp_path, faulty_disk
 ):
-    disk = faulty_disk({"write": {2, 3}, "truncate": {2, 3}}, partial_bytes=30)
+    disk = faulty_disk({"write": {2, 4}, "truncate": {2, 3}}, partial_bytes=30)
     writer = Journal(tmp_path, has_syncer=False, disk=disk)
     path = tmp_path / layout.JOURNAL / f"{1:020d}.log"
     size_bytes = path.stat().st_size

@@ -237,7 +237,7 @@ JOURNAL = _of(
     ("            if self._staged:\n                self._write_staged()\n", "            pass\n", "I15"),
 ) + _of(
     "tuner/journal/segments.py",
-    ("        if taken != len(data):", "        if not taken:", "I1 I14 I15"),
+    ("            while taken < len(data):", "            if not taken:", "I1 I14 I15"),
     ("        self._disk.truncate(self._descriptor, self.size_bytes)\n", "", "I14"),
     ("            if sync:\n                self.sync()\n            disk.rename", "            disk.rename", "I14 I1"),
     ("                disk.sync_directory(directory)", "                pass", "I1 I14"),

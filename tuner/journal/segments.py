@@ -11,7 +11,6 @@ written again into a new segment.
 from __future__ import annotations
 
 import errno
-import os
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -124,17 +123,20 @@ class Segment:
             raise
 
     def write(self, data: bytes) -> None:
-        """Append with one call, all or nothing."""
+        """Append all or nothing, with one call unless the system takes a part only.
+
+        Raises:
+            OSError: As the system says: that the disk is full, or the file as large as a limit of
+                the process (``ulimit -f``) allows.
+        """
         if self._is_ragged:
             self._cut_back()
         self._is_ragged = True
         try:
-            taken = self._disk.write(self._descriptor, data)
-            if taken != len(data):
-                raise OSError(  # noqa: TRY301
-                    errno.ENOSPC,
-                    f"{os.strerror(errno.ENOSPC)}, only {taken} of {len(data)} bytes were taken",
-                )
+            taken = 0
+            # Why a part only was taken, the next call says.
+            while taken < len(data):
+                taken += self._taken_of(data[taken:])
         except BaseException:
             # A part of a line must not stay in the middle of the file. If it cannot be cut off now,
             # that is tried again before the next write.
@@ -143,6 +145,12 @@ class Segment:
             raise
         self.size_bytes += taken
         self._is_ragged = False
+
+    def _taken_of(self, data: bytes) -> int:
+        taken = self._disk.write(self._descriptor, data)
+        if not taken:  # else it would be repeated for ever
+            raise OSError(errno.EIO, f"none of {len(data)} bytes were taken")
+        return taken
 
     def _cut_back(self) -> None:
         self._disk.truncate(self._descriptor, self.size_bytes)

@@ -262,9 +262,10 @@ class Journal:
             elif self.policy is SyncPolicy.PROCESS:
                 self._settle(self._written)
         except OSError as cause:
+            limit = "; ulimit -f limits the size of files" if cause.errno == errno.EFBIG else ""
             raise StorageError(
-                f"journal {self._segment.path} cannot be written: {cause}; its records are kept in "
-                "memory until it can"
+                f"journal {self._segment.path} cannot be written: {cause}{limit}; its records are "
+                "kept in memory until it can"
             ) from cause
         finally:
             self.statistics.driver_s += perf_counter() - started_s
