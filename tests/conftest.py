@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from searchers import NevergradSearch
 from tests.object_servers import ceph, moto, s3_proxy, s3_url
 from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
+from tuner.callbacks.trackers.mlflow_logger import make_sqlite_store
 from tuner.driver import signals
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
@@ -35,6 +36,15 @@ def pytest_configure():
 
 def _do_nothing(number, frame):
     pass
+
+
+@pytest.fixture(scope="session")
+def empty_mlflow_store(tmp_path_factory):
+    """Return an SQLite store of MLflow without runs; to make its tables takes seconds."""
+    mlflow = pytest.importorskip("mlflow")
+    path = tmp_path_factory.mktemp("store") / "deep" / "mlflow.db"
+    make_sqlite_store(f"sqlite:///{path}", mlflow.MlflowClient)
+    return path
 
 
 @pytest.fixture

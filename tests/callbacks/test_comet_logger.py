@@ -144,3 +144,80 @@ def test_metrics_of_validations_that_were_lost_are_filled_in_once(
         (3, 0.5),
     ]
     assert [value for name, _, value in points if name == "loss"] == [1, 2, 3]
+
+
+class Server:
+    """Stands for Comet, which knows some experiments."""
+
+    class exceptions:  # noqa: N801  (the client's name)
+        class NotFound(Exception):
+            pass
+
+        class CometException(Exception):
+            pass
+
+    def __init__(self):
+        self.metrics, self.others, self.num_made = {}, {}, 0
+
+    def APIExperiment(self, previous_experiment):  # noqa: N802
+        if previous_experiment not in self.metrics:
+            raise self.exceptions.NotFound
+        return Stored(self, previous_experiment)
+
+    def Experiment(self, experiment_key, **_):  # noqa: N802
+        assert experiment_key not in self.metrics
+        self.num_made += 1
+        self.metrics[experiment_key] = []
+        return Stored(self, experiment_key)
+
+    def ExistingExperiment(self, previous_experiment, **_):  # noqa: N802
+        if previous_experiment not in self.metrics:
+            raise ValueError("there is none")
+        return Stored(self, previous_experiment)
+
+
+class Stored:
+    def __init__(self, server, key):
+        self.server, self.key = server, key
+
+    def log_metrics(self, metrics, step):
+        self.server.metrics[self.key] += [
+            {"metricName": name, "metricValue": str(value), "step": step}
+            for name, value in metrics.items()
+        ]
+
+    def get_metrics(self):
+        return self.server.metrics[self.key] or None
+
+    def log_other(self, name, value):
+        self.server.others[name] = value
+
+    def get_others_summary(self, name):
+        return [self.server.others[name]] if name in self.server.others else []
+
+    def nothing(self, *_, **__):
+        pass
+
+    log_parameters = log_others = set_name = add_tags = end = nothing
+
+
+def test_what_the_server_lacks_is_added_once(tmp_path, make_trial, report, monkeypatch):
+    server, trial = Server(), make_trial()
+    results = [report(trial, iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)]
+    trial.move_to(Status.TERMINATED)
+    trial.ending = TerminationReason.COMPLETED
+
+    def fill(results):
+        callback = CometLoggerCallback()
+        callback.setup(experiment_path=tmp_path / "demo", experiment_id="abc")
+        tracker = callback.tracker(callback._experiment)
+        monkeypatch.setattr(tracker, "connect", lambda: setattr(tracker, "_comet", server))
+        monkeypatch.setattr(callback, "tracker", lambda _: tracker)
+        return list(callback.deliver(callback._experiment, [trial], lambda _: results))
+
+    for some in ([results[0], results[2]], results, results):
+        assert fill(some) == [trial]
+    (metrics,) = server.metrics.values()
+    told = [(one["step"], one["metricValue"]) for one in metrics if one["metricName"] == "loss"]
+    assert sorted(told) == [(1, "1"), (2, "2"), (3, "3")]
+    assert (server.num_made, server.others["status"]) == (1, "FINISHED")

@@ -24,18 +24,10 @@ from mlflow.utils.validation import _validate_metric_name  # noqa: E402  (may be
 pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory):
-    """Return an SQLite store without runs; to make its tables takes seconds."""
-    path = tmp_path_factory.mktemp("store") / "deep" / "mlflow.db"
-    make_sqlite_store(f"sqlite:///{path}", mlflow.MlflowClient)
-    return path
-
-
 @pytest.fixture
-def uri(empty_store, tmp_path, monkeypatch):
+def uri(empty_mlflow_store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # artifacts lie below it
-    return f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
+    return f"sqlite:///{shutil.copy(empty_mlflow_store, tmp_path / 'mlflow.db')}"
 
 
 @pytest.fixture

@@ -1,15 +1,16 @@
 """Delivery to a tracker in a background thread, also if the tracker fails."""
 
+import json
 import logging
 import threading
-import time
+from collections import Counter
 
 import pytest
 
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker import TrackerCallback, measured, num_lasting
-from tuner.callbacks.trackers.tracker_queue import Tracker, TrackerQueue, rows_after
+from tuner.callbacks.trackers.tracker_queue import Tracker, TrackerQueue, rows_without
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
 
 
@@ -62,10 +63,20 @@ class Notebook(Tracker):
 
 class Logger(TrackerCallback):
     product = "Notebook"
+    kind = "mlflow"
 
-    def __init__(self, tracker, patience_s=30.0):
-        super().__init__(patience_s)
+    def __init__(self, tracker, upload_timeout=30.0):
+        super().__init__(upload_timeout)
         self.book = tracker
+
+    def arguments(self):
+        return {
+            "tracking_uri": "sqlite:////a b.db",
+            "experiment_name": None,
+            "tags": {"who": "me"},
+            "tracking_token": "s3cret",
+            "settings": object(),
+        }
 
     def tracker(self, experiment):
         self.facts = experiment
@@ -126,21 +137,101 @@ def test_what_does_not_pass_switches_the_callback_off(make_trial, report, caplog
     with caplog.at_level(logging.WARNING, "tuner"):
         run(logger, make_trial(), report)
     assert logger.book.story == []
-    assert [record.getMessage().count("Logger.") for record in caplog.records] == [1]
+    assert [record.getMessage().count("Logger.") for record in caplog.records] == [0, 1]
+    assert COMMAND in caplog.text
     assert "RuntimeError and is switched off; the experiment goes on without it" in caplog.text
 
 
-def test_the_end_does_not_wait_for_a_tracker_that_hangs(make_trial, report, caplog):
+COMMAND = (
+    "    tuner export /x/demo --to mlflow --tracking-uri 'sqlite:////a b.db' "
+    """--arg 'tags={"who": "me"}'"""
+)
+"""Arguments that are not given, secrets and objects are left out."""
+
+
+def test_the_end_waits_for_a_tracker_that_hangs_as_long_as_it_is_told(make_trial, report, caplog):
     gate = threading.Event()
-    logger = Logger(Notebook(gate=gate), patience_s=0.01)
+    logger = Logger(Notebook(gate=gate), upload_timeout=0.01)
     with caplog.at_level(logging.WARNING, "tuner"):
         run(logger, make_trial(), report)
     gate.set()
     (record,) = caplog.records
-    assert (
-        "Notebook has not received 2 results; the experiment's own files hold all of them"
-        in record.getMessage()
+    assert record.getMessage() == (
+        "Notebook lacks 2 results; the experiment's own files hold all of them. Fill it with\n"
+        + COMMAND
     )
+
+
+def test_a_slow_first_answer_is_waited_for_with_lines_that_say_so(
+    make_trial, report, caplog, monkeypatch
+):
+    gate = threading.Event()
+
+    class Patient(logging.Handler):
+        """Lets the tracker answer when it is said that it is waited for."""
+
+        def emit(self, record):
+            gate.set()
+
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._FIRST_LINE_S", 0.0)
+    logger = Logger(Notebook(gate=gate), upload_timeout=300)
+    handler = Patient()
+    logging.getLogger("tuner").addHandler(handler)
+    try:
+        with caplog.at_level(logging.WARNING, "tuner"):
+            run(logger, make_trial(), report)
+    finally:
+        logging.getLogger("tuner").removeHandler(handler)
+    assert logger.book.story[-1] == "leave"
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "waiting for Notebook, which lacks 2 results, for 300 s more at most; Ctrl-C ends the wait"
+    )
+
+
+def test_a_request_to_stop_ends_the_wait(make_trial, report, caplog, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._FIRST_LINE_S", 0.0)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._JOIN_S", 0.001)
+    logger = Logger(Notebook(gate=gate), upload_timeout=1e6)
+
+    class Impatient(logging.Handler):
+        def emit(self, record):
+            logger.stop_waiting()
+
+    handler = Impatient()
+    logging.getLogger("tuner").addHandler(handler)
+    try:
+        with caplog.at_level(logging.WARNING, "tuner"):
+            run(logger, make_trial(), report)
+    finally:
+        logging.getLogger("tuner").removeHandler(handler)
+        gate.set()
+    assert [record.getMessage().partition(" ")[0] for record in caplog.records] == [
+        "waiting",
+        "Notebook",
+    ]
+    assert COMMAND in caplog.text
+
+
+def test_an_interrupted_experiment_is_not_held_up(make_trial, report, monkeypatch):
+    waits = []
+    monkeypatch.setattr(TrackerQueue, "close", lambda _, patience_s: waits.append(patience_s))
+    for ending in (TerminationReason.INTERRUPTED, TerminationReason.COMPLETED):
+        logger, trial = Logger(Notebook(), upload_timeout=300), make_trial()
+        logger.setup()
+        trial.move_to(Status.TERMINATED)
+        trial.ending = ending
+        logger.on_experiment_end(trials=[trial])
+    assert waits == [30, 300]
+
+
+@pytest.mark.parametrize("upload_timeout", [0, -1, float("inf"), float("nan"), True, "5", None])
+def test_a_wait_that_is_no_time_is_refused(upload_timeout):
+    with pytest.raises(
+        ValueError, match="upload_timeout must be a positive number of seconds, got"
+    ):
+        Logger(Notebook(), upload_timeout=upload_timeout)
 
 
 def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(
@@ -153,35 +244,32 @@ def test_the_end_gives_up_a_tracker_that_is_known_to_be_absent(
         def connect(self):
             raise Unreachable
 
-    logger = Logger(Nowhere(), patience_s=1e6)
+    logger = Logger(Nowhere(), upload_timeout=1e6)
     with caplog.at_level(logging.WARNING, "tuner"):
         run(logger, make_trial(), report)
-    assert "has not received 2 results" in caplog.text
+    assert "Notebook lacks 2 results" in caplog.text
 
 
-class Working:
-    """A thread that is alive for a given number of checks."""
-
-    def __init__(self, num_glances):
-        self.num_glances = num_glances
-
-    def is_alive(self):
-        return self.num_glances > 0
-
-    def join(self, timeout):
-        self.num_glances -= 1
-
-
-@pytest.mark.parametrize(("busy_s", "num_left"), [(20.0, 0), (40.0, 5)])
-def test_the_end_waits_for_a_first_answer_as_long_as_a_busy_machine_may_need(
-    monkeypatch, busy_s, num_left
-):
+def test_a_restore_delivers_what_an_earlier_driver_could_not(make_trial, report, monkeypatch):
     monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._UNREACHABLE_PATIENCE_S", 0.0)
-    queue = TrackerQueue(Notebook(), "Notebook", patience_s=1e6)
-    queue._busy_since_s = time.monotonic() - busy_s
-    thread = Working(5)
-    queue._wait_for(thread)
-    assert thread.num_glances == num_left
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._JOIN_S", 0.001)
+
+    class Nowhere(Notebook):
+        def connect(self):
+            raise Unreachable
+
+    first, trial = Logger(Nowhere()), make_trial()
+    run(first, trial, report)
+    second = Logger(Notebook())
+    second.set_state(json.loads(json.dumps(first.get_state())))
+    assert second.is_behind(trial)
+    assert not second.is_behind(make_trial("t00009"))
+    second.setup()
+    assert second.get_state() == {"behind": ["t00000"]}  # as long as it has not caught up
+    second.catch_up([trial], lambda _: [report(trial, iteration) for iteration in (1, 2)])
+    second.on_experiment_end(trials=[trial])
+    assert second.book.story[1][:3] == ("recall", "t00000", [1, 2])
+    assert second.get_state() is None
 
 
 def test_memory_is_bounded_and_dropped_results_are_reported(
@@ -201,7 +289,7 @@ def test_memory_is_bounded_and_dropped_results_are_reported(
     assert logger.book.story[2] == ("log", "t00000", [1, 2, 3])
     assert [
         "does not keep up" in caplog.records[0].getMessage(),
-        "not received 7 results" in caplog.records[1].getMessage(),
+        "Notebook lacks 7 results" in caplog.records[1].getMessage(),
     ] == [
         True,
         True,
@@ -263,15 +351,16 @@ def test_what_a_trial_reported_before_an_exploit_lasts(make_trial, report):
     assert num_lasting(trial, rows[:3]) == 2
 
 
-def test_rows_after_the_last_that_is_known(make_trial, report):
+def test_rows_that_a_tracker_lacks(make_trial, report):
     trial = make_trial()
     rows = [
         Row(report(trial, iteration), at) for iteration, at in ((1, 10.0), (2, 10.9), (3, 12.0))
     ]
-    assert rows_after(rows, None) == rows
-    assert rows_after(rows, (10, 2)) == rows[2:]
-    assert rows_after(rows, (11, 7)) == rows[2:]  # of an attempt that no longer counts
-    assert rows_after(rows, (12, 3)) == []
+    assert rows_without(rows, Counter()) == rows
+    assert rows_without(rows, Counter([(10, 1), (12, 3), (11, 7)])) == rows[1:2]
+    again = [*rows, Row(report(trial, 3), 12.5)]  # after an exploit
+    assert rows_without(again, Counter([(12, 3)])) == [*rows[:2], again[3]]
+    assert rows_without(again, Counter({(12, 3): 2})) == rows[:2]
 
 
 def test_measured_are_numbers_booleans_and_texts():

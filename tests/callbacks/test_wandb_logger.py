@@ -200,7 +200,7 @@ def test_a_restored_trial_goes_on_in_its_run_and_what_was_lost_is_there(
     told = [(row["_step"], row["loss"]) for row in rows(written("history"))]
     assert told == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 50)]
     assert {run.run_id for run in written("run")} == {"abc-t00000"}
-    assert trace_of(tmp_path / "demo" / "wandb", "abc-t00000").last == (200, 5)
+    assert trace_of(tmp_path / "demo" / "wandb", "abc-t00000").results[200, 5] == 1
 
 
 def test_a_trial_that_has_told_everything_is_not_begun_again(start, written, make_trial, report):
@@ -322,15 +322,15 @@ def test_a_torn_log_tells_what_is_whole(start, make_trial, report, tmp_path):
     end(logger, trial)
     directory = tmp_path / "demo" / "wandb"
     whole = trace_of(directory, "abc-t00000")
-    assert (whole.last_step, whole.last, whole.has_ended) == (300, (400, 300), True)
+    assert (whole.last_step, len(whole.results), whole.exit_code) == (300, 300, 0)
     (path,) = directory.glob("offline-run-*/*.wandb")
     data = Path(path).read_bytes()
     assert len(data) > 2 * 32_768
     path.write_bytes(data[: len(data) // 2])
     torn = trace_of(directory, "abc-t00000")
     assert 100 < torn.last_step < 200
-    assert torn.last == (100 + torn.last_step, torn.last_step)
-    assert not torn.has_ended
+    assert max(torn.results) == (100 + torn.last_step, torn.last_step)
+    assert torn.exit_code is None
 
 
 def test_metrics_of_a_validation_have_the_iteration_of_its_checkpoint(
@@ -388,3 +388,94 @@ def test_metrics_of_validations_that_were_lost_are_filled_in_once(
         (2, 0.25),
     ]
     assert [row["loss"] for row in told if "loss" in row] == [1, 2, 3]
+
+
+class Served:
+    """Stands for the client of a server that has some results of one run."""
+
+    def __init__(self, known):
+        self.known, self.logged, self.ends = known, [], []
+        self.config = self  # for `update`
+        self.entity, self.project, self.id, self.starting_step = "me", "demo", "abc-t00000", 0
+        self.resumed = bool(known)
+
+    def init(self, **given):
+        assert (given["id"], given["resume"]) == (self.id, "allow")
+        return self
+
+    def log(self, values, *, step, commit):
+        assert commit
+        self.logged.append((step, values["training_iteration"], values.get("loss")))
+        self.known.append(values)
+
+    def nothing(self, *_, **__):
+        pass
+
+    update = define_metric = nothing
+
+    def finish(self, exit_code):
+        self.ends.append(exit_code)
+
+    def Settings(self, **given):  # noqa: N802  (the client's name)
+        return given
+
+    def Api(self, api_key):  # noqa: N802  (the client's name)
+        assert api_key == KEY
+        return self
+
+    def run(self, path):
+        assert path == "me/demo/abc-t00000"
+        return self
+
+    def scan_history(self, *, keys, use_cache):
+        assert not use_cache
+        return [row for row in self.known if row.keys() >= set(keys)]
+
+
+def test_what_a_server_lacks_is_added_once(start, make_trial, report, monkeypatch):
+    """Also from the middle of a run, of which local files show nothing."""
+    results = [
+        report(make_trial(), iteration, loss=iteration, timestamp=100) for iteration in (1, 2, 3)
+    ]
+    server = Served([dict(results[0]), dict(results[2])])
+    trial = make_trial()
+    trial.move_to(Status.TERMINATED)
+    trial.ending = TerminationReason.COMPLETED
+    for _ in range(2):
+        callback = start(project="demo", api_key=KEY)
+        tracker = callback.tracker(callback._experiment)
+        tracker._wandb, tracker._is_offline = server, False
+        monkeypatch.setattr(tracker, "connect", lambda: None)
+        monkeypatch.setattr(callback, "tracker", lambda _, tracker=tracker: tracker)
+        assert list(callback.deliver(callback._experiment, [trial], lambda _: results)) == [trial]
+    assert [(iteration, loss) for _, iteration, loss in server.logged] == [(2, 2)]
+    assert server.ends == [0, 0]
+
+
+def test_a_run_that_was_killed_is_ended_as_its_trial(start, written, make_trial, report):
+    """All its results are there, but not how it ended."""
+    trial = make_trial()
+    results = [report(trial, 1, loss=1, timestamp=100)]
+    first = start()
+    first.log_trial_start(trial)
+    first.log_trial_result(1, trial, results[0])
+    leave(first)
+    trial.move_to(Status.TERMINATED)
+    trial.ending = TerminationReason.COMPLETED
+    for _ in range(2):
+        second = start()
+        second.catch_up([trial], lambda _: results)
+        leave(second)
+    assert sorted(exit_.exit_code for exit_ in written("exit")) == [0, 255]
+    assert len(written("history")) == 1
+
+
+def test_its_arguments_make_the_same_callback_without_its_secrets(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_RUN_GROUP", "ours")
+    logger = WandbLoggerCallback(
+        project="p", api_key=KEY, excludes=["a/b"], entity="team", dir=str(tmp_path), tags=["x"]
+    )
+    assert logger.export_command() == (
+        f"tuner export EXP --to wandb --entity team --dir {tmp_path} --arg 'tags=[\"x\"]' "
+        "--project p --group ours --mode offline --arg 'excludes=[\"a/b\"]'"
+    )

@@ -71,7 +71,10 @@ COMMANDS: Final = {
     ),
     "report": Subcommand(_SEARCH, "export", "report", "Write an HTML report in one file."),
     "export": Subcommand(
-        _SEARCH, "export", "export", "Write the table of trials as CSV, JSON or Parquet."
+        _SEARCH,
+        "export",
+        "export",
+        "Write the table of trials as CSV, JSON or Parquet, or fill a tracker.",
     ),
     "dash": Subcommand(_SEARCH, "dashboard", "dash", "Show an experiment in Optuna's dashboard."),
     "stop": Subcommand(

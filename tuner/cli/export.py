@@ -17,6 +17,7 @@ from .app import OK
 from .arguments import experiment_argument, named_value, readable_argument
 from .experiment_tables import Objective, known_objective, objective_options, open_grid
 from .output import FileType, Output, Record, output_option
+from .tracker_export import TRACKERS, check_no_tracker, export_to_tracker, tracker_options
 
 if TYPE_CHECKING:
     from tuner.analysis.result_grid import ResultGrid
@@ -29,8 +30,8 @@ _KINDS: Final = ("csv", "json", "parquet")
 @click.option(
     "--to",
     "kind",
-    type=click.Choice(_KINDS),
-    help="The format; by default that of the file's ending, or csv.",
+    type=click.Choice((*_KINDS, *TRACKERS)),
+    help="The format, by default that of the file's ending, or csv; or a tracker.",
 )
 @click.option("-o", "--output", "path", type=FileType(), metavar="FILE", help="The file to write.")
 @click.option(
@@ -38,8 +39,19 @@ _KINDS: Final = ("csv", "json", "parquet")
     is_flag=True,
     help="Write a line per result of each trial, instead of a line per trial.",
 )
-def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool) -> int:
+@tracker_options
+def export(
+    experiment: Path,
+    kind: str | None,
+    path: Path | None,
+    tracker: Mapping[str, Any],
+    *,
+    rows: bool,
+) -> int:
     """Write the table of trials, or of all their results, as CSV, JSON or Parquet.
+
+    With --to mlflow, wandb, comet or tensorboard, fill that tracker instead, with a run per trial:
+    with all that it lacks, and nothing twice.
 
     The columns are those of ResultGrid.get_dataframe: metrics with a/b for nested ones,
     hyperparameters as config/NAME, status, logdir. With --rows there is a line for each valid
@@ -50,12 +62,18 @@ def export(experiment: Path, kind: str | None, path: Path | None, *, rows: bool)
     Examples:
       tuner export digits -o trials.parquet
       tuner export digits --rows --to csv > curves.csv
+      tuner export digits --to mlflow --tracking-uri http://host:5000
     """
+    if kind in TRACKERS:
+        if path or rows:
+            raise click.UsageError(f"--to {kind} takes neither --output nor --rows; omit them")
+        return export_to_tracker(experiment, kind, tracker)
     kind = kind or (path.suffix.removeprefix(".") if path else "csv")
     if kind not in _KINDS:
         raise click.UsageError(
             f"FILE must end in .csv, .json or .parquet, or --to give the format, got {str(path)!r}"
         )
+    check_no_tracker(kind, tracker)
     grid = open_grid(experiment)
     if kind == "parquet":
         _write_parquet(grid, path, is_long=rows)

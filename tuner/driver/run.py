@@ -16,6 +16,7 @@ from tuner.analysis.result_grid import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.registry import named_callbacks
+from tuner.callbacks.trackers.tracker import TrackerCallback
 from tuner.core.events import Event, StopRequested
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, common_failure
@@ -410,6 +411,9 @@ class Run:
         def request_stop(request: StopRequested) -> None:
             log.ask_to_stop(request)
             driver.request_stop(request)
+            for callback in self._callbacks:
+                if isinstance(callback, TrackerCallback):  # the end may be waiting for it
+                    callback.stop_waiting()
 
         is_searching = False
         # Inside a trial or a validation, the outer driver heeds signals, and ends this one.

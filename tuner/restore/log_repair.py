@@ -32,7 +32,11 @@ def repair_logs(
     for logger in callbacks:
         if isinstance(logger, TrackerCallback):
             logger.catch_up(
-                [trial for trial in unsettled if trial.trial_id in recent or not trial.is_finished],
+                [
+                    trial
+                    for trial in trials
+                    if trial.trial_id in recent or not trial.is_finished or logger.is_behind(trial)
+                ],
                 rows.of,
             )
         if not isinstance(logger, TrialFileLogger):

@@ -7,6 +7,7 @@ import importlib
 import json
 import logging
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final, final
 from tuner.callbacks.log_records import Row, Validated
 from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
+from tuner.storage.origin import origin_of
 from tuner.storage.reading import open_file
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
@@ -25,13 +27,16 @@ from .tracker_queue import (
     Recalled,
     Saved,
     Tracker,
-    rows_after,
+    rows_without,
     validations_without,
 )
 
-_PATIENCE_S: Final = 120.0
+_UPLOAD_TIMEOUT_S: Final = 300.0
 _FOLDER: Final = "comet"
 _KEY_LENGTH: Final = 32
+_STATUS: Final = "status"
+_Point = tuple[str, int, str]
+"""A metric, its step, and its value."""
 _QUIET: Final[Mapping[str, Any]] = {
     "auto_metric_logging": False,
     "auto_output_logging": False,
@@ -67,11 +72,13 @@ class CometLoggerCallback(TrackerCallback):
             that a killed driver leaves open is rewritten at the restore.
         tags: Tags of every one of Comet's experiments.
         save_checkpoints: Whether checkpoints are uploaded as assets.
+        upload_timeout: How many seconds the end of the experiment waits for Comet at most.
         **experiment_kwargs: Passed on to Comet's experiment, e.g. ``project_name`` and
             ``workspace``.
 
     Raises:
         ImportError: If comet_ml is not installed.
+        ValueError: If `upload_timeout` is not a positive number.
 
     Example:
         >>> from tuner import RunConfig
@@ -83,21 +90,39 @@ class CometLoggerCallback(TrackerCallback):
     """
 
     product = "Comet"
+    kind = "comet"
 
     def __init__(
         self,
         online: bool = True,
         tags: Sequence[str] | None = None,
         save_checkpoints: bool = False,
+        upload_timeout: float = _UPLOAD_TIMEOUT_S,
         **experiment_kwargs: Any,
     ) -> None:
         need_library("comet_ml", "comet")
-        super().__init__(_PATIENCE_S)
+        super().__init__(upload_timeout)
         self._options = _Options(online, tuple(tags or ()), save_checkpoints, experiment_kwargs)
 
     def tracker(self, experiment: ExperimentFacts) -> Tracker:
         """Return the client for an experiment."""
         return _CometTracker(experiment, self._options)
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Return the arguments that make such a callback, named as ``tuner export`` has them."""
+        options, experiment = self._options, self._experiment
+        given = dict(options.experiment_kwargs)
+        directory = given.pop("offline_directory", None)
+        if experiment and not directory and not options.online and origin_of(experiment.path):
+            directory = experiment.path / _FOLDER  # not that of the copy that is fetched
+        project = given.pop("project_name", None) or (experiment.name if experiment else None)
+        return {
+            **given,
+            "project": project,
+            "mode": None if options.online else "offline",
+            "dir": None if directory is None else str(Path(directory).absolute()),
+            "tags": list(options.tags),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +149,9 @@ class _CometTracker(Tracker):
         )
 
     def connect(self) -> None:
+        self._comet = importlib.import_module("comet_ml")
         # It logs each archive that it writes.
         logging.getLogger("comet_ml").setLevel(logging.ERROR)
-        self._comet = importlib.import_module("comet_ml")
         if not self._options.online:
             self._directory.mkdir(parents=True, exist_ok=True)
 
@@ -171,11 +196,22 @@ class _CometTracker(Tracker):
         self._begun.pop(trial, None)
 
     def recall(self, trial: Trial, recalled: Recalled) -> None:
-        if self._options.online:
-            return  # the server has what was sent, and the client keeps the rest
-        rows = rows_after(recalled.rows, self._last_of(trial))
-        lost = self._lost(trial, validations_without(rows, recalled.validations))
-        if rows or lost:
+        if not self._options.online:  # else the client still sends what it has
+            self.complete(trial, recalled)
+
+    def complete(self, trial: Trial, recalled: Recalled) -> None:
+        points, status = self._sent(trial) if self._options.online else self._archived(trial)
+        known = Counter(
+            (int(float(value)), step) for name, step, value in points if name == TIMESTAMP
+        )
+        rows = rows_without(recalled.rows, known)
+        lost = [
+            one
+            for one in validations_without(rows, recalled.validations)
+            if not {_point(name, one.iteration, value) for name, value in _numbers(one).items()}
+            <= set(points)
+        ]
+        if rows or lost or (recalled.ended and status != recalled.ended.outcome.value):
             self.begin(trial, recalled.begun)
             self.log(trial, rows)
             for one in lost:
@@ -230,7 +266,7 @@ class _CometTracker(Tracker):
     def _close(self, trial: Trial, outcome: Outcome | None) -> None:
         opened = self._open.pop(trial)
         if outcome:
-            opened.log_other("status", outcome.value)
+            opened.log_other(_STATUS, outcome.value)
         opened.end()
 
     def _archives(self, trial: Trial) -> list[Path]:
@@ -238,32 +274,35 @@ class _CometTracker(Tracker):
             self._directory.glob(f"{self._key(trial)}*.zip"), key=lambda path: path.stat().st_mtime
         )
 
-    def _lost(self, trial: Trial, validations: Sequence[Validated]) -> list[Validated]:
-        """Return the validations of which the archives lack a metric."""
-        if not validations:
-            return []
-        known = {
-            (metric["metricName"], metric.get("step"), repr(float(metric["metricValue"])))
-            for path in self._archives(trial)
-            for metric in _metrics_in(path)
-        }
-        lost = []
-        for one in validations:
-            logged = {
-                (name, one.iteration, repr(float(value))) for name, value in _numbers(one).items()
-            }
-            if not logged <= known:
-                lost.append(one)
-        return lost
-
-    def _last_of(self, trial: Trial) -> tuple[int, int] | None:
-        """Return when the last result in the archives was reported, and its training iteration."""
-        last: dict[str, int] = {}
+    def _archived(self, trial: Trial) -> tuple[list[_Point], str]:
+        """Return the points in the trial's archives, and its status there."""
+        points, status = list[_Point](), ""
         for path in self._archives(trial):
-            for metric in _metrics_in(path):
-                if metric["metricName"] in (TIMESTAMP, TRAINING_ITERATION):
-                    last[metric["metricName"]] = int(metric["metricValue"])
-        return (last[TIMESTAMP], last[TRAINING_ITERATION]) if len(last) > 1 else None
+            for kind, payload in _messages(path):
+                if kind == "metric_msg":
+                    metric = payload["metric"]
+                    points.append(
+                        _point(metric["metricName"], metric.get("step"), metric["metricValue"])
+                    )
+                elif kind == "log_other" and payload["key"] == _STATUS:
+                    status = str(payload["value"])
+        return points, status
+
+    def _sent(self, trial: Trial) -> tuple[list[_Point], str]:
+        """Return the points that the server has of the trial, and its status there."""
+        given = self._options.experiment_kwargs
+        access = {"api_key": given["api_key"]} if "api_key" in given else {}
+        try:
+            stored = self._comet.APIExperiment(previous_experiment=self._key(trial), **access)
+        except self._comet.exceptions.NotFound:
+            return [], ""
+        self._known.add(self._key(trial))
+        points = [
+            _point(metric["metricName"], metric["step"], metric["metricValue"])
+            for metric in stored.get_metrics() or ()
+        ]
+        status = stored.get_others_summary(_STATUS) or [""]
+        return points, str(status[-1])
 
 
 def _numbers(validated: Validated) -> dict[str, Any]:
@@ -271,7 +310,11 @@ def _numbers(validated: Validated) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if not isinstance(value, str)}
 
 
-def _metrics_in(archive: Path) -> Iterator[dict[str, Any]]:
+def _point(name: str, step: int | None, value: Any) -> _Point:
+    return name, step or 0, repr(float(value))
+
+
+def _messages(archive: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with (
         open_file(archive) as file,
         zipfile.ZipFile(file) as opened,
@@ -279,5 +322,4 @@ def _metrics_in(archive: Path) -> Iterator[dict[str, Any]]:
     ):
         for line in lines:
             message = json.loads(line)
-            if message["type"] == "metric_msg":
-                yield message["payload"]["metric"]
+            yield message["type"], message["payload"]

@@ -8,8 +8,10 @@ import logging
 import os
 import re
 import sqlite3
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,9 +23,9 @@ from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, as_float, flatten
 from tuner.core.trial import Trial
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
-from .tracker_queue import Begun, Ended, Outcome, Recalled, Tracker, rows_after
+from .tracker_queue import Begun, Ended, Outcome, Recalled, Tracker, without_password
 
-_PATIENCE_S: Final = 30.0
+_UPLOAD_TIMEOUT_S: Final = 300.0
 EXPERIMENT_TAG: Final = "tuner.experiment_id"
 TRIAL_TAG: Final = "trial_id"
 _ILLEGAL: Final = re.compile(r"[^\w.\-/: ]")
@@ -46,6 +48,7 @@ _TRANSIENT: Final = frozenset(
 )
 
 _SCHEME: Final = "sqlite:///"
+_LARGEST: Final = sys.float_info.max
 
 _log = logging.getLogger("tuner")
 
@@ -65,7 +68,8 @@ class MLflowLoggerCallback(TrackerCallback):
     pauses, retries, exploits and restores, and is FINISHED, FAILED or, if the experiment was
     interrupted, KILLED.
 
-    A server that cannot be reached is retried as long as the experiment runs, and never delays it.
+    A server that cannot be reached is retried as long as the experiment runs, and never delays a
+    trial.
 
     Args:
         tracking_uri: Where runs are kept, e.g. ``"sqlite:///mlflow.db"`` or ``"http://host:5000"``;
@@ -81,9 +85,11 @@ class MLflowLoggerCallback(TrackerCallback):
             the trial has ended.
         log_params_on_trial_end: Whether the parameters are written when a trial ends instead of
             when it starts.
+        upload_timeout: How many seconds the end of the experiment waits for MLflow.
 
     Raises:
         ImportError: If MLflow is not installed.
+        ValueError: If `upload_timeout` is not a positive number.
 
     Example:
         >>> from tuner import RunConfig
@@ -97,6 +103,7 @@ class MLflowLoggerCallback(TrackerCallback):
     """
 
     product = "MLflow"
+    kind = "mlflow"
 
     def __init__(
         self,
@@ -108,9 +115,10 @@ class MLflowLoggerCallback(TrackerCallback):
         tracking_token: str | None = None,
         save_artifact: bool = False,
         log_params_on_trial_end: bool = False,
+        upload_timeout: float = _UPLOAD_TIMEOUT_S,
     ) -> None:
         need_library("mlflow", "mlflow")
-        super().__init__(_PATIENCE_S)
+        super().__init__(upload_timeout)
         self._options = _Options(
             tracking_uri,
             registry_uri,
@@ -126,6 +134,20 @@ class MLflowLoggerCallback(TrackerCallback):
         if self._token:
             os.environ["MLFLOW_TRACKING_TOKEN"] = self._token
         return _MLflowTracker(experiment, self._options)
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Return the arguments that make such a callback; what the environment says is included."""
+        uri = self._options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        if not uri and (mlflow := sys.modules.get("mlflow")):
+            uri = mlflow.get_tracking_uri()
+        name = self._experiment.name if self._experiment else None
+        return {
+            "tracking_uri": _lasting(uri) if uri else None,
+            "registry_uri": self._options.registry_uri,
+            "experiment_name": _experiment_name(self._options) or name,
+            "tags": self._options.tags,
+            "save_artifact": self._options.save_artifact or None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +207,7 @@ class _MLflowTracker(Tracker):
             self._options.tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient
         )
         self._client = mlflow.MlflowClient(self._options.tracking_uri, self._options.registry_uri)
-        name = (
-            self._options.experiment_name
-            or os.environ.get("MLFLOW_EXPERIMENT_NAME")
-            or self._experiment.name
-        )
+        name = _experiment_name(self._options) or self._experiment.name
         self._experiment_id = find_or_make_experiment(self._client, name)
         for run in self._search(f"tags.`{EXPERIMENT_TAG}` = '{self._experiment.experiment_id}'"):
             self._runs[run.data.tags[TRIAL_TAG]] = self._known(run)
@@ -242,14 +260,14 @@ class _MLflowTracker(Tracker):
 
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         run = self._runs.get(trial.trial_id)
-        rows = rows_after(recalled.rows, self._last_of(run) if run else None)
-        if run and (missing := self._missing(run, recalled.validations, rows)):
-            self._batch(run, metrics=missing)
-        if run is None or rows:
-            self.begin(trial, recalled.begun)
-            self.log(trial, rows)
-        elif recalled.ended is None or run.status == recalled.ended.outcome.value:
+        wanted = [metric for row in recalled.rows for metric in self._metrics(row)]
+        wanted += self._validated(recalled)
+        missing = self._missing(run, wanted) if run and run.run_id else wanted
+        status = recalled.ended.outcome.value if recalled.ended else ""
+        if run and not missing and (not status or run.status == status):
             return
+        self.begin(trial, recalled.begun)
+        self._batch(self._runs[trial.trial_id], metrics=missing)
         if recalled.ended:
             self.end(trial, recalled.ended)
 
@@ -266,7 +284,7 @@ class _MLflowTracker(Tracker):
                 )
 
     def close(self) -> None:
-        for run in self._runs.values():
+        for run in () if self._experiment.is_running else self._runs.values():
             if run.status == "RUNNING":
                 self._client.set_terminated(run.run_id, Outcome.KILLED.value)
                 run.status = Outcome.KILLED.value
@@ -319,39 +337,37 @@ class _MLflowTracker(Tracker):
     def _known(run: Any) -> _Run:
         return _Run(run.info.run_id, run.info.status, dict(run.data.params))
 
-    def _last_of(self, run: _Run) -> tuple[int, int] | None:
-        """Return the `key_of` the last result in MLflow; None without one."""
-        if not run.run_id:
-            return None
-        history = self._client.get_metric_history(run.run_id, TRAINING_ITERATION)
-        last = max(history, key=lambda metric: (metric.timestamp, metric.step), default=None)
-        return (last.timestamp // 1000, int(last.value)) if last else None
-
-    def _missing(
-        self, run: _Run, validations: Sequence[Validated], rows: Sequence[Row]
-    ) -> list[Any]:
-        """Return the metrics of validations that MLflow lacks and that these results do not have.
-
-        Args:
-            run: The run.
-            validations: The validations.
-            rows: Results that are yet to be logged.
-        """
-        later = {row.result.get(TRAINING_ITERATION) for row in rows}
-        wanted = [
-            metric
-            for one in validations
-            if run.run_id and one.iteration not in later
-            for metric in self._metrics_of(
-                measured(flatten(one.metrics)), int(one.at * 1000), one.iteration
-            )
-        ]
+    def _validated(self, recalled: Recalled) -> Iterator[Any]:
+        """Yield the metrics of validations that the results do not have."""
         known = {
-            (name, metric.step, repr(metric.value))
+            (row.result.get(TRAINING_ITERATION), name) for row in recalled.rows for name in row.flat
+        }
+        for one in recalled.validations:
+            values = {
+                name: value
+                for name, value in measured(flatten(one.metrics)).items()
+                if (one.iteration, name) not in known
+            }
+            yield from self._metrics_of(values, int(one.at * 1000), one.iteration)
+
+    def _missing(self, run: _Run, wanted: Sequence[Any]) -> list[Any]:
+        """Return the metrics that MLflow lacks.
+
+        Each is compared, since a request may have been cut off between those of one result.
+        """
+        known = Counter(
+            _key_of(metric)
             for name in {metric.key for metric in wanted}
             for metric in self._client.get_metric_history(run.run_id, name)
-        }
-        return [one for one in wanted if (one.key, one.step, repr(one.value)) not in known]
+        )
+        missing = []
+        for metric in wanted:
+            key = _key_of(metric)
+            if known[key]:
+                known[key] -= 1
+            else:
+                missing.append(metric)
+        return missing
 
     def _metrics(self, row: Row) -> Iterator[Any]:
         at_ms, step = int(row.at * 1000), int(row.result.get(TRAINING_ITERATION, 0))
@@ -388,6 +404,24 @@ class _MLflowTracker(Tracker):
             rest = iter(items)
             while part := list(islice(rest, limit)):
                 self._client.log_batch(run.run_id, **{name: part})
+
+
+def _key_of(metric: Any) -> tuple[str, int, str]:
+    """Return what identifies a point of a curve; a validation's time is not that of its result."""
+    value = max(-_LARGEST, min(metric.value, _LARGEST))  # as a store keeps infinite ones
+    return metric.key, metric.step, repr(float(value))
+
+
+def _experiment_name(options: _Options) -> str | None:
+    return options.experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+
+
+def _lasting(uri: str) -> str:
+    """Return a tracking URI that means the same in every directory, without a password."""
+    scheme, path = (_SCHEME, uri.removeprefix(_SCHEME)) if uri.startswith(_SCHEME) else ("", uri)
+    if scheme or not re.match(r"[\w+-]+:", uri):
+        return f"{scheme}{Path(path).absolute()}"
+    return without_password(uri)
 
 
 def make_sqlite_store(uri: str, client: Callable[[str], Any]) -> None:

@@ -3,21 +3,25 @@
 The driver's hooks only append to a queue. One thread takes the queue every second, groups it by
 trial and passes each group to the tracker's client, which no other thread uses. A tracker that
 cannot be reached is retried with growing pauses for as long as the experiment runs; meanwhile the
-queue holds a limited number of results and drops further ones. At the end, and at an interrupt, the
-thread gets some time to deliver the rest. Nothing of this can delay or end the experiment, whose
-own files hold all results.
+queue holds a limited number of results and drops further ones. At the end the thread gets some time
+to deliver the rest. Nothing of this can delay or end the trials, and the experiment's own files
+hold all results: what is lacking is delivered by a restore, or by ``tuner export``.
+
+The clients' own queues do not make this one superfluous. Those of W&B and Comet take results only
+for a run that they have begun, for which the caller waits, and that of MLflow drops what a server
+has refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-import math
 import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,10 +39,10 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _LAST_PAUSE_S: Final = 0.5
 _UNREACHABLE_PATIENCE_S: Final = 15.0
+"""How long the end waits for a tracker whose latest answer was an error."""
 _JOIN_S: Final = 0.5
-_LONG_S: Final = 30.0
-"""A call that takes longer is waiting for a tracker that does not answer; shorter ones may be slow,
-e.g. the creation of a store on a busy machine."""
+_FIRST_LINE_S: Final = 2.0
+_NEXT_LINE_S: Final = 30.0
 _PASSWORD: Final = re.compile(r"//[^/@\s]+@")
 
 _log = logging.getLogger("tuner")
@@ -141,6 +145,10 @@ class Tracker(ABC):
     def recall(self, trial: Trial, recalled: Recalled) -> None:
         """Add to the trial's run what an earlier driver could not deliver before it died."""
 
+    def complete(self, trial: Trial, recalled: Recalled) -> None:
+        """Add to the trial's run all that the tracker lacks, long after it was recorded."""
+        self.recall(trial, recalled)
+
     def save(self, trial: Trial, saved: Saved) -> None:  # noqa: B027  (optional)
         """Log a checkpoint."""
 
@@ -170,31 +178,41 @@ class TrackerQueue:
     Args:
         tracker: The tracker's client.
         name: Name of the tracker in warnings.
-        patience_s: How many seconds `close` waits for pending deliveries.
         capacity: How many results may be queued; further ones are dropped.
 
     Attributes:
         defect: An error of the client that is not transient; nothing is delivered after it.
     """
 
-    def __init__(
-        self, tracker: Tracker, name: str, *, patience_s: float, capacity: int = _CAPACITY
-    ) -> None:
+    def __init__(self, tracker: Tracker, name: str, *, capacity: int = _CAPACITY) -> None:
         self.defect: Exception | None = None
         self._tracker = tracker
         self._name = name
-        self._patience_s = patience_s
         self._capacity = capacity
         self._waiting: deque[tuple[Trial, Entry]] = deque()
-        # No lock: each count is changed by one thread only, the first two by the driver's, the
-        # third by this queue's.
+        # No lock: each count is changed by one thread only, `_num_delivered` and `_delivered` by
+        # this queue's, the others by the driver's.
         self._num_taken = self._num_dropped = self._num_delivered = 0
+        self._added: Counter[str] = Counter()
+        self._delivered: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._is_closing = threading.Event()
         self._has_given_up = False
         self._is_failing = False
-        self._busy_since_s = math.inf
+        self._is_waited_for = True
+
+    @property
+    def num_lacking(self) -> int:
+        """How many results the tracker lacks, as far as this queue knows."""
+        return self._num_taken - self._num_delivered + self._num_dropped
+
+    @property
+    def behind(self) -> list[str]:
+        """Ids of trials of which the tracker lacks something."""
+        return [
+            trial_id for trial_id, num in self._added.items() if num > self._delivered[trial_id]
+        ]
 
     def add(self, trial: Trial, entry: Entry) -> None:
         """Queue an entry; those of one trial are delivered in order.
@@ -204,49 +222,62 @@ class TrackerQueue:
         """
         if self.defect:
             raise self.defect
+        self._added[trial.trial_id] += 1
         if isinstance(entry, Row):
             if self._num_taken - self._num_delivered >= self._capacity:
                 self._drop()
                 return
             self._num_taken += 1
-            self._check_response_time()
         self._waiting.append((trial, entry))
         if self._thread is None:
             self._start()
 
-    def close(self) -> None:
-        """Deliver what is queued and end the thread, within the allowed time.
+    def close(self, patience_s: float) -> bool:
+        """Deliver what is queued and end the thread; return whether the tracker has everything.
+
+        A line on the logger tells that this takes long. `stop_waiting` ends it.
+
+        Args:
+            patience_s: How many seconds to wait at most.
 
         Raises:
             Exception: The tracker's defect, if it has one.
         """
         thread, self._thread = self._thread, None
         if thread is None:
-            return
+            return True
         self._is_closing.set()
         self._wake.set()
-        self._wait_for(thread)
+        self._is_waited_for = True
+        with contextlib.suppress(KeyboardInterrupt):
+            self._wait_for(thread, patience_s)
         self._has_given_up = True
-        lacking = self._num_taken - self._num_delivered + self._num_dropped
         if self.defect:
             raise self.defect
-        if lacking or thread.is_alive():
-            _log.warning(
-                "%s has not received %d results; the experiment's own files hold all of them, "
-                "and a restore delivers the last ones again",
-                self._name,
-                lacking,
-            )
+        return not (thread.is_alive() or self.behind)
 
-    def _wait_for(self, thread: threading.Thread) -> None:
+    def stop_waiting(self) -> None:
+        """Let `close` return soon; may be called from a signal handler."""
+        self._is_waited_for = False
+
+    def _wait_for(self, thread: threading.Thread, patience_s: float) -> None:
         """Wait until everything is delivered, but not long for a tracker that cannot be reached."""
-        ends_s = time.monotonic() + self._patience_s
-        unreachable_ends_s = time.monotonic() + _UNREACHABLE_PATIENCE_S
-        while thread.is_alive() and (now_s := time.monotonic()) < ends_s:
-            has_never_answered = not self._num_delivered and now_s - self._busy_since_s > _LONG_S
-            if now_s > unreachable_ends_s and (self._is_failing or has_never_answered):
+        began_s = time.monotonic()
+        line_after_s = _FIRST_LINE_S
+        while thread.is_alive() and self._is_waited_for:
+            waited_s = time.monotonic() - began_s
+            if waited_s >= patience_s or (self._is_failing and waited_s >= _UNREACHABLE_PATIENCE_S):
                 return
-            thread.join(_JOIN_S)
+            if waited_s >= line_after_s:
+                line_after_s = waited_s + _NEXT_LINE_S
+                _log.warning(
+                    "waiting for %s, which lacks %d results, for %.0f s more at most; Ctrl-C ends "
+                    "the wait",
+                    self._name,
+                    self.num_lacking,
+                    patience_s - waited_s,
+                )
+            thread.join(min(_JOIN_S, patience_s - waited_s))
 
     def _start(self) -> None:
         self._is_closing.clear()
@@ -288,7 +319,9 @@ class TrackerQueue:
             for trial, story in by_trial.items():
                 for part in _parts(story):
                     self._retry(functools.partial(self._deliver, trial, part))
-                    self._num_delivered += len(part) if isinstance(part, list) else 0
+                    num_rows = len(part) if isinstance(part, list) else 0
+                    self._num_delivered += num_rows
+                    self._delivered[trial.trial_id] += num_rows or 1
 
     def _deliver(self, trial: Trial, part: _Part) -> None:
         match part:
@@ -311,28 +344,21 @@ class TrackerQueue:
         """Call `action` until it succeeds, or the queue is closed and its time is up."""
         pause_s = _FIRST_PAUSE_S
         while not self._has_given_up:
-            self._busy_since_s = time.monotonic()
             try:
                 done = action()
             except Exception as error:
                 if not self._tracker.is_transient(error):
                     raise
-                self._warn_unreachable(_PASSWORD.sub("//", f"{type(error).__name__}: {error}"))
+                self._warn_unreachable(without_password(f"{type(error).__name__}: {error}"))
             else:
                 self._is_failing = False
                 return done
-            finally:
-                self._busy_since_s = math.inf
             # `close` ends the pause, and from then on pauses are short.
             if not self._is_closing.wait(pause_s):
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 threading.Event().wait(_LAST_PAUSE_S)
         raise _GivenUp
-
-    def _check_response_time(self) -> None:
-        if time.monotonic() - self._busy_since_s > _LONG_S:
-            self._warn_unreachable(f"no answer for {_LONG_S:.0f} s")
 
     def _warn_unreachable(self, why: str) -> None:
         if not self._is_failing:
@@ -344,6 +370,11 @@ class TrackerQueue:
             )
 
 
+def without_password(text: str) -> str:
+    """Return a text without the user and the password of URLs in it."""
+    return _PASSWORD.sub("//", text)
+
+
 def _parts(story: Sequence[Entry]) -> Iterator[_Part]:
     """Yield the entries of one trial, consecutive results as one part."""
     for are_rows, group in groupby(story, lambda entry: isinstance(entry, Row)):
@@ -353,20 +384,21 @@ def _parts(story: Sequence[Entry]) -> Iterator[_Part]:
             yield from (entry for entry in group if not isinstance(entry, Row))
 
 
-def rows_after(rows: Sequence[Row], last: tuple[int, int] | None) -> Sequence[Row]:
-    """Return the results that were reported after the last one that a tracker has.
+def rows_without(rows: Sequence[Row], known: Counter[tuple[int, int]]) -> list[Row]:
+    """Return the results that a tracker lacks.
 
     Args:
         rows: The valid results of a trial, oldest first.
-        last: `key_of` the last one that the tracker has; None for none.
+        known: `key_of` each result that the tracker has, and how many of them there are.
     """
-    if last is None:
-        return rows
-    for index in range(len(rows) - 1, -1, -1):
-        if key_of(rows[index]) == last:
-            return rows[index + 1 :]
-    # That result is not valid any more: the trial was retried from before it.
-    return [row for row in rows if key_of(row)[0] > last[0]]
+    left, missing = known.copy(), []
+    for row in rows:
+        key = key_of(row)
+        if left[key]:
+            left[key] -= 1
+        else:
+            missing.append(row)
+    return missing
 
 
 def validations_without(rows: Sequence[Row], validations: Sequence[Validated]) -> list[Validated]:

@@ -1,4 +1,4 @@
-"""Reader of the transaction logs of Weights & Biases: last result, validations and end of a run.
+"""Reader of the transaction logs of Weights & Biases: results, validations and end of a run.
 
 An offline run cannot be read from the server. Its log is a sequence of blocks in LevelDB's format,
 with the client's protocol buffers as records. The client flushes it in the background, so that
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,14 +31,15 @@ class Trace:
 
     Attributes:
         last_step: The last step of W&B, 0 for none.
-        last: Time, in whole seconds, and training iteration of the last result; None for none.
-        has_ended: Whether the run has ended and was not begun again.
+        results: Time, in whole seconds, and training iteration of each result, and how many there
+            are of each.
+        exit_code: With which the run has ended; None if it has not, or was begun again.
         metrics: The latest values of each training iteration, as JSON, validations' included.
     """
 
     last_step: int = 0
-    last: tuple[int, int] | None = None
-    has_ended: bool = False
+    results: Counter[tuple[int, int]] = field(default_factory=Counter)
+    exit_code: int | None = None
     metrics: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -56,7 +58,7 @@ def trace_of(directory: Path, run_id: str) -> Trace:
 
 
 def _continued(trace: Trace, path: Path) -> Trace:
-    last_step, last, has_ended = trace.last_step, trace.last, False
+    last_step, results, exit_code = trace.last_step, trace.results.copy(), None
     metrics = {iteration: dict(row) for iteration, row in trace.metrics.items()}
     for record in records(path):
         kind = record.WhichOneof("record_type")
@@ -69,9 +71,10 @@ def _continued(trace: Trace, path: Path) -> Trace:
             iteration = int(json.loads(row.get("training_iteration", "0")))
             metrics.setdefault(iteration, {}).update(row)
             if "timestamp" in row and "training_iteration" in row:
-                last = int(json.loads(row["timestamp"])), iteration
-        has_ended = has_ended or kind == "exit"
-    return Trace(last_step, last, has_ended, metrics)
+                results[int(json.loads(row["timestamp"])), iteration] += 1
+        if kind == "exit":
+            exit_code = record.exit.exit_code
+    return Trace(last_step, results, exit_code, metrics)
 
 
 def records(path: Path) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final, final
 from tuner.callbacks.log_records import Row, Validated
 from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
+from tuner.storage.origin import origin_of
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
 from .tracker_queue import (
@@ -23,7 +25,7 @@ from .tracker_queue import (
     Recalled,
     Saved,
     Tracker,
-    rows_after,
+    rows_without,
     validations_without,
 )
 from .wandb_files import Trace, trace_of
@@ -72,13 +74,14 @@ class WandbLoggerCallback(TrackerCallback):
         upload_checkpoints: Whether checkpoints are uploaded, as versions of an artifact
             ``checkpoint_<trial>``.
         save_checkpoints: An older name of `upload_checkpoints`.
-        upload_timeout: How many seconds the end of the experiment waits for W&B.
+        upload_timeout: How many seconds the end of the experiment waits for W&B at most.
         **kwargs: Passed on to ``wandb.init``; its ``config`` is added to each trial's.
 
     Raises:
         ImportError: If wandb is not installed.
         ValueError: If a key is given twice, its file cannot be read or is empty, W&B is online and
-            has no key, or `kwargs` name an argument that the callback sets.
+            has no key, `kwargs` name an argument that the callback sets, or `upload_timeout` is not
+            a positive number.
 
     Example:
         >>> from tuner import RunConfig
@@ -93,6 +96,7 @@ class WandbLoggerCallback(TrackerCallback):
     """
 
     product = "W&B"
+    kind = "wandb"
 
     def __init__(  # noqa: PLR0917  (Ray Tune's signature)
         self,
@@ -123,11 +127,30 @@ class WandbLoggerCallback(TrackerCallback):
             upload_checkpoints=upload_checkpoints or save_checkpoints,
             init=kwargs,
         )
+        self._key_file = None if api_key_file is None else str(Path(api_key_file).absolute())
         check_access(self._options.api_key, kwargs.get("mode"))
 
     def tracker(self, experiment: ExperimentFacts) -> Tracker:
         """Return the client for an experiment."""
         return _WandbTracker(experiment, self._options)
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Return the arguments that make such a callback; what the environment says is included."""
+        options, experiment = self._options, self._experiment
+        name = experiment.name if experiment else None
+        directory = options.init.get("dir") or os.environ.get("WANDB_DIR")
+        if experiment and not directory and origin_of(experiment.path):
+            directory = experiment.path  # not that of the copy that is fetched
+        return {
+            **options.init,
+            "project": options.project or os.environ.get("WANDB_PROJECT") or name,
+            "group": options.group or os.environ.get("WANDB_RUN_GROUP") or name,
+            "mode": options.init.get("mode") or os.environ.get("WANDB_MODE"),
+            "dir": None if directory is None else str(Path(directory).absolute()),
+            "api_key_file": self._key_file,
+            "excludes": sorted(options.excludes),
+            "log_config": options.log_config or None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,19 +256,26 @@ class _WandbTracker(Tracker):
         self._begun.pop(trial, None)
 
     def recall(self, trial: Trial, recalled: Recalled) -> None:
-        trace = self._trace(trial)
-        rows = rows_after(recalled.rows, trace.last)
+        # What has been written here reaches the server with ``wandb sync``, if not by itself.
+        self._fill(trial, recalled, self._trace(trial), is_local=self._is_offline)
+
+    def complete(self, trial: Trial, recalled: Recalled) -> None:
+        is_local = self._is_offline
+        self._fill(trial, recalled, self._trace(trial) if is_local else Trace(), is_local=is_local)
+
+    def _fill(self, trial: Trial, recalled: Recalled, trace: Trace, *, is_local: bool) -> None:
+        rows = rows_without(recalled.rows, trace.results)
         lost = [
             one
             for one in validations_without(rows, recalled.validations)
             if not _has(trace.metrics.get(one.iteration, {}), self._shown(one))
         ]
-        is_settled = trace.has_ended if recalled.ended else True
-        if self._is_offline and not (rows or lost) and is_settled:
+        exit_code = _EXIT_CODES[recalled.ended.outcome] if recalled.ended else trace.exit_code
+        if is_local and not (rows or lost) and exit_code == trace.exit_code:
             return
         self._steps[trial.trial_id] = trace.last_step
         self.begin(trial, recalled.begun)
-        self.log(trial, rows_after(rows, self._last_of(self._runs[trial].run)))
+        self.log(trial, rows_without(rows, self._on_server(self._runs[trial].run)))
         for one in lost:
             self.log_validation(trial, one)
         if recalled.ended:
@@ -333,12 +363,14 @@ class _WandbTracker(Tracker):
         except OSError:
             return Trace()
 
-    def _last_of(self, run: Any) -> tuple[int, int] | None:
-        """Return the `key_of` the last result on the server; None without one, or offline."""
+    def _on_server(self, run: Any) -> Counter[tuple[int, int]]:
+        """Return the `key_of` each result on the server; empty for a new run, and offline."""
         if not run.resumed:
-            return None
-        timestamp, iteration = run.summary.get(TIMESTAMP), run.summary.get(TRAINING_ITERATION)
-        return None if timestamp is None or iteration is None else (int(timestamp), int(iteration))
+            return Counter()
+        api = self._wandb.Api(api_key=self._options.api_key)
+        stored = api.run(f"{run.entity}/{run.project}/{run.id}")
+        history = stored.scan_history(keys=[TIMESTAMP, TRAINING_ITERATION], use_cache=False)
+        return Counter((int(row[TIMESTAMP]), int(row[TRAINING_ITERATION])) for row in history)
 
 
 def read_key(api_key: str | None, api_key_file: str | os.PathLike[str] | None) -> str | None:
