@@ -12,6 +12,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .errors import missing_name
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from .handle import Handle, attach
     from .spec.cluster import Cluster, DaskCluster, RayCluster
     from .spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+    from .spec.sync_config import SyncConfig
     from .storage.checkpoints import Checkpoint
     from .tune_run import Experiment, run, run_experiments
     from .tuner import Tuner, rerun
@@ -99,6 +101,7 @@ _NAMES_BY_MODULE = {
     "tuner.spec.config": (
         "CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig",
     ),
+    "tuner.spec.sync_config": ("SyncConfig",),
     "tuner.core.secret_reference": ("Secret",),
     "tuner.core.stoppers": (
         "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper",
@@ -144,8 +147,16 @@ _SUBMODULES = {
 }
 """Modules that are attributes of this one: ``tune.stopper.MaximumIterationStopper``."""
 _REPLACEMENTS = {
-    "SyncConfig": "leave it out, what a trial writes stays where it is",
+    "function": "leave it out; functions in a configuration need no wrapper",
+    "get_trial_dir": "use get_context().get_trial_dir()",
+    "get_trial_id": "use get_context().get_trial_id()",
+    "get_trial_name": "use get_context().get_trial_name()",
+    "get_trial_resources": "use get_context().get_trial_resources()",
+    "is_session_enabled": "report and get_checkpoint may be called outside a trial as well",
     "register_env": "make the environment in the training code",
+    "save_checkpoint": "use report(metrics, checkpoint=Checkpoint.from_directory(path))",
+    "load_checkpoint": "use get_checkpoint()",
+    "track": "use report(metrics)",
 }
 """Names of Ray Tune that do not exist here, each with the alternative."""
 
@@ -178,6 +189,7 @@ __all__ = [
     "RunConfig",
     "Secret",
     "Stopper",
+    "SyncConfig",
     "TBXLoggerCallback",
     "TimeoutStopper",
     "Trainable",
@@ -232,8 +244,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(_SUBMODULES[name])
     if name not in _MODULE_OF:
-        hint = f"; {_REPLACEMENTS[name]}" if name in _REPLACEMENTS else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        raise missing_name(f"module {__name__!r}", name, _REPLACEMENTS)
     value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     globals()[name] = value  # the next access does not come here
     return value

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -143,6 +143,18 @@ class ClusterError(TunerError):
 
 class TrainableNotPicklable(TunerError, TypeError):
     """The trainable, or something it captures, cannot be pickled for a worker process."""
+
+
+def missing_name(owner: str, name: str, replacements: Mapping[str, str]) -> AttributeError:
+    """Return the error for a name that does not exist, with the alternative to Ray Tune's.
+
+    Args:
+        owner: What lacks it, e.g. ``"module 'tuner'"``.
+        name: The name.
+        replacements: Names of Ray Tune that do not exist here, each with the alternative.
+    """
+    hint = f"; {replacements[name]}" if name in replacements else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{hint}", name=name)
 
 
 def trial_failed(message: str, kinds: Iterable[str] = ()) -> TrialFailed:

@@ -10,9 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
-from schedulers import create_scheduler
 from schedulers.scheduler import Scheduler
-from searchers import create_searcher
 from searchers.searcher import Searcher
 from tuner.analysis.experiment_analysis import ExperimentAnalysis
 from tuner.analysis.result_grid import ResultGrid
@@ -25,7 +23,6 @@ from tuner.errors import TrialFailed
 from tuner.execution.trainable import get_trainable, with_resources
 from tuner.spec.cluster import Cluster
 from tuner.spec.config import (
-    AUTO,
     CheckpointConfig,
     FailureConfig,
     ResumeConfig,
@@ -210,8 +207,8 @@ def run(
         metric=metric,
         mode=mode,
         num_samples=num_samples,
-        search_alg=_create_if_named(search_alg, create_searcher),
-        scheduler=_create_if_named(scheduler, create_scheduler),
+        search_alg=search_alg,
+        scheduler=scheduler,
         max_concurrent_trials=max_concurrent_trials,
         time_budget_s=time_budget_s,
         reuse_actors=reuse_actors,
@@ -375,10 +372,6 @@ def _refuse_unsupported(others: Mapping[str, Any]) -> None:
             raise TypeError(f"tune.run() has no argument {name!r}{hint}")
         if value:
             raise ValueError(f"{name}={value!r} is not supported; {_REMEDIES[name]}")
-
-
-def _create_if_named(part: Any, create: Callable[[str], Any]) -> Any:
-    return create(part) if isinstance(part, str) and part != AUTO else part
 
 
 def _storage_path(storage_path: Any, local_dir: Any) -> Any:

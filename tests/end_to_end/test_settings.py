@@ -31,7 +31,7 @@ SETTINGS = {
 }
 REFUSED = [
     (TuneConfig, "num_samples", 0, ValueError),
-    (TuneConfig, "scheduler", "asha", TypeError),
+    (TuneConfig, "scheduler", "ashaa", ValueError),
     (TuneConfig, "mode", "up", ValueError),
     (RunConfig, "verbose", 9, ValueError),
     (RunConfig, "callbacks", [1], TypeError),

@@ -282,7 +282,7 @@ class Watch:
                 f"{trial} is over and waits"
             )
             assert trial.worker.value == "ABSENT"
-            assert trial.is_finished is (trial.ending is not None)
+            assert trial.is_finished == (trial.ending is not None)
         assert outcome.stall == "", outcome.stall
         assert not self.experiment.fatal_error or not self._troubles.can_save, (
             self.experiment.fatal_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from schedulers.decisions import Exploit, Reason
 
@@ -134,7 +134,7 @@ CANNOT_PAUSE = Failure(
     "CannotPause",
     "the scheduler paused a trial that has no checkpoint to continue from; report one with "
     "each result at which it may be paused, "
-    "or use a scheduler that only stops",
+    'or use a scheduler that only stops, e.g. ASHAScheduler(type="stopping")',
 )
 
 
@@ -423,6 +423,22 @@ class AppliedExploit:
     is_over: bool = False
 
 
+class _Answer(int):
+    """A truth value that may be called: what are properties here are methods in Ray Tune."""
+
+    __slots__ = ()
+
+    def __call__(self) -> bool:
+        return bool(self)
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+
+_YES: Final = cast("bool", _Answer(True))
+_NO: Final = cast("bool", _Answer(False))
+
+
 class Trial:
     """One training run with one configuration.
 
@@ -679,8 +695,8 @@ class Trial:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is a committed checkpoint to continue from."""
-        return self.latest_checkpoint is not None
+        """Whether there is a committed checkpoint to continue from; may be called as well."""
+        return _NO if self.latest_checkpoint is None else _YES
 
     @property
     def latest_checkpoint(self) -> CheckpointRecord | None:
@@ -809,8 +825,8 @@ class Trial:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the trial will never run again in this experiment."""
-        return self.status in (Status.TERMINATED, Status.ERROR)
+        """Whether the trial will never run again in this experiment; may be called as well."""
+        return _YES if self.status in (Status.TERMINATED, Status.ERROR) else _NO
 
     def summarise(self, flat: Mapping[str, Any]) -> None:
         """Take a flattened result's numbers into the summary."""
@@ -903,6 +919,10 @@ class Trial:
     def evaluated_params(self) -> dict[str, Any]:
         """The configuration with nested keys flattened to ``"a/b"``."""
         return flatten(self.config)
+
+    def __str__(self) -> str:
+        """Return the name that training code gets from ``get_context().get_trial_name()``."""
+        return f"{self.trainable_name}_{self.trial_id}" if self.trainable_name else self.trial_id
 
     def __repr__(self) -> str:
         """Return id, status and worker state."""

@@ -144,6 +144,8 @@ class Attempt:
         self._storage_failures = StorageFailures(assignment.trial_dir)
         self._send_lock = threading.Lock()
         self._num_reports = self._num_lent = 0
+        self._kept: Path | None = None
+        """Directory with a checkpoint that goes with the next report."""
         self._unasked = assignment.checkpoint_dir
         """The checkpoint to continue from, until the training code asks for it."""
         self._lent: list[Path] = []
@@ -185,6 +187,12 @@ class Attempt:
             return
         with self._lock:  # held by a report until it is answered
             self._is_over = True
+            if self._drop_kept() and not (failure or self.must_end):
+                _log.warning(
+                    "trial %s has written a checkpoint after its last report, which is dropped; "
+                    "write it before the report that it belongs to",
+                    self.assignment.trial_id,
+                )
             not_stored = self._drain_uploads()
         failure = failure or not_stored
         ends_well = "stopped" if self.must_end else "completed"
@@ -242,6 +250,7 @@ class Attempt:
             # Before anything else is done, which is not training.
             elapsed_s = self._autofill.elapsed_s()
             converted = self._converter.convert(metrics)
+            checkpoint = self._or_kept(checkpoint)
             self._check_validation(options, has_checkpoint=checkpoint is not None)
             plan = self._plan(checkpoint, options)
             result = self._autofill.fill(converted, elapsed_s, plan.directory if plan else None)
@@ -266,6 +275,7 @@ class Attempt:
                 raise _ERRORS.get(error["kind"], RuntimeError)(error["message"])
             self._num_reports += 1
             self._num_lent = 0
+            self._drop_kept()  # stored, or another one was reported
             if plan and self._next_checkpoint > index:
                 self._follow_up(plan, index, result, answer)
             # In a group the answer has counted the checkpoint of any rank.
@@ -299,12 +309,17 @@ class Attempt:
                 self._send(self._saved(write, result))
 
     @contextmanager
-    def checkpoint_dir(self) -> Iterator[str]:
+    def checkpoint_dir(self, *, is_kept: bool = False) -> Iterator[str]:
         """Provide an empty directory on the trial's file system.
 
         A checkpoint reported from it is committed without a copy. In a group all workers get the
         same directory, if each calls this as often as the others between two reports.
+
+        Args:
+            is_kept: Whether what was written there and not reported is the checkpoint of the next
+                report that has none.
         """
+        self._drop_kept()
         try:
             directory = self._lend()
         except CheckpointError as error:
@@ -316,9 +331,23 @@ class Attempt:
         try:
             with self._noting_storage_failures():
                 yield str(directory)
+            if is_kept and directory.exists() and any(directory.iterdir()):
+                self._kept = directory
         finally:
-            if self._rank is None:
+            if self._rank is None and self._kept is None:
                 shutil.rmtree(directory, ignore_errors=True)
+
+    def _or_kept(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        if checkpoint is None and self._kept:
+            return Checkpoint(self._kept)
+        return checkpoint
+
+    def _drop_kept(self) -> Path | None:
+        """Delete what `checkpoint_dir` has kept for a report that did not come; return its path."""
+        kept, self._kept = self._kept, None
+        if kept and self._rank is None:
+            shutil.rmtree(kept, ignore_errors=True)
+        return kept
 
     def _lend(self) -> Path:
         if self._rank is not None:

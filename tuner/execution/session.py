@@ -52,7 +52,9 @@ _master_sockets: list[int] = []
 _log = logging.getLogger(__name__)
 
 
-def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
+def report(
+    metrics: Mapping[str, Any] | None = None, checkpoint: Checkpoint | None = None, **more: Any
+) -> None:
     """Report one result of the trial and wait for the engine's answer.
 
     Each report counts as one ``training_iteration``, unless the metrics contain a larger whole
@@ -69,10 +71,12 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> Non
             see `metric_conversion`.
         checkpoint: The state of the training at this result. Its directory is copied; one from
             `checkpoint_dir` is moved.
+        **more: Metrics as keywords: ``report(loss=0.5)``.
 
     Raises:
         TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
-        ValueError: If a name stands for two values, or if there are more than 1,000 names or 1 MiB.
+        ValueError: If a metric is given twice, a name stands for two values, or there are more than
+            1,000 names or 1 MiB.
         FileNotFoundError: If the checkpoint's directory does not exist.
         CheckpointError: If a link leads out of the directory; nothing has been reported then. If
             the disk is full or fails, there is no exception: the metrics are reported without the
@@ -84,7 +88,23 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> Non
     if attempt is None:
         _warn_of_no_trial()
     else:
-        attempt.report(metrics, checkpoint)
+        attempt.report(_joined(metrics, more), checkpoint)
+
+
+def _joined(metrics: Any, more: Mapping[str, Any]) -> Any:
+    """Return metrics with those that were given as keywords."""
+    if metrics is None and not more:
+        raise TypeError("report needs metrics, got none; write report({'loss': loss})")
+    if metrics is None:
+        return more
+    if not more or not isinstance(metrics, Mapping):  # refused in the same way as without keywords
+        return metrics
+    if twice := metrics.keys() & more.keys():
+        raise ValueError(
+            f"{min(twice)!r} must be given once, got {metrics[min(twice)]!r:.80} in metrics and "
+            f"{more[min(twice)]!r:.80} as a keyword; leave one of them out"
+        )
+    return {**metrics, **more}
 
 
 @functools.cache
@@ -109,11 +129,16 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 @contextlib.contextmanager
-def checkpoint_dir() -> Iterator[str]:
+def checkpoint_dir(step: int | None = None) -> Iterator[str]:
     """Provide an empty directory for a checkpoint, which is then stored by renaming, not copying.
 
     Report the checkpoint inside the ``with`` block, at whose end an unreported one is deleted.
     Outside a trial it is a temporary directory.
+
+    Args:
+        step: Where it is given, as in code written for Ray Tune 1, what was written in the block is
+            the checkpoint of the next report. It does not name the checkpoint; those of a trial are
+            numbered.
 
     Example:
         >>> with checkpoint_dir() as directory:
@@ -121,7 +146,12 @@ def checkpoint_dir() -> Iterator[str]:
         []
     """
     attempt = current_attempt()
-    with attempt.checkpoint_dir() if attempt else tempfile.TemporaryDirectory() as directory:
+    is_kept = step is not None
+    with (
+        attempt.checkpoint_dir(is_kept=is_kept)
+        if attempt
+        else tempfile.TemporaryDirectory() as directory
+    ):
         yield directory
 
 

@@ -36,6 +36,14 @@ DICT_CHECKPOINT = "_dict_checkpoint.pkl"
 """File for the dictionary that `Trainable.save_checkpoint` returned."""
 CHECKPOINT_DIR = "checkpoint_dir"
 """Argument of functions written for Ray Tune 1: where the checkpoint is to continue from."""
+_RENAMED = {
+    "_train": "step",
+    "_setup": "setup",
+    "_save": "save_checkpoint",
+    "_restore": "load_checkpoint",
+    "_stop": "cleanup",
+}
+"""Methods of Ray Tune's first classes, and their names since."""
 _STANDALONE = "default"
 # inspect finds the source of a class by __firstlineno__, which exists from Python 3.13 on.
 _ABOUT_A_CLASS = ("__module__", "__qualname__", "__doc__", "__firstlineno__")
@@ -445,10 +453,9 @@ def check_trainable(trainable: Any) -> None:
                 "derive it, or pass a function of the configuration"
             )
         if inspect.isabstract(trainable):
-            raise TypeError(
-                f"{name} must implement step, which is abstract; "
-                "it is called once for each iteration"
-            )
+            older = [f"{old} to {new}" for old, new in _RENAMED.items() if hasattr(trainable, old)]
+            hint = f"rename {', '.join(older)}" if older else "it is called once for each iteration"
+            raise TypeError(f"{name} must implement step, which is abstract; {hint}")
     elif not callable(trainable):
         raise TypeError(
             f"trainable must be a function of the configuration or a subclass of Trainable, "

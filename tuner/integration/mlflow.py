@@ -18,10 +18,18 @@ from tuner.callbacks.trackers.mlflow_logger import (
     make_sqlite_store,
 )
 from tuner.callbacks.trackers.tracker import need_library
+from tuner.errors import missing_name
 
 from .trial_run import current_trial_run, flat_config
 
 __all__ = ["MLflowLoggerCallback", "setup_mlflow"]
+
+_REPLACEMENTS = {
+    "mlflow_mixin": "call setup_mlflow(config) in the training function or in setup",
+    "MLflowTrainableMixin": "call setup_mlflow(config) in the training function or in setup",
+    "MLflowLogger": "pass MLflowLoggerCallback(...) in RunConfig(callbacks=[...])",
+}
+"""Names of Ray Tune 1 that do not exist here, each with the alternative."""
 
 
 def setup_mlflow(  # noqa: PLR0917  (Ray Tune's signature)
@@ -159,3 +167,7 @@ def _log_params(mlflow: Any, client: Any, params: dict[str, str]) -> None:
             if logged.get(name, value) != value
         }
     )
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_name(f"module {__name__!r}", name, _REPLACEMENTS)

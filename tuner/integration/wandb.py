@@ -9,10 +9,18 @@ from typing import Any
 
 from tuner.callbacks.trackers.tracker import need_library
 from tuner.callbacks.trackers.wandb_logger import WandbLoggerCallback, check_access, read_key
+from tuner.errors import missing_name
 
 from .trial_run import current_trial_run, flat_config
 
 __all__ = ["WandbLoggerCallback", "setup_wandb"]
+
+_REPLACEMENTS = {
+    "wandb_mixin": "call setup_wandb(config) in the training function or in setup",
+    "WandbTrainableMixin": "call setup_wandb(config) in the training function or in setup",
+    "WandbLogger": "pass WandbLoggerCallback(...) in RunConfig(callbacks=[...])",
+}
+"""Names of Ray Tune 1 that do not exist here, each with the alternative."""
 
 
 def setup_wandb(
@@ -73,3 +81,7 @@ def setup_wandb(
     if trial and kwargs.get("mode", wandb.setup().settings.mode) == "online":
         chosen["resume"] = "allow"  # offline, wandb cannot look up whether the run exists
     return wandb.init(**{**chosen, **kwargs})
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_name(f"module {__name__!r}", name, _REPLACEMENTS)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from schedulers.scheduler import Scheduler
+from schedulers.scheduler import Scheduler, create_scheduler
 from schedulers.trial_scheduler import adapted
-from searchers.searcher import Searcher
+from searchers.searcher import Searcher, create_searcher
 from searchers.wrappers.duplicate_guard import POLICIES, Duplicates
 from tuner.callbacks.callback import Callback
 from tuner.callbacks.console.reporter import ProgressReporter
@@ -365,8 +365,7 @@ class RunConfig(Settings):
             `JupyterNotebookReporter`, or your own `ProgressReporter`. None, the default, for a live
             table on a terminal and in a notebook, and a few lines elsewhere. Not recorded: give it
             to `Tuner.restore` again.
-        sync_config: Accepted for compatibility and not used: trial files are never synchronised to
-            another place.
+        sync_config: Accepted for compatibility and not used, see `SyncConfig`.
         storage_filesystem: The fsspec file system on which `storage_path` is a directory, such as
             ``fsspec.filesystem("s3", endpoint_url=...)``; the path may be given with or without the
             protocol. None, the default, for the one that the URL names, with the credentials of
@@ -387,7 +386,8 @@ class RunConfig(Settings):
             A trainer's own counts before it.
         local_dir: With a URL as `storage_path`: directory of this machine in which the experiment's
             working directory is created; None, the default, for ``~/tuner_results``. All that is
-            written there is copied to the object store.
+            written there is copied to the object store. Without a `storage_path` it is the
+            directory in which the experiment's is created, as in code written for Ray Tune 1.
         mirror_s: With a URL as `storage_path`: after how many seconds at the latest new results are
             copied to the object store; 2 by default. If this machine is lost, so are the results
             since, except with ``durability="storage"``.
@@ -532,10 +532,11 @@ class RunConfig(Settings):
                 f"durability='storage' needs a URL as storage_path, got {self.storage_path!r}; "
                 "durability='strict' loses nothing in a power failure"
             )
-        if self.local_dir is not None:
+        if self.local_dir is not None and self.storage_path is not None:
             raise ValueError(
-                f"local_dir must be None unless storage_path is a URL, got {self.local_dir!r} and "
-                f"storage_path={self.storage_path!r}; give the directory as storage_path"
+                f"local_dir must be None with a directory as storage_path, got {self.local_dir!r} "
+                f"and storage_path={self.storage_path!r}, which mean the same; use storage_path "
+                "alone"
             )
         if self.storage_filesystem is not None:
             raise ValueError(
@@ -667,10 +668,12 @@ class TuneConfig(Settings):
             Required with a metric, since neither direction is a safe guess.
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is
             repeated. -1 for no limit, until another limit stops the experiment.
-        search_alg: A `Searcher`, or ``"auto"`` for `searchers.AutoSearch` if there is something to
+        search_alg: A `Searcher`, the short name of one, such as ``"optuna"``, see
+            `create_searcher`, or ``"auto"`` for `searchers.AutoSearch` if there is something to
             search. None, the default, means ``"auto"`` where metric and mode are known, beside any
             `scheduler` but population methods; random sampling and grids otherwise.
-        scheduler: A `Scheduler`, an object with the methods of Ray Tune's schedulers (see
+        scheduler: A `Scheduler`, the short name of one, such as ``"asha"``, see
+            `create_scheduler`, an object with the methods of Ray Tune's schedulers (see
             `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None, the default, means ASHA if
             neither this nor `search_alg` is given, `metric` and `mode` are, and the trainable can
             be saved on demand or `RunConfig.stop` names the ``training_iteration`` at which trials
@@ -702,8 +705,8 @@ class TuneConfig(Settings):
     metric: str | None = None
     mode: Literal["min", "max"] | None = None
     num_samples: int = 1
-    search_alg: Searcher | Literal["auto"] | None = None
-    scheduler: Scheduler | Literal["auto"] | None = None
+    search_alg: Searcher | str | None = None
+    scheduler: Scheduler | str | None = None
     max_concurrent_trials: int | None = None
     time_budget_s: float | dt.timedelta | None = None
     seed: int | None = None
@@ -748,11 +751,12 @@ class TuneConfig(Settings):
                 f"{self.duplicates!r}"
             )
         object.__setattr__(self, "scheduler", adapted(self.scheduler))
-        _check_part("scheduler", self.scheduler, Scheduler)
-        _check_part("search_alg", self.search_alg, Searcher)
+        _check_part("scheduler", self.scheduler, Scheduler, create_scheduler)
+        _check_part("search_alg", self.search_alg, Searcher, create_searcher)
 
     def _check_together(self) -> None:
-        if self.metric is not None and self.mode is None:
+        parts = (self, self.scheduler, self.search_alg)
+        if self.metric is not None and not any(getattr(part, "mode", None) for part in parts):
             raise ValueError(
                 "mode must be 'min' or 'max' where a metric is named, got "
                 f"metric={self.metric!r} without a mode; write "
@@ -830,9 +834,18 @@ class ResumeConfig(Settings):
         return events.DriverRestarted(settings, unfinished, errored, finished)
 
 
-def _check_part(name: str, value: Any, kind: type) -> None:
-    if value is not None and value != AUTO and not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, {AUTO!r} or None, got {value!r}")
+def _check_part(name: str, value: Any, kind: type, create: Callable[[str], Any]) -> None:
+    if isinstance(value, str):
+        named(value, create)
+    elif value is not None and not isinstance(value, kind):
+        raise TypeError(
+            f"{name} must be a {kind.__name__}, the name of one, {AUTO!r} or None, got {value!r}"
+        )
+
+
+def named(part: Any, create: Callable[[str], Any]) -> Any:
+    """Return a new scheduler or searcher if this is the name of one, anything else as it is."""
+    return create(part) if isinstance(part, str) and part != AUTO else part
 
 
 def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:

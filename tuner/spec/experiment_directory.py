@@ -44,7 +44,8 @@ def storage_root(run: RunConfig) -> Path:
     An experiment that a trial or a validation runs lies beside the one that runs it, unless its
     settings say otherwise.
     """
-    return local_root(run.storage_path if run.storage_url is None else run.local_dir)
+    is_local = run.storage_path is not None and run.storage_url is None
+    return local_root(run.storage_path if is_local else run.local_dir)
 
 
 def local_root(given: str | os.PathLike[str] | None) -> Path:

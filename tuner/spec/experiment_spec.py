@@ -11,9 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from schedulers.fifo import FIFOScheduler
-from schedulers.scheduler import Scheduler
+from schedulers.scheduler import Scheduler, create_scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
-from searchers.searcher import Searcher, SearcherWrapper, pass_search_properties
+from searchers.searcher import (
+    Searcher,
+    SearcherWrapper,
+    create_searcher,
+    pass_search_properties,
+)
 from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
 from tuner.core.nodes import Nodes
@@ -41,7 +46,7 @@ from tuner.execution.trainable import (
 )
 from tuner.storage.directories import check_working_directory
 
-from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, named
 from .default_algorithms import chosen
 from .param_space import RecordedSpace, check_portable, checked_space
 from .training_config import ValidationConfig
@@ -123,7 +128,10 @@ class ExperimentSpec:
     @property
     def mode(self) -> str | None:
         """``"min"`` or ``"max"``: its direction, from the settings or else from an algorithm."""
-        return self.tune.mode or self.scheduler.mode or self.searcher.mode
+        # Not the direction of another metric than that.
+        parts = (self.scheduler, self.searcher)
+        own = (part.mode for part in parts if part.metric in (None, self.metric))
+        return self.tune.mode or next(filter(None, own), None)
 
     @property
     def several_objectives(self) -> tuple[tuple[str, str], ...]:
@@ -191,7 +199,7 @@ class ExperimentSpec:
                 with the space, or was used by another experiment.
         """
         _check_unused(self)
-        metric, mode = self.tune.metric, self.tune.mode
+        metric, mode = self._objective_for(self.scheduler, self.searcher)
         if not self.scheduler.set_search_properties(
             metric, mode, seed=derived_seed(self.seed, "scheduler")
         ):
@@ -201,11 +209,23 @@ class ExperimentSpec:
             "num_samples": self.tune.num_samples,
             "experiment": self.experiment_id,
         }
+        metric, mode = self._objective_for(self.searcher, self.scheduler)
         if not pass_search_properties(self.searcher, metric, mode, self.space, properties):
             raise _refusal(self.searcher, self)
         # Only now: objects that were refused can still be used elsewhere.
         for part in _stateful_parts(self):
             setattr(part, _USED_BY, self.run_id)
+
+    def _objective_for(
+        self, part: Scheduler | Searcher, other: Scheduler | Searcher
+    ) -> tuple[str | None, str | None]:
+        """Return metric and mode of the settings, completed by what only the other part names."""
+        metric, mode = self.tune.metric, self.tune.mode
+        if part.objectives or len(other.objectives) > 1:
+            return metric, mode
+        metric = metric or (other.metric if part.metric is None else None)
+        is_same = other.metric in (None, metric or part.metric)
+        return metric, mode or (other.mode if part.mode is None and is_same else None)
 
     def check_resources(self, capacity: Mapping[str, float]) -> None:
         """Check that trials can run with the available resources.
@@ -334,7 +354,7 @@ def make_spec(
         run_config = getattr(given, "run_config", None)
     trainable = what_runs(given)
     check_trainable(trainable)
-    tune = _checked("tune_config", tune_config, TuneConfig)
+    tune = _with_new_algorithms(_checked("tune_config", tune_config, TuneConfig))
     run = _checked("run_config", run_config, RunConfig)
     # Copies of the inner settings as well: the user may change them after this.
     parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
@@ -390,6 +410,15 @@ def make_spec(
             raise _conflict(part, tune.metric, tune.mode)
     _check_objective(spec)
     return spec
+
+
+def _with_new_algorithms(tune: TuneConfig) -> TuneConfig:
+    """Return the settings with objects for names: those that are given serve one experiment."""
+    return replace(
+        tune,
+        scheduler=named(tune.scheduler, create_scheduler),
+        search_alg=named(tune.search_alg, create_searcher),
+    )
 
 
 def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:

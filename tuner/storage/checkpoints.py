@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
-from tuner.errors import CheckpointError
+from tuner.errors import CheckpointError, missing_name
 
 from . import atomic, remote, strict_json
 from .directories import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
@@ -60,7 +60,31 @@ _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")
 _UNFINISHED: Final = (STAGING_PREFIX, VALIDATION_PREFIX)
 
 
-class Checkpoint:
+_WRITE: Final = "write the state to files in a directory, and use Checkpoint.from_directory(path)"
+_READ: Final = "read the files in checkpoint.path, or in `with checkpoint.as_directory()`"
+_REPLACEMENTS: Final = {
+    "from_bytes": _WRITE,
+    "from_dict": _WRITE,
+    "from_uri": "use Checkpoint(url)",
+    "dir_or_data": _READ,
+    "get_preprocessor": "save it in the checkpoint with the model",
+    "to_bytes": _READ,
+    "to_dict": _READ,
+    "to_uri": "use checkpoint.path",
+    "uri": "use checkpoint.path",
+    "value": _READ,
+}
+"""Names of Ray's older checkpoints that do not exist here, each with the alternative."""
+
+
+class _OlderNames(type):
+    """Tells what to write in place of the constructors of Ray's older checkpoints."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise missing_name(f"type object {cls.__name__!r}", name, _REPLACEMENTS)
+
+
+class Checkpoint(metaclass=_OlderNames):
     """A directory with a user's files, on this machine or in an object store.
 
     The object only names the directory: it is light and holds no data, and the content of the
@@ -115,6 +139,9 @@ class Checkpoint:
                 "directory it lies in"
             )
         return cls(path)
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing_name(f"{type(self).__name__!r} object", name, _REPLACEMENTS)
 
     @property
     def path(self) -> str:

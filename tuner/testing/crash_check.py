@@ -392,7 +392,7 @@ class _CrashingExperiment:
             _require(self._num_turns < _MAX_TURNS, "the experiment does not end")
         experiment.check()
         _require(not experiment.stall_reason, experiment.stall_reason)
-        unfinished = [str(trial) for trial in experiment.trials if not trial.is_finished]
+        unfinished = [repr(trial) for trial in experiment.trials if not trial.is_finished]
         _require(not unfinished, f"the experiment ended with unfinished trials: {unfinished}")
         num_trials = len(experiment.trials)
         _require(
