@@ -32,8 +32,8 @@ PIECES = [
     "~",
     "%2e%2e",
     " ",
-    ":",
-    "ü",
+    "\N{FULLWIDTH SOLIDUS}",
+    "\N{SUPERSCRIPT ONE}",
     "\u202e",
     "\ud800",
 ]
@@ -42,6 +42,8 @@ SINGLE = [
     "", ".", "..", "...", ".hidden", "-rf", "_x", "x.", "a" * 101, "a" * 300, "/abs", "../x",
     "x/../y", "C:\\x", "\\\\host\\share", "x//y", "x/./y", "x/.hidden", "x/ y", "x /y",
     "x/nul/y", "x/journal", "journal/x", "a/b/c/d/e", "=x",
+    ":", ":x", "x:", "x::y", "memory::x", "x:/y", "s3://x", "\N{COMBINING ACUTE ACCENT}x",
+    "实" * 67,
 ]  # fmt: skip
 INNER = [piece for piece in PIECES if piece not in ("..", "/", " ")]
 HOSTILE = sorted(
@@ -67,6 +69,18 @@ def test_hostile_names_of_an_experiment_are_refused_before_anything_is_made(tmp_
         with pytest.raises(ValueError, match="name must "):
             tune.RunConfig(name=name, storage_path=tmp_path / "storage")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "digits-größe", "实验", "café", "cafe\N{COMBINING ACUTE ACCENT}", "a:b", "12:30", "हिन्दी",
+        "опыт/номер 1",
+        "é" * 100, "x" * 100,
+    ],
+)  # fmt: skip
+def test_letters_of_any_alphabet_and_colons_are_names(name):
+    assert check_name(name) == name
 
 
 @given(st.text() | st.text("ax./ _=-", max_size=8))

@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import unicodedata
 from pathlib import Path
 
 from tuner.errors import StorageError
@@ -90,9 +92,13 @@ METADATA = ".metadata.json"
 MAX_NAME_DEPTH = 4
 """How many folders the name of an experiment may have: as deep as ``tuner ls`` looks for
 experiments."""
-_FOLDER_NAME = re.compile(
-    r"[A-Za-z0-9](?:[A-Za-z0-9 ._=,+@#()\[\]-]{0,98}[A-Za-z0-9_=,+@#()\[\]-])?"
-)
+_MAX_FOLDER_LETTERS = 100
+_MAX_FOLDER_BYTES = 200
+"""File systems take 255; what is unfinished has a longer name."""
+_PUNCTUATION = frozenset("_=,+@#()[]-")
+"""What a folder's name may contain and end in, beside letters and digits."""
+_INNER = frozenset(" .:")
+"""What it may contain and not end in."""
 
 _DEVICES = frozenset(
     {
@@ -113,21 +119,29 @@ def check_name(name: str) -> str:
     """Return the experiment name if it is safe as the path of a directory below the storage path.
 
     Example:
-        >>> check_name("lr=0.1"), check_name("digits/my exp")
-        ('lr=0.1', 'digits/my exp')
+        >>> check_name("lr=0.1"), check_name("digits/my exp"), check_name("größe 12:30")
+        ('lr=0.1', 'digits/my exp', 'größe 12:30')
 
     Raises:
         ValueError: If it could leave the storage path, trouble a file system, or be taken for a
             folder of an experiment.
     """
     folders = name.split("/") if isinstance(name, str) else [""]
-    if len(folders) > MAX_NAME_DEPTH or not all(map(_FOLDER_NAME.fullmatch, folders)):
+    if len(folders) > MAX_NAME_DEPTH or not all(map(_is_folder_name, folders)):
         raise ValueError(
-            "name must be 1 to 100 letters, digits, spaces or any of . _ - = , + @ # ( ) [ ], "
-            "beginning with a letter or digit and not "
-            f"ending in a space or '.', or up to {MAX_NAME_DEPTH} of these joined by '/', got "
-            f"{name!r}"
+            f"name must be 1 to {_MAX_FOLDER_LETTERS} letters, digits, spaces or any of "
+            ". : _ - = , + @ # ( ) [ ], with letters of any alphabet and at most "
+            f"{_MAX_FOLDER_BYTES} bytes in UTF-8, beginning with a letter or digit, not ending in "
+            f"a space, '.' or ':' and without '::', or up to {MAX_NAME_DEPTH} of these joined by "
+            f"'/', got {name!r}"
         )
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as cause:
+        raise ValueError(
+            f"name must be in the encoding of file names, here {sys.getfilesystemencoding()}, got "
+            f"{name!r}; set PYTHONUTF8=1"
+        ) from cause
     for folder in folders:
         if folder.partition(".")[0].strip().upper() in _DEVICES:
             raise ValueError(
@@ -140,6 +154,25 @@ def check_name(name: str) -> str:
             "taken for an experiment"
         )
     return name
+
+
+def _is_folder_name(name: str) -> bool:
+    if not name or len(name) > _MAX_FOLDER_LETTERS:
+        return False
+    kinds = [unicodedata.category(letter) for letter in name]
+    # Marks are parts of letters, as in Hindi, or where accents are written apart.
+    is_letter = [kind[0] in "LM" or kind == "Nd" for kind in kinds]
+    return (
+        is_letter[0]
+        and kinds[0][0] != "M"
+        and name[-1] not in _INNER
+        and all(
+            known or letter in _PUNCTUATION or letter in _INNER
+            for known, letter in zip(is_letter, name, strict=True)
+        )
+        and "::" not in name  # joins the URLs of several file systems
+        and len(name.encode()) <= _MAX_FOLDER_BYTES
+    )
 
 
 def is_own(name: str) -> bool:

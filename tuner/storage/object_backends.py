@@ -313,7 +313,8 @@ class LocalObjects:
         if not directory.is_absolute():
             raise ValueError(f"storage {str(directory)!r} is relative; give an absolute path")
         self._directory = directory
-        self.url = directory.as_uri()
+        # Not quoted, as `Path.as_uri` would: it is read as it stands.
+        self.url = f"file://{directory}"
         self.has_conditional_create = True
 
     def create(self, key: str, content: bytes) -> None:
