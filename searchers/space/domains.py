@@ -275,9 +275,14 @@ def _is_equal_in_type(category: Any, value: Any) -> bool:
 
 def _is_equal(category: Any, value: Any) -> bool:
     try:
-        return bool(category == value)
+        # NaN does not equal itself, and one that was read from a file is another object.
+        return bool(category == value) or (_is_nan(category) and _is_nan(value))
     except ValueError:  # arrays, which compare element by element, are only found by identity
         return False
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 MAX_NUM_INTEGERS = 2**63 - 1

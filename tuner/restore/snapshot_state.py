@@ -121,7 +121,9 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
     # Snapshots of earlier releases do not name the objective; the declaration does.
     if isinstance(then, dict) and "objective" not in then:
         then = {"objective": _declared_objective(directory), **then}
-    return snapshot if now == then else None
+    # By their text where they differ: NaN does not equal itself.
+    is_same = now == then or strict_json.dumps(now) == strict_json.dumps(then)
+    return snapshot if is_same else None
 
 
 def _declared_objective(directory: Path) -> Any:

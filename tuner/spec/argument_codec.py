@@ -333,7 +333,8 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
                 if key in then and key in now
                 else _one_sided(then, now, key, inner)
             )
-    elif then != now:
+    # NaN does not equal itself, but its text does.
+    elif then != now and repr(then) != repr(now):
         yield f"{place}: {shown(then)} -> {shown(now)}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, final
 
@@ -89,11 +89,13 @@ class SamplerSource:
             )
         if "fixed_params" in trial.system_attrs:
             return False
-        return any(
-            other.params == trial.params
-            and other.distributions.keys() == trial.distributions.keys()
-            for other in others
-        )
+        asked = _as_text(trial.params)
+        return any(_as_text(other.params) == asked for other in others)
+
+
+def _as_text(params: Mapping[str, Any]) -> dict[str, str]:
+    # NaN does not equal itself, while 1, 1.0 and True, which may be three categories, are equal.
+    return {name: repr(value) for name, value in params.items()}
 
 
 def is_built_in(sampler: BaseSampler) -> bool:
