@@ -19,7 +19,7 @@ from searchers.searcher import (
     create_searcher,
     pass_search_properties,
 )
-from searchers.space import Path, SearchSpace, flat_name, is_word, leaves
+from searchers.space import flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
 from tuner.core.nodes import Nodes
 from tuner.core.resources import ResourcePool
@@ -48,6 +48,7 @@ from tuner.storage.directories import check_working_directory
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, named
 from .default_algorithms import chosen
+from .mutations import check_mutated_names, check_mutations
 from .param_space import RecordedSpace, check_portable, checked_space
 from .training_config import ValidationConfig
 
@@ -369,6 +370,7 @@ def make_spec(
     if run.cluster is not None:
         run.cluster.check_installed()
     choice = chosen(tune, run, space, trainable)
+    check_mutated_names(choice.scheduler, space)
     completed = choice.scheduler.completed_space(space)
     # Defaults are recorded like given arguments: a restore continues with them even if a later
     # release would choose others.
@@ -471,49 +473,7 @@ def _check_population(spec: ExperimentSpec) -> None:
             f"num_samples must be the size of the population with {kind}, got -1; it has to "
             "be known before it begins"
         )
-    _check_mutations(spec)
-
-
-def _check_mutations(spec: ExperimentSpec) -> None:
-    """Check that no mutated parameter is conditional or has others conditional on it.
-
-    A mutation would leave a configuration with parameters that do not belong together.
-    """
-    space = SearchSpace(spec.space)
-    if not space.is_conditional:
-        return
-    parents = {
-        condition.name for parameter in space.parameters for condition in parameter.conditions
-    }
-    fixed = [
-        parameter.path
-        for parameter in space.parameters
-        if parameter.conditions or parameter.name in parents
-    ]
-    for path in _mutated_paths(spec.scheduler):
-        if any(path[: len(other)] == other[: len(path)] for other in fixed):
-            raise ValueError(
-                f"{type(spec.scheduler).__name__} must not mutate parameters that are conditional "
-                f"in param_space or that conditions depend on, got {flat_name(path)!r}; mutate "
-                "parameters that every configuration has, and let the members differ in the others"
-            )
-
-
-def _mutated_paths(scheduler: Scheduler) -> Iterator[Path]:
-    given = getattr(scheduler, "base_scheduler", scheduler).declared_arguments
-    for name in ("hyperparam_mutations", "hyperparam_bounds"):
-        yield from (
-            path
-            for path, _ in leaves({} if given.get(name) is None else _without_lists(given[name]))
-        )
-
-
-def _without_lists(mutations: Any) -> Any:
-    return (
-        {key: _without_lists(value) for key, value in mutations.items()}
-        if isinstance(mutations, Mapping)
-        else None
-    )
+    check_mutations(spec.scheduler, spec.space)
 
 
 def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
