@@ -227,7 +227,9 @@ def run(
             frequency=checkpoint_freq,
             at_end=checkpoint_at_end,
         ),
-        failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
+        failure_config=FailureConfig(
+            max_failures=max_failures, fail_fast=fail_fast, fail_script=not raise_on_failed_trial
+        ),
         callbacks=callbacks,
         verbose=1 if verbose is None else verbose,
         log_to_file=log_to_file,

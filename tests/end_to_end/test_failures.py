@@ -504,26 +504,45 @@ import tuner as tune
 def fails(config):
     raise ValueError("always")
 
-def fit(trainable, name):
-    run_config = tune.RunConfig(name=name, storage_path="results", executor="inline", verbose=0)
-    tune_config = tune.TuneConfig(num_samples=60)
+def fit(trainable, name, fail_script=True):
+    run_config = tune.RunConfig(
+        name=name,
+        storage_path="results",
+        executor="inline",
+        verbose=0,
+        failure_config=tune.FailureConfig(fail_script=fail_script),
+    )
+    tune_config = tune.TuneConfig(num_samples=int(sys.argv[2]))
     return tune.Tuner(trainable, tune_config=tune_config, run_config=run_config).fit()
 
-assert len(fit(fails, "one")) < 60
+assert len(fit(fails, "one", fail_script=sys.argv[1] != "off")) < 60
 if sys.argv[1] == "another":
     fit(lambda config: {"loss": 1.0}, "other")
 elif sys.argv[1] == "again":
     sys.exit(fit(fails, "other") and None)
-else:
+elif sys.argv[1] not in ("off", "end"):
     sys.exit(int(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize(("then", "code"), [("another", 0), ("again", 1), ("3", 3), ("0", 0)])
-def test_a_script_that_handles_a_common_failure_chooses_its_exit_code(tmp_path, then, code):
+@pytest.mark.parametrize(
+    ("then", "num", "code"),
+    [
+        ("another", 60, 0),
+        ("again", 60, 1),
+        ("3", 60, 3),
+        ("0", 1, 0),
+        ("end", 1, 1),
+        ("end", 4, 1),
+        ("off", 60, 0),
+    ],
+)
+def test_a_script_in_which_no_trial_succeeds_exits_with_1_unless_it_chooses_another_code(
+    tmp_path, then, num, code
+):
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(  # noqa: PLW1510
-        [sys.executable, "-c", SCRIPT, then],
+        [sys.executable, "-c", SCRIPT, then, str(num)],
         cwd=tmp_path,
         env=environ,
         capture_output=True,

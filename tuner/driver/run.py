@@ -91,7 +91,7 @@ from .executors import leased_group, make_executor
 from .journal_log import JournalLog
 from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .remote_session import RemoteSession
-from .signals import Interrupts, cause_of_interruption, exit_code, is_script
+from .signals import Interrupts, cause_of_interruption, exit_code, has_failed, is_script
 from .snapshots import Snapshots
 from .storage_retry import StorageRetry
 from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
@@ -108,7 +108,7 @@ class Finished:
         directory: The experiment's directory.
         trials: All trials.
         exit_code: Exit code with which a script has to end, since a signal or the time limit
-            interrupted it; None where it continues.
+            interrupted it, or no trial succeeded; None where it continues.
         persistence: What saving has cost, None where nothing was run.
         is_searching: Whether the searcher still computes a suggestion in its thread, which nothing
             can end.
@@ -455,7 +455,13 @@ class Run:
         return Finished(
             directory,
             experiment.trials,
-            exit_code(rule, interrupts.received),
+            exit_code(
+                rule,
+                interrupts.received,
+                has_failed=spec.failure.fail_script
+                and takes_signals
+                and has_failed(experiment.trials, rule),
+            ),
             persistence,
             is_searching,
         )
@@ -664,5 +670,5 @@ def _explain(error: BaseException, how: str, interrupts: Interrupts) -> None:
         and is_script()
     ):
         _log.error("%s; %s", error, " ".join(how.split()))
-        raise SystemExit(exit_code("", interrupts.received)) from None
+        raise SystemExit(exit_code("", interrupts.received, has_failed=False)) from None
     error.add_note(how)

@@ -9,12 +9,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
 from tuner.core.events import TIME_LIMIT, USER_STOP, StopRequested
 from tuner.core.failure_causes import COMMON_FAILURE
+from tuner.core.trial import TerminationReason, Trial
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
 SIGNAL_PREFIX: Final = "signal."
@@ -26,9 +27,10 @@ _EXIT_CODE_OF_SIGNAL_0: Final = 128
 INTERRUPTED_EXIT_CODE: Final = _EXIT_CODE_OF_SIGNAL_0 + signal.SIGINT
 """Exit code of a script that was interrupted by Ctrl-C."""
 FAILED_EXIT_CODE: Final = 1
-"""Exit code of a script whose experiment was stopped since all trials failed for one cause."""
+"""Exit code of a script whose experiment has failed, see `has_failed`."""
 CODES_AT_THE_END: Final = frozenset({INTERRUPTED_EXIT_CODE, FAILED_EXIT_CODE})
 """Exit codes that take effect at the end of a script, and not at once."""
+_SUCCESSES: Final = frozenset({TerminationReason.COMPLETED, TerminationReason.STOPPED_EARLY})
 _CAUSES: Final = {TIME_LIMIT: "the time limit", USER_STOP: "request"}
 _ECHO_S: Final = 0.1
 """A signal that follows this soon is the same request: ``timeout`` and some shells signal the
@@ -105,18 +107,38 @@ def cause_of_interruption(rule: str) -> str:
     return rule.removeprefix(SIGNAL_PREFIX) if rule.startswith(SIGNAL_PREFIX) else ""
 
 
-def exit_code(rule: str, received: signal.Signals | None) -> int | None:
+def exit_code(rule: str, received: signal.Signals | None, *, has_failed: bool) -> int | None:
     """Return the exit code with which the script has to end, None if it continues.
 
     Args:
         rule: Of the reason for which the experiment stopped, empty for none.
         received: The first signal that came.
+        has_failed: Whether the experiment counts as failed.
     """
     if rule == TIME_LIMIT:
         return TIME_LIMIT_EXIT_CODE
-    if rule == COMMON_FAILURE:
-        return FAILED_EXIT_CODE
-    return None if received is None else _EXIT_CODE_OF_SIGNAL_0 + received
+    if received is not None and rule != COMMON_FAILURE:
+        return _EXIT_CODE_OF_SIGNAL_0 + received
+    return FAILED_EXIT_CODE if has_failed else None
+
+
+def has_failed(trials: Sequence[Trial], rule: str) -> bool:
+    """Return whether a trial has failed for good and none has succeeded.
+
+    A trial succeeds that completes or is stopped early. So does one that has reported results and
+    waits for a next session, unless a failure has ended this one.
+
+    Args:
+        trials: All trials of the experiment.
+        rule: Of the reason for which it stopped, empty for none.
+    """
+    endings = {trial.ending for trial in trials}
+    if TerminationReason.FAILED not in endings or endings & _SUCCESSES:
+        return False
+    is_stopped_by_failure = rule in {"fail_fast", COMMON_FAILURE}
+    return is_stopped_by_failure or not any(
+        trial.last_result for trial in trials if trial.ending is not TerminationReason.FAILED
+    )
 
 
 def is_script() -> bool:

@@ -258,7 +258,9 @@ class TunerSearchCV(MetaEstimatorMixin, BaseEstimator):
                     # Each configuration that cannot be fitted scores `error_score`, however many
                     # there are.
                     failure_config=FailureConfig(
-                        fail_fast=self.error_score == "raise", max_common_failures=None
+                        fail_fast=self.error_score == "raise",
+                        max_common_failures=None,
+                        fail_script=False,  # `fit` raises, or the user has given an error_score
                     ),
                     verbose=min(self.verbose, MOST_VERBOSE),
                     # A temporary directory does not survive a power failure anyway.

@@ -210,6 +210,8 @@ class FailureConfig(Settings):
         relax_collectives_on_preemption: Must be False: all workers of a group leave together.
         controller_failure_limit: Accepted for code written for Ray Train, without effect: a
             restarted experiment continues as often as it is restarted.
+        fail_script: Whether a script exits with 1 where trials failed and none succeeded; see
+            `Tuner.fit`. False leaves its exit code as it is.
 
     Raises:
         ValueError: If a value is out of range or two contradict each other.
@@ -232,6 +234,7 @@ class FailureConfig(Settings):
     preemption_grace_s: float = 0.0
     relax_collectives_on_preemption: bool = False
     controller_failure_limit: int = -1
+    fail_script: bool = True
 
     def _check(self) -> None:
         check_whole("max_failures", self.max_failures)
@@ -240,6 +243,8 @@ class FailureConfig(Settings):
         if self.report_timeout_s is not None:
             check_seconds("report_timeout_s", self.report_timeout_s, " or None")
         check_seconds("stop_grace_s", self.stop_grace_s)
+        if self.fail_script not in (True, False):
+            raise ValueError(f"fail_script must be True or False, got {self.fail_script!r}")
         if self.max_failures < -1:
             raise ValueError(
                 "max_failures must be at least 0, or -1 for endless retries, got "

@@ -18,6 +18,7 @@ from tuner.analysis.result import Result
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
 from tuner.core.trial import Failure, Status, TerminationReason, WorkerGroup
+from tuner.driver.signals import withdraw_failure
 from tuner.errors import CheckpointError, StorageError, TrialFailed
 from tuner.execution.attempt import StopTraining, current_attempt
 from tuner.execution.session import get_context
@@ -180,8 +181,9 @@ class DataParallelTrainer:
             grid = tuner.get_results()
         trial, result = grid.trials[0], grid[0]
         if trial.status is Status.ERROR:
+            withdraw_failure()  # the caller decides what follows from the exception
             raise group_error(trial.failures[-1] if trial.failures else _UNKNOWN)
-        if trial.ending is TerminationReason.INTERRUPTED:
+        if trial.ending in (None, TerminationReason.INTERRUPTED):
             raise PreemptionError(PreemptionInfo(reason=trial.reason.rule if trial.reason else ""))
         return result
 
