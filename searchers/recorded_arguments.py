@@ -11,6 +11,13 @@ _Kind = TypeVar("_Kind")
 _Found = TypeVar("_Found")
 
 
+_OLDER: Mapping[str, str] = {
+    "max_concurrent": "write TuneConfig(max_concurrent_trials=...)",
+    "reward_attr": 'write metric=... and mode="max"',
+}
+"""Arguments of Ray Tune's first schedulers and searchers, each with the alternative."""
+
+
 class Declared:
     """Base class of objects that record the arguments they were constructed with.
 
@@ -35,6 +42,9 @@ class Declared:
 
     def __new__(cls, *given: Any, **keywords: Any) -> Self:
         """Record the arguments of the call."""
+        for name in keywords.keys() & _OLDER.keys():
+            if name not in inspect.signature(cls).parameters and not _is_open(cls):
+                raise TypeError(f"{cls.__name__} has no argument {name!r}; {_OLDER[name]}")
         # `object.__init__` refuses them only if a class does not override `__new__`.
         if (given or keywords) and cls.__init__ is object.__init__:
             raise TypeError(f"{cls.__name__}() takes no arguments")
@@ -79,10 +89,7 @@ def constructed_with(kind: Callable[..., _Kind], arguments: Mapping[str, Any]) -
         TypeError: If the class does not have one of the arguments; suggests a similar name.
     """
     accepted = inspect.signature(kind).parameters
-    is_open = any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()
-    )
-    for argument in () if is_open else arguments:
+    for argument in () if _is_open(kind) else arguments:
         if argument not in accepted:
             takes = f"the arguments {_listed(accepted)}" if accepted else "no arguments"
             raise TypeError(
@@ -90,6 +97,12 @@ def constructed_with(kind: Callable[..., _Kind], arguments: Mapping[str, Any]) -
                 f"{argument!r}{_suggestion(argument, accepted)}"
             )
     return kind(**arguments)
+
+
+def _is_open(kind: Callable[..., Any]) -> bool:
+    """Return whether a class takes any named argument."""
+    accepted = inspect.signature(kind).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted)
 
 
 def _listed(names: Iterable[str]) -> str:

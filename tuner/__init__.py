@@ -147,6 +147,10 @@ _SUBMODULES = {
 }
 """Modules that are attributes of this one: ``tune.stopper.MaximumIterationStopper``."""
 _REPLACEMENTS = {
+    "Analysis": "use ExperimentAnalysis(path)",
+    "DistributedTrainableCreator": "use tuner.train.torch.TorchTrainer",
+    "EarlyStopping": "use ExperimentPlateauStopper",
+    "durable": "give a URL as RunConfig(storage_path=...)",
     "function": "leave it out; functions in a configuration need no wrapper",
     "get_trial_dir": "use get_context().get_trial_dir()",
     "get_trial_id": "use get_context().get_trial_id()",
@@ -156,6 +160,8 @@ _REPLACEMENTS = {
     "register_env": "make the environment in the training code",
     "save_checkpoint": "use report(metrics, checkpoint=Checkpoint.from_directory(path))",
     "load_checkpoint": "use get_checkpoint()",
+    "session": "report, get_checkpoint and get_context are functions of tuner",
+    "suggest": "use tune.search",
     "track": "use report(metrics)",
 }
 """Names of Ray Tune that do not exist here, each with the alternative."""

@@ -56,6 +56,10 @@ def old_style_with_data(hyperparameters, checkpoint_dir=None, data=None):
     old_style(hyperparameters, checkpoint_dir)
 
 
+def old_style_in_name_only(config, checkpoint_dir=None):
+    never_asks(config)
+
+
 PROMOTION = {"max_t": 4, "grace_period": 1, "reduction_factor": 2, "type": "promotion"}
 
 
@@ -88,7 +92,7 @@ def ignored_in(caplog):
     ]
 
 
-@pytest.mark.parametrize("trainable", [never_asks, asks_too_late])
+@pytest.mark.parametrize("trainable", [never_asks, asks_too_late, old_style_in_name_only])
 def test_a_checkpoint_that_is_not_asked_for_before_the_first_report_is_warned_of_once(
     promoted, trainable
 ):

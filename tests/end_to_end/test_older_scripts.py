@@ -10,6 +10,7 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, HyperBandScheduler
 from searchers import OptunaSearch, TreeSearch
+from tuner.core.trial import Trial
 
 
 def states_of(result):
@@ -271,6 +272,18 @@ def test_hyperband_without_checkpoints_names_the_remedy(build):
         results.fit()
 
 
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (lambda: TreeSearch(max_concurrent=2), "max_concurrent_trials"),
+        (lambda: ASHAScheduler(reward_attr="accuracy"), "metric=... and mode"),
+    ],
+)
+def test_an_argument_that_is_missing_names_the_remedy(make, remedy):
+    with pytest.raises(TypeError, match=remedy):
+        make()
+
+
 def test_a_result_can_be_printed_prettily():
     from tuner.logger import pretty_print
 
@@ -285,6 +298,12 @@ def test_a_result_can_be_printed_prettily():
         (lambda: tune.get_trial_id, "get_context"),
         (lambda: tune.get_trial_dir, "get_context"),
         (lambda: tune.function, "leave it out"),
+        (lambda: tune.session, "functions of tuner"),
+        (lambda: Trial("t0", {}, {}).logdir, "local_path"),
+        (
+            lambda: tune.ExperimentAnalysis.__new__(tune.ExperimentAnalysis).best_logdir,
+            "best_trial",
+        ),
         (lambda: tune.Checkpoint.from_dict, "from_directory"),
         (lambda: tune.Checkpoint("x").to_dict, "as_directory"),
         (lambda: tune.Checkpoint("x").dir_or_data, "path"),

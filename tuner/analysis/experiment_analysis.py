@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
+from tuner.errors import missing_name
 from tuner.storage.checkpoints import Checkpoint
 
 from .frames import flat_config
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+_REPLACEMENTS = {
+    "best_logdir": "use best_trial.local_path",
+    "best_result_df": "use best_dataframe",
+    "fetch_trial_dataframes": "use trial_dataframes",
+    "get_best_logdir": "use get_best_trial(metric, mode).local_path",
+    "get_trial_checkpoints_paths": "use Result.best_checkpoints of the trial's result",
+    "is_ray_client": "leave it out",
+    "runner_data": "use trials",
+    "stats": "use trials",
+}
+"""Names of Ray Tune that do not exist here, each with the alternative."""
 
 
 @final
@@ -243,6 +255,11 @@ class ExperimentAnalysis:
         """
         trial = trial or self.get_best_trial(metric, mode)
         return self._of(trial).checkpoint if trial else None
+
+    if not TYPE_CHECKING:  # checkers are to see which names exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_name(f"{type(self).__name__!r} object", name, _REPLACEMENTS)
 
     @property
     def _best(self) -> Result:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from schedulers.decisions import Exploit, Reason
+from tuner.errors import missing_name
 
 from .result import (
     AUTO_FILLED,
@@ -421,6 +422,18 @@ class AppliedExploit:
     first_checkpoint: int
     reason: Reason
     is_over: bool = False
+
+
+_REPLACEMENTS: Final = {
+    "error_file": "its file is error.txt in trial.local_path",
+    "get_error": "use trial.failures, or result.error",
+    "has_reported_at_least_once": "use bool(trial.last_result)",
+    "logdir": "use trial.local_path",
+    "metric_analysis": "use trial.summary[metric].min, .max and .last",
+    "runner_id": "use trial.trial_id",
+    "trial_name": "use str(trial)",
+}
+"""Names of Ray Tune's trials that do not exist here, each with the alternative."""
 
 
 class _Answer(int):
@@ -919,6 +932,11 @@ class Trial:
     def evaluated_params(self) -> dict[str, Any]:
         """The configuration with nested keys flattened to ``"a/b"``."""
         return flatten(self.config)
+
+    if not TYPE_CHECKING:  # checkers are to see which names exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_name(f"{type(self).__name__!r} object", name, _REPLACEMENTS)
 
     def __str__(self) -> str:
         """Return the name that training code gets from ``get_context().get_trial_name()``."""

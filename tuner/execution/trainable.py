@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import difflib
+import dis
 import functools
 import inspect
 import os
@@ -485,7 +486,8 @@ def call_function(
     checkpoint to continue from, None at the first start.
     """
     arguments, named = with_config(function, config, {})
-    if CHECKPOINT_DIR in named:
+    # Ray Tune 1 asked for this argument where checkpoints were written, so some do not use it.
+    if CHECKPOINT_DIR in named and _uses_argument(function, CHECKPOINT_DIR):
         named[CHECKPOINT_DIR] = ask_for_checkpoint()
     return function(*arguments, **named)
 
@@ -580,6 +582,18 @@ def _takes_config_by_name(function: Callable[..., Any]) -> bool:
     signature = _signature(function)
     config = signature.parameters.get("config") if signature else None
     return config is not None and config.kind in (config.POSITIONAL_OR_KEYWORD, config.KEYWORD_ONLY)
+
+
+def _uses_argument(function: Callable[..., Any], name: str) -> bool:
+    """Return whether the code of a function mentions an argument; True where that is not known."""
+    while inner := getattr(function, "func", None) or getattr(function, "__wrapped__", None):
+        function = inner
+    code = getattr(function, "__code__", None)
+    if code is None or name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return True
+    # One instruction may name two variables from Python 3.13 on.
+    named = (instruction.argval for instruction in dis.get_instructions(code))
+    return any(name in one if isinstance(one, tuple) else one == name for one in named)
 
 
 def _takes_config_first(function: Callable[..., Any]) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
 from tuner.errors import CheckpointError, missing_name
@@ -80,8 +80,10 @@ _REPLACEMENTS: Final = {
 class _OlderNames(type):
     """Tells what to write in place of the constructors of Ray's older checkpoints."""
 
-    def __getattr__(cls, name: str) -> Any:
-        raise missing_name(f"type object {cls.__name__!r}", name, _REPLACEMENTS)
+    if not TYPE_CHECKING:  # checkers are to see which names exist
+
+        def __getattr__(cls, name: str) -> Any:
+            raise missing_name(f"type object {cls.__name__!r}", name, _REPLACEMENTS)
 
 
 class Checkpoint(metaclass=_OlderNames):
@@ -140,8 +142,10 @@ class Checkpoint(metaclass=_OlderNames):
             )
         return cls(path)
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing_name(f"{type(self).__name__!r} object", name, _REPLACEMENTS)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_name(f"{type(self).__name__!r} object", name, _REPLACEMENTS)
 
     @property
     def path(self) -> str:
