@@ -229,6 +229,73 @@ def test_a_chart_whose_values_span_decades_changes_its_scale(make, opened, tmp_p
     assert browser.complaints == []
 
 
+LONG = [
+    "optimizer/learning_rate",
+    "model/encoder/dropout_probability",
+    "model/encoder/num_attention_heads",
+    "data/augmentation_strategy_name",
+    "optimizer/weight_decay_coefficient",
+    "scheduler/warmup_fraction_of_steps",
+    "model/decoder/hidden_dimension_size",
+    "batchsizeperdevicewithoutanyseparator",
+]
+NARROWER = (
+    "[...document.querySelectorAll('section:has(button.scale) .scroll')].filter(box => "
+    "box.scrollWidth > box.clientWidth || "
+    "Math.abs(box.clientWidth - box.parentElement.querySelector('h2').parentElement.clientWidth "
+    "+ 36) > 1).map(box => box.parentElement.id)"
+)
+"""Charts with a switch that do not fill the width between the paddings of their section."""
+OVERLAPPING = """(() => {
+  const texts = [...document.querySelectorAll('#chart-parallel .annotation-text')];
+  const boxes = texts.map(text => [text.textContent, text.getBoundingClientRect()]);
+  const place = document.querySelector('#chart-parallel').getBoundingClientRect();
+  const found = boxes.filter(([, a]) => a.left < place.left - 1 || a.right > place.right + 1)
+    .map(([text]) => text);
+  boxes.forEach(([one, a], number) => boxes.slice(number + 1).forEach(([other, b]) => {
+    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (across > 1 && down > 3) found.push(`${one} | ${other}`);
+  }));
+  return found;
+})()"""
+"""Names and ticks of parallel coordinates that overlap, or lie outside."""
+
+
+@pytest.mark.parametrize("width", [1000, 1400, 1900])
+def test_charts_fill_their_width_and_long_names_do_not_overlap(make, opened, tmp_path, width):
+    rows = {
+        f"t{n}": [{"val/loss": 10.0**-step * 2**n, "training_iteration": step} for step in (1, 2)]
+        for n in range(9)
+    }
+    trials = [
+        make.trial(name, results, config={key: (number + 1) * 0.123456 ** len(key) for key in LONG})
+        for number, (name, results) in enumerate(rows.items())
+    ]
+    browser = opened(ResultGrid(trials, str(tmp_path), MemoryRows(rows), "val/loss", "min"))
+    browser.resize(width, 900)
+    gap = "Math.abs(chart.offsetWidth - chart.querySelector('svg').width.baseVal.value)"
+    assert browser.comes(f"[...document.querySelectorAll('.chart')].every(chart => {gap} <= 1)")
+    assert browser.run("document.querySelectorAll('section:has(button.scale)').length") == 3
+    assert browser.run(NARROWER) == []
+    assert browser.run("document.querySelectorAll('#chart-parallel .annotation-text').length") > 30
+    assert browser.run(OVERLAPPING) == []
+
+
+def test_trials_that_report_once_are_shown_side_by_side(make, opened, tmp_path):
+    rows = {f"t{n}": [{"loss": 1.0 / (1 + n), "training_iteration": 1}] for n in range(9)}
+    trials = [
+        make.trial(name, results, config={"x": number})
+        for number, (name, results) in enumerate(rows.items())
+    ]
+    grid = ResultGrid(trials, str(tmp_path), MemoryRows(rows), "loss", "min")
+    browser = opened(grid)
+    assert browser.run("document.querySelector('#curves h2').textContent") == "Value of each trial"
+    places = "document.querySelector('#chart-curves').data.map(trace => trace.x)"
+    assert browser.run(places)[0] == list(range(1, 10))
+    assert list(grid.plot.learning_curves().data[0].x) == list(range(1, 10))
+
+
 def test_the_best_configuration_and_the_code_are_copied(experiment, page):
     page.run(
         "document.execCommand = () => { window.selected = document.activeElement.value; "

@@ -95,6 +95,13 @@ def _curve(source: Source, trial: Trial, metric: str, x: str, max_points: int) -
     return Curve(trial.trial_id, state_of(trial), trial is source.best, xs, values, len(known))
 
 
+def are_single(curves: Sequence[Curve]) -> bool:
+    """Return whether the curves are single points at one place, and show nothing side by side."""
+    return all(curve.num_results == 1 for curve in curves) and (
+        len({curve.xs[0] for curve in curves}) == 1
+    )
+
+
 def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str) -> go.Figure:
     """Return all curves, coloured by the trials' states, the best one on top.
 

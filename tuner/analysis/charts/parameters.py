@@ -30,6 +30,7 @@ from .style import (
     new_panels,
     number,
     offer_log_scale,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ _MISSING = -0.09
 _MIN_TICK_DISTANCE = 0.06
 """Minimum distance of two ticks, as a share of the axis."""
 _MAX_COLUMNS = 3
+NAME_WIDTH: Final = 14
+"""Maximum number of characters in a line of an axis's name, and in a category's text."""
+_LINE_PX = 14
+_LEGEND_PX = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +213,12 @@ def coordinates_figure(
     num_good = max(1, len(known) // 10)
     # Drawn as lines of an ordinary chart: Plotly's own parallel coordinates need WebGL, print badly
     # and have neither a legend nor hover texts.
-    figure = new_figure(440, margin={"l": 40, "r": 60, "t": 70, "b": 24})
+    num_lines = max(_name_of(axis).count("<br>") + 1 for axis in (*axes, outcome))
+    names_px = 16 + _LINE_PX * num_lines
+    top_px, bottom_px, plot_px = names_px + _LEGEND_PX, 24, 346
+    margin = {"l": 52, "r": 60, "t": top_px, "b": bottom_px}
+    figure = new_figure(plot_px + top_px + bottom_px, margin=margin)
+    figure.update_layout(legend={"y": 1 + names_px / plot_px})
     best = [one for one in known if one.is_best]
     others = [one for one in known if not one.is_best]
     groups = [
@@ -275,25 +285,29 @@ def _draw_axes(figure: go.Figure, axes: Sequence[Axis], mode: Mode) -> None:
                 font={"size": 10.5},
                 borderpad=1,
             )
-        name = f"<b>{label(axis.name, 22)}</b>" if column == last else label(axis.name, 22)
+        name = _name_of(axis)
         figure.add_annotation(
             x=column,
             y=1,
-            text=name,
+            text=f"<b>{name}</b>" if column == last else name,
+            hovertext=label(axis.name, 200),
             showarrow=False,
             yanchor="bottom",
-            yshift=12,
-            xanchor="right" if column == last else "center",
+            yshift=10,
+            font={"size": 11},
             textangle=0,
         )
     figure.update_xaxes(visible=False, range=[-0.25, last + 0.35])
-    figure.update_layout(legend={"y": 1.14})
+
+
+def _name_of(axis: Axis) -> str:
+    return wrapped(axis.name, NAME_WIDTH)
 
 
 def _ticks(axis: Axis) -> list[tuple[float, str]]:
     """Return positions and texts of an axis's ticks: round numbers, and the ends if they fit."""
     if axis.scale == "category":
-        return [(axis.place(name) or 0.0, label(name, 16)) for name in axis.categories]
+        return [(axis.place(name) or 0.0, label(name, NAME_WIDTH)) for name in axis.categories]
     inner = axis.marks or _round_ticks(axis)
     places = [
         (place, number(tick)) for tick in inner if 0 <= (place := axis.place(tick) or 0.0) <= 1
@@ -327,10 +341,10 @@ def slice_figure(
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
     """
     panels = new_panels(
-        len(axes), _MAX_COLUMNS, horizontal_gap=0.03, vertical_gap=0.28, shared_yaxes=True
+        len(axes), _MAX_COLUMNS, horizontal_gap=0.03, vertical_gap=0.36, shared_yaxes=True
     )
     figure = panels.figure
-    figure.update_layout(height=60 + 250 * panels.num_rows)
+    figure.update_layout(height=60 + 270 * panels.num_rows)
     for place, axis in enumerate(axes):
         _add_slice(figure, trials, axis, panels.place(place), has_legend=place == 0)
     vertical = metric_axis(
@@ -392,5 +406,7 @@ def _add_slice(
             "ticktext": [text for _, text in shown],
         }
     figure.update_xaxes(
-        title_text=label(axis.name), **place, **(categorical if axis.categories else numeric)
+        title_text=wrapped(axis.name, 26, 2),
+        **place,
+        **(categorical if axis.categories else numeric),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -203,6 +204,27 @@ def label(value: Any, max_length: int = MAX_TEXT) -> str:
     text = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
     # Plotly interprets tags such as <b> and <a> in every text.
     return html.escape(text, quote=False)
+
+
+def wrapped(name: str, width: int, max_lines: int = 3) -> str:
+    """Return a name in short lines, broken behind separators; of a longer one, the last lines.
+
+    Example:
+        >>> wrapped("model/decoder/hidden_dimension_size", 14)
+        'model/decoder/<br>hidden_<br>dimension_size'
+        >>> wrapped("one_two_three_four_five", 6, max_lines=2)
+        '…four_<br>five'
+    """
+    text = " ".join(str(name).split())
+    lines = [""]
+    for part in re.findall(r"[^/_.\-: ]*[/_.\-: ]|[^/_.\-: ]+", text):
+        for piece in (part[at : at + width] for at in range(0, len(part), width)):
+            if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    if len(lines) > max_lines:
+        lines = [f"…{lines[-max_lines]}", *lines[1 - max_lines :]] if max_lines > 1 else ["…"]
+    return "<br>".join(label(line, width + 1) for line in lines)
 
 
 def direction(mode: str | None) -> str:

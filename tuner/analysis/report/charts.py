@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tuner.analysis.charts.curves import curves_figure, learning_curves
+from tuner.analysis.charts.curves import are_single, curves_figure, learning_curves
 from tuner.analysis.charts.downsample import MAX_POINTS, MAX_TRIALS, spread
 from tuner.analysis.charts.history import history_figure, history_over_time, history_over_trials
 from tuner.analysis.charts.importance import MAX_BARS, importance_figure, param_importances
@@ -122,6 +122,13 @@ def _thinned(points: Sequence[ParetoPoint]) -> tuple[list[ParetoPoint], str]:
 def _curves(source: Source) -> Chart:
     metric, mode = source.objective
     found = learning_curves(source)
+    if are_single(found):
+        return Chart(
+            "curves",
+            "Value of each trial",
+            f"{_objective_note(source)}Each trial has reported once.",
+            history_figure(history_over_trials(source), metric, mode, is_over_time=False),
+        )
     num_long = sum(curve.num_results > MAX_POINTS for curve in found)
     notes = [_objective_note(source).strip()]
     if len(source.trials) > MAX_TRIALS:
@@ -210,7 +217,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
         "Parallel coordinates",
         " ".join(notes),
         coordinates_figure(lines, shown, metric, mode),
-        min_width=110 * (len(shown) + 1),
+        min_width=100 * (len(shown) + 1),
     )
     sliced = chosen_axes(source, None, _MAX_SLICES)
     dots = trial_points(source, _MAX_POINTS)

@@ -161,7 +161,7 @@ def best_section(source: Source) -> str:
         else ""
     )
     return (
-        f'<section id="best" class="wide"><h2>{title}</h2>{note}{copied}<dl '
+        f'<section id="best" class="wide"><h2>{title}</h2>{copied}{note}<dl '
         f'class="params">{items}</dl></section>'
     )
 
