@@ -230,8 +230,8 @@ class Scheduler(Declared, ABC):
 _CLASSES: Mapping[str, str] = {
     "fifo": "FIFOScheduler",
     "asha": "ASHAScheduler",
-    "async_hyperband": "AsyncHyperBandScheduler",
-    "asynchyperband": "AsyncHyperBandScheduler",
+    "async_hyperband": "ASHAScheduler",
+    "asynchyperband": "ASHAScheduler",
     "pasha": "PASHAScheduler",
     "moasha": "MOASHAScheduler",
     "hyperband": "HyperBandScheduler",
@@ -263,7 +263,7 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
 
     Example:
         >>> create_scheduler("asha", metric="loss", mode="min", max_t=10).debug_string()
-        'AsyncHyperBandScheduler: 0 stopped'
+        'ASHAScheduler: 0 stopped'
 
     Departures:
         Ray Tune silently ignores arguments that it does not know.

@@ -24,7 +24,7 @@ _TYPES = ("auto", "promotion", "stopping")
 
 
 @final
-class AsyncHyperBandScheduler(HalvingScheduler):
+class ASHAScheduler(HalvingScheduler):
     """ASHA: continues only the best trials of each of several geometrically spaced levels.
 
     **Type "stopping".** Each trial is judged once at each level it reaches, against all that
@@ -126,7 +126,7 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         ValueError: If an argument is out of range.
 
     Example:
-        >>> scheduler = AsyncHyperBandScheduler(
+        >>> scheduler = ASHAScheduler(
         ...     metric="loss", mode="min", max_t=81, reduction_factor=3
         ... )
         >>> scheduler.levels
@@ -384,8 +384,8 @@ class AsyncHyperBandScheduler(HalvingScheduler):
         }
 
 
-ASHAScheduler = AsyncHyperBandScheduler
-"""The short name of the same scheduler."""
+AsyncHyperBandScheduler = ASHAScheduler
+"""Ray Tune's long name of the same scheduler."""
 
 _PROMOTES = (
     "ASHA pauses trials at its levels and promotes the best of them later, since trials save "

@@ -141,9 +141,9 @@ def test_what_if_replays_with_the_scheduler_and_arguments_that_are_given(call, p
         "--slots",
         "2",
     ]
-    assert "AsyncHyperBandScheduler(max_t=4, type='stopping')" in call(*arguments).stdout
+    assert "ASHAScheduler(max_t=4, type='stopping')" in call(*arguments).stdout
     told = json.loads(call(*arguments, "-f", "json").stdout, parse_constant=pytest.fail)
-    assert told["scheduler"].startswith("AsyncHyperBandScheduler")
+    assert told["scheduler"].startswith("ASHAScheduler")
     assert (
         json.loads(call(*arguments, "--metric", "val/acc", "--mode", "max", "-f", "json").stdout)[
             "metric"

@@ -447,7 +447,7 @@ def test_settings_of_the_run(options, kind, message):
 def test_a_metric_that_differs(build, part):
     message = (
         r"metric and mode must be the same everywhere, got metric='loss', mode='min' in TuneConfig "
-        r"and .* in AsyncHyperBand"
+        r"and .* in ASHAScheduler"
     )
     with pytest.raises(ValueError, match=message):
         build(train, tune={"metric": "loss", "mode": "min", **part})

@@ -231,12 +231,12 @@ def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
         executor="inline",
     )
     assert (
-        "Searcher: AutoSearch (default). Scheduler: AsyncHyperBandScheduler (default); weaker "
+        "Searcher: AutoSearch (default). Scheduler: ASHAScheduler (default); weaker "
         "trials are stopped early." in caplog.text
     )
     recorded = read_record(tmp_path / "experiment").parts["tune_config"]
     assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == (
-        "AsyncHyperBandScheduler",
+        "ASHAScheduler",
         "AutoSearch",
     )
     caplog.clear()
@@ -271,13 +271,13 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
         (
             {"scheduler": "auto", "search_alg": OptunaSearch()},
             (
-                'Searcher: OptunaSearch. Scheduler: AsyncHyperBandScheduler (chosen by "auto"); '
+                'Searcher: OptunaSearch. Scheduler: ASHAScheduler (chosen by "auto"); '
                 "weaker trials are stopped early."
             ),
         ),
         (
             {"scheduler": ASHAScheduler()},
-            "Searcher: AutoSearch (default). Scheduler: AsyncHyperBandScheduler.",
+            "Searcher: AutoSearch (default). Scheduler: ASHAScheduler.",
         ),
         (
             {"metric": None, "mode": None},

@@ -203,7 +203,7 @@ def test_experiment_json_is_the_declaration(directory):
         "is_ordered": False,
     }
     assert declaration["tune_config"]["scheduler"] == {
-        "@": "AsyncHyperBandScheduler",
+        "@": "ASHAScheduler",
         "max_t": 100,
         "grace_period": 50,
     }

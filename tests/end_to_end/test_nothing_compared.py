@@ -37,7 +37,7 @@ SILENT = {
     ),
     "wrapped": (
         lambda: ResourceChangingScheduler(ASHAScheduler(grace_period=10)),
-        "AsyncHyperBandScheduler compared no trials",
+        "ASHAScheduler compared no trials",
     ),
 }
 FITTING = {

@@ -200,7 +200,7 @@ def test_everything_may_change_at_once_and_again(begin, path):
     assert iterations(third)[:6] == iterations(second) == [*iterations(first), 3, 3]
     assert third[6].config == {"x": 5.0}
     recorded = read_record(path).parts
-    assert recorded["tune_config"]["scheduler"] == {"@": "AsyncHyperBandScheduler", "max_t": 2}
+    assert recorded["tune_config"]["scheduler"] == {"@": "ASHAScheduler", "max_t": 2}
     assert recorded["run_config"]["callbacks"] == []
 
 

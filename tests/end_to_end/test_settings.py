@@ -121,8 +121,8 @@ def test_an_experiment_keeps_what_was_set_when_it_was_declared(tmp_path):
 def test_a_scheduler_class_is_to_be_called():
     with pytest.raises(
         TypeError,
-        match=r"got the class AsyncHyperBandScheduler; call it: "
-        r"scheduler=AsyncHyperBandScheduler\(\.\.\.\)",
+        match=r"got the class ASHAScheduler; call it: "
+        r"scheduler=ASHAScheduler\(\.\.\.\)",
     ):
         TuneConfig(scheduler=ASHAScheduler)
     config = TuneConfig()

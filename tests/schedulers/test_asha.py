@@ -298,7 +298,7 @@ def test_a_metric_of_its_own_is_not_overruled():
             "min",
             (
                 r"metric must be the name of a metric, got None; give it to TuneConfig or to "
-                r"AsyncHyperBandScheduler"
+                r"ASHAScheduler"
             ),
         ),
         ("loss", None, r"mode must be 'min' or 'max', got None; give it to TuneConfig"),
@@ -396,7 +396,7 @@ def drawn(scheduler, trial_ids):
 def test_more_brackets_than_levels_are_as_many_as_levels(kind):
     many, few = asha(brackets=7, type=kind), asha(brackets=3, type=kind)
     assert [remark.split(",")[0] for remark in many.remarks] == [
-        "AsyncHyperBandScheduler(brackets=7) makes 3 brackets"
+        "ASHAScheduler(brackets=7) makes 3 brackets"
     ]
     assert "the levels are 1, 3, 9" in many.remarks[0]
     assert not few.remarks
@@ -472,7 +472,7 @@ def test_the_debug_string_is_one_line_about_every_rung():
     scheduler = asha()
     talk(scheduler, ("a", 1, 0.5), ("b", 1, 0.6), ("a", 3, 0.25))
     assert scheduler.debug_string() == (
-        "AsyncHyperBandScheduler: 1 stopped; bracket 0: level 1: 2 recorded, 0 skipped, cutoff 0.5 "
+        "ASHAScheduler: 1 stopped; bracket 0: level 1: 2 recorded, 0 skipped, cutoff 0.5 "
         "| "
         "level 3: 1 recorded, 0 skipped, cutoff 0.25 | level 9: 0 recorded, 0 skipped, cutoff nan"
     )

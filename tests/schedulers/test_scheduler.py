@@ -2,13 +2,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from schedulers import AsyncHyperBandScheduler, FIFOScheduler, create_scheduler
+from schedulers import ASHAScheduler, FIFOScheduler, create_scheduler
 
 
 @pytest.mark.parametrize("name", ["asha", "async_hyperband", "asynchyperband"])
 def test_asha_goes_by_three_names(name):
     scheduler = create_scheduler(name, metric="loss", mode="min", max_t=81, reduction_factor=3)
-    assert isinstance(scheduler, AsyncHyperBandScheduler)
+    assert isinstance(scheduler, ASHAScheduler)
     assert scheduler.levels == (1, 3, 9, 27, 81)
 
 
@@ -36,7 +36,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, remedy):
 def test_an_unknown_argument_is_refused_with_the_nearest_one():
     with pytest.raises(
         TypeError,
-        match=r"AsyncHyperBandScheduler takes the arguments 'time_attr', .*, got 'max_time'; did "
+        match=r"ASHAScheduler takes the arguments 'time_attr', .*, got 'max_time'; did "
         r"you mean 'max_t'\?",
     ):
         create_scheduler("asha", max_time=10)

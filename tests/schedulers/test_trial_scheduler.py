@@ -285,7 +285,7 @@ class Mixes(Scheduler):
         (
             Halves,
             (
-                "Halves derives from AsyncHyperBandScheduler, whose on_trial_result takes (trial, "
+                "Halves derives from ASHAScheduler, whose on_trial_result takes (trial, "
                 "result) and no tune_controller; write "
             ),
         ),

@@ -176,7 +176,7 @@ def test_a_scheduler_constructed_anew_has_the_same_settings():
 def test_arguments_are_recorded_as_they_were_given():
     scheduler = schedulers.ASHAScheduler(max_t=9)
     scheduler.set_search_properties("loss", "min", seed=3)
-    assert note(scheduler) == {"@": "AsyncHyperBandScheduler", "max_t": 9}
+    assert note(scheduler) == {"@": "ASHAScheduler", "max_t": 9}
 
 
 PLAIN = st.recursive(
@@ -243,7 +243,7 @@ class Mine(schedulers.Scheduler):
         return ()
 
 
-class AsyncHyperBandScheduler(schedulers.Scheduler):
+class ASHAScheduler(schedulers.Scheduler):
     """Has the name of one of the engine's schedulers."""
 
     def on_trial_result(self, trial, result):
@@ -259,7 +259,7 @@ class Secretive:
     ("value", "what"),
     [
         (Mine(), f"{__name__}.Mine"),
-        (AsyncHyperBandScheduler(), f"{__name__}.AsyncHyperBandScheduler"),
+        (ASHAScheduler(), f"{__name__}.ASHAScheduler"),
         (len, "builtins.len"),
         (Secretive(), f"{__name__}.Secretive"),
         (np.zeros(3), "numpy.ndarray"),
@@ -314,9 +314,9 @@ PLANTED = [
     {"@": "Scheduler"},
     {"@": "SampleFrom", "function": "antigravity.fly"},
     {"@": "FunctionStopper", "function": "os.system"},
-    {"@": "AsyncHyperBandScheduler", "self": 1},
-    {"@": "AsyncHyperBandScheduler", "__class__": "os.system"},
-    {"@": "AsyncHyperBandScheduler", "max_t": "__import__('os')"},
+    {"@": "ASHAScheduler", "self": 1},
+    {"@": "ASHAScheduler", "__class__": "os.system"},
+    {"@": "ASHAScheduler", "max_t": "__import__('os')"},
     {"@": "Categorical", "categories": {"@": "eval", "items": ["1"]}},
     {"@": ["list"]},
     {"@": {"a": 1}},
@@ -396,7 +396,7 @@ def test_differences_of_settings_are_listed_by_field():
     now = note(tune.TuneConfig(num_samples=5, scheduler=schedulers.ASHAScheduler(max_t=9)))
     assert list(differences(then, now, "tune_config")) == [
         "tune_config.num_samples: 3 -> 5",
-        "tune_config.scheduler: None -> AsyncHyperBandScheduler(max_t=9)",
+        "tune_config.scheduler: None -> ASHAScheduler(max_t=9)",
     ]
     assert shown(note(tune.choice([1, "a"]))) == "Categorical(categories=[1, 'a'])"
 

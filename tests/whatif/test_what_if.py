@@ -142,9 +142,7 @@ def test_a_scheduler_may_be_named_with_its_arguments(late_bloomer):
         tune.what_if(late_bloomer.grid, ASHAScheduler(**ASHA)),
     )
     assert named.as_dict() == made.as_dict()
-    assert (
-        named.scheduler == "AsyncHyperBandScheduler(max_t=4, reduction_factor=2, type='stopping')"
-    )
+    assert named.scheduler == "ASHAScheduler(max_t=4, reduction_factor=2, type='stopping')"
 
 
 def test_more_slots_make_both_clocks_faster(late_bloomer):

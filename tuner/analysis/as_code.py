@@ -98,8 +98,8 @@ def expression(recorded: Any) -> str:
     Example:
         >>> expression({"@": "Float", "lower": 1e-05, "upper": 1.0, "q": None, "is_log": True})
         'tune.loguniform(1e-05, 1.0)'
-        >>> expression({"@": "AsyncHyperBandScheduler", "max_t": 81})
-        'AsyncHyperBandScheduler(max_t=81)'
+        >>> expression({"@": "ASHAScheduler", "max_t": 81})
+        'ASHAScheduler(max_t=81)'
     """
     match recorded:
         case {"@": str(name)}:

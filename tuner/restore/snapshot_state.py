@@ -17,7 +17,7 @@ from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import strict_json
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec, missing
-from tuner.storage.declaration import read_declaration
+from tuner.storage.declaration import read_declaration, with_present_names
 from tuner.storage.layout import trial_path
 
 from .search_adapter import SearchAdapter
@@ -117,7 +117,7 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
     snapshot = load_newest(directory)
     if snapshot is None:
         return None
-    now, then = identity(spec), snapshot.state.get("identity")
+    now, then = identity(spec), with_present_names(snapshot.state.get("identity"))
     # Snapshots of earlier releases do not name the objective; the declaration does.
     if isinstance(then, dict) and "objective" not in then:
         then = {"objective": _declared_objective(directory), **then}

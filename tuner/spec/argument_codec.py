@@ -2,7 +2,7 @@
 
 Plain values are written as they are, everything else as a dictionary with the key ``"@"``: an
 object of one of this product's public classes as its name and its arguments,
-``{"@": "AsyncHyperBandScheduler", "max_t": 81}``. What cannot be written (functions, classes of the
+``{"@": "ASHAScheduler", "max_t": 81}``. What cannot be written (functions, classes of the
 user, arrays) becomes a description for people, ``{"@": "absent", "what": "..."}``, and has to be
 given again.
 

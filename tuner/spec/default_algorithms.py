@@ -188,7 +188,7 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
         "reduction_factor": REDUCTION_FACTOR,
         "stop_last_trials": False,
     }
-    return schedulers.AsyncHyperBandScheduler(**{**fixed, **arguments})
+    return schedulers.ASHAScheduler(**{**fixed, **arguments})
 
 
 def _unwrapped(searcher: Searcher) -> Searcher:

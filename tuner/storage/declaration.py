@@ -17,6 +17,9 @@ from .reading import SMALL_BYTES, read_file
 RELEASE_KEY: Final = "release"
 THIS_RELEASE: Final = __version__
 FORMAT_VERSION: Final = 1
+_CLASS_TAG: Final = "@"
+_PRESENT_NAMES: Final = {"AsyncHyperBandScheduler": "ASHAScheduler"}
+"""The names of classes that earlier releases recorded under other ones."""
 _SEGMENTS: Final = f"{'[0-9]' * 20}.log"
 
 
@@ -36,6 +39,7 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
         text = strict_json.loads(read_file(path, SMALL_BYTES))
         version = int(text["format_version"])
         declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
+        declaration = with_present_names(declaration)
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as cause:
         raise StorageError(
             f"{path} cannot be read: {cause}; it has to be there to continue the experiment"
@@ -47,6 +51,25 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
             "update tuner-hpo"
         )
     return declaration
+
+
+def with_present_names(noted: Any) -> Any:
+    """Return recorded arguments with the present names of classes that were renamed.
+
+    Example:
+        >>> with_present_names({"scheduler": {"@": "AsyncHyperBandScheduler", "max_t": 9}})
+        {'scheduler': {'@': 'ASHAScheduler', 'max_t': 9}}
+    """
+    match noted:
+        case dict():
+            renamed = {key: with_present_names(part) for key, part in noted.items()}
+            name = renamed.get(_CLASS_TAG)
+            known = isinstance(name, str) and name in _PRESENT_NAMES
+            return renamed | {_CLASS_TAG: _PRESENT_NAMES[name]} if known else renamed
+        case list():
+            return [with_present_names(part) for part in noted]
+        case _:
+            return noted
 
 
 def read_environments(directory: Path) -> list[Mapping[str, Any]]:

@@ -135,7 +135,7 @@ def connect(scheduler: Scheduler, objective: Objective, recording: Recording) ->
 
 
 def description_of(scheduler: Scheduler) -> str:
-    """Return the call that constructs a scheduler: ``AsyncHyperBandScheduler(max_t=27)``."""
+    """Return the call that constructs a scheduler: ``ASHAScheduler(max_t=27)``."""
     if isinstance(scheduler, TrialSchedulerAdapter):
         return f"{type(scheduler.adapted).__name__}(...)"
     listed = ", ".join(f"{name}={value!r}" for name, value in scheduler.declared_arguments.items())

@@ -208,10 +208,7 @@ def test_the_foot_shows_how_the_experiment_was_searched_and_how_to_reproduce_it(
     text = page_of(experiment("asha")).text
     for told in (
         "SearcherBasicVariantGenerator()",
-        (
-            "SchedulerAsyncHyperBandScheduler(max_t=9, grace_period=1, reduction_factor=3, "
-            "type='stopping')"
-        ),
+        ("SchedulerASHAScheduler(max_t=9, grace_period=1, reduction_factor=3, type='stopping')"),
         "Seed1",
         "Samples asked for20",
         f"Version of tuner-hpo{__version__}",
