@@ -28,7 +28,7 @@ from tuner.journal.rows import MemoryRows, Row, Rows
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 from tuner.storage.reading import LARGE_BYTES, read_file
-from tuner.storage.urls import join_url
+from tuner.storage.urls import checked_url, is_like_url, is_url, join_url, split_url
 
 from .frames import MetricsFrames, TableTrial, flat_metrics
 from .ranking import (
@@ -153,22 +153,28 @@ class Result:
     checkpoint_names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike[str]) -> Result:
-        """Return the result of a trial from its directory alone.
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
+        """Return the result of a trial from its directory alone, or from its URL.
 
         Args:
             path: The trial's directory, which may have been moved. It reads ``params.json``,
                 ``result.json`` (``progress.csv`` without it), ``validations.json``, the manifests
-                of the checkpoints and ``error.txt``.
+                of the checkpoints and ``error.txt``. Or the URL of a trial in an object store,
+                which is that of its experiment with the trial's id behind it; it reads the
+                experiment's journal.
+            storage_filesystem: For a URL: the fsspec file system it is on; None for that of the
+                URL.
 
         Returns:
-            A result without `ending`, its checkpoints ranked by recency, with an error only if the
-            trial did not continue after it.
+            From a directory a result without `ending`, its checkpoints ranked by recency, with an
+            error only if the trial did not continue after it.
 
         Raises:
-            FileNotFoundError: If there is no such directory, or no file of a trial in it.
-            StorageError: If one of the files cannot be understood.
+            FileNotFoundError: If there is no such directory, or no trial in it.
+            StorageError: If one of the files cannot be understood, or the store not be read.
         """
+        if storage_filesystem is not None or is_like_url(os.fspath(path)):
+            return _from_store(os.fspath(path), storage_filesystem)
         files = read_trial_files(path)
         last = files.rows[-1] if files.rows else {TRIAL_ID: files.trial_id}
         rows = MemoryRows(
@@ -458,6 +464,27 @@ class Result:
             for checkpoint in self.kept_checkpoints
         ]
         return [(checkpoint, value) for checkpoint, value in found if is_number(value)]
+
+
+def _from_store(path: str, filesystem: Any) -> Result:
+    """Return the result of the trial with this URL."""
+    from .result_grid import ResultGrid  # noqa: PLC0415  (it imports this module)
+
+    url = checked_url("path", path, filesystem)
+    experiment, trial_id = split_url(url)
+    # Its protocol and a bucket remain at least.
+    found = (
+        ResultGrid.from_directory(experiment, storage_filesystem=filesystem)
+        if layout.is_trial_id(trial_id) and is_url(experiment)
+        else ()
+    )
+    for result in found:
+        if result.trial_id == trial_id:
+            return result
+    raise FileNotFoundError(
+        f"path must be the URL of a trial, that of its experiment with the trial's id behind it, "
+        f"got {url!r}; ResultGrid.from_directory reads all trials of an experiment"
+    )
 
 
 def result_of(
