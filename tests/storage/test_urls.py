@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tuner.storage.urls import checked_url, is_like_url, is_url, join_url, split_url
+from tuner.storage.urls import checked_url, is_like_url, is_url, join_url, path_in, split_url
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -19,10 +19,23 @@ fsspec = pytest.importorskip("fsspec")
         ("memory:///dir", "memory:///dir"),
         ("MEMORY://Dir", "memory://Dir"),
         ("file:///tmp/dir", "file:///tmp/dir"),
+        ("s3://bucket?region=us-west-2", "s3://bucket?region=us-west-2"),
+        (
+            "s3://bucket/dir/?scheme=http&region=eu-west-1&endpoint_override=localhost:9000",
+            "s3://bucket/dir?endpoint_override=http%3A%2F%2Flocalhost%3A9000&region=eu-west-1",
+        ),
+        (
+            "S3://bucket?endpoint_override=http://host:9000/&allow_bucket_creation=true",
+            "s3://bucket?endpoint_override=http%3A%2F%2Fhost%3A9000",
+        ),
+        ("s3://bucket?endpoint_override=host", "s3://bucket?endpoint_override=https%3A%2F%2Fhost"),
+        ("s3://bucket?scheme=http", "s3://bucket?scheme=http"),
+        ("s3://bucket?", "s3://bucket"),
     ],
 )
 def test_a_url_has_one_normal_form(given, expected):
     assert checked_url("storage_path", given) == expected
+    assert checked_url("storage_path", expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,6 +50,12 @@ def test_a_url_has_one_normal_form(given, expected):
         ("simplecache::s3://bucket/dir", "must be the URL of one file system"),
         ("nosuch://bucket/dir", "must begin with a protocol that fsspec knows, such as s3://"),
         ("s3://bucket/d*r", "must not contain '[?]', '[*]'"),
+        ("gs://bucket?region=x", "must not contain '[?]'"),
+        ("s3://?region=x", "must name a bucket"),
+        ("s3://bucket?colour=red", "must not contain other options .* than region, .*'colour'"),
+        ("s3://bucket?scheme=ftp", "must have the scheme http or https, got 'ftp'"),
+        ("s3://bucket?endpoint_override=ftp://host", "an endpoint_override of a host and a port"),
+        ("s3://bucket?endpoint_override=http://host/path", "without a password and a path"),
     ],
 )
 def test_a_url_of_no_directory_is_refused(given, message):
@@ -44,11 +63,33 @@ def test_a_url_of_no_directory_is_refused(given, message):
         checked_url("storage_path", given)
 
 
-@pytest.mark.parametrize("given", ["s3://me:hunter2@bucket/dir", "s3://bucket/dir?secret=hunter2"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "s3://me:hunter2@bucket/dir",
+        "s3://bucket/dir?secret=hunter2",
+        "s3://bucket?secret_key=hunter2&region=x",
+    ],
+)
 def test_a_url_with_credentials_is_refused_and_not_repeated(given):
     with pytest.raises(ValueError, match="must not contain") as refusal:
         checked_url("storage_path", given)
     assert "hunter2" not in str(refusal.value)
+
+
+def test_an_endpoint_with_a_password_is_refused_and_not_repeated():
+    with pytest.raises(ValueError, match="without a password") as refusal:
+        checked_url("storage_path", "s3://bucket?endpoint_override=http://me:hunter2@host")
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_options_stay_at_the_end_of_what_is_joined_and_split():
+    url = checked_url("storage_path", "s3://bucket?endpoint_override=http://host:9000&region=x")
+    joined = join_url(url, "group/exp")
+    assert joined.startswith("s3://bucket/group/exp?endpoint_override=")
+    assert split_url(joined)[1] == "exp"
+    assert split_url(split_url(joined)[0]) == (url, "group")
+    assert path_in(joined, url) == "group/exp"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, final
@@ -53,7 +54,8 @@ def local_copy(url: str) -> Path:
         if ObjectStore(copy.url).get_if_exists(layout.DECLARATION) is None:
             above = split_url(copy.url)[0]
             raise click.BadParameter(
-                f"there is no experiment in {url!r}; tuner ls {above} lists the experiments there"
+                f"there is no experiment in {url!r}; tuner ls {shlex.quote(above)} lists the "
+                "experiments there"
             )
     except ValueError as refusal:
         raise click.BadParameter(str(refusal)) from refusal

@@ -18,7 +18,7 @@ from tuner.maintenance.status import (
     status_of,
 )
 from tuner.restore.readable_copy import experiments_in_store
-from tuner.storage.urls import checked_url, is_like_url, split_url
+from tuner.storage.urls import checked_url, is_like_url, path_in, split_url
 
 from .app import FOUND, OK
 from .arguments import default_storage
@@ -101,7 +101,7 @@ def _found_in_store(given: str) -> tuple[str, Iterator[Record]]:
     return root, (
         _record(
             status_in_store(url),
-            url.removeprefix(f"{root}/") if url != root else split_url(url)[1],
+            path_in(url, root) if url != root else split_url(url)[1],
             url,
         )
         for url in experiments_in_store(root)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+import shlex
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -375,7 +376,7 @@ def _prune_stored(experiment: Path, origin: Origin, keep: KeepRules) -> PruneRes
             driver = present_driver(inventory.store) or "another driver"
             raise ExperimentLocked(
                 f"experiment {origin.url} is driven by {driver}, and nothing is deleted while it "
-                f"runs; wait for it, or end it with tuner stop {origin.url}"
+                f"runs; wait for it, or end it with tuner stop {shlex.quote(origin.url)}"
             ) from running
         session.resume(lock, is_salvage=False)
         completeness.check(directory)

@@ -15,6 +15,7 @@ from tuner.storage.directories import absolute_path
 from tuner.storage.object_store import RETRY_S, ObjectStore
 from tuner.storage.origin import Origin, origin_of
 from tuner.storage.reading import SMALL_BYTES
+from tuner.storage.s3_options import split_options
 from tuner.storage.urls import checked_url, is_like_url, join_url
 
 from .config import RunConfig
@@ -242,7 +243,7 @@ def _check_free(location: ExperimentLocation, *, can_replace: bool) -> None:
 
 def _local_name(store: ObjectStore) -> str:
     """Return the path of an experiment's local directory below the root: its name, if that fits."""
-    parts = store.url.split("://")[-1].split("/")
+    parts = split_options(store.url)[0].split("://")[-1].split("/")
     content = store.get_if_exists(layout.DECLARATION, SMALL_BYTES)
     declared = _record_from(content, store.url).text.get("declared_name") if content else None
     depth = declared.count("/") + 1 if isinstance(declared, str) else 1

@@ -25,6 +25,7 @@ from .layout import STAGING_PREFIX
 from .object_errors import status_of, without_credentials
 from .reading import open_file
 from .remote import resolve
+from .s3_options import client_options
 from .store_calls import current_deadline, in_thread
 from .urls import is_url
 
@@ -259,7 +260,8 @@ def _connect(url: str, protocol: str) -> tuple[Any, str]:
     try:
         import fsspec.core  # noqa: PLC0415  (optional)
 
-        filesystem, root = fsspec.core.url_to_fs(url, **_options(protocol, {}))
+        bare, given = client_options(url)
+        filesystem, root = fsspec.core.url_to_fs(bare, **_options(protocol, given))
     except ImportError as cause:
         raise ImportError(
             f"storage {url} needs a library that is not installed ({cause}); "

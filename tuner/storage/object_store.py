@@ -25,6 +25,7 @@ from .object_backends import Backend, open_backend
 from .object_errors import Failure, describe, failure_of
 from .reading import LARGE_BYTES
 from .store_calls import Outage, StoreCalls
+from .urls import join_url
 
 _T = TypeVar("_T")
 
@@ -76,7 +77,7 @@ class ObjectStore:
         self._backend = backend
         self._prefix = prefix
         self._calls = calls
-        self.url = f"{backend.url}/{prefix}".rstrip("/")
+        self.url = join_url(backend.url, prefix.rstrip("/")) if prefix else backend.url
         """The directory, for messages: without credentials."""
 
     @property

@@ -27,6 +27,7 @@ from .directories import make_folder
 from .layout import MANIFEST
 from .lock import Lock
 from .manifest import make_folders, make_links, read_manifest, verify
+from .s3_options import client_options
 from .urls import is_url
 
 _CHAIN: Final = re.compile(r"[a-z][a-z0-9+.-]*::", re.IGNORECASE)
@@ -56,7 +57,8 @@ def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
         raise ImportError(
             f'reading {path} needs fsspec; run: pip install "tuner-hpo[remote]"'
         ) from cause
-    found, root = fsspec.core.url_to_fs(path)
+    bare, options = client_options(path)
+    found, root = fsspec.core.url_to_fs(bare, **options)
     return found, str(root)
 
 

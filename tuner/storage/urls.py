@@ -8,6 +8,8 @@ import re
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from .s3_options import normal_options, split_options, with_options
+
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # At least two characters before the colon: "C:/data" is a path.
 _URL_LIKE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
@@ -49,14 +51,18 @@ def checked_url(name: str, url: str, filesystem: Any = None) -> str:
         >>> checked_url("storage_path", "s3://bucket/dir/")
         's3://bucket/dir'
     """
+    options = ""
     if filesystem is not None:
         url = _full_url(name, url, filesystem)
+    else:
+        url, given = split_options(url)
+        options = normal_options(name, given)
     _check_form(name, url)
     _check_parts(name, url)
     if filesystem is None:
         _check_protocol(name, url)
     protocol, _, rest = url.partition("://")
-    return f"{protocol.lower()}://{rest.rstrip('/')}"
+    return with_options(f"{protocol.lower()}://{rest.rstrip('/')}", options)
 
 
 def check_filesystem(filesystem: Any) -> None:
@@ -84,8 +90,11 @@ def join_url(url: str, name: str) -> str:
     Example:
         >>> join_url("s3://bucket/dir", "group/exp")
         's3://bucket/dir/group/exp'
+        >>> join_url("s3://bucket?region=eu-west-1", "exp")
+        's3://bucket/exp?region=eu-west-1'
     """
-    return f"{url.rstrip('/')}/{name}"
+    bare, options = split_options(url)
+    return with_options(f"{bare.rstrip('/')}/{name}", options)
 
 
 def split_url(url: str) -> tuple[str, str]:
@@ -94,9 +103,22 @@ def split_url(url: str) -> tuple[str, str]:
     Example:
         >>> split_url("s3://bucket/dir/exp/")
         ('s3://bucket/dir', 'exp')
+        >>> split_url("s3://bucket/exp?region=eu-west-1")
+        ('s3://bucket?region=eu-west-1', 'exp')
     """
-    above, _, name = url.rstrip("/").rpartition("/")
-    return above, name
+    bare, options = split_options(url)
+    above, _, name = bare.rstrip("/").rpartition("/")
+    return with_options(above, options), name
+
+
+def path_in(url: str, root: str) -> str:
+    """Return where something is below a directory, both given by their URLs.
+
+    Example:
+        >>> path_in("s3://bucket/dir/group/exp", "s3://bucket/dir")
+        'group/exp'
+    """
+    return split_options(url)[0].removeprefix(f"{split_options(root)[0]}/")
 
 
 def _shown(filesystem: Any) -> str:
