@@ -24,19 +24,22 @@ from tuner.core.result import (
 from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
 from tuner.core.validations import COMMITTED
 from tuner.errors import TrialFailed
-from tuner.journal.rows import MemoryRows, Row, Rows
+from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
+from tuner.restore.readable_copy import ReadableCopy
 from tuner.storage import layout, remote
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 from tuner.storage.reading import LARGE_BYTES, read_file
 from tuner.storage.urls import checked_url, is_like_url, is_url, join_url, split_url
 
 from .frames import MetricsFrames, TableTrial, flat_metrics
+from .open_experiment import read_directory
 from .ranking import (
     Mode,
     best_row_index,
     check_mode,
     config_at,
     is_number,
+    mode_for,
     newest_of,
     step_rank,
     unknown_metric,
@@ -468,19 +471,24 @@ class Result:
 
 def _from_store(path: str, filesystem: Any) -> Result:
     """Return the result of the trial with this URL."""
-    from .result_grid import ResultGrid  # noqa: PLC0415  (it imports this module)
-
     url = checked_url("path", path, filesystem)
     experiment, trial_id = split_url(url)
     # Its protocol and a bucket remain at least.
-    found = (
-        ResultGrid.from_directory(experiment, storage_filesystem=filesystem)
-        if layout.is_trial_id(trial_id) and is_url(experiment)
-        else ()
-    )
-    for result in found:
-        if result.trial_id == trial_id:
-            return result
+    if layout.is_trial_id(trial_id) and is_url(experiment):
+        copy = ReadableCopy(experiment, filesystem)
+        found = read_directory(copy.directory)
+        for trial in found.trials:
+            if trial.trial_id == trial_id:
+                return result_of(
+                    trial,
+                    experiment,
+                    # The copy, not its path, which would be removed.
+                    JournalRows(copy, histories_of(found.trials)),
+                    found.retention,
+                    metric=found.metric,
+                    mode=mode_for(None, found.metric, found.mode, found.several),
+                    storage=ObjectStorage(experiment, filesystem, copy),
+                )
     raise FileNotFoundError(
         f"path must be the URL of a trial, that of its experiment with the trial's id behind it, "
         f"got {url!r}; ResultGrid.from_directory reads all trials of an experiment"
