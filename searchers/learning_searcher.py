@@ -91,6 +91,12 @@ class LearningSearcher(Searcher, ABC):
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         return True
 
+    def _searched_part(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a trial's configuration without the constants beside the searcher's own space."""
+        if not isinstance(self._given_space, Mapping):
+            return config
+        return {name: value for name, value in config.items() if name in self._given_space}
+
     def _check_objective(self) -> None:
         """Check that there is one metric with its direction, here or in ``TuneConfig``.
 

@@ -8,8 +8,9 @@ from itertools import accumulate, count, product
 from math import prod
 from typing import Any, final
 
+from .pending_points import has_values, is_same_value
 from .space import Path, SearchSpace, is_word
-from .space.tree import assign, has_keys_of, is_same_constant, match
+from .space.tree import assign, has_keys_of, match
 
 
 @final
@@ -121,16 +122,6 @@ def values_in(space: SearchSpace, config: Mapping[str, Any]) -> Mapping[Path, An
     return found
 
 
-def has_values(values: Mapping[Path, Any], wanted: Mapping[Path, Any]) -> bool:
-    """Return whether a configuration has all the values of a point."""
-    return all(path in values and _is_same(value, values[path]) for path, value in wanted.items())
-
-
-def _is_same(value: Any, other: Any) -> bool:
-    is_nan = value != value and other != other  # noqa: PLR0124  (only NaN differs from itself)
-    return is_same_constant(value, other) or is_nan is True
-
-
 def _size(axes: Mapping[Path, list[Any]]) -> int:
     return prod(len(values) for values in axes.values())
 
@@ -148,7 +139,7 @@ def _places(axes: Mapping[Path, list[Any]], values: Mapping[Path, Any]) -> Itera
     """Yield the places in the grid with these values; several if an axis repeats one."""
     weights = list(accumulate((len(axis) for axis in axes.values()), lambda a, b: a * b, initial=1))
     digits = [
-        [index * weight for index, value in enumerate(axis) if _is_same(value, values[path])]
+        [index * weight for index, value in enumerate(axis) if is_same_value(value, values[path])]
         for (path, axis), weight in zip(axes.items(), weights, strict=False)
     ]
     return map(sum, product(*digits))

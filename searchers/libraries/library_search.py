@@ -11,14 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.pending_points import PendingPoints
 from searchers.seeding import generator, seeded_global_rngs
 from searchers.space import Path, SearchSpace, flat_name, merge
 from searchers.space.domains import Categorical, Domain
 from searchers.space.foreign_domains import check_own_space
+from searchers.variants import values_in
 
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+_MAX_TRIES = 20
+"""How often a library is asked again that proposes what an earlier declaration has run."""
 Values = dict[str, Any]
 """Searched parameters by flattened name: numbers unchanged, categories by index."""
 
@@ -32,12 +39,14 @@ class Observation:
         value: The metric, in its own direction; None while the trial runs, and if it failed.
         is_over: Whether the trial is over.
         is_discarded: Whether it was never run, or stopped before its first value.
+        is_earlier: Whether it was run as the experiment was declared before, and is not learnt.
     """
 
     values: Values
     value: float | None = None
     is_over: bool = False
     is_discarded: bool = False
+    is_earlier: bool = False
 
     @property
     def is_failed(self) -> bool:
@@ -92,7 +101,7 @@ class LibrarySearch(LearningSearcher, ABC):
             failed_trials=failed_trials,
         )
         self._parsed_space: SearchSpace | None = None
-        self._points: list[dict[Path, Any]] = []
+        self._points = PendingPoints([])
         self._history: list[Observation] = []
         self._num_suggested = 0
         self._open: dict[str, int] = {}
@@ -140,30 +149,74 @@ class LibrarySearch(LearningSearcher, ABC):
         )
         self._check_space(space)
         points = [space.assignments(point) for point in self._given_points]
-        self._points = [] if self._rewards else points
+        self._points = PendingPoints([] if self._rewards else points)
         for point, reward in zip(self._given_points, self._rewards, strict=False):
             self.add_evaluated_point(point, reward)
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return the next point to evaluate, or what the library proposes."""
-        space, number = self._space, self._num_suggested
-        rng = generator(self._seed, number)
-        if number < len(self._points):
+        space = self._space
+        rng = generator(self._seed, self._num_suggested)
+        if (number := self._points.take(trial_id)) is not None:
             sampled = {path: domain.sample(rng) for path, domain in space.domains.items()}
             values = self._encoded({**sampled, **self._points[number]})
         else:
+            proposed = self._new_proposal(rng)
+            if proposed is None:
+                return self.FINISHED
+            values = proposed
+        self._num_suggested += 1
+        self._open[trial_id] = len(self._history)
+        self._history.append(Observation(values))
+        return merge(self._constants, space.resolve(self._decoded(values), None))
+
+    def _new_proposal(self, rng: Generator) -> Values | None:
+        """Return what the library proposes, if possible nothing that another searcher has."""
+        for is_last in [*[False] * _MAX_TRIES, True]:
             seed = int(rng.integers(2**32))
             # Libraries draw from the global generators as well, whatever seed they are given.
             with seeded_global_rngs(seed):
                 proposed = self._propose(seed)
             if proposed is None:
-                return self.FINISHED
+                return None
             values = self._rounded(proposed)
-        self._num_suggested += 1
-        self._open[trial_id] = len(self._history)
-        self._history.append(Observation(values))
-        return merge(self._constants, space.resolve(self._decoded(values), None))
+            known = (each.values for each in self._history if each.is_earlier)
+            if is_last or values not in known:
+                break
+            self._drop_proposal()
+        return values
+
+    def _drop_proposal(self) -> None:
+        """Forget the newest proposal, which is not in the history yet."""
+
+    def num_points_left(self, num_samples: int) -> int:
+        """Return how many points to evaluate are still to be run."""
+        return self._points.num_left(num_samples)
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Put into the history what the trial runs, in place of the suggestion."""
+        is_suggested = trial_id in self._open
+        if is_suggested:
+            self._open.pop(trial_id)
+            self._drop_newest()
+        elif config is not None:
+            self._num_suggested += 1  # so that no later one repeats what the trial has drawn
+        self._points.replace(trial_id, None if config is None else values_in(self._space, config))
+        searched = {} if config is None else self._searched_part(config)
+        if config is None or not self._space.holds(searched):
+            return
+        if is_suggested:
+            self._open[trial_id] = len(self._history)
+        is_over = not is_suggested  # then nothing is told about its end
+        values = self._encoded(self._space.assignments(searched))
+        self._history.append(
+            Observation(values, is_over=is_over, is_discarded=is_over, is_earlier=True)
+        )
+
+    def _drop_newest(self) -> None:
+        """Forget the newest suggestion."""
+        self._history.pop()
 
     def on_trial_complete(
         self,
@@ -215,6 +268,7 @@ class LibrarySearch(LearningSearcher, ABC):
         return {
             "seed": self._seed,
             "num_suggested": self._num_suggested,
+            "points": self._points.taken,
             "open": dict(self._open),
             "history": [asdict(observation) for observation in self._history],
         }
@@ -225,6 +279,8 @@ class LibrarySearch(LearningSearcher, ABC):
             self._take_own_space()
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
+        # Earlier versions went through the points in order.
+        self._points.mark_taken(state.get("points", range(self._num_suggested)))
         self._open = dict(state["open"])
         self._history = [Observation(**observation) for observation in state["history"]]
 
@@ -441,6 +497,16 @@ class IncrementalSearch(LibrarySearch, ABC):
                 self._finish(index, self._unfinished.pop(index))
             elif worst is not None:  # else it stays open until there is a value to give it
                 self._finish(worst, self._unfinished.pop(index))
+
+    def _drop_newest(self) -> None:
+        super()._drop_newest()
+        self._drop_proposal()
+
+    def _drop_proposal(self) -> None:
+        index = len(self._history)
+        self._num_known = min(self._num_known, index)
+        if index in self._unfinished:
+            self._finish(None, self._unfinished.pop(index))
 
     def _record_proposal(self, library_id: Any) -> None:
         """Record the library's id of its proposal, which is next in the history."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from searchers.space import Categorical, Domain, Float, Integer, Parameter, Path, SearchSpace
 from searchers.space.parameters import Condition, num_values
+from searchers.variants import values_in
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -81,6 +82,14 @@ class Encoding:
             ValueError: If it does not fit the space.
         """
         return self._space.assignments(point)
+
+    def values_in(self, config: Mapping[str, Any]) -> Mapping[Path, Any]:
+        """Return the values of a configuration, perhaps of another space, by the steps to them."""
+        return values_in(self._space, config)
+
+    def vector_of(self, config: Mapping[str, Any]) -> list[float] | None:
+        """Return the vector of a configuration; None if it is not one of this space."""
+        return self.encoded(self.assignments(config)) if self._space.holds(config) else None
 
     def missing(self, assignments: Mapping[Path, Any]) -> list[str]:
         """Return the names of active parameters that have no value."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.pending_points import PendingPoints
 from searchers.seeding import generator
 from searchers.space import Path, merge
 from searchers.space.foreign_domains import check_own_space
@@ -84,7 +85,7 @@ class ModelSearch(LearningSearcher):
         self._num_suggested = 0
         self._sign = 1.0
         self._encoding: Encoding | None = None
-        self._points: list[dict[Path, Any]] = []
+        self._points = PendingPoints([])
         self._seen: set[tuple[float | None, ...]] = set()
         self._why = ""
         self.observations = Observations()
@@ -140,7 +141,7 @@ class ModelSearch(LearningSearcher):
         space = config if self._given_space is None else self._given_space
         self._encoding = Encoding(space, type(self).__name__)
         points = [self._encoding.assignments(point) for point in self._given_points]
-        self._points = [] if self._rewards else points
+        self._points = PendingPoints([] if self._rewards else points)
         # By number, so that setting the properties again adds no point twice.
         for number, (point, reward) in enumerate(zip(points, self._rewards, strict=False)):
             self._add_evaluated(f"evaluated {number}", point, reward)
@@ -157,10 +158,10 @@ class ModelSearch(LearningSearcher):
             return self.FINISHED
         rng = generator(self._seed, self._num_suggested)
         fixed: Mapping[Path, Any] = {}
-        if self._num_suggested < len(self._points):
-            fixed = self._points[self._num_suggested]
+        if (number := self._points.take(trial_id)) is not None:
+            fixed = self._points[number]
             vector = encoding.completed(fixed, rng)
-            self._why = f"number {self._num_suggested + 1} of points_to_evaluate"
+            self._why = f"number {number + 1} of points_to_evaluate"
         elif (unseen := self._unseen(encoding, rng)) is not None:
             vector = unseen
         else:
@@ -169,6 +170,30 @@ class ModelSearch(LearningSearcher):
         self._seen.add(key(vector))
         self.observations.add(trial_id, vector)
         return merge(self._constants, encoding.config(vector, rng, fixed))
+
+    def num_points_left(self, num_samples: int) -> int:
+        """Return how many points to evaluate are still to be run."""
+        return self._points.num_left(num_samples)
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Take the suggestion back, and suggest what the trial runs to no other."""
+        encoding, replaced = self._known_encoding, self.observations.trials.get(trial_id)
+        if replaced is None and config is not None:
+            self._num_suggested += 1  # so that no later one repeats what the trial has drawn
+        vector = None
+        if config is not None:
+            self._points.replace(trial_id, encoding.values_in(config))
+            vector = encoding.vector_of(self._searched_part(config))
+        else:
+            self._points.replace(trial_id, None)
+        if replaced is not None:
+            self.observations.remove(trial_id)
+            self._seen.discard(key(replaced.vector))
+        if vector is not None:
+            self._seen.add(key(vector))
+            self.observations.add(trial_id, vector)
+            if replaced is None:  # so that nothing is told about its end
+                self.on_trial_discard(trial_id)
 
     def explain_suggestion(self) -> str:
         """Return which model made the last suggestion, or why none did."""
@@ -274,6 +299,7 @@ class ModelSearch(LearningSearcher):
             "seed": self._seed,
             "num_suggested": self._num_suggested,
             "num_initial": self._num_initial,
+            "points": self._points.taken,
             "trials": self.observations.state_dict(),
             "times": list(self.observations.times.items()),
         }
@@ -285,6 +311,8 @@ class ModelSearch(LearningSearcher):
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._num_initial = state["num_initial"]
+        # Earlier versions went through the points in order.
+        self._points.mark_taken(state.get("points", range(self._num_suggested)))
         self.observations = Observations()
         self.observations.load_state_dict(state["trials"])
         # States of earlier versions have no times.

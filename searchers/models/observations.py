@@ -116,6 +116,11 @@ class Observations:
             self._vectors = None
         self.trials[name] = trial
 
+    def remove(self, name: str) -> None:
+        """Remove a trial."""
+        del self.trials[name]
+        self._vectors = None
+
     def record(self, name: str, time: float, value: float) -> None:
         """Record a value; a later one for the same time replaces it.
 

@@ -75,6 +75,17 @@ class SamplerSource:
             state.rng.seed(int(seed))
         return sampler
 
+    def attributes_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a `GridSampler` notes with a trial that it has proposed; else nothing."""
+        grid: Any = self._given
+        if type(grid).__name__ != "GridSampler" or params.keys() != set(grid._param_names):  # noqa: SLF001
+            return {}
+        point = tuple(params[name] for name in grid._param_names)  # noqa: SLF001
+        numbers = {tuple(each): number for number, each in enumerate(grid._all_grids)}  # noqa: SLF001
+        if point not in numbers:
+            return {}
+        return {"search_space": dict(grid._search_space), "grid_id": numbers[point]}  # noqa: SLF001
+
     def repeats(self, trial: FrozenTrial, others: list[FrozenTrial]) -> bool:
         """Return whether an exhaustive sampler repeats a trial, since it has no others left."""
         grid = trial.system_attrs.get("search_space")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
 from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.pending_points import PendingPoints
 from searchers.seeding import fresh_seed, generator
-from searchers.space import merge
+from searchers.space import flat_name, leaves, merge
 from searchers.space.foreign_domains import check_own_space
 
 from .samplers import SamplerSource, check_sampler
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 
 TIME_ATTR = "training_iteration"
+_MAX_TRIES = 20
+"""How often a sampler is asked again that proposes what an earlier declaration has run."""
+_RETRIES = 2**33
+"""Distance of the numbers of their generators, beyond those of all suggestions."""
 
 
 @final
@@ -180,6 +185,7 @@ class OptunaSearch(LearningSearcher):
         self._num_suggested = 0
         self._numbers: dict[str, int] = {}
         self._has_finished = False
+        self._points = PendingPoints([])
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
@@ -254,6 +260,7 @@ class OptunaSearch(LearningSearcher):
         if self._sampler is not None or callable(given):
             setup.try_sampler()
         self._setup = setup
+        self._points = PendingPoints([] if self._rewards else setup.points)
         return True
 
     @property
@@ -270,7 +277,11 @@ class OptunaSearch(LearningSearcher):
         setup, opened = self._known, self._open()
         if self._has_finished:
             return self.FINISHED
-        number, config = setup.ask(opened.view, self._num_suggested)
+        # Waiting trials of the study come first; then there is none but the point.
+        is_next = self._points.num_left(-1) > 0 and not opened.view.is_waiting
+        if is_next and (point := self._points.take(trial_id)) is not None:
+            opened.view.enqueue_trial(dict(self._points[point]))
+        number, config = setup.ask_for_new(opened.view, self._num_suggested)
         if setup.source.is_exhaustive and setup.source.repeats(
             opened.view.actual_trial(number), opened.trials_except(number)
         ):
@@ -282,6 +293,39 @@ class OptunaSearch(LearningSearcher):
         opened.view.set_trial_id(number, trial_id)
         opened.write(number)
         return merge(self._constants, config)
+
+    def num_points_left(self, num_samples: int) -> int:
+        """Return how many points to evaluate are still to be run."""
+        return self._points.num_left(num_samples)
+
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+        """Put into the study what the trial runs, in place of the suggestion."""
+        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
+
+        opened, number = self._open(), self._numbers.pop(trial_id, None)
+        if number is not None:
+            opened.withdraw(number)
+        elif config is not None:
+            self._num_suggested += 1  # so that no later one repeats what the trial has drawn
+        self._has_finished = False
+        if config is None:
+            self._points.replace(trial_id, None)
+            return
+        try:
+            values = self._known.space.encoded(self._searched_part(config), self._constants)
+            distributions = self._known.space.distributions(values)
+        except ValueError:  # it is not a configuration of this space
+            values, distributions = {flat_name(path): leaf for path, leaf in leaves(config)}, None
+        self._points.replace(trial_id, values)
+        if distributions is None:
+            return
+        attributes = self._known.source.attributes_of(values)
+        added = opened.view.add_earlier(trial_id, values, distributions, attributes)
+        if number is not None:
+            self._numbers[trial_id] = added
+            opened.write(added)
+        else:  # then nothing is told about its end
+            self._end(added, TrialState.FAIL, None, {})
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Report an intermediate value to the study.
@@ -392,6 +436,7 @@ class OptunaSearch(LearningSearcher):
             "experiment": self._known.experiment,
             "num_suggested": self._num_suggested,
             "has_finished": self._has_finished,
+            "points": self._points.taken,
             "numbers": dict(self._numbers),
             "study": None if self._opened is None else self._opened.view.state_dict(),
         }
@@ -415,6 +460,8 @@ class OptunaSearch(LearningSearcher):
         self._known.experiment = state["experiment"]
         self._num_suggested = state["num_suggested"]
         self._has_finished = state["has_finished"]
+        # Earlier versions put all of them into the study at once.
+        self._points.mark_taken(state.get("points", range(len(self._points))))
         self._numbers = dict(state["numbers"])
         self._opened = None
         if state["study"] is not None:
@@ -432,7 +479,11 @@ class OptunaSearch(LearningSearcher):
         if self._opened is None:
             self._opened = self._opened_study()
             # Another search in the same study must not repeat the random numbers of the first.
-            self._num_suggested = self._opened.fill(self._known, self._rewards)
+            known = self._opened.fill(self._known, self._rewards)
+            self._num_suggested = len(known)
+            self._points.mark_taken(
+                number for number, point in enumerate(self._known.points) if point in known
+            )
         return self._opened
 
     def _opened_study(self) -> OpenedStudy:
@@ -535,6 +586,21 @@ class SearchSetup:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
         return asked
 
+    def ask_for_new(self, view: StudyView, number: int) -> tuple[int, dict[str, Any]]:
+        """Return a new trial's number and configuration, if possible none that was run earlier.
+
+        That is, as the experiment was declared before. Points to evaluate may be equal.
+        """
+        earlier = view.earlier_params
+        asked = self.ask(view, number)
+        for attempt in range(1, len(earlier) + _MAX_TRIES if earlier else 1):
+            trial = view.actual_trial(asked[0])
+            if "fixed_params" in trial.system_attrs or trial.params not in earlier:
+                break
+            view.hide(asked[0])
+            asked = self.ask(view, number + attempt * _RETRIES)
+        return asked
+
     def try_sampler(self) -> None:
         """Check in another study that the sampler can complete the initial points and suggest.
 
@@ -572,8 +638,8 @@ class OpenedStudy:
     view: StudyView
     mirror: Mirror | None
 
-    def fill(self, setup: SearchSetup, rewards: Sequence[Any]) -> int:
-        """Add earlier trials and enqueue initial points; return the number of earlier trials."""
+    def fill(self, setup: SearchSetup, rewards: Sequence[Any]) -> list[dict[str, Any]]:
+        """Add earlier trials and points with rewards; return the earlier trials' parameters."""
         from .study import QUEUED, copy_trials, finished_trial, quiet  # noqa: PLC0415
 
         known: list[dict[str, Any]] = []
@@ -595,10 +661,13 @@ class OpenedStudy:
                             setup.objective.rewards(reward),
                         )
                     )
-            for point in () if rewards else setup.points:
-                if point not in known:
-                    self.view.enqueue_trial(point)
-        return len(known)
+        return known
+
+    def withdraw(self, number: int) -> None:
+        """Remove a suggestion that is not run."""
+        self.view.hide(number)
+        if self.mirror is not None:
+            self.mirror.withdraw(number)
 
     def trials_except(self, number: int) -> list[FrozenTrial]:
         """Return all trials but one."""

@@ -26,6 +26,9 @@ TRIAL_ID = "trial_id"
 _FAILED = "tuner:failed"
 """System attribute of a trial that failed or has no finite value, and counts as worst."""
 
+_EARLIER = "tuner:earlier"
+"""System attribute of a trial that no sampler of this search has proposed."""
+
 EXPERIMENT = "experiment"
 """User attribute, in a storage: the id of the experiment that a trial belongs to."""
 
@@ -88,6 +91,10 @@ class StudyView(optuna.Study):
         self._view.shown.pop(number, None)
         for name, value in constraints.items():
             self._view.set_trial_system_attr(number, _constraint(name), value)
+        if _EARLIER in self._view.actual_trial(number).system_attrs:
+            # The sampler has not proposed it.
+            self._view.set_trial_state_values(number, state, values)
+            return
         with quiet():
             self.tell(number, values, state=state)
 
@@ -152,6 +159,36 @@ class StudyView(optuna.Study):
             if TRIAL_ID in trial.user_attrs and EXPERIMENT not in trial.user_attrs
         ]
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a trial waits to be run."""
+        return any(trial.state is TrialState.WAITING for trial in self._view.actual_trials())
+
+    @property
+    def earlier_params(self) -> list[dict[str, Any]]:
+        """The parameters of trials that were run as the experiment was declared before."""
+        trials = self._view.actual_trials()
+        return [trial.params for trial in trials if _EARLIER in trial.system_attrs]
+
+    def add_earlier(
+        self,
+        trial_id: str,
+        params: Mapping[str, Any],
+        distributions: Mapping[str, Any],
+        attributes: Mapping[str, Any],
+    ) -> int:
+        """Add a trial that runs as the experiment was declared before; return its number."""
+        trial = create_trial(
+            state=TrialState.RUNNING,
+            params={name: params[name] for name in distributions},
+            distributions=dict(distributions),
+            user_attrs={TRIAL_ID: trial_id},
+            system_attrs={**attributes, _EARLIER: True},
+        )
+        with quiet():
+            self.add_trial(trial)
+        return self._view.num_trials - 1
+
     def hide(self, number: int) -> None:
         """Hide a trial that will never be run."""
         self._view.hidden.add(number)
@@ -168,9 +205,9 @@ class StudyView(optuna.Study):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the study as JSON values."""
-        trials = self._view.actual_trials()
         return {
-            "trials": [_fields_of(trial) for trial in trials],
+            "trials": [_fields_of(trial) for trial in self._view.every_trial()],
+            "hidden": sorted(self._view.hidden),
             "attributes": dict(self.attributes),
             "paused": [[number, constraints] for number, constraints in self._view.shown.items()],
         }
@@ -180,6 +217,7 @@ class StudyView(optuna.Study):
         with quiet():
             self.add_trials(_trial_of(fields) for fields in state["trials"])
         self.set_attributes(state["attributes"])
+        self._view.hidden.update(state.get("hidden", ()))
         self._view.shown.update((number, constraints) for number, constraints in state["paused"])
 
 
@@ -205,12 +243,15 @@ class _ViewStorage(InMemoryStorage):
         """Return a trial as it is stored."""
         return super().get_trial(number)
 
+    def every_trial(self) -> list[FrozenTrial]:
+        return super().get_all_trials(0, deepcopy=False)
+
+    @property
+    def num_trials(self) -> int:
+        return len(self.every_trial())
+
     def actual_trials(self) -> list[FrozenTrial]:
-        return [
-            trial
-            for trial in super().get_all_trials(0, deepcopy=False)
-            if trial.number not in self.hidden
-        ]
+        return [trial for trial in self.every_trial() if trial.number not in self.hidden]
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         return self._as_shown(super().get_trial(trial_id))
@@ -531,6 +572,14 @@ class Mirror:
             self._has_failed = True
         else:
             self._has_failed = False
+
+    def withdraw(self, number: int) -> None:
+        """End a trial that is not run, unless it stands for one of an earlier session."""
+        written = self._written.pop(number, None)
+        self._pending.pop(number, None)
+        known = {trial._trial_id for trial in self._known.values()}  # noqa: SLF001
+        if written is not None and not written.is_over and written.trial_id not in known:
+            self._storage.set_trial_state_values(written.trial_id, TrialState.FAIL)
 
     def _trials(self) -> list[FrozenTrial]:
         return self._storage.get_all_trials(self._study_id, deepcopy=False)
