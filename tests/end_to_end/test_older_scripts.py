@@ -216,6 +216,20 @@ class TestObjective:
         best = min(result.metrics["loss"] for result in results)
         assert results.get_best_result().metrics["loss"] == best
 
+    @pytest.mark.parametrize(
+        ("name", "kind"), [("scheduler", ASHAScheduler), ("search_alg", TreeSearch)]
+    )
+    def test_a_restore_knows_it_too(self, build, tmp_path, name, kind):
+        def train(config):
+            return {"loss": config["x"]}
+
+        settings = {"metric": "loss", "num_samples": 3, "seed": 1, name: kind(mode="min")}
+        build(train, {"x": tune.uniform(0, 1)}, tune=settings).fit()
+        results = tune.Tuner.restore(tmp_path / "experiment", train, num_samples=5).fit()
+        assert len(results) == 5
+        best = min(result.metrics["loss"] for result in results)
+        assert results.get_best_result().metrics["loss"] == best
+
     def test_a_mode_of_another_metric_does_not_count(self):
         with pytest.raises(ValueError, match="mode must be 'min' or 'max'"):
             tune.Tuner(

@@ -355,7 +355,7 @@ def make_spec(
         run_config = getattr(given, "run_config", None)
     trainable = what_runs(given)
     check_trainable(trainable)
-    tune = _with_new_algorithms(_checked("tune_config", tune_config, TuneConfig))
+    tune = _completed(_checked("tune_config", tune_config, TuneConfig))
     run = _checked("run_config", run_config, RunConfig)
     # Copies of the inner settings as well: the user may change them after this.
     parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
@@ -414,13 +414,18 @@ def make_spec(
     return spec
 
 
-def _with_new_algorithms(tune: TuneConfig) -> TuneConfig:
-    """Return the settings with objects for names: those that are given serve one experiment."""
-    return replace(
-        tune,
-        scheduler=named(tune.scheduler, create_scheduler),
-        search_alg=named(tune.search_alg, create_searcher),
+def _completed(tune: TuneConfig) -> TuneConfig:
+    """Return the settings with objects for names, and the mode that only an algorithm has."""
+    # New ones, since the settings that are given may serve several experiments.
+    scheduler = named(tune.scheduler, create_scheduler)
+    searcher = named(tune.search_alg, create_searcher)
+    modes: Iterator[Any] = (
+        part.mode
+        for part in (scheduler, searcher)
+        if isinstance(part, Scheduler | Searcher) and part.metric in (None, tune.metric)
     )
+    mode: Any = tune.mode or (next(filter(None, modes), None) if tune.metric else None)
+    return replace(tune, scheduler=scheduler, search_alg=searcher, mode=mode)
 
 
 def _changes_directory(tune: TuneConfig, run: RunConfig) -> bool | None:
