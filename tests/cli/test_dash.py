@@ -12,10 +12,11 @@ from tuner.cli import dashboard
 from tuner.cli.experiment_tables import Objective
 
 
-def asked(application, path, method="GET"):
+def asked(application, path, method="GET", **more):
     """Return status and answer of the application to a request."""
     told = []
     environ = {
+        **more,
         "REQUEST_METHOD": method,
         "PATH_INFO": path,
         "SERVER_NAME": "here",
@@ -107,3 +108,50 @@ def test_a_request_that_would_change_something_is_answered_with_the_reason():
     [body] = application({"REQUEST_METHOD": "POST"}, lambda status, headers: told.append(status))
     assert told == ["405 Method Not Allowed"]
     assert b"read-only" in body
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8080", "200"),
+        ("127.0.0.1:4711", "200"),
+        ("LOCALHOST", "200"),
+        ("localhost.", "200"),
+        ("[::1]:80", "200"),
+        ("my.proxy", "200"),
+        ("evil.example", "403"),
+        ("evil.example:8080", "403"),
+        ("localhost.evil.example", "403"),
+        ("localhost:80.evil.example", "403"),
+        ("evil@localhost", "403"),
+        ("", "403"),
+    ],
+)
+def test_only_requests_for_this_machine_are_answered(host, status):
+    def shown(environ, start_response):
+        start_response("200 OK", [])
+        return [b"{}"]
+
+    application = dashboard._guarded(shown, {*dashboard._LOCAL, "my.proxy"})
+    assert asked(application, "/", HTTP_HOST=host)[0].startswith(status)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/dashboard/", "200"),
+        ("/static/bundle.js", "200"),
+        ("/static/nothing.js", "404"),
+        ("/static/../app.py", "404"),
+        ("/static//etc/passwd", "404"),
+        ("/static/..\\..\\x", "404"),
+        ("/dashboard/../../etc/passwd", "404"),
+        ("/etc/passwd", "404"),
+        ("/api/studies/99", "404"),
+    ],
+)
+def test_paths_outside_are_not_found(plain, path, status):
+    pytest.importorskip("optuna_dashboard")
+    application = dashboard._guarded(dashboard._application(plain, Objective()), dashboard._LOCAL)
+    assert asked(application, path, HTTP_HOST="localhost")[0].startswith(status)

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, final
 import click
 from click.shell_completion import CompletionItem
 
+from tuner.callbacks.formatting import printable
 from tuner.errors import TunerError
 from tuner.version import __version__
 
@@ -220,7 +221,7 @@ def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def _discard_output() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any, Final
@@ -16,6 +17,7 @@ from .arguments import readable_argument
 from .experiment_tables import Objective, objective_options, open_grid
 
 _HOST: Final = "127.0.0.1"
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _IMPORTANCES: Final = "/api/studies/0/param_importances"
 
 
@@ -27,15 +29,23 @@ _IMPORTANCES: Final = "/api/studies/0/param_importances"
     default=8080,
     help="The port on this machine, 8080 by default; 0 for any free port.",
 )
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which a proxy on this machine is called, besides localhost.",
+)
 @objective_options
-def dash(experiment: Path, port: int, objective: Objective) -> int:
+def dash(experiment: Path, port: int, hosts: Sequence[str], objective: Objective) -> int:
     """Show an experiment in Optuna's dashboard, until Ctrl-C.
 
     The dashboard reads the directory again when it has changed, so it follows a running experiment,
     and changes nothing. Trials that were stopped early are shown as pruned (as complete, with
     several objectives), paused ones as running. Importances are those of get_param_importances,
-    which compares trials at a common iteration. It listens on this machine only. Needs the extra
-    dash.
+    which compares trials at a common iteration. It listens on this machine only, and answers
+    requests for localhost only, so that no other site can read it through a browser. Needs the
+    extra dash.
 
     \b
     Example:
@@ -44,7 +54,7 @@ def dash(experiment: Path, port: int, objective: Objective) -> int:
     if objective.metric:
         open_grid(experiment, objective)  # raises if no trial has reported the metric
     try:
-        application = _application(experiment, objective)
+        application = _guarded(_application(experiment, objective), _LOCAL.union(hosts))
         server = make_server(_HOST, port, application, _Server, _SilentHandler)
     except ValueError as refusal:
         raise click.UsageError(
@@ -70,6 +80,30 @@ def _application(experiment: Path, objective: Objective) -> Any:
         ) from missing
     storage = storages.ExperimentStorage(experiment, objective.metric, objective.mode)
     return _read_only(_with_importances(dashboard.wsgi(storage), storage))
+
+
+def _guarded(application: Any, hosts: Collection[str]) -> Any:
+    """Return the application for these hosts and for paths that lead nowhere else.
+
+    A site whose name is made to mean this machine, once a browser has opened it, could read the
+    experiment otherwise; its requests name it as their host.
+    """
+    known = {host.casefold() for host in hosts}
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        host = environ.get("HTTP_HOST", "").casefold()
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+        if name.removesuffix(".") not in known:
+            status, reason = "403 Forbidden", f"tuner dash answers {', '.join(sorted(known))} only"
+        elif ".." in environ["PATH_INFO"].replace("\\", "/").split("/"):
+            status, reason = "404 Not Found", "there is no such page"
+        else:
+            environ.setdefault("HTTP_ACCEPT_ENCODING", "")  # without it the dashboard fails
+            return application(environ, start_response)
+        start_response(status, [("Content-Type", "application/json")])
+        return [json.dumps({"reason": reason}).encode()]
+
+    return answer
 
 
 def _read_only(application: Any) -> Any:

@@ -33,6 +33,7 @@ from .arguments import (
     trial_folders,
 )
 from .experiment_tables import open_grid
+from .plain_output import PlainOutput
 
 _POLL_S: Final = 0.2
 _STORE_POLL_S: Final = 10.0
@@ -110,7 +111,8 @@ def tail(
     It is in the files stdout and stderr of the trial's directory, for all attempts together; error
     has the tracebacks. If several workers train the trial, these files are those of rank 0, and
     stdout.rank1 is that of rank 1. If several files have output, a line names the file. In an
-    object store is what was printed until a minute ago.
+    object store is what was printed until a minute ago. Control characters are escaped; colours
+    pass.
 
     \b
     Examples:
@@ -124,12 +126,12 @@ def tail(
     shown = _Shown()
     for path in _outputs(directory, names, ranks):
         files[path] = _Tail(path)
-        shown.write(files[path], files[path].last_lines(num_lines))
+        shown.write(files[path], files[path].last_lines(num_lines), is_last=not follow)
     while follow:
         is_driven = driver_of(experiment) is not None
         for path in _outputs(directory, names, ranks):
             file = files.setdefault(path, _Tail(path))  # a worker may start later
-            shown.write(file, file.news())
+            shown.write(file, file.news(), is_last=not is_driven)
         if not is_driven:
             break
         if is_copy(experiment):
@@ -171,6 +173,7 @@ class _Tail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.output = PlainOutput()
         self._offset = 0
 
     def last_lines(self, num_lines: int) -> bytes:
@@ -217,12 +220,14 @@ class _Shown:
         """Whether anything has been written."""
         return self._last is not None
 
-    def write(self, file: _Tail, data: bytes) -> None:
+    def write(self, file: _Tail, data: bytes, *, is_last: bool) -> None:
         """Write output of a file."""
-        if not data:
+        text = file.output.text_of(data, is_last=is_last)
+        if not text:
             return
         if self._last != file.path and (self._last is not None or file.path.name != layout.STDOUT):
             click.echo(f"==> {file.path.name} <==")
         self._last = file.path
-        click.echo(data, nl=False)
+        # As bytes: the terminal may have no letters but those of ASCII.
+        click.echo(text.encode(), nl=False)
         sys.stdout.flush()

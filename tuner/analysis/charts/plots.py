@@ -13,7 +13,7 @@ from tuner.analysis.importances import At, Evaluator
 from tuner.analysis.ranking import Mode
 from tuner.core.result import CONFIG, TRAINING_ITERATION
 
-from .curves import are_single, curves_figure, learning_curves
+from .curves import curves_figure, learning_curves
 from .downsample import MAX_POINTS, MAX_TRIALS
 from .history import HistoryStep, history_figure, history_over_time, history_over_trials
 from .importance import importance_figure, param_importances
@@ -360,7 +360,7 @@ class Plots:
         max_trials: int = MAX_TRIALS,
         max_points: int = MAX_POINTS,
     ) -> go.Figure:
-        """Draw the learning curve of each trial; the value of each one if all have reported once.
+        """Draw the learning curve of each trial.
 
         Args:
             metric: Name of the metric, ``"a/b"`` for a nested one.
@@ -376,9 +376,6 @@ class Plots:
         """
         source = self._source.with_objective(metric, mode)
         curves = learning_curves(source, x, max_trials=max_trials, max_points=max_points)
-        if source.mode and are_single(curves):
-            steps = history_over_trials(source)
-            return history_figure(steps, source.objective[0], source.mode, is_over_time=False)
         return curves_figure(curves, source.objective[0], source.mode, x)
 
     def parallel_coordinates(
