@@ -234,6 +234,13 @@ def remarks_of(talk: Conversation, *events: Event, after_s: float = 0.0) -> list
     return talk.remarks[num_before:]
 
 
+def later_remarks_of(talk: Conversation, *events: Event, after_s: float = 0.0) -> list[str]:
+    """Let the events happen and return what the user has to know when nodes had time to join."""
+    assert remarks_of(talk, *events, after_s=after_s) == []
+    assert remarks_of(talk, after_s=14.9) == []
+    return remarks_of(talk, after_s=0.1)
+
+
 class Validating(Conversation):
     """A conversation whose trials report checkpoints that are to be validated."""
 

@@ -12,6 +12,7 @@ from tests.core.conversation import (
     Conversation,
     ScriptedScheduler,
     cluster,
+    later_remarks_of,
     remarks_of,
     starts,
     suggest,
@@ -132,14 +133,14 @@ def test_of_trials_that_no_node_could_run_a_few_are_suggested():
 def test_labels_that_no_node_has_are_waited_for_and_named():
     talk = on_a_and_b(3)
     talk.say(suggest(A))
-    [first] = remarks_of(talk, labelled(B, {"zone": "x"}))
+    [first] = later_remarks_of(talk, labelled(B, {"zone": "x"}))
     assert f"trial {B} waits for a node: the trial asks for" in first
     assert "on a node with the labels {'zone': 'x'}, which no node has" in first
-    [second] = remarks_of(talk, labelled(C, {"zone": "y"}), after_s=100.0)
+    [second] = later_remarks_of(talk, labelled(C, {"zone": "y"}), after_s=85.0)
     assert C in second
     talk.restore_from_snapshot()
     assert remarks_of(talk) == []
-    talk.say(NodeJoined("c", {"cpu": 1.0}, {"zone": "y"}), after_s=200.0)
+    talk.say(NodeJoined("c", {"cpu": 1.0}, {"zone": "y"}), after_s=185.0)
     assert talk.trial(B).status is Status.ERROR
     assert "{'zone': 'x'}" in talk.trial(B).failures[-1].message
     assert talk.trial(C).node == "c"
@@ -148,7 +149,8 @@ def test_labels_that_no_node_has_are_waited_for_and_named():
 def test_an_experiment_waits_for_the_declared_labels():
     talk = cluster(0, nodes=(), max_trials=1, default_labels=A100)
     talk.say(NodeJoined("a", {"cpu": 4.0}))
-    [warning] = talk.remarks
+    assert talk.remarks == []
+    [warning] = remarks_of(talk, after_s=15.0)
     assert "the experiment waits for a node" in warning
     assert "'A100'" in warning
     talk.say(after_s=300.0)

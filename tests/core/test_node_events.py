@@ -14,6 +14,7 @@ from tests.core.conversation import (
     answers,
     cluster,
     kills,
+    later_remarks_of,
     remarks_of,
     result,
     starts,
@@ -290,10 +291,10 @@ def test_an_experiment_that_is_interrupted_while_a_trial_moves_can_be_continued(
 
 def test_what_no_node_has_is_waited_for_with_one_warning_and_then_fails():
     talk = cluster(1, nodes=("a",), max_trials=2, max_concurrent=None, cpu=4.0)
-    [warning] = remarks_of(talk, suggest(B, gpu=1.0))
+    [warning] = later_remarks_of(talk, suggest(B, gpu=1.0))
     assert f"trial {B} waits for a node" in warning
     assert "node_wait_s=300" in warning
-    assert remarks_of(talk, after_s=200.0) == []
+    assert remarks_of(talk, after_s=185.0) == []
     assert talk.experiment.next_deadline_s() == 300.0
     assert talk.trial(B).status is Status.PENDING
     talk.say(after_s=100.0)
@@ -322,10 +323,10 @@ def test_a_node_that_joins_in_time_ends_the_wait():
 
 def test_without_any_node_the_experiment_ends_and_can_be_continued():
     talk = cluster(1, nodes=("a",))
-    [warning] = remarks_of(talk, NodeLeft("a", "gone"))
+    [warning] = later_remarks_of(talk, NodeLeft("a", "gone"))
     assert "the experiment waits for a node" in warning
     talk.restore_from_snapshot()
-    talk.say(after_s=299.0)
+    talk.say(after_s=284.0)
     assert talk.experiment.stop_reason is None
     talk.say(after_s=1.0)
     assert "nothing can run" in talk.experiment.fatal_error
@@ -403,8 +404,8 @@ def test_a_group_whose_end_is_not_heard_of_counts_as_gone_after_a_while():
     talk, _ = spread("a", "b", "c")
     talk.say(NodeLeft("c", "x"))
     talk.restore_from_snapshot()
-    assert talk.say(after_s=9.9) == []
-    assert talk.experiment.next_deadline_s() == 10.0
+    assert talk.say(after_s=119.9) == []
+    assert talk.experiment.next_deadline_s() == 120.0
     assert starts(talk.say(after_s=0.1)) == [(A, 2)]
     assert talk.exit(A, Outcome.LOST, None) != []  # of the second attempt
     assert talk.say(WorkerExited(A, 1, Outcome.LOST)) == []

@@ -6,6 +6,7 @@ from tests.core.conversation import (
     BOOM,
     Validating,
     cluster,
+    later_remarks_of,
     remarks_of,
     report_to_validate,
     started,
@@ -152,7 +153,7 @@ def test_an_unlimited_number_of_losses_is_not_recorded():
 
 def test_a_validation_that_no_node_could_run_is_waited_for_and_then_fails():
     talk = cluster(1, nodes=("a",), cpu=2.0, validation=ValidationPolicy({"cpu": 1.0, "gpu": 1.0}))
-    [warning] = remarks_of(talk, report_to_validate(talk, A, 1))
+    [warning] = later_remarks_of(talk, report_to_validate(talk, A, 1))
     assert "a validation waits for a node: the validation asks for" in warning
     talk.restore_from_snapshot()
     talk.exit(A, Outcome.COMPLETED)
@@ -176,7 +177,7 @@ def test_an_experiment_of_which_only_validations_are_left_waits_for_a_node_and_c
     talk = cluster(1, nodes=("a",), cpu=2.0)
     validate(talk, A, 1)
     talk.exit(A, Outcome.COMPLETED)
-    [warning] = remarks_of(talk, NodeLeft("a", "gone"))
+    [warning] = later_remarks_of(talk, NodeLeft("a", "gone"))
     assert "the experiment waits for a node: the validation asks for" in warning
     talk.say(after_s=300.0)
     assert "nothing can run: the validation asks for" in talk.experiment.fatal_error

@@ -244,7 +244,8 @@ def test_where_no_node_can_be_used_the_experiment_ends_and_can_be_restored(
     build, cluster, customized, tmp_path
 ):
     nodes = cluster(ONE, environ={"a": customized(OTHER_VERSION)})
-    with pytest.raises(ClusterError, match=r"nothing can run: .* continue with"):
+    said = r"nothing can run: .*; not used: .*0\.0\.9.* continue with"
+    with pytest.raises(ClusterError, match=said):
         run(build, nodes, num_samples=1, node_wait_s=1.0)
     restored = tune.Tuner.restore(
         tmp_path / "experiment", count, cluster=cluster(ONE), node_wait_s=60.0

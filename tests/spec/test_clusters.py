@@ -1,8 +1,11 @@
 """Experiments on clusters: what is declared, what is recorded, and what cannot be known yet."""
 
 import dataclasses
+import functools
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 import tuner as tune
 from tests.analysis.clustered import write
 from tuner.core.trial import WorkerGroup
+from tuner.execution.cluster.link import Liveness
 from tuner.restore.arguments import Given, restored_arguments
 from tuner.restore.resume_command import recorded_snippet, restore_line
 from tuner.restore.search_adapter import SearchAdapter
@@ -20,6 +24,38 @@ from tuner.spec.experiment_spec import make_spec
 from tuner.testing import simulate
 from tuner.train import ScalingConfig
 from tuner.train.torch import TorchTrainer
+
+CLUSTERS = [tune.RayCluster, functools.partial(tune.DaskCluster, "tcp://10.0.0.1:8786")]
+
+
+@pytest.mark.parametrize("make", CLUSTERS)
+def test_a_lease_decides_on_all_times_and_nodes_may_keep_their_files_elsewhere(make):
+    cluster = make(lease_s=40, scratch_dir="/local/scratch")
+    liveness = cluster.liveness
+    assert (liveness.silent_s, liveness.lease_s, liveness.node_timeout_s) == (20.0, 40.0, 60.0)
+    assert cluster.settings()["lease_s"] == 40.0
+    assert cluster.node_scratch_dir == "/local/scratch"
+    assert make(scratch_dir=Path("/local")).node_scratch_dir == "/local"
+    assert make().liveness == Liveness()
+    assert not make().node_scratch_dir
+
+
+@pytest.mark.parametrize("make", CLUSTERS)
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"lease_s": 4.9}, ValueError, "lease_s must be 5 to 60 seconds, got 4.9; after this time"),
+        ({"lease_s": 61}, ValueError, "got 61"),
+        ({"lease_s": float("nan")}, ValueError, "got nan"),
+        ({"lease_s": "20"}, TypeError, "must be a number of seconds, got '20'"),
+        ({"scratch_dir": "scratch"}, ValueError, "must be an absolute path, got 'scratch'; it is"),
+        ({"scratch_dir": ""}, ValueError, "got ''"),
+        ({"scratch_dir": 3}, TypeError, "scratch_dir must be a path or None, got 3"),
+    ],
+)
+def test_a_lease_or_a_directory_that_cannot_be_is_refused(make, arguments, error, says):
+    with pytest.raises(error, match=re.escape(says)):
+        make(**arguments)
 
 
 @final

@@ -57,6 +57,7 @@ def test_an_address_may_be_given_in_several_ways(cluster, address):
         "scheduler_file": None,
         "security": None,
         "connect_timeout_s": 30.0,
+        "lease_s": 20.0,
     }
     assert given.describe() == f"the Dask cluster at {address}"
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301

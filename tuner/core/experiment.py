@@ -1029,7 +1029,6 @@ class Experiment:
         the journal writes them in a few bytes.
         """
         was_stopping, has_events = self._stopping, self._needs_scheduling
-        remarks: Sequence[str] = ()
         had_pending_resumes = self._paused.has_pending
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
@@ -1047,9 +1046,12 @@ class Experiment:
             or self.trial_table.paused
         ):
             self._needs_scheduling = False
-            remarks = self._schedule()
+            self._schedule()
         self._resolve_deadlock()
-        self._out.remarks = [*self.policies.take_remarks(), *remarks]
+        self._out.remarks = [
+            *self.policies.take_remarks(),
+            *self._node_waits.take_remarks(self._now_s),
+        ]
         self._is_noop_turn = (
             all_continue
             and self._has_no_effect(has_events=has_events)
@@ -1137,25 +1139,23 @@ class Experiment:
             elif not (is_interrupted and trial.status is Status.PAUSED):
                 self._intend(trial, stopping)
 
-    def _schedule(self) -> Sequence[str]:
-        """Fill free slots with ready trials, then paused ones, the backlog, and suggestions.
-
-        Returns:
-            What the user has to know.
-        """
+    def _schedule(self) -> None:
+        """Fill free slots with ready trials, then paused ones, the backlog, and suggestions."""
         self._paused.resume_pending()
         if not (self.trial_table.live and self._suspected_failure()):
             self._starter.start_ready(self._now_s)
             self._offer_slots_to_paused()
             self._admit_backlog()
             self._starter.ask_searcher()
-        remarks = self._look_at_node_waits()
+        self._look_at_node_waits()
         self._end_if_stalled()
         # What waited for another trial until now may be ready, and no node have what it asks for.
-        return [*remarks, *self._look_at_node_waits()] if self._needs_scheduling else remarks
+        if self._needs_scheduling:
+            self._look_at_node_waits()
 
-    def _look_at_node_waits(self) -> Sequence[str]:
-        return () if self.is_finished else self._node_waits.update(self._typical, self._now_s)
+    def _look_at_node_waits(self) -> None:
+        if not self.is_finished:
+            self._node_waits.update(self._typical, self._now_s)
 
     def _offer_slots_to_paused(self) -> None:
         """Let the scheduler resume paused trials, as long as it uses free slots for them."""

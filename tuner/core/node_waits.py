@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Final, final
 
 from .resources import Demand, demand_of
-from .timeouts import Deadlines
+from .timeouts import Deadlines, earliest
 from .trial import Trial
 from .trial_table import TrialTable
 from .validation_queue import ValidationQueue
 
 NO_NODE: Final = "no_node"
 """Rule for which an experiment ends when no node has joined on which anything can run."""
+
+_TELL_AFTER_S: Final = 15.0
+"""How long nodes may take to join, one after the other, until the user is told what waits."""
 
 _ALL: Final = "all"
 """Key of the wait of the whole experiment, while nothing can run."""
@@ -24,9 +27,10 @@ _VALIDATIONS: Final = "validations"
 class NodeWaits:
     """Deadlines until which nodes have to join that have what is asked for.
 
-    A trial that no node present could run waits, and the user is warned once. It fails when the
-    time is over. Where there is no node at all, or none for the trials that are yet to be
-    suggested, the whole experiment ends. Validations wait and fail like trials.
+    A trial that no node present could run waits, and the user is warned once, but not before nodes
+    have had the time to join. It fails when the time is over. Where there is no node at all, or
+    none for the trials that are yet to be suggested, the whole experiment ends. Validations wait
+    and fail like trials.
 
     Args:
         trial_table: The trials and the nodes.
@@ -41,38 +45,49 @@ class NodeWaits:
         self._validations = validations
         self._wait_s = wait_s
         self._deadlines = Deadlines()
+        self._untold: dict[str, tuple[float, str]] = {}
+        """When the user has to know of a wait, and what, by the key of the wait."""
 
     @property
     def next_s(self) -> float | None:
-        """When the next wait is over; None for never."""
-        return self._deadlines.next_s()
+        """When the next wait is over, or the user has to know of one; None for never."""
+        return earliest(self._deadlines.next_s(), *(tell_s for tell_s, _ in self._untold.values()))
 
     @property
     def is_stuck(self) -> bool:
         """Whether nothing can run before a node joins."""
         return self._deadlines.due_s(_ALL) is not None
 
-    def update(self, typical: Demand | None, now_s: float) -> list[str]:
-        """Look at what waits now; return what the user has to know.
+    def update(self, typical: Demand | None, now_s: float) -> None:
+        """Look at what waits now.
 
         Args:
             typical: What a trial that is yet to be suggested will ask for; None if none is.
             now_s: Experiment time.
         """
         if self._wait_s is None:
-            return []
+            return
         lacking = self._lacking(typical)
         for key in self._deadlines.due.keys() - lacking.keys():
             self._deadlines.cancel(key)
-        remarks: list[str] = []
+        self._untold = {key: told for key, told in self._untold.items() if key in lacking}
         for key, (who, why) in lacking.items():
-            if self._deadlines.due_s(key) is None:
+            is_new = self._deadlines.due_s(key) is None
+            if is_new:
                 self._deadlines.set(key, now_s + self._wait_s)
-                remarks.append(
+            if is_new or key in self._untold:
+                in_a_while_s = now_s + min(_TELL_AFTER_S, self._wait_s / 2)
+                tell_s, _ = self._untold.get(key, (in_a_while_s, ""))
+                text = (
                     f"{who} for a node: {why}; it ends with an error unless a node that has this "
                     f"joins within node_wait_s={self._wait_s:g}"
                 )
-        return remarks
+                self._untold[key] = tell_s, text
+
+    def take_remarks(self, now_s: float) -> list[str]:
+        """Return what the user has to know by now, each once."""
+        due = [key for key, (tell_s, _) in self._untold.items() if now_s >= tell_s]
+        return [self._untold.pop(key)[1] for key in due]
 
     def take_failed(self, now_s: float) -> tuple[list[tuple[Trial, str]], str]:
         """Return the trials that have waited for too long, each with the reason.

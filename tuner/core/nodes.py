@@ -146,11 +146,13 @@ class Nodes:
         asked = request.shown if isinstance(request, WorkerGroup) else f"{dict(request)}"
         if labels and not isinstance(request, WorkerGroup):
             asked += f" on a node with the labels {dict(labels)}"
+        if not self.usable:
+            return f"the trial asks for {asked}, and no node is present"
         present = "; ".join(
             f"{node.name}: {node.pool.capacity}" + (f" {dict(node.labels)}" if labels else "")
             for node in self.usable
         )
-        return f"the trial asks for {asked}, which no node has; the nodes are: {present or 'none'}"
+        return f"the trial asks for {asked}, which no node has; the nodes are: {present}"
 
     def num_fitting(
         self,

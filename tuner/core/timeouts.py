@@ -15,8 +15,9 @@ from typing import Any, Final
 TERM_GRACE_S: Final = 0.5
 """How long a worker that is to be killed may take to clean up, unless it is urgent."""
 
-REMNANT_S: Final = 10.0
-"""How long what is left of a group may take to be gone that has lost workers with their node."""
+REMNANT_S: Final = 120.0
+"""How long what is left of a group may take to be gone that has lost workers with their node:
+longer than another node of it may be silent, where it may run on meanwhile."""
 
 _USUAL_INTERVALS: Final = 10.0
 """A worker may hang when it has been silent for this many of its median intervals."""
@@ -318,7 +319,7 @@ class Timeouts:
         return trial_id in self._evacuated
 
     def expect_remnant_gone(self, trial_id: str, now_s: float) -> None:
-        """Wait for the end of a group that is being killed, as some of it is lost; but not long."""
+        """Wait for the end of a group that is being killed, as some of it is lost; not for ever."""
         self._forget_deadlines(trial_id)
         self._remnants.set(trial_id, now_s + REMNANT_S)
 

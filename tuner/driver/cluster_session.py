@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
@@ -23,6 +23,9 @@ from tuner.spec.cluster import Cluster
 from tuner.spec.experiment_spec import ExperimentSpec
 
 from .remote_session import RemoteSession
+
+_NUM_SHOWN: Final = 5
+"""How many of the nodes that are not used are named in an error."""
 
 
 @final
@@ -55,6 +58,7 @@ class ClusterSession:
         self._directory = directory
         self._remote = remote
         self._liveness = cluster.liveness
+        self._scratch_dir = cluster.node_scratch_dir
         self._proof: SharedProof | StoreProof | None = None
         self.executor = ClusterExecutor(
             cluster.engine,
@@ -109,6 +113,7 @@ class ClusterSession:
                 sys_path=_module_path(),
                 argv=sys.argv,
                 lease_s=self._liveness.lease_s,
+                scratch_dir=self._scratch_dir,
             ),
             self._proof,
             remote.checkpoints if remote else None,
@@ -118,6 +123,16 @@ class ClusterSession:
                 target=self._await_journal, args=(remote,), name="tuner-first-record", daemon=True
             ).start()
         return events
+
+    @property
+    def why_refused(self) -> str:
+        """Which nodes are not used, and why, to be added to an error; empty for none."""
+        refusals = self.executor.refusals
+        if not refusals:
+            return ""
+        more = len(refusals) - _NUM_SHOWN
+        shown = [*refusals[:_NUM_SHOWN], *([f"{more} more"] if more > 0 else [])]
+        return f"; not used: {'; '.join(shown)}"
 
     def close(self) -> None:
         """Remove the proof; that in a shared directory says that nodes may be working there."""

@@ -482,7 +482,8 @@ class Run:
                 f"{how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
             )
         if rule == NO_NODE:
-            raise ClusterError(f"{experiment.fatal_error}; {how}")
+            refused = self._cluster.why_refused if self._cluster else ""
+            raise ClusterError(f"{experiment.fatal_error}{refused}; {how}")
         if experiment.fatal_error:
             raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how}")
         if experiment.stall_reason:

@@ -163,7 +163,7 @@ class ClusterCheck:
         """See `AgentListener`."""
         self.on_remark(f"node {agent} is about to leave the cluster")
 
-    def on_remark(self, text: str) -> None:
+    def on_remark(self, text: str, *, is_refusal: bool = False) -> None:
         """See `AgentListener`."""
         self._remarks[text] = None
 

@@ -28,6 +28,9 @@ _DASK_SECURITY: Final = (
     "tls_min_version",
 )
 """What a client needs of a ``distributed.Security``: not the keys of scheduler and workers."""
+_LEASE_S: Final = 20.0
+_MIN_LEASE_S: Final = 5.0
+_MAX_LEASE_S: Final = 60.0
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:\d+")
 _RAY_SELECTOR: Final = re.compile(r"!?([\w.-]*|in\([\w.-]+(,\s*[\w.-]+)*\))")
 """A value of Ray's label selectors."""
@@ -68,6 +71,11 @@ class Cluster(abc.ABC):
         """How long nodes and driver may be silent."""
         return Liveness()
 
+    @property
+    def node_scratch_dir(self) -> str:
+        """Where nodes keep files of their own; empty for their directories of temporary files."""
+        return ""
+
     def check_installed(self) -> None:
         """Check that the library is installed, without importing it.
 
@@ -104,6 +112,13 @@ class RayCluster(Cluster):
         namespace: Ray's namespace; None, the default, for a new one.
         label_selector: Labels that nodes must have, in Ray's syntax, such as
             ``{"zone": "in(a,b)", "spot": "!true"}``; None, the default, for all nodes.
+        lease_s: After how many seconds a node that does not hear of the driver ends its trials: 5
+            to 60, 20 by default. After one and a half times as long the driver starts them on other
+            nodes; so longer leases outlast longer gaps of the network, and shorter ones lose less
+            time with a node.
+        scratch_dir: Directory of each node, as an absolute path, in which it keeps the files of an
+            experiment in an object store: what trials write, and the cache of checkpoints. None,
+            the default, for the node's directory of temporary files (``TMPDIR``).
 
     Raises:
         TypeError: If a value has the wrong type.
@@ -125,9 +140,12 @@ class RayCluster(Cluster):
     runtime_env: Mapping[str, Any] | None = None
     namespace: str | None = None
     label_selector: Mapping[str, str] | None = None
+    lease_s: float = field(default=_LEASE_S, kw_only=True)
+    scratch_dir: str | os.PathLike[str] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check_address()
+        _check_nodes(self.lease_s, self.scratch_dir)
         check_limit("max_nodes", self.max_nodes)
         if self.agent_resources is not None:
             _ray_shape(self.agent_resources)
@@ -158,6 +176,16 @@ class RayCluster(Cluster):
             )
         if not _HOST_AND_PORT.fullmatch(address):
             raise ValueError(f"address must be {accepted}, got {address!r}")
+
+    @property
+    def liveness(self) -> Liveness:
+        """See `Cluster.liveness`."""
+        return Liveness.of_lease(float(self.lease_s))
+
+    @property
+    def node_scratch_dir(self) -> str:
+        """See `Cluster.node_scratch_dir`."""
+        return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
 
     def settings(self) -> dict[str, Any]:
         """See `Cluster.settings`."""
@@ -205,6 +233,13 @@ class DaskCluster(Cluster):
             ``tls://``; None, the default, for that of the client or cluster object, or else of
             Dask's configuration.
         connect_timeout_s: How many seconds the scheduler may take to answer, 30 by default.
+        lease_s: After how many seconds a node that does not hear of the driver ends its trials: 5
+            to 60, 20 by default. After one and a half times as long the driver starts them on other
+            nodes; so longer leases outlast longer gaps of the network, and shorter ones lose less
+            time with a node.
+        scratch_dir: Directory of each node, as an absolute path, in which it keeps the files of an
+            experiment in an object store: what trials write, and the cache of checkpoints. None,
+            the default, for the node's directory of temporary files (``TMPDIR``).
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -222,6 +257,8 @@ class DaskCluster(Cluster):
     cluster: Any
     security: Any = field(default=None, kw_only=True)
     connect_timeout_s: float = field(default=30.0, kw_only=True)
+    lease_s: float = field(default=_LEASE_S, kw_only=True)
+    scratch_dir: str | os.PathLike[str] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_seconds("connect_timeout_s", self.connect_timeout_s)
@@ -229,12 +266,23 @@ class DaskCluster(Cluster):
             raise ValueError(
                 f"connect_timeout_s must be above 0 seconds, got {self.connect_timeout_s!r}"
             )
+        _check_nodes(self.lease_s, self.scratch_dir)
         if self.security is not None and not hasattr(self.security, "get_connection_args"):
             raise TypeError(f"security must be a distributed.Security, got {self.security!r}")
         self._scheduler()
         status = getattr(self.cluster, "status", None)
         if (name := getattr(status, "name", status)) in ("closed", "closing", "failed"):
             raise ValueError(f"cluster must be open, got {self.cluster!r}, which is {name}")
+
+    @property
+    def liveness(self) -> Liveness:
+        """See `Cluster.liveness`."""
+        return Liveness.of_lease(float(self.lease_s))
+
+    @property
+    def node_scratch_dir(self) -> str:
+        """See `Cluster.node_scratch_dir`."""
+        return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
 
     def settings(self) -> dict[str, Any]:
         """See `Cluster.settings`."""
@@ -297,6 +345,25 @@ class DaskCluster(Cluster):
         raise ValueError(
             f"the scheduler file must exist, got {str(path)!r}; "
             f"start the scheduler by: dask scheduler --scheduler-file {path}"
+        )
+
+
+def _check_nodes(lease_s: Any, scratch_dir: Any) -> None:
+    """Raise an error unless these are what `RayCluster` and `DaskCluster` take for nodes."""
+    check_seconds("lease_s", lease_s)
+    if not _MIN_LEASE_S <= lease_s <= _MAX_LEASE_S:
+        raise ValueError(
+            f"lease_s must be {_MIN_LEASE_S:g} to {_MAX_LEASE_S:g} seconds, got {lease_s!r}; after "
+            "this time a node that does not hear of the driver ends its trials"
+        )
+    if scratch_dir is None:
+        return
+    if not isinstance(scratch_dir, str | os.PathLike):
+        raise TypeError(f"scratch_dir must be a path or None, got {scratch_dir!r}")
+    if not os.path.isabs(scratch_dir):  # noqa: PTH117  (of another machine)
+        raise ValueError(
+            f"scratch_dir must be an absolute path, got {os.fspath(scratch_dir)!r}; it is a "
+            "directory of each node, such as '/local/scratch'"
         )
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self, final
 
 from tuner.execution.cluster.fake_engine import CONTROL, DOWN
-from tuner.execution.cluster.link import Liveness
+from tuner.execution.cluster.link import Liveness, hang_within
 from tuner.spec.cluster import Cluster
 
 _ANSWER_S: Final = 60.0
@@ -89,7 +89,7 @@ class FakeCluster(Cluster):
             "nodes": self._nodes,
             "spare": self._spare,
             "directory": os.fspath(self._directory),
-            "silent_s": 0.75 * self._liveness.lease_s,
+            "silent_s": hang_within(self._liveness.lease_s),
         }
 
     def describe(self) -> str:

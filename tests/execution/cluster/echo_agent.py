@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class EchoAgent:
-    def __init__(self, name, token, facts, *, environ=None):
+    def __init__(self, name, token, facts, *, environ=None, silent_s=0.0):
         self._lines = queue.SimpleQueue()
         environ = os.environ if environ is None else environ
         self._about = {

@@ -354,6 +354,68 @@ def test_the_verdict_on_a_group_waits_while_a_node_of_it_is_silent(cluster, is_h
     assert ended.outcome is (Outcome.FAILED if is_heard else Outcome.LOST)
 
 
+def lose(cluster, *agents):
+    """Lose nodes, and let the core know of it."""
+    for agent in agents:
+        cluster.executor.on_agent_gone(agent, "no power")
+    cluster.executor.wait(0.0)
+
+
+def told(caplog):
+    return [text for each in caplog.records if "power" in (text := each.getMessage())]
+
+
+def test_the_loss_of_a_node_is_told_with_what_becomes_of_its_trials(cluster, caplog):
+    for name in "abcd":
+        cluster.join(name)
+    for number in (3, 7, 8):
+        cluster.start("a", (f"t0000{number}", 1))
+    cluster.executor.carry_out([group_on("b", "a")])
+    lose(cluster, "a", "d")
+    starts = [
+        StartWorker(f"t0000{number}", 2, {}, RESOURCES, (), None, 0, nodes=nodes)
+        for number, nodes in [(3, ("b",)), (7, ("b",)), (2, ("b", "c"))]
+    ]
+    cluster.executor.carry_out(starts)
+    fates = (
+        "t00003, t00007 continue on b",
+        "t00002 continues on b and c",
+        "t00008 is not running any more (no power)",
+    )
+    assert told(caplog) == [
+        f"a lost: {'; '.join(fates)}",
+        "d lost: nothing was running there (no power)",
+    ]
+    cluster.start("c", ("t00008", 2))
+    assert caplog.records[-1].getMessage() == "t00008, which ran on a, continues on c"
+
+
+def test_the_loss_of_a_node_is_told_where_nothing_can_be_started(cluster, caplog):
+    cluster.join("a")
+    cluster.start("a")
+    lose(cluster, "a")
+    assert told(caplog) == []  # the core is about to decide
+    cluster.executor.wait(0.0)
+    assert told(caplog) == ["a lost: t00001 is not running any more (no power)"]
+
+
+def test_a_node_that_is_given_back_is_not_lost(cluster, caplog):
+    cluster.join("a")
+    cluster.executor._evict(cluster.executor._nodes["a"], "no power needed")
+    cluster.executor.wait(0.0)
+    cluster.executor.wait(0.0)
+    assert told(caplog) == []
+
+
+def test_why_nodes_are_not_used_is_kept(cluster):
+    cluster.join("a", versions=own_versions() | {"tuner": "0.0.1"})
+    cluster.executor.on_remark("it has no TLS")
+    cluster.executor.on_remark("a worker runs no trials", is_refusal=True)
+    first, second = cluster.executor.refusals
+    assert first.startswith("a: it has tuner 0.0.1")
+    assert second == "a worker runs no trials"
+
+
 def test_a_silent_node_is_told_and_then_has_left(cluster, caplog):
     cluster.join("a")
     began_s = time.monotonic()

@@ -33,7 +33,7 @@ from tuner.execution.cluster import dask_plugin
 
 
 class EchoAgent:
-    def __init__(self, name, token, facts, *, environ=None):
+    def __init__(self, name, token, facts, *, environ=None, silent_s=0.0):
         self.name, self.number = name, 0
         self.lines, self.has_lines, self.is_closed = [], threading.Condition(), False
 
@@ -102,7 +102,7 @@ class Reports:
             self.draining_s[agent] = deadline_s
             self._changed.notify()
 
-    def remark(self, text):
+    def remark(self, text, *, is_refusal=False):
         with self._changed:
             self.remarks.append(text)
             self._changed.notify()

@@ -53,7 +53,7 @@ def test_lines_go_both_ways(start):
     gateway.evict("a", "enough")
     assert receive(gateway, 3) == [
         ["from", "a", ["one", "two"]],
-        ["remark", "[[{'cpu': 1.0}, {'zone': 'x'}, 3]]"],
+        ["remark", "[[{'cpu': 1.0}, {'zone': 'x'}, 3]]", False],
         ["gone", "a", "enough", False],
     ]
 

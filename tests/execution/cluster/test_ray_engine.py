@@ -52,7 +52,7 @@ class Driver:
     """The driver's end of a gateway, and what it has been told."""
 
     def __init__(self, address, known=(), **settings):
-        settings = {"address": address, "runtime_env": ECHOING, **settings}
+        settings = {"address": address, "runtime_env": ECHOING, "lease_s": 20.0, **settings}
         self.gateway = GatewayProcess(ENGINE, settings, "token", known)
         self.seen, self.facts, self.lines, self.gone = [], {}, {}, {}
 

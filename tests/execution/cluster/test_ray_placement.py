@@ -40,7 +40,7 @@ class Cluster:
         plan = self.placement.decide(
             list(self.nodes.values()), list(self.held.values()), self.unmet, self.now_s
         )
-        self.remarks += plan.remarks
+        self.remarks += [*plan.remarks, *plan.refusals]
         for number in plan.withdraw:
             del self.held[number]
         for ask in plan.create:

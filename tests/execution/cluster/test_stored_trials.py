@@ -201,3 +201,10 @@ def test_directories_of_dead_hosts_are_removed(tmp_path, monkeypatch):
     alive.close()
     other.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_keeps_its_files_where_it_is_told_to(tmp_path):
+    elsewhere = tmp_path / "not" / "there" / "yet"
+    scratch = Scratch(elsewhere)
+    assert scratch.path.parent == elsewhere
+    scratch.close()

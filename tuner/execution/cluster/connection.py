@@ -39,8 +39,8 @@ class AgentListener(Protocol):
     def on_draining(self, agent: str, deadline_s: float | None, /) -> None:
         """Take notice that the node of an agent is going to leave, in so many seconds if known."""
 
-    def on_remark(self, text: str, /) -> None:
-        """Tell the user something."""
+    def on_remark(self, text: str, /, *, is_refusal: bool = False) -> None:
+        """Tell the user something; perhaps why a node is not used."""
 
 
 @final
@@ -180,7 +180,8 @@ class ClusterConnection:
             case "opened":
                 self._on_opened(fields[0])
             case "remark":
-                self._listener.on_remark(fields[0])
+                text, is_refusal = fields
+                self._listener.on_remark(text, is_refusal=is_refusal)
             case "failed" | "lost":
                 self._on_lost(fields[0])
 

@@ -295,14 +295,16 @@ class DaskEngine:
                 async with asyncio.timeout(_START_S):
                     comm = await self._attach(worker)
             except _Refused as error:
-                self._remark(f"the Dask worker {worker.address} runs no trials: {error}")
+                text = f"the Dask worker {worker.address} runs no trials: {error}"
+                self._remark(text, is_refusal=True)
                 worker.num_failures += 1
                 await asyncio.sleep(_pause_s(worker))
                 continue
             except OSError as error:
                 self._remark(
                     f"the Dask worker {worker.address} cannot be reached: {_text(error)}; the "
-                    "machine of the driver has to reach the port of each worker"
+                    "machine of the driver has to reach the port of each worker",
+                    is_refusal=True,
                 )
             else:
                 if await self._carry_on(worker, comm):
@@ -366,7 +368,8 @@ class DaskEngine:
         """Return a connection that carries lines."""
         comm = await self._connect(worker)
         try:
-            plugin = AgentPlugin(self._token, f"tuner-{self._token}-{secrets.token_hex(4)}")
+            name = f"tuner-{self._token}-{secrets.token_hex(4)}"
+            plugin = AgentPlugin(self._token, name, self._lease_s)
             worker.plugin = plugin.name
             await _ask(comm, "plugin-add", plugin=pickle.dumps(plugin), name=plugin.name)
             about = await _ask(comm, about_handler(self._token))
@@ -501,10 +504,10 @@ class DaskEngine:
         if worker.task:
             worker.task.cancel()
 
-    def _remark(self, text: str) -> None:
+    def _remark(self, text: str, *, is_refusal: bool = False) -> None:
         if text not in self._remarks:
             self._remarks.add(text)
-            self._relay.remark(text)
+            self._relay.remark(text, is_refusal=is_refusal)
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)

@@ -29,9 +29,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from tuner.execution import resources
 
 from .agent import Agent
+from .link import hang_within
 
-_ORPHAN_S: Final = 30.0
-"""How long an agent waits for a gateway; by then its host has ended the trials."""
 _LEAVING_S: Final = 60.0
 """How long before the end of a worker's ``--lifetime`` its trials are asked to save."""
 _TAKE_S: Final = 1.0
@@ -45,14 +44,16 @@ class AgentPlugin(WorkerPlugin):
     Args:
         token: Of the driver.
         name: Of the plugin; unique, as a plugin of the same name would end the agent.
+        lease_s: After how long its host ends the trials if it does not hear of the driver.
 
     Attributes:
         seat: The agent; None before `setup`, and once another plugin has taken it over.
     """
 
-    def __init__(self, token: str, name: str) -> None:
+    def __init__(self, token: str, name: str, lease_s: float) -> None:
         self.name = name
         self.token = token
+        self.lease_s = lease_s
         self.seat: _Seat | None = None
 
     async def setup(self, worker: Any) -> None:
@@ -63,7 +64,7 @@ class AgentPlugin(WorkerPlugin):
                 self.seat, plugin.seat = plugin.seat, None
                 await worker.plugin_remove(plugin.name)
         if self.seat is None:
-            self.seat = _Seat(worker, self.token)
+            self.seat = _Seat(worker, self.token, self.lease_s)
         self.seat.plugin = self.name
 
     async def teardown(self, worker: Any) -> None:
@@ -76,8 +77,11 @@ class AgentPlugin(WorkerPlugin):
 class _Seat:
     """An agent in a worker, with the connection to the gateway; lives in the worker's loop."""
 
-    def __init__(self, worker: Any, token: str) -> None:
+    def __init__(self, worker: Any, token: str, lease_s: float) -> None:
         self.plugin = ""
+        self._lease_s = lease_s
+        # How long the agent waits for a gateway; by then its host has ended the trials.
+        self._orphan_s = 1.5 * lease_s
         self._worker = worker
         self._token = token
         self._loop = asyncio.get_running_loop()
@@ -94,7 +98,7 @@ class _Seat:
         self._gateway: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
-        self._orphaned = self._loop.call_later(_ORPHAN_S, self._end)
+        self._orphaned = self._loop.call_later(self._orphan_s, self._end)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -128,7 +132,7 @@ class _Seat:
         if self._gateway is comm:
             self._gateway = None
             if not self._is_closed:
-                self._orphaned = self._loop.call_later(_ORPHAN_S, self._end)
+                self._orphaned = self._loop.call_later(self._orphan_s, self._end)
         return Status.dont_reply
 
     async def _start_agent(self, name: str) -> Agent:
@@ -140,7 +144,14 @@ class _Seat:
                 self._gpus = resources.visible_gpus({**os.environ, **environ})
                 self._facts = _facts_of(self._worker, len(self._gpus))
                 self._name = name
-                start = functools.partial(Agent, name, self._token, self._facts, environ=environ)
+                start = functools.partial(
+                    Agent,
+                    name,
+                    self._token,
+                    self._facts,
+                    environ=environ,
+                    silent_s=hang_within(self._lease_s),
+                )
                 self._agent = await asyncio.to_thread(start)
                 threading.Thread(target=self._pass_on, args=(self._agent,), daemon=True).start()
                 if (left_s := _left_s(self._worker)) is not None:

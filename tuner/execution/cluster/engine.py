@@ -53,8 +53,8 @@ class Relay(Protocol):
             deadline_s: In how many seconds; None where that is not known.
         """
 
-    def remark(self, text: str, /) -> None:
-        """Tell the user something."""
+    def remark(self, text: str, /, *, is_refusal: bool = False) -> None:
+        """Tell the user something; perhaps why a node is not used."""
 
     def lost(self, why: str, /) -> None:
         """Report that the cluster itself cannot be reached any more."""

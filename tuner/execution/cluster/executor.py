@@ -63,6 +63,7 @@ from tuner.storage.object_checkpoints import ObjectCheckpoints
 from .connection import ClusterConnection
 from .engine import Unmet
 from .link import Link, Liveness
+from .node_losses import NodeLosses
 from .protocol import (
     CommandWithoutConfig,
     Draining,
@@ -225,6 +226,7 @@ class ClusterExecutor:
         self._told: set[str] = set()
         self._refused: dict[tuple[str, str], None] = {}
         """Machines that are not used, and why, in the order in which that was found."""
+        self._losses = NodeLosses()
         self._events: list[Event] = []
         self._is_woken = self._is_closed = False
         self._tick_at_s = self._demand_at_s = 0.0
@@ -302,6 +304,8 @@ class ClusterExecutor:
         with self._lock:
             for command in commands:
                 self._do(command)
+            starts = (command for command in commands if isinstance(command, StartWorker))
+            self._losses.tell({start.trial_id: start.nodes for start in starts})
             self._send_frames(time.monotonic())
 
     def _do(self, command: WorkerCommand) -> None:
@@ -333,6 +337,7 @@ class ClusterExecutor:
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             self._raise_error()
+            self._losses.tell({})
             self._look_at_demand(time.monotonic())
             while not (self._events or self._is_woken or self._is_closed):
                 now_s = time.monotonic()
@@ -344,8 +349,14 @@ class ClusterExecutor:
                 if deadline_s is not None and time.monotonic() >= deadline_s:
                     break
             self._is_woken = False
+            self._losses.note_known()
             events, self._events = self._events, []
         return events
+
+    @property
+    def refusals(self) -> list[str]:
+        """Which nodes are not used, and why."""
+        return [f"{place}: {why}" if place else why for place, why in self._refused]
 
     def wake(self) -> None:
         """See `Executor`."""
@@ -577,7 +588,7 @@ class ClusterExecutor:
             return
         self._demand_at_s = now_s + _TICK_S
         for host in self._nodes.values():
-            if not host.is_idle or self._groups.runs_on(host.name):
+            if not host.is_idle or self._groups.trials_on(host.name):
                 host.idle_since_s = now_s
         # Nodes that are starting may take what waits.
         is_starting = any(
@@ -614,7 +625,7 @@ class ClusterExecutor:
         if may_live:
             self._forgotten_s = time.monotonic()
         for host in self._hosts_of(agent):
-            if may_live and (not host.is_idle or self._groups.runs_on(host.name)):
+            if may_live and (not host.is_idle or self._groups.trials_on(host.name)):
                 # Its trials must not be started elsewhere before it ends them itself, as it does
                 # when it does not hear of the driver; see `_look_at_nodes`.
                 host.why_gone = why
@@ -627,8 +638,10 @@ class ClusterExecutor:
         for host in self._hosts_of(agent):
             self._drain(host, deadline_s)
 
-    def on_remark(self, text: str) -> None:
+    def on_remark(self, text: str, *, is_refusal: bool = False) -> None:
         """See `AgentListener`."""
+        if is_refusal:
+            self._refused["", text] = None
         if text not in self._told:
             self._told.add(text)
             _log.warning("%s", text)
@@ -656,6 +669,7 @@ class ClusterExecutor:
             self._forget(host, why)
         if following is None:
             self.on_remark(f"node {agent} is not used any more: {why}")
+            self._refused[agent, why] = None
             self._connection.evict(agent, why)
         else:
             self._add_host(agent, following)
@@ -835,10 +849,10 @@ class ClusterExecutor:
 
     def _evict(self, host: _Host, why: str) -> None:
         """End a host, its agent and all that runs on its node."""
-        self._forget(host, why)
+        self._forget(host, why, is_intended=True)
         self._connection.evict(host.agent, why)
 
-    def _forget(self, host: _Host, why: str) -> None:
+    def _forget(self, host: _Host, why: str, *, is_intended: bool = False) -> None:
         """Note that a node has left, with all that ran there."""
         if self._hosts.pop((host.agent, host.number), None) is None:
             return
@@ -848,6 +862,10 @@ class ClusterExecutor:
             del self._of_validation[validation]
         if host.phase is _Phase.READY:
             del self._nodes[host.name]
+            trial_ids = {trial_id for trial_id, _ in host.attempts}
+            trial_ids |= self._groups.trials_on(host.name)
+            if trial_ids or not is_intended:
+                self._losses.add(host.name, sorted(trial_ids), why)
             self._groups.on_node_left(host.name, host.link.confirmed_s)
             self._events.append(NodeLeft(host.name, why))
 
@@ -855,7 +873,7 @@ class ClusterExecutor:
         """Add to the output of a trial on this machine what it has written on its node."""
         trial_id = output.trial_id
         is_here = any(key[0] == trial_id for key in (*host.attempts, *host.validations))
-        is_here = is_here or self._groups.runs_on(host.name, trial_id)
+        is_here = is_here or trial_id in self._groups.trials_on(host.name)
         if self._is_shared or not is_here:
             return
         path = layout.trial_directory(self._directory, trial_id) / output.stream

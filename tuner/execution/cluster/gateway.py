@@ -308,8 +308,8 @@ class _Gateway:
     def draining(self, agent: str, deadline_s: float | None) -> None:
         self._send("draining", agent, deadline_s)
 
-    def remark(self, text: str) -> None:
-        self._send("remark", text)
+    def remark(self, text: str, *, is_refusal: bool = False) -> None:
+        self._send("remark", text, is_refusal)
 
     def lost(self, why: str) -> None:
         self._send("lost", why)

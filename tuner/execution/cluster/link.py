@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, Self, final
 
 from tuner.storage import strict_json
 
@@ -55,6 +55,11 @@ class Liveness:
     reconnect_s: float = 300.0
     idle_s: float = 60.0
 
+    @classmethod
+    def of_lease(cls, lease_s: float) -> Self:
+        """Return what fits a lease: a node has left after one and a half times as long."""
+        return cls(silent_s=lease_s / 2, node_timeout_s=1.5 * lease_s, lease_s=lease_s)
+
     @property
     def beat_s(self) -> float:
         """After how many seconds both ends give a sign of life: several in the time of a lease."""
@@ -66,6 +71,14 @@ class Liveness:
                 f"lease_s must be above 0 and below node_timeout_s={self.node_timeout_s}, got "
                 f"{self.lease_s}; else a trial could run twice"
             )
+
+
+def hang_within(lease_s: float) -> float:
+    """Return after how many seconds a host that says nothing is killed by its agent.
+
+    It hangs, and cannot end its trials itself when its lease is over.
+    """
+    return 0.75 * lease_s
 
 
 def beat_within(lease_s: float) -> float:

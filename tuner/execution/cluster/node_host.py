@@ -321,7 +321,7 @@ class _Node:
         if isinstance(storage, SharedStorage):
             place, directory = storage.directory, Path(storage.directory)
         else:
-            self._scratch = Scratch()
+            self._scratch = Scratch(Path(setup.scratch_dir) if setup.scratch_dir else None)
             place, directory = storage.url, self._scratch.path
         identity = orphans.DriverIdentity.of_host(place)
         _kill_orphans(identity)

@@ -668,6 +668,8 @@ class Setup:
         argv: The driver's arguments.
         kill_grace_s: See `ProcessExecutor`.
         lease_s: After how many seconds without a frame of the driver a host kills all and ends.
+        scratch_dir: Where a node keeps the files of an experiment in an object store; empty for the
+            node's directory for temporary files.
     """
 
     experiment_name: str
@@ -679,6 +681,7 @@ class Setup:
     argv: Sequence[str] = ()
     kill_grace_s: float = 5.0
     lease_s: float = 20.0
+    scratch_dir: str = ""
 
     @property
     def message(self) -> dict[str, Any]:
@@ -709,6 +712,7 @@ class Setup:
             "argv": list(self.argv),
             "kill_grace_s": self.kill_grace_s,
             "lease_s": self.lease_s,
+            "scratch_dir": self.scratch_dir,
         }
 
 
@@ -743,6 +747,7 @@ def read_setup(message: Mapping[str, Any]) -> Setup:
         argv=message["argv"],
         kill_grace_s=message["kill_grace_s"],
         lease_s=message["lease_s"],
+        scratch_dir=message["scratch_dir"],
     )
 
 

@@ -27,6 +27,7 @@ from tuner.errors import ClusterError
 
 from .agent import Agent
 from .engine import Relay, Unmet
+from .link import hang_within
 from .ray_placement import Ask, Held, Placement, RayNode, from_ray, node_of
 
 _CONNECT_S: Final = 10.0
@@ -73,10 +74,10 @@ class AgentActor:
             "labels": dict(context.get_node_labels()),
         }
 
-    def begin(self, name: str, token: str, facts: Mapping[str, Any]) -> None:
+    def begin(self, name: str, token: str, facts: Mapping[str, Any], silent_s: float) -> None:
         """Start the agent."""
         _forget_variables()
-        self._agent = Agent(name, token, facts)
+        self._agent = Agent(name, token, facts, silent_s=silent_s)
 
     def tell(self, lines: Sequence[str]) -> None:
         """Pass lines on to the agent."""
@@ -178,7 +179,7 @@ class RayEngine:
             settings.get("max_nodes"),
             settings.get("label_selector") or {},
         )
-        self._lease_s = settings.get("lease_s", 0.0)
+        self._lease_s = settings["lease_s"]
         self._lock = threading.Lock()
         self._members: dict[int, _Member] = {}
         self._by_name: dict[str, _Member] = {}
@@ -302,6 +303,8 @@ class RayEngine:
             _kill(member.actor)
         for remark in plan.remarks:
             self._remark(remark)
+        for refusal in plan.refusals:
+            self._remark(refusal, is_refusal=True)
 
     def _report_draining(self, node_ids: set[str]) -> None:
         if not node_ids:
@@ -387,7 +390,8 @@ class RayEngine:
             "labels": place["labels"],
             "address": place["address"],
         }
-        ray.get(member.actor.begin.remote(name, self._token, facts))
+        silent_s = hang_within(self._lease_s)
+        ray.get(member.actor.begin.remote(name, self._token, facts, silent_s))
         with self._lock:
             if member.is_ended:
                 return False
@@ -454,10 +458,10 @@ class RayEngine:
         # Of an actor that does not answer no more is kept than Ray keeps.
         del member.calls[:-_NUM_CHECKED]
 
-    def _remark(self, text: str) -> None:
+    def _remark(self, text: str, *, is_refusal: bool = False) -> None:
         if text not in self._remarks:
             self._remarks.add(text)
-            self._relay.remark(text)
+            self._relay.remark(text, is_refusal=is_refusal)
 
 
 def _import_ray() -> Any:
@@ -611,10 +615,31 @@ def _is_protected(address: str) -> bool:
 def _advice(address: str | None, error: Exception) -> str:
     """Return what to do when a cluster cannot be reached."""
     where = f"the Ray cluster at {address!r}" if address else "a Ray cluster"
+    reason = _first_line(error)
+    if (cause := _root_cause(error)) and cause not in reason:
+        reason = f"{reason.rstrip('.')}: {cause.rstrip('.')}"
+    if "AuthToken" in reason or "AuthenticationError" in reason:
+        return (
+            f"{where} cannot be reached: {reason}; give this machine the token of the cluster: set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH"
+        )
     return (
-        f"{where} cannot be reached: {_first_line(error)}; this machine has to be one of its "
+        f"{where} cannot be reached: {reason}; this machine has to be one of its "
         "nodes: run `ray start --address=HOST:6379` here first, or submit the program as a Ray job"
     )
+
+
+def _root_cause(error: BaseException) -> str:
+    """Return what an error was raised for in the end, in a line; empty if it is said nowhere."""
+    text = ""
+    while error := error.__cause__ or error.__context__:  # type: ignore[assignment]
+        text = str(error).strip()
+    # Ray puts the traceback of the first error into the text of the next one.
+    raised = _RAISED.findall(text)
+    return raised[-1].strip() if raised else text.partition("\n")[0]
+
+
+_RAISED: Final = re.compile(r"^[\w.]+(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
 def _why(error: BaseException) -> str:

@@ -94,11 +94,13 @@ class Plan:
         create: Agents to ask for.
         withdraw: Numbers of those that are no longer to be waited for.
         remarks: For the user.
+        refusals: For the user as well: why nodes are not used.
     """
 
     create: Sequence[Ask] = ()
     withdraw: Sequence[int] = ()
     remarks: Sequence[str] = ()
+    refusals: Sequence[str] = ()
 
 
 @final
@@ -131,6 +133,7 @@ class Placement:
         self._partly_used_since: dict[str, float] = {}
         self._needed_s: dict[int, float] = {}
         self._remarks: list[str] = []
+        self._refusals: list[str] = []
 
     def note_release(self, held: Held, now_s: float) -> None:
         """Take notice that an agent was ended on purpose."""
@@ -153,7 +156,7 @@ class Placement:
         self._not_before_s[place] = now_s + back_off_s(failures)
         if failures == _NUM_TOLD:
             where = f"node {place[:12]} of the Ray cluster" if place else "nodes that Ray adds"
-            self._remarks.append(
+            self._refusals.append(
                 f"{failures} agents in a row ended at once on {where}, which is tried again after "
                 f"pauses of up to {MAX_BACK_OFF_S / 60:.0f} minutes; the last one: {why}"
             )
@@ -195,7 +198,8 @@ class Placement:
             created += _first(self._wanted(nodes, held, unmet, len(created), now_s), free)
         self._note_partly_used(nodes, created)
         remarks, self._remarks = self._remarks, []
-        return Plan(created, withdrawn, remarks)
+        refusals, self._refusals = self._refusals, []
+        return Plan(created, withdrawn, remarks, refusals)
 
     def _forget(self, nodes: Sequence[RayNode], held: Sequence[Held]) -> None:
         present = {node.node_id for node in nodes} | {""}

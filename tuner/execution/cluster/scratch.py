@@ -20,12 +20,16 @@ class Scratch:
 
     Those of hosts that were killed are removed when the next one is made.
 
+    Args:
+        parent: The directory in which it is, made if need be; None for that of temporary files.
+
     Attributes:
         path: The directory.
     """
 
-    def __init__(self) -> None:
-        parent = Path(tempfile.gettempdir())
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(parent)
         new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX, dir=parent))
         # Held by this process alone; the kernel releases it however the process ends. Locked

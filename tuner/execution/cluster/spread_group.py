@@ -153,12 +153,13 @@ class SpreadGroups:
         """Return whether an attempt, by trial and number, is one of these groups."""
         return key in self._attempts
 
-    def runs_on(self, node: str, trial_id: str = "") -> bool:
-        """Return whether a group has a rank on a node; that of one trial, or of any."""
-        return any(
-            node in attempt.command.nodes and trial_id in {"", attempt.command.trial_id}
+    def trials_on(self, node: str) -> set[str]:
+        """Return the trials of the groups that have a rank on a node."""
+        return {
+            attempt.command.trial_id
             for attempt in self._attempts.values()
-        )
+            if node in attempt.command.nodes
+        }
 
     # Commands.
 
