@@ -546,6 +546,43 @@ def test_a_metric_that_only_validations_supply_is_not_missing():
     assert not any(isinstance(notice, cmd.MetricMissed) for notice in talk.notices)
 
 
+def fail_validations(talk, trial_id, num):
+    for iteration in range(1, num + 1):
+        talk.validate(trial_id, iteration)
+    talk.exit(trial_id, Outcome.COMPLETED)
+    for index in range(num):
+        assert not talk.experiment.fatal_error
+        talk.end(trial_id, index, outcome=Outcome.FAILED, failure=BOOM)
+
+
+def test_a_metric_is_missing_if_every_validation_fails_that_was_to_supply_it():
+    talk = Validating(num_trials=2, max_trials=2, is_metric_required=True)
+    fail_validations(talk, "t00000", 3)
+    fail_validations(talk, "t00001", 1)
+    assert talk.experiment.stop_reason.rule == "metric_not_reported"
+    assert talk.experiment.fatal_error == (
+        "trial t00000 completed, and no trial has reported the metric 'acc'"
+    )
+
+
+def test_enough_failed_validations_end_a_search_with_trials_left_to_run():
+    talk = Validating(num_trials=2, max_trials=2, is_metric_required=True)
+    fail_validations(talk, "t00000", 19)
+    talk.restore_from_snapshot()
+    talk.validate("t00001", 1)
+    assert not talk.experiment.fatal_error
+    talk.end("t00001", 0, outcome=Outcome.FAILED, failure=BOOM)
+    assert talk.experiment.stop_reason.rule == "metric_not_reported"
+
+
+def test_one_successful_validation_lets_the_search_go_on():
+    talk = Validating(num_trials=2, max_trials=2, is_metric_required=True)
+    talk.validate("t00001", 1)
+    talk.end("t00001", 0, {"other": 1.0})
+    fail_validations(talk, "t00000", 21)
+    assert not talk.experiment.fatal_error
+
+
 def test_validations_that_return_another_metric_leave_it_missing():
     talk = Validating(max_trials=1, is_metric_required=True)
     talk.validate("t00000", 1)

@@ -26,6 +26,7 @@ from tuner.storage.origin import origin_of
 from tuner.storage.urls import is_like_url
 
 from .explain import explain_trial, why_trial_never_compared
+from .failed_validations import why_none_validated
 from .frames import MetricsFrames, TableTrial
 from .importances import At, Evaluator, require_optuna
 from .node_history import read_nodes
@@ -691,6 +692,8 @@ class ResultGrid(Sequence[Result]):
             return
         if not any(trial.last_result for trial in self._trials):
             raise RuntimeError(f"no trial reported a result; {status_counts(self._trials)}")
+        if is_default and (why := why_none_validated(self._trials)):
+            raise RuntimeError(f"no trial has the metric {metric!r}: {why}")
         error = unknown_metric(metric, known, "a trial")
         # The metric of the TuneConfig is not an argument of the call, so it is no ValueError.
         raise RuntimeError(str(error)) if is_default else error

@@ -958,12 +958,13 @@ class Experiment:
         """Return whether the user is to be warned that a completed trial has reported nothing."""
         if trial.ending is not TerminationReason.COMPLETED:
             return False
+        states = {validation.state for validation in trial.validations.values()}
+        if states <= {ValidationState.VALIDATED}:
+            return self._metric_watch.on_completed(trial)
         # What has failed might have supplied the metric.
-        is_validated = all(
-            validation.state is ValidationState.VALIDATED
-            for validation in trial.validations.values()
-        )
-        return is_validated and self._metric_watch.on_completed(trial)
+        if ValidationState.VALIDATED not in states:
+            self._metric_watch.on_unvalidated(trial)
+        return False
 
     def _release_dependents(self, trial: Trial) -> None:
         """Let a trial that is over wait for no other trial, nor any other for it."""
@@ -1104,7 +1105,10 @@ class Experiment:
     def _own_reason_to_end(self) -> Reason | None:
         """Return why continuing makes no sense, whatever scheduler and stop criterion decide."""
         reason = self._metric_watch.reason_to_end
-        if reason and not self._validations.num_open:  # one of which may supply the metric
+        if not reason or self._validations.num_open:  # one of which may supply the metric
+            is_over = self.is_finished
+            reason = self._metric_watch.reason_of_validations(self.trials, is_over=is_over)
+        if reason:
             return reason
         return None if self.trial_table.live else self._suspected_failure()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from schedulers.decisions import Reason
 
 from .result import AUTO_FILLED, DELIMITER, flatten
-from .trial import Trial
+from .trial import Trial, ValidationState
 from .trial_metrics import number_in
 
 METRIC_NOT_REPORTED: Final = "metric_not_reported"
@@ -19,6 +20,9 @@ _ENOUGH_RESULTS: Final = 10
 """Results of one trial without the metric until the user is warned; not every result has it."""
 _ENOUGH_SILENT_TRIALS: Final = 5
 """Trials that have to complete without any result until the metric counts as never reported."""
+_ENOUGH_FAILED_VALIDATIONS: Final = 20
+"""Validations that have to fail until the metric that they were to supply counts as never reported,
+while trials are left to run."""
 
 
 @final
@@ -46,6 +50,8 @@ class MetricWatch:
         self._not_numbers: dict[str, str] = {}
         """Values of missing metrics that are no numbers, shortened for a message."""
         self._completed: Trial | None = None
+        self._unvalidated: Trial | None = None
+        """One that has completed, and of which each validation has failed."""
         self._num_silent = 0
         for trial in trials:
             self.missing = [metric for metric in self.missing if metric not in trial.summary]
@@ -82,6 +88,10 @@ class MetricWatch:
             self._completed = self._completed or trial
         return not trial.last_result and self._num_silent == 1 and bool(self.missing)
 
+    def on_unvalidated(self, trial: Trial) -> None:
+        """Record a completed trial all of whose validations failed, one of which had the metric."""
+        self._unvalidated = self._unvalidated or trial
+
     def value_of(self, metric: str) -> str:
         """Return the last value of a missing metric that is no number, shortened; may be empty."""
         return self._not_numbers.get(metric, "")
@@ -102,21 +112,47 @@ class MetricWatch:
             numbers |= {"meant": "", "value": value}
         return Reason(METRIC_NOT_REPORTED, numbers)
 
+    def reason_of_validations(self, trials: Iterable[Trial], *, is_over: bool) -> Reason | None:
+        """Why the experiment has to end as no validation supplies the metric, None if it has not.
+
+        Args:
+            trials: All trials.
+            is_over: Whether nothing is left to run.
+        """
+        if not (self.missing and self._is_required and self._unvalidated):
+            return None
+        states = Counter(one.state for trial in trials for one in trial.validations.values())
+        num_failed = states[ValidationState.FAILED] + states[ValidationState.TIMEOUT]
+        if states[ValidationState.VALIDATED]:
+            self._unvalidated = None  # the others might have returned the metric, or not
+            return None
+        if num_failed < _ENOUGH_FAILED_VALIDATIONS and not is_over:
+            return None
+        numbers: dict[str, int | float | str] = {
+            "metric": self.missing[0],
+            "trial_id": self._unvalidated.trial_id,
+            "num_failed_validations": num_failed,
+        }
+        return Reason(METRIC_NOT_REPORTED, numbers)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state that the trials do not contain, as JSON values."""
         completed = self._completed.trial_id if self._completed else None
+        unvalidated = {"unvalidated": self._unvalidated.trial_id} if self._unvalidated else {}
         return {
             "missing": list(self.missing),
             "has_warned": self._has_warned,
             "not_numbers": dict(self._not_numbers),
             "completed": completed,
             "num_silent": self._num_silent,
+            **unvalidated,
         }
 
     def load_state_dict(self, state: Mapping[str, Any], trial_of: Callable[[str], Trial]) -> None:
         """Restore what `state_dict` returned; `trial_of` returns a trial by its id."""
         self.missing, self._has_warned = list(state["missing"]), state["has_warned"]
         self._completed = trial_of(state["completed"]) if state["completed"] else None
+        self._unvalidated = trial_of(state["unvalidated"]) if "unvalidated" in state else None
         self._num_silent = state.get("num_silent", 0)
         self._not_numbers = dict(state.get("not_numbers", {}))
 
@@ -181,6 +217,8 @@ def error_for(reason: Reason) -> str:
     """
     numbers = reason.numbers
     beginning = f"trial {numbers['trial_id']} completed"
+    if "num_failed_validations" in numbers:
+        return f"{beginning}, and no trial has reported the metric {numbers['metric']!r}"
     return _sentence(
         beginning,
         str(numbers["metric"]),

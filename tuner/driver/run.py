@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.analysis.explain import why_never_compared
+from tuner.analysis.failed_validations import why_none_validated
 from tuner.analysis.result_grid import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
@@ -477,8 +478,10 @@ class Run:
         how = how_to_continue(self._directory, self._spec)
         rule = experiment.stop_reason.rule if experiment.stop_reason else ""
         if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
+            is_validated = "num_failed_validations" in experiment.stop_reason.numbers
+            why = f"; {why_none_validated(experiment.trials)}" if is_validated else ""
             raise MetricNotReported(
-                f"{experiment.fatal_error}\n"
+                f"{experiment.fatal_error}{why}\n"
                 f"{how_to_name_the_metric(self._directory, self._spec, experiment.stop_reason)}"
             )
         if rule == NO_NODE:

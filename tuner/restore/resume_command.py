@@ -315,6 +315,12 @@ def how_to_recover(error: BaseException, directory: Path, spec: ExperimentSpec) 
 def how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason) -> str:
     """Return how to continue an experiment whose metric no trial has reported."""
     leniency = "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets an experiment go on without"
+    if "num_failed_validations" in reason.numbers:
+        again = 'tune.ResumeConfig(unfinished="restart", finished="restart")'
+        return (
+            "mend the validation function, and train again with\n"
+            f"    {restore_line(directory, spec, resume_config=again)}\n{leniency}"
+        )
     if reason.numbers.get("value"):
         return (
             f"report a number for it, and continue with\n    {restore_line(directory, spec)}\n"
