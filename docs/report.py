@@ -59,7 +59,7 @@ def report(folder: Path) -> Path:
 
 def photographed(page: Path, program: str, profile: Path) -> bytes:
     """Return a picture of the upper part of a page."""
-    with Browser(program, profile) as browser:
+    with Browser(program, profile) as browser:  # type: ignore[no-untyped-call]
         browser.open(page.as_uri())
         browser.resize(SIZE["width"], 900)
         # Charts follow the window a little later.

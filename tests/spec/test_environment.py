@@ -40,6 +40,19 @@ from tuner.storage.declaration import read_environments
         (["-p", "sticklefish"], ["-p", "***"]),
         (["--data", "/home/me/project/data.csv"], None),
         (["--pwd", "hunter2"], ["--pwd", "***"]),
+        (["-pSECRET", "-ph4nter2", "-u", "me"], ["-p***", "-p***", "-u", "me"]),
+        (
+            ["-p8080", "-p0.5", "-patience", "5", "-p./here", "-pTrue", "-p1,2", "-patience=5X"],
+            None,
+        ),
+        (["--wandb", "SECRET", "--hf=S3cret-x"], ["--wandb", "***", "--hf=***"]),
+        (["--wandb", "my-project", "--wandb=offline", "--wandb", "1", "--wandb", "True"], None),
+        (["--wandb-project", "Digits-2", "--wandb", "--lr", "1"], None),
+        (["--wandb-key", "k1", "--openai_key=k2"], ["--wandb-key", "***", "--openai_key=***"]),
+        (
+            ["--lr", "1", "--note", "with open-sesame in it"],
+            ["--lr", "1", "--note", "with *** in it"],
+        ),
     ],
 )
 def test_arguments_that_look_like_secrets_are_withheld(arguments, kept):
@@ -51,7 +64,8 @@ def test_arguments_that_look_like_secrets_are_withheld(arguments, kept):
         "PWD": "/home/me/project",
         "PGPASSWORD": "sticklefish",
     }
-    assert without_secrets(arguments, ["PLAIN"], environ) == (arguments if kept is None else kept)
+    found = without_secrets(arguments, ["PLAIN"], environ, values=["open-sesame"])
+    assert found == (arguments if kept is None else kept)
 
 
 def test_versions_are_those_of_loaded_packages_and_nothing_is_imported_for_them(monkeypatch):

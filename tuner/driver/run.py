@@ -75,6 +75,7 @@ from tuner.spec.experiment_directory import (
 from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.param_space import check_secrets, names_of_secrets
+from tuner.spec.secret_hints import plain_secrets, secret_hints
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox
@@ -183,7 +184,11 @@ class Run:
         self._cluster: ClusterSession | None = None
         self._objects = ArrayStore(directory, sync=spec.run.durability != "process")
         self._callbacks = _callbacks(spec)
-        self._environment = EnvironmentRecorder(directory, names_of_secrets(spec.space))
+        plain = plain_secrets(spec.space)
+        self._environment = EnvironmentRecorder(
+            directory, names_of_secrets(spec.space), set[str]().union(*plain.values())
+        )
+        self._hints = [] if resumption else secret_hints(list(plain), self._environment.withheld)
         self._policies = PolicyLog() if getattr(spec.scheduler, "log_config", False) else None
         self._began_s = 0.0
         self._request_queue = RequestQueue()
@@ -218,6 +223,8 @@ class Run:
         spec.check_resources(machine_capacity(resources))
         spec.connect()
         with self._console.showing_warnings(), contextlib.ExitStack() as closing:
+            for hint in self._hints:
+                _log.warning("%s", hint)
             executor = self._make_executor(resources)
             if self._cluster:
                 closing.callback(self._cluster.close)  # after the executor

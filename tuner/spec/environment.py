@@ -46,6 +46,15 @@ _SECRET_ENDINGS: Final = ("password", "passwd", "secret")
 _SECRET_PAIRS: Final = frozenset(
     {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
 )
+_SERVICES: Final = frozenset(
+    {"wandb", "comet", "neptune", "huggingface", "hf", "openai", "anthropic", "github", "kaggle"}
+)
+"""An option with the name of a service may be followed by its key."""
+_ATTACHED: Final = re.compile(r"-p(?P<value>[^=]+)")
+"""A password as database clients take it, or another short option."""
+_NO_SECRET: Final = re.compile(
+    r"[a-z]+(?:[-_][a-z]+)*|[-+\d.,:eE]+|(?i:true|false|none|yes|no|on|off)"
+)
 _WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _NAMED: Final = re.compile(r"(?P<name>[-+~\w.:/@]+)=(?P<value>.*)", re.DOTALL)
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -70,17 +79,30 @@ class EnvironmentRecorder:
     Args:
         directory: The experiment's directory.
         secrets: Names of environment variables whose values are never written.
+        values: Further texts that are never written.
     """
 
-    def __init__(self, directory: Path, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, secrets: Iterable[str] = (), values: Iterable[str] = ()
+    ) -> None:
         self._directory = directory
         self._facts = {
             "began": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            **_invocation(secrets),
+            **_invocation(secrets, values),
         }
         self._from_workers: dict[str, str] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tuner-environment", daemon=True)
+
+    @property
+    def withheld(self) -> list[str]:
+        """The arguments of which something is not recorded, each with the option before it."""
+        arguments = self._facts["arguments"]
+        return [
+            f"{before} {argument}" if argument == WITHHELD and before else argument
+            for before, argument in itertools.pairwise(["", *arguments])
+            if WITHHELD in argument
+        ]
 
     def start(self) -> None:
         """Begin to gather the facts."""
@@ -182,13 +204,13 @@ def _surroundings(invocation: Mapping[str, Any], from_workers: Mapping[str, str]
 # The command line.
 
 
-def _invocation(secrets: Iterable[str]) -> dict[str, Any]:
+def _invocation(secrets: Iterable[str], values: Iterable[str] = ()) -> dict[str, Any]:
     """Return how the process was started: script or module, arguments, working directory."""
     main = sys.modules.get("__main__")
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     module = spec.name.removesuffix(".__main__") if spec is not None else None
     is_file = bool(file) and Path(str(file)).is_file()
-    arguments = without_secrets(sys.argv[1:], secrets) if is_file else []
+    arguments = without_secrets(sys.argv[1:], secrets, values=values) if is_file else []
     return {
         "script": str(Path(str(file)).absolute()) if is_file else None,
         "module": module if is_file else None,
@@ -198,17 +220,23 @@ def _invocation(secrets: Iterable[str]) -> dict[str, Any]:
 
 
 def without_secrets(
-    arguments: Sequence[str], secrets: Iterable[str] = (), environ: Mapping[str, str] = os.environ
+    arguments: Sequence[str],
+    secrets: Iterable[str] = (),
+    environ: Mapping[str, str] = os.environ,
+    *,
+    values: Iterable[str] = (),
 ) -> list[str]:
     """Return the arguments of a command with what looks like a secret replaced by `WITHHELD`.
 
-    Secrets are values of options with names such as ``--password`` or ``--api-key``, passwords in
-    URLs, tokens of well-known services, and values of environment variables with such names.
+    Secrets are values of options with names such as ``--password`` or ``--api-key``, of those named
+    after a service and of ``-p`` where they are neither words nor numbers, passwords in URLs,
+    tokens of well-known services, and values of environment variables with such names.
 
     Args:
         arguments: What follows the script on its command line.
         secrets: Names of further environment variables whose values are secret.
         environ: The environment.
+        values: Further texts that are secret.
 
     Example:
         >>> command = ["--lr", "0.1", "--api-key", "k1", "password=x", "--url=https://me:pw@host/"]
@@ -216,15 +244,19 @@ def without_secrets(
         ['--lr', '0.1', '--api-key', '***', 'password=***', '--url=https://***@host/']
     """
     # The shell's working directory is no password.
-    names = {*secrets, *filter(_is_secret, environ.keys() - {"PWD"})}
+    names = {*secrets, *filter(is_name_of_secret, environ.keys() - {"PWD"})}
     # Longest first: a secret may be part of another one.
-    values = sorted(
-        (value for name in names if len(value := environ.get(name, "")) >= _MIN_SECRET_LENGTH),
+    texts = sorted(
+        (
+            text
+            for text in {*values, *(environ.get(name, "") for name in names)}
+            if len(text) >= _MIN_SECRET_LENGTH
+        ),
         key=len,
         reverse=True,
     )
     return [
-        _masked(argument, previous, values)
+        _masked(argument, previous, texts)
         for previous, argument in itertools.pairwise(["", *arguments])
     ]
 
@@ -233,24 +265,58 @@ def _masked(argument: str, previous: str, values: Iterable[str]) -> str:
     if (
         previous.startswith("-")
         and "=" not in previous
-        and _is_secret(previous)
         and not argument.startswith("-")
+        and (is_name_of_secret(previous) or (_is_service(previous) and _is_like_secret(argument)))
     ):
         return WITHHELD
-    if (named := _NAMED.fullmatch(argument)) and _is_secret(named["name"]):
+    if (named := _NAMED.fullmatch(argument)) and (
+        is_name_of_secret(named["name"])
+        or (_is_service(named["name"]) and _is_like_secret(named["value"]))
+    ):
         return f"{named['name']}={WITHHELD}"
+    if (short := _ATTACHED.fullmatch(argument)) and _is_like_secret(short["value"]):
+        return f"-p{WITHHELD}"
     for value in values:
         argument = argument.replace(value, WITHHELD)
     return _KNOWN_TOKEN.sub(WITHHELD, _IN_URL.sub(WITHHELD, argument))
 
 
-def _is_secret(name: str) -> bool:
-    words = [word.lower() for word in _WORD.findall(name)]
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in lower case.
+
+    Example:
+        >>> words_of("--hubToken"), words_of("db_password")
+        (['hub', 'token'], ['db', 'password'])
+    """
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def is_name_of_secret(name: str) -> bool:
+    """Return whether an option, a variable or a parameter with this name holds a secret.
+
+    Example:
+        >>> [is_name_of_secret(name) for name in ("WANDB_KEY", "PGPASSWORD", "max_tokens")]
+        [True, True, False]
+    """
+    words = words_of(name)
     return (
         not _SECRET_WORDS.isdisjoint(words)
         or any(word.endswith(_SECRET_ENDINGS) for word in words)
-        or any(pair in _SECRET_PAIRS for pair in itertools.pairwise(words))
+        or any(
+            pair in _SECRET_PAIRS or (pair[0] in _SERVICES and pair[1] == "key")
+            for pair in itertools.pairwise(words)
+        )
     )
+
+
+def _is_service(name: str) -> bool:
+    words = words_of(name)
+    return len(words) == 1 and words[0] in _SERVICES
+
+
+def _is_like_secret(text: str) -> bool:
+    """Return whether a text is none of those that an option usually has: words, numbers, paths."""
+    return len(text) >= _MIN_SECRET_LENGTH and "/" not in text and not _NO_SECRET.fullmatch(text)
 
 
 # Versions.
