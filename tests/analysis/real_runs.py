@@ -66,6 +66,7 @@ def run(
             mode=mode,
             num_samples=num_samples,
             scheduler=scheduler or FIFOScheduler(),
+            search_alg="random",
             seed=1,
         ),
         run_config=tune.RunConfig(
