@@ -257,6 +257,31 @@ def test_a_checkpoint_lost_on_the_way_to_a_trial_is_reported_for_its_owner(clust
     assert cluster.do("a", lost) == [lost]
 
 
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_what_a_trial_is_killed_for_while_its_node_is_silent_does_not_count(cluster, is_silent):
+    cluster.join("a")
+    cluster.start("a")
+    if is_silent:
+        cluster.executor._nodes["a"].link.heard_s -= 6.0
+    cluster.executor.carry_out([KillWorker(*KEY, "no report", is_silent=True)])
+    killed = WorkerExited(*KEY, Outcome.KILLED, Failure("killed", "no report"))
+    (ended,) = cluster.do("a", killed)
+    if is_silent:
+        assert ended.outcome is Outcome.LOST
+        why = "nothing was heard of node a when the trial was killed: no report"
+        assert ended.failure == Failure("lost", why)
+    else:
+        assert ended == killed
+
+
+def test_a_trial_that_ends_by_itself_although_it_was_to_be_killed_has_ended(cluster):
+    cluster.join("a")
+    cluster.start("a")
+    cluster.executor._nodes["a"].link.heard_s -= 6.0
+    cluster.executor.carry_out([KillWorker(*KEY, "no report", is_silent=True)])
+    assert cluster.do("a", DONE) == [DONE]
+
+
 def test_an_agent_that_is_gone_is_a_node_that_left(cluster):
     cluster.join("a")
     cluster.start("a")

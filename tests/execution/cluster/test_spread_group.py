@@ -50,7 +50,7 @@ class Cluster:
     """The executor of two nodes, without gateways, and the groups that run on them."""
 
     def __init__(self, directory):
-        self.events, self.asked = [], []
+        self.events, self.asked, self.silent = [], [], set()
         self.groups = SpreadGroups(directory, self, sync=False, environ={})
         group = WorkerGroup(4, {"cpu": 1.0, "gpu": 1.0}, 4, 4)
         resources = {"cpu": 4.0, "gpu": 4.0}
@@ -60,6 +60,9 @@ class Cluster:
 
     def tell(self, node, message):
         self.asked.append((node, json.loads(json.dumps(message))))
+
+    def is_silent(self, node):
+        return node in self.silent
 
     def emit(self, event):
         self.events.append(event)
@@ -237,6 +240,18 @@ def test_a_kill_reaches_all_ranks_with_their_grace(cluster):
         Outcome.KILLED,
         "it took too long",
     )
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_what_a_group_is_killed_for_while_a_node_is_silent_does_not_count(cluster, node):
+    cluster.begin()
+    cluster.silent = {node}
+    cluster.groups.kill(KillWorker(*KEY, "no report for more than 10 s", is_silent=True))
+    cluster.silent = set()  # it is heard again, and says that it has killed the ranks
+    cluster.all_gone()
+    assert cluster.end.outcome is Outcome.LOST
+    assert f"nothing was heard of node {node} when" in cluster.end.failure.message
+    assert "no report for more than 10 s" in cluster.end.failure.message
 
 
 def test_a_kill_before_rank_0s_node_listens_ends_the_attempt_at_once(cluster):

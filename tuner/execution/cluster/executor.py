@@ -86,7 +86,7 @@ from .protocol import (
     validation_message,
 )
 from .shared_directory import SharedProof
-from .spread_group import SpreadGroups
+from .spread_group import SpreadGroups, as_lost
 from .storage_probe import StoreProof
 
 _READ: Final = selectors.EVENT_READ
@@ -131,6 +131,7 @@ class _Host:
         is_told_silent: Whether the user knows that nothing is heard of it.
         is_draining: Whether it is going to leave.
         why_gone: Why it cannot be reached any more, though it may live; empty while it can be.
+        killed_in_silence: Attempts that were to be killed while nothing was heard of the node.
         has_loaded: Whether a trial has started there, so that the user's code can be loaded.
         idle_since_s: When it was looked at last while something ran there, or it joined.
     """
@@ -144,6 +145,7 @@ class _Host:
     hello: Hello | None = None
     attempts: dict[_Worker, StartWorker] = field(default_factory=dict)
     validations: dict[_Validation, StartValidation] = field(default_factory=dict)
+    killed_in_silence: set[_Worker] = field(default_factory=set)
     is_told_silent: bool = False
     is_draining: bool = False
     why_gone: str = ""
@@ -432,8 +434,15 @@ class ClusterExecutor:
         key = command.trial_id, command.attempt
         if key in self._groups:
             self._groups.kill(command)
-        else:
-            _pass_on(self._of_attempt.get(key), command)
+            return
+        host = self._of_attempt.get(key)
+        if host and self._is_silent(host):
+            host.killed_in_silence.add(key)
+        _pass_on(host, command)
+
+    def _is_silent(self, host: _Host) -> bool:
+        """Return whether what a node says may be on its way for long, such as a report."""
+        return time.monotonic() - host.link.heard_s > self._liveness.silent_s / 2
 
     def _start_validation(self, command: StartValidation) -> None:
         host = self._nodes.get(command.node)
@@ -471,6 +480,11 @@ class ClusterExecutor:
         return self._of_attempt.get((trial_id, attempt))
 
     # What groups over several nodes need, see `SpreadHost`.
+
+    def is_silent(self, node: str) -> bool:
+        """See `SpreadHost`."""
+        host = self._nodes.get(node)
+        return host is not None and self._is_silent(host)
 
     def tell(self, node: str, message: Mapping[str, Any]) -> None:
         """See `SpreadHost`."""
@@ -788,6 +802,9 @@ class ClusterExecutor:
             case WorkerExited():
                 key = event.trial_id, event.attempt
                 del host.attempts[key], self._of_attempt[key]
+                if key in host.killed_in_silence:
+                    host.killed_in_silence.discard(key)
+                    event = as_lost(event, host.name)
             case ValidationEnded():
                 self._end_validation(host, event)
             case _:

@@ -74,6 +74,9 @@ class SpreadHost(Protocol):
     def tell(self, node: str, message: Mapping[str, Any], /) -> None:
         """Send a node a message."""
 
+    def is_silent(self, node: str, /) -> bool:
+        """Return whether what a node says may be on its way for long."""
+
     def emit(self, event: Event, /) -> None:
         """Pass an event on to the driver."""
 
@@ -98,6 +101,7 @@ class _Attempt:
         askers: The node of the rank that asked, by the token of its request.
         is_over: Whether its end has been told, or the core knows of it.
         stored: Where its checkpoints are committed, in an object store.
+        silent_node: A node of which nothing was heard when it was to be killed; empty for none.
         is_damage_told: Whether the core knows that the checkpoint to start from is damaged.
     """
 
@@ -107,6 +111,7 @@ class _Attempt:
     askers: dict[str, str] = field(default_factory=dict)
     is_over: bool = False
     stored: StoredParts | None = None
+    silent_node: str = ""
     is_damage_told: bool = False
 
     @property
@@ -180,6 +185,8 @@ class SpreadGroups:
         attempt = self._attempts.get(_key(command))
         if attempt is None:
             return
+        silent = (node for node in attempt.command.nodes if self._host.is_silent(node))
+        attempt.silent_node = next(silent, "")
         reason = f"{command.reason}; {IF_SILENT}" if command.is_silent else command.reason
         if attempt.group is None:
             self._retries.withdraw(command)
@@ -411,6 +418,8 @@ class SpreadGroups:
             return
         if isinstance(event, WorkerExited):
             self._forget(attempt)
+            if attempt.silent_node:
+                event = as_lost(event, attempt.silent_node)
         self._host.emit(event)
 
     def ask_rank(self, member: RemoteRank, kind: str, **fields: object) -> None:
@@ -456,6 +465,19 @@ class _GroupHost:
 
     def expect_exit(self, worker: RemoteRank) -> None:
         self._groups.ask_rank(worker, "rank_expect_exit")
+
+
+def as_lost(exited: WorkerExited, node: str) -> WorkerExited:
+    """Return the end of an attempt that was killed while nothing was heard of a node.
+
+    What it was killed for, such as a missing report, may have been the network's fault.
+    """
+    if exited.outcome is not Outcome.KILLED:
+        return exited
+    why = f"nothing was heard of node {node} when the trial was killed"
+    if exited.failure:
+        why = f"{why}: {exited.failure.message}"
+    return replace(exited, outcome=Outcome.LOST, failure=Failure("lost", why))
 
 
 def ranks_by_node(command: StartWorker, address: str, port: int) -> dict[str, list[Rank]]:
