@@ -6,6 +6,8 @@ import pytest
 
 import tuner as tune
 from tuner.cli.app import main
+from tuner.errors import StorageError
+from tuner.storage.arrow_filesystem import as_fsspec
 
 pytest.importorskip("s3fs")
 
@@ -56,3 +58,62 @@ def test_the_options_of_a_url_hold_for_all_that_is_done_with_the_experiment(
         with pytest.raises(SystemExit, match="0"):
             main(arguments)
         assert shown in capsys.readouterr().out
+
+
+def arrow_s3(moto):
+    fs = pytest.importorskip("pyarrow.fs")
+    environment = moto.environment
+    return fs.S3FileSystem(
+        access_key=environment["AWS_ACCESS_KEY_ID"],
+        secret_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region="us-east-1",
+        scheme="http",
+        endpoint_override=moto.endpoint.removeprefix("http://"),
+    )
+
+
+def test_pyarrows_file_system_is_used_with_its_endpoint_and_credentials(
+    bucket, moto, tmp_path, monkeypatch
+):
+    for name in moto.environment:
+        monkeypatch.delenv(name, raising=False)
+    filesystem = arrow_s3(moto)
+    path = f"{bucket.removeprefix('s3://')}/dir"
+    grid = run("arrow", tmp_path / "first", storage_path=path, storage_filesystem=filesystem)
+    assert len(grid) == 2
+    where = {"storage_filesystem": filesystem}
+    assert tune.Tuner.can_restore(f"{path}/arrow", **where)
+    restored = tune.Tuner.restore(
+        f"{path}/arrow", train, num_samples=2, local_dir=tmp_path / "second", **where
+    )
+    assert len(restored.fit()) == 4
+    result = tune.Result.from_path(f"{path}/arrow/t00000", **where)
+    with result.checkpoint.as_directory() as directory:
+        assert Path(directory, "step").read_text() == "2"
+
+
+def test_pyarrows_file_system_of_this_machine_is_a_store(tmp_path):
+    fs = pytest.importorskip("pyarrow.fs")
+    where = {"storage_path": str(tmp_path / "store"), "storage_filesystem": fs.LocalFileSystem()}
+    assert len(run("arrow", tmp_path / "local", **where)) == 2
+    assert (tmp_path / "store" / "arrow" / "experiment.json").is_file()
+
+
+def test_what_pyarrow_has_made_of_fsspecs_is_that_again():
+    fs, fsspec = pytest.importorskip("pyarrow.fs"), pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    assert as_fsspec(fs.PyFileSystem(fs.FSSpecHandler(memory))) is memory
+    assert as_fsspec(memory) is memory
+
+
+def test_other_file_systems_of_pyarrow_are_wrapped_and_need_a_lock_of_the_users(tmp_path):
+    fs = pytest.importorskip("pyarrow.fs")
+    tree = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    (tmp_path / "store").mkdir()
+    where = {"storage_path": "store", "storage_filesystem": tree}
+    with pytest.raises(StorageError, match="storage_lock='none'"):
+        run("arrow", tmp_path / "local", **where)
+    with pytest.warns(RuntimeWarning, match="make sure that only one does"):
+        grid = run("arrow", tmp_path / "local", storage_lock="none", **where)
+    assert len(grid) == 2
+    assert list((tmp_path / "store" / "arrow").glob("journal/*/*.log"))

@@ -371,7 +371,7 @@ class RunConfig(Settings):
             table on a terminal and in a notebook, and a few lines elsewhere. Not recorded: give it
             to `Tuner.restore` again.
         sync_config: Accepted for compatibility and not used, see `SyncConfig`.
-        storage_filesystem: The fsspec file system on which `storage_path` is a directory, such as
+        storage_filesystem: The file system of fsspec or PyArrow on which `storage_path` is, such as
             ``fsspec.filesystem("s3", endpoint_url=...)``; the path may be given with or without the
             protocol. None, the default, for the one that the URL names, with the credentials of
             your environment. Not recorded: give it to `Tuner.restore` again.
@@ -419,8 +419,8 @@ class RunConfig(Settings):
     Departures:
         With a URL, Ray Tune uploads the files of trials now and then. Here the results, the state
         of the search and the checkpoints are in the store, each checkpoint before it counts.
-        File systems are fsspec's, not pyarrow's. Ray Tune always runs on Ray; here an experiment
-        runs on this machine unless `cluster` is given.
+        Ray Tune always runs on Ray; here an experiment runs on this machine unless `cluster` is
+        given.
     """
 
     name: str | None = None

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
+from .arrow_filesystem import as_fsspec
 from .atomic import temporary_sibling, write_bytes
 from .directories import make_folder
 from .disk import LOCAL_DISK
@@ -105,6 +106,7 @@ def open_backend(url: str, filesystem: Any = None) -> Backend:
         raise ValueError(f"storage {url!r} is a chain of URLs; give the URL of the store itself")
     protocol = url.partition("://")[0].lower() if is_url(url) else "file"
     if filesystem is not None:
+        filesystem = as_fsspec(filesystem)
         protocol = _protocol_of(filesystem)
     if protocol in _LOCAL:
         return LocalObjects(Path(url.removeprefix(f"{protocol}://")))
@@ -127,7 +129,9 @@ class FsspecObjects:
                 f"storage {url!r} names no bucket; give one, as in {protocol}://bucket/directory"
             )
         self.url = (url if is_url(url) else f"{protocol}://{self._root.lstrip('/')}").rstrip("/")
-        self.has_conditional_create = protocol in _EXTRAS or protocol == _MEMORY
+        # Not PyArrow's, which are wrapped.
+        self._is_native = protocol in _EXTRAS and hasattr(self._filesystem, "loop")
+        self.has_conditional_create = self._is_native or protocol == _MEMORY
 
     def create(self, key: str, content: bytes) -> None:
         """See `Backend.create`."""
@@ -145,7 +149,7 @@ class FsspecObjects:
         """See `Backend.put`."""
         with self._exclusive():
             filesystem, path = self._at(key)
-            self._call(filesystem, "pipe_file", path, content)
+            self._write(filesystem, "pipe_file", path, path, content)
 
     def read(self, key: str, begin: int, end: int) -> bytes:
         """See `Backend.read`."""
@@ -186,9 +190,9 @@ class FsspecObjects:
             filesystem, path = self._at(key)
             part_bytes = max(_PART_BYTES, math.ceil(source.stat().st_size / _MAX_PARTS))
             options: dict[str, Any] = {"callback": _progress()}
-            if self._protocol in _EXTRAS:
+            if self._is_native:
                 options["chunksize"] = part_bytes
-            self._call(filesystem, "put_file", str(source), path, **options)
+            self._write(filesystem, "put_file", path, str(source), path, **options)
 
     def delete(self, key: str) -> None:
         """See `Backend.delete`."""
@@ -196,6 +200,18 @@ class FsspecObjects:
             filesystem, path = self._at(key)
             with suppress(FileNotFoundError):
                 self._call(filesystem, "rm_file", path)
+
+    def _write(
+        self, filesystem: Any, name: str, path: str, *arguments: Any, **options: Any
+    ) -> None:
+        try:
+            self._call(filesystem, name, *arguments, **options)
+        except FileNotFoundError:
+            if self._is_native:
+                raise
+            # Other than object stores, servers of files want a folder made first.
+            self._call(filesystem, "makedirs", path.rpartition("/")[0], exist_ok=True)
+            self._call(filesystem, name, *arguments, **options)
 
     def _call(self, filesystem: Any, name: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the file system, or give up at the deadline of the present call.

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from tuner.errors import CheckpointError
 
+from .arrow_filesystem import as_fsspec
 from .atomic import temporary_sibling
 from .directories import make_folder
 from .layout import MANIFEST
@@ -49,6 +50,7 @@ def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
         ImportError: If fsspec, or the package for this kind of URL, is not installed.
     """
     if filesystem is not None:
+        filesystem = as_fsspec(filesystem)
         # As fsspec documents, although the name is private.
         return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001
     try:

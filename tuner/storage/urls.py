@@ -8,6 +8,7 @@ import re
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from .arrow_filesystem import as_fsspec, is_arrow
 from .s3_options import normal_options, split_options, with_options
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -40,12 +41,12 @@ def checked_url(name: str, url: str, filesystem: Any = None) -> str:
     Args:
         name: The argument, for messages.
         url: The URL, or with a file system the path on it.
-        filesystem: The fsspec file system; None for the one that the URL names.
+        filesystem: The file system, of fsspec or PyArrow; None for the one that the URL names.
 
     Raises:
         ValueError: If it is no URL of a directory, holds credentials, or names a file system that
             does not exist or whose package is not installed.
-        TypeError: If the file system is not one of fsspec's.
+        TypeError: If the file system is not one of fsspec's or PyArrow's.
 
     Example:
         >>> checked_url("storage_path", "s3://bucket/dir/")
@@ -66,21 +67,19 @@ def checked_url(name: str, url: str, filesystem: Any = None) -> str:
 
 
 def check_filesystem(filesystem: Any) -> None:
-    """Check that an object has the methods of an fsspec file system.
+    """Check that an object has the methods of an fsspec file system, or is one of PyArrow's.
 
     Raises:
         TypeError: If it has not.
     """
-    if all(callable(getattr(filesystem, method, None)) for method in _METHODS):
+    if is_arrow(filesystem) or all(
+        callable(getattr(filesystem, method, None)) for method in _METHODS
+    ):
         return
-    is_arrow = type(filesystem).__module__.startswith("pyarrow")
-    remedy = (
-        "wrap it in fsspec.implementations.arrow.ArrowFSWrapper"
-        if is_arrow
-        else "pass fsspec.filesystem(...), or leave it out and give a URL such as 's3://bucket/dir'"
-    )
     raise TypeError(
-        f"storage_filesystem must be an fsspec file system, got {_shown(filesystem)}; {remedy}"
+        f"storage_filesystem must be an fsspec file system, got {_shown(filesystem)}; pass "
+        "fsspec.filesystem(...) or one of pyarrow.fs, or leave it out and give a URL such as "
+        "'s3://bucket/dir'"
     )
 
 
@@ -132,6 +131,7 @@ def _shown(filesystem: Any) -> str:
 
 def _full_url(name: str, path: str, filesystem: Any) -> str:
     check_filesystem(filesystem)
+    filesystem = as_fsspec(filesystem)
     if not path.strip("/ "):
         raise ValueError(f"{name} must name a directory of storage_filesystem, got {path!r}")
     protocols = filesystem.protocol
