@@ -1,12 +1,14 @@
 """Stores named as scripts for Ray Tune name them: by options in the URL, or PyArrow's objects."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
 from tuner.cli.app import main
-from tuner.errors import StorageError
+from tuner.errors import ExperimentExists, StorageError
+from tuner.storage import layout
 from tuner.storage.arrow_filesystem import as_fsspec
 
 pytest.importorskip("s3fs")
@@ -117,3 +119,25 @@ def test_other_file_systems_of_pyarrow_are_wrapped_and_need_a_lock_of_the_users(
         grid = run("arrow", tmp_path / "local", storage_lock="none", **where)
     assert len(grid) == 2
     assert list((tmp_path / "store" / "arrow").glob("journal/*/*.log"))
+
+
+def test_the_same_name_in_two_buckets_is_two_experiments(tmp_path, monkeypatch):
+    monkeypatch.setattr(layout, "DEFAULT_STORAGE_PATH", str(tmp_path / "home"))
+    urls = [f"file://{tmp_path}/{bucket}/dir" for bucket in ("first", "second", "third")]
+    grids = [run("digits", None, storage_path=url) for url in urls[:2]]
+    directories = [Path(grid.experiment_path) for grid in grids]
+    assert directories[0] == tmp_path / "home" / "digits"
+    assert directories[1].name == "digits"
+    assert directories[1].parent.parent == tmp_path / "home"
+    for url, directory in zip(urls, directories, strict=False):
+        restored = tune.Tuner.restore(f"{url}/digits", train, num_samples=2)
+        assert len(restored.fit()) == 4
+        assert len(tune.Tuner.restore(directory, train).get_results()) == 4
+        assert len(tune.ResultGrid.from_directory(f"{url}/digits")) == 4
+    # Also beside one that is in no store, and found again where the first one is gone.
+    assert len(run("digits", None, storage_path=urls[2])) == 2
+    shutil.rmtree(directories[0])
+    assert len(tune.Tuner.restore(f"{urls[1]}/digits", train).get_results()) == 4
+    assert not directories[0].exists()
+    with pytest.raises(ExperimentExists, match="already holds an experiment"):
+        run("digits", None, storage_path=urls[1])

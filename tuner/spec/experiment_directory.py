@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import hashlib
 import itertools
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +29,10 @@ from tuner.storage.declaration import (
 )
 from tuner.storage.directories import absolute_path, make_folder, make_own_folder
 from tuner.storage.disk import DIRECTORY_MODE
+from tuner.storage.origin import origin_of
 from tuner.storage.reading import has_content
+from tuner.storage.s3_options import split_options
+from tuner.storage.urls import join_url
 
 from .argument_codec import note
 from .config import RunConfig
@@ -44,8 +49,37 @@ def storage_root(run: RunConfig) -> Path:
     An experiment that a trial or a validation runs lies beside the one that runs it, unless its
     settings say otherwise.
     """
-    is_local = run.storage_path is not None and run.storage_url is None
-    return local_root(run.storage_path if is_local else run.local_dir)
+    url = run.storage_url
+    if url is None:
+        return local_root(run.local_dir if run.storage_path is None else run.storage_path)
+    if run.local_dir is not None or run.name is None:
+        return local_root(run.local_dir)
+    return default_root_for(join_url(url, run.name), run.name)
+
+
+def default_root_for(url: str, name: str) -> Path:
+    """Return the directory of this machine for an experiment in a store, where none was given.
+
+    The default one; if another experiment of this name is there, for example of another bucket, a
+    folder in it that is named after the store.
+
+    Args:
+        url: The experiment's URL.
+        name: Its name.
+
+    Raises:
+        StorageError: If the note of the store in the directory cannot be read.
+    """
+    default = local_root(None)
+    above = split_options(url)[0].removesuffix(name)
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", above).strip("-")[:60]
+    beside = default / f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+    if is_experiment(beside / name):
+        return beside
+    if not is_experiment(default / name):
+        return default
+    origin = origin_of(default / name)
+    return default if origin and origin.url == url else beside
 
 
 def local_root(given: str | os.PathLike[str] | None) -> Path:

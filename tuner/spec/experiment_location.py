@@ -21,6 +21,7 @@ from tuner.storage.urls import checked_url, is_like_url, join_url
 from .config import RunConfig
 from .experiment_directory import (
     Record,
+    default_root_for,
     local_root,
     named_directory,
     new_directory,
@@ -207,8 +208,9 @@ def location_of(
     if filesystem is None and not is_like_url(text):
         return _from_directory(absolute_path(path), local_dir)
     store = ObjectStore(checked_url("path", text, filesystem), filesystem, retry_s=RETRY_S)
-    directory = local_root(local_dir) / _local_name(store)
-    return ExperimentLocation(directory, store, filesystem)
+    name = _local_name(store)
+    root = default_root_for(store.url, name) if local_dir is None else local_root(local_dir)
+    return ExperimentLocation(root / name, store, filesystem)
 
 
 def _from_directory(directory: Path, local_dir: Any) -> ExperimentLocation:
