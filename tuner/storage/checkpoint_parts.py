@@ -301,7 +301,7 @@ def _merge(part: Path, rank: int, base: Path, measured: dict[str, FileEntry]) ->
         before, now = measured.get(name), entries.get(name)
         if before and now and replace(before, rank=rank) != replace(now, rank=rank):
             conflicts.append(
-                f"file {name} of checkpoint {base.name} differs between ranks {before.rank} and "
+                f"file {name} of a checkpoint differs between ranks {before.rank} and "
                 f"{rank}, and that of rank {rank} counts; give each rank's file its own name"
             )
         os.replace(part / name, base / name)  # noqa: PTH105  (the twin of Path.rename)

@@ -38,8 +38,9 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
     try:
         text = strict_json.loads(read_file(path, SMALL_BYTES))
         version = int(text["format_version"])
-        declaration = strict_json.checked(text) if version <= FORMAT_VERSION else {}
-        declaration = with_present_names(declaration)
+        declaration: Mapping[str, Any] = (
+            with_present_names(strict_json.checked(text)) if version <= FORMAT_VERSION else {}
+        )
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as cause:
         raise StorageError(
             f"{path} cannot be read: {cause}; it has to be there to continue the experiment"
@@ -64,8 +65,9 @@ def with_present_names(noted: Any) -> Any:
         case dict():
             renamed = {key: with_present_names(part) for key, part in noted.items()}
             name = renamed.get(_CLASS_TAG)
-            known = isinstance(name, str) and name in _PRESENT_NAMES
-            return renamed | {_CLASS_TAG: _PRESENT_NAMES[name]} if known else renamed
+            if isinstance(name, str) and name in _PRESENT_NAMES:
+                renamed[_CLASS_TAG] = _PRESENT_NAMES[name]
+            return renamed
         case list():
             return [with_present_names(part) for part in noted]
         case _:

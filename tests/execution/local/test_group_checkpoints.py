@@ -390,6 +390,19 @@ def test_files_that_differ_between_ranks_are_named_in_a_warning(start_executor, 
     assert "ranks 0 and 1" in caplog.text
 
 
+def test_the_same_difference_is_named_once_and_without_temporary_names(start_executor, caplog):
+    def train(config):
+        for step in range(3):
+            directory = trial_dir() / f".source-{rank()}-{step}"
+            directory.mkdir()
+            (directory / "weights").write_text(str(rank()))
+            report({}, Checkpoint.from_directory(directory))
+
+    start_executor(train).run_group()
+    assert caplog.text.count("file weights of a checkpoint differs") == 1
+    assert ".tmp-" not in caplog.text
+
+
 def test_a_full_disk_on_one_rank_costs_the_checkpoint_and_not_the_metrics(start_executor, caplog):
     def train(config):
         from tuner.errors import CheckpointError
@@ -497,6 +510,7 @@ def test_validations_that_do_not_fit_together_raise_in_all_ranks(start_executor,
     for told in result.rank_metrics:
         part = "needs a checkpoint" if case.startswith("nothing") else "must ask for the same"
         assert part in told["error"]
+        assert "('" not in told["error"]  # names, and no tuple of ours
 
 
 def test_an_attempt_that_is_killed_leaves_staging_only(start_executor):

@@ -86,6 +86,7 @@ class StoredParts:
         self._submit = submit
         self._gone: set[str] = set()
         self._commit: _Commit | None = None
+        self._warned: set[str] = set()
         self._given_up = ""
         """Why no further checkpoint is committed; empty while that is not so."""
 
@@ -236,7 +237,9 @@ class StoredParts:
         return self._checkpoints.remote_name(commit.checkpoint.index, self._attempt)
 
     def _warn(self, sentences: Sequence[str]) -> None:
-        for sentence in sentences:
+        new = [sentence for sentence in sentences if sentence not in self._warned]
+        self._warned.update(new)
+        for sentence in new:
             _log.warning("trial %s: %s", self._trial_id, sentence)
 
 

@@ -170,6 +170,7 @@ class RemoteGroup(Generic[Member]):
         self._storage, self._host = storage, host
         self._patience = patience
         self._next_checkpoint = command.next_checkpoint
+        self._warned: set[str] = set()
         self._latest: CheckpointRecord | None = None
         self._started: dict[int, int] = {}
         self._barrier = _Barrier()
@@ -412,7 +413,7 @@ class RemoteGroup(Generic[Member]):
             self._host.emit(replace(with_directory(result, None), validation=None))
             return
         name = next(report.name for report in reports if report.part)
-        checkpoint = GroupCheckpoint(self._next_checkpoint, result, parts, name)
+        checkpoint = GroupCheckpoint(self._next_checkpoint, result, parts, name, self._warned)
         if checkpoint.is_complete:
             self._held = checkpoint
             self._commit_next()
@@ -747,7 +748,7 @@ def _objection(reports: Sequence[RankReported]) -> str:
     if any(_asked(request) != _asked(requests[0]) for request in requests):
         return (
             "all ranks that ask for a validation must ask for the same, got "
-            f"{', '.join(map(str, map(_asked, requests)))}"
+            f"{_differences(requests)}; give it the same arguments on all of them, or ask on one"
         )
     if requests and not names:
         return (
@@ -755,6 +756,19 @@ def _objection(reports: Sequence[RankReported]) -> str:
             "report(metrics, checkpoint=...), or leave the validation out"
         )
     return ""
+
+
+def _differences(requests: Sequence[ValidationRequest]) -> str:
+    """Return what differs between requests, by its name as an argument of training code."""
+    names = {"function": "function", "kwargs": "fn_kwargs", "timeout_s": "timeout_s"}
+    different = {
+        word: list(dict.fromkeys(repr(getattr(request, name)) for request in requests))
+        for name, word in names.items()
+    }
+    shown = [
+        f"{word} {' and '.join(values)}" for word, values in different.items() if len(values) > 1
+    ]
+    return "; ".join(shown) or "functions that take other arguments"
 
 
 def _asked(request: ValidationRequest) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, final
@@ -40,12 +40,14 @@ class GroupCheckpoint:
         result: The result that it belongs to, rank 0's.
         parts: What each rank that has reported one has prepared of it.
         name: Name that the ranks have given to its directory, empty for the numbered one.
+        warned: What the group was warned of before, which is not repeated.
     """
 
     index: int
     result: ResultReported
     parts: dict[int, Part]
     name: str
+    warned: set[str] = field(default_factory=set)
 
     @property
     def is_complete(self) -> bool:
@@ -107,7 +109,9 @@ class GroupCheckpoint:
             sync=sync,
             name=self.name,
         )
-        for conflict in conflicts:
+        new = [conflict for conflict in conflicts if conflict not in self.warned]
+        self.warned.update(new)
+        for conflict in new:
             _log.warning("trial %s: %s", self.result.trial_id, conflict)
         return directory
 
