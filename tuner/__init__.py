@@ -12,7 +12,6 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .errors import missing_name
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -250,11 +249,25 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(_SUBMODULES[name])
     if name not in _MODULE_OF:
-        raise missing_name(f"module {__name__!r}", name, _REPLACEMENTS)
+        raise _missing(name)
     value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     globals()[name] = value  # the next access does not come here
     return value
 
 
+def _missing(name: str) -> AttributeError:
+    from .errors import missing_name  # noqa: PLC0415  (see `__getattr__`)
+
+    replacements = dict(_REPLACEMENTS)
+    # Python itself asks for names such as ``__path__``, and tools for ``_ipython_display_``.
+    if not name.startswith("_") and name not in replacements:
+        from .meant_names import hint_for  # noqa: PLC0415
+
+        if hint := hint_for(name, __all__):
+            replacements[name] = hint
+    return missing_name(f"module {__name__!r}", name, replacements)
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*__all__, *_SUBMODULES, *special})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from tuner.core.stoppers import Stopper
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.execution.trainable import get_trainable, with_resources
+from tuner.spec.argument_names import hint_for
 from tuner.spec.cluster import Cluster
 from tuner.spec.config import (
     CheckpointConfig,
@@ -369,9 +369,7 @@ _ARGUMENTS: Final = tuple(
 def _refuse_unsupported(others: Mapping[str, Any]) -> None:
     for name, value in others.items():
         if name not in _REMEDIES:
-            close = difflib.get_close_matches(name, _ARGUMENTS, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise TypeError(f"tune.run() has no argument {name!r}{hint}")
+            raise TypeError(f"tune.run() has no argument {name!r}{hint_for(name, _ARGUMENTS)}")
         if value:
             raise ValueError(f"{name}={value!r} is not supported; {_REMEDIES[name]}")
 

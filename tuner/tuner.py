@@ -35,6 +35,7 @@ from tuner.maintenance.rerun import compare_results, prepare_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
 from tuner.restore.readable_copy import ReadableCopy
 from tuner.restore.resume_command import take_rerun, take_resume
+from tuner.spec.argument_names import names_unknown_arguments
 from tuner.spec.cluster import Cluster
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
@@ -52,6 +53,7 @@ from tuner.storage.urls import is_like_url, split_url
 from .handle import Handle
 
 
+@names_unknown_arguments
 class Tuner:
     """An experiment: many training runs, each with another configuration.
 

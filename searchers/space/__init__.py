@@ -98,3 +98,7 @@ __all__ = [
     "sample_from",
     "uniform",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

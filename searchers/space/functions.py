@@ -19,7 +19,7 @@ from .tree import GRID_KEY, leaves
 
 def uniform(
     lower: float,
-    upper: float,
+    upper: float | None = None,
     *,
     prior: float | None = None,
     prior_confidence: str = DEFAULT_CONFIDENCE,
@@ -30,6 +30,8 @@ def uniform(
         >>> uniform(0, 1)
         Float(lower=0.0, upper=1.0, q=None, is_log=False)
     """
+    if upper is None:
+        raise _one_end("uniform", lower)
     return Float(lower, upper, prior=prior, prior_confidence=prior_confidence)
 
 
@@ -108,7 +110,11 @@ def qloguniform(
 
 
 def randint(
-    lower: int, upper: int, *, prior: int | None = None, prior_confidence: str = DEFAULT_CONFIDENCE
+    lower: int,
+    upper: int | None = None,
+    *,
+    prior: int | None = None,
+    prior_confidence: str = DEFAULT_CONFIDENCE,
 ) -> Integer:
     """Return integers from `lower` to ``upper - 1``, all equally likely.
 
@@ -116,6 +122,8 @@ def randint(
         >>> randint(0, 10).contains(9), randint(0, 10).contains(10)
         (True, False)
     """
+    if upper is None:
+        raise _one_end("randint", lower)
     return _exclusive(lower, upper, prior=prior, prior_confidence=prior_confidence)
 
 
@@ -377,6 +385,12 @@ def _listed(word: str, values: Any) -> list[Any]:
 def _as_python(value: Any) -> Any:
     is_numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
     return value.item() if is_numpy_scalar else value
+
+
+def _one_end(word: str, given: Any) -> TypeError:
+    return TypeError(
+        f"{word} must be given lower and upper, got {given!r} alone; write {word}(0, {given!r})"
+    )
 
 
 def _check_base(base: Any) -> None:

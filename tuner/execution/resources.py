@@ -104,6 +104,23 @@ def _capitalized(name: str) -> str:
     return name.upper() if name in ("cpu", "gpu") else name
 
 
+def standard_name(name: str) -> str:
+    """Return a resource's name, in lower case for CPUs and GPUs.
+
+    Raises:
+        ValueError: If it is another word for one of them.
+    """
+    lower = name.lower() if isinstance(name, str) else name
+    if lower in ("cpu", "gpu"):
+        return lower
+    if lower in _OTHER_WORDS:
+        raise ValueError(
+            f"resources must be named 'cpu', 'gpu' or by a name of your own, got {name!r}; did you "
+            f"mean {_OTHER_WORDS[lower]!r}?"
+        )
+    return name
+
+
 def checked_bundle(bundle: Mapping[str, float]) -> dict[str, float]:
     """Return the amounts as floats by name, with CPU and GPU in lower case.
 
@@ -120,7 +137,7 @@ def checked_bundle(bundle: Mapping[str, float]) -> dict[str, float]:
             raise ValueError(
                 f"resource {name!r} must be a finite number of at least 0, got {amount!r}"
             )
-        standard = name.lower() if name.lower() in ("cpu", "gpu") else name
+        standard = standard_name(name)
         if standard in checked:
             raise ValueError(
                 f"resource {standard!r} is requested twice in {dict(bundle)}; "
@@ -130,6 +147,11 @@ def checked_bundle(bundle: Mapping[str, float]) -> dict[str, float]:
     return checked
 
 
+_OTHER_WORDS: Final = {
+    word: name
+    for name in ("cpu", "gpu")
+    for word in (f"{name}s", f"num_{name}", f"num_{name}s", f"n_{name}s", f"{name}_count")
+}
 ResourceRequest = Mapping[str, float] | PlacementGroupFactory
 """What a trial may request."""
 

@@ -21,9 +21,11 @@ from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.errors import StorageError
+from tuner.execution.resources import standard_name
 from tuner.storage import layout, urls
 from tuner.storage.directories import absolute_path
 
+from .argument_names import names_unknown_arguments
 from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
 from .cluster import Cluster
 from .training_config import LoggingConfig, ValidationConfig, checked_environment
@@ -52,6 +54,7 @@ CHECKPOINT_FIELDS: Mapping[str, tuple[str, ...]] = {
 """Which fields of `CheckpointConfig` apply to function trainables and which to class trainables."""
 
 
+@names_unknown_arguments
 @dataclass(slots=True)
 class CheckpointConfig(Settings):
     """When checkpoints are made and which of them are kept.
@@ -158,6 +161,7 @@ AUTO: Final = "auto"
 _MIN_COMMON_FAILURES: Final = 5
 
 
+@names_unknown_arguments
 @dataclass(slots=True)
 class FailureConfig(Settings):
     """What happens when a trial fails.
@@ -321,6 +325,7 @@ class FailureConfig(Settings):
         }
 
 
+@names_unknown_arguments
 @dataclass(slots=True)
 class RunConfig(Settings):
     """Where an experiment is stored and how it is run.
@@ -663,6 +668,7 @@ def _check_path(name: str, path: str) -> None:
             raise ValueError(f"{name} {cause}") from cause
 
 
+@names_unknown_arguments
 @dataclass(slots=True)
 class TuneConfig(Settings):
     """What to optimise, and how to search.
@@ -776,6 +782,7 @@ class TuneConfig(Settings):
         return budget.total_seconds() if isinstance(budget, dt.timedelta) else budget
 
 
+@names_unknown_arguments
 @dataclass(slots=True)
 class ResumeConfig(Settings):
     """What happens to each kind of trial when an experiment is restored.
@@ -893,6 +900,8 @@ def _how_to_give(cluster: Any) -> str:
 def _check_amounts(resources: Any) -> None:
     if resources is None:
         return
+    for name in resources if isinstance(resources, Mapping) else ():
+        standard_name(name)
     if not isinstance(resources, Mapping) or not all(
         isinstance(amount, int | float) for amount in resources.values()
     ):

@@ -304,6 +304,12 @@ def read_record(directory: Path) -> Record:
             by a later version.
     """
     if not is_experiment(directory):
+        if any(directory.glob(layout.RAY_STATES)):
+            raise StorageError(
+                f"{str(directory)!r} is an experiment of Ray Tune, whose state is pickled, and "
+                "cannot be continued; read it with ResultGrid.from_directory(path, metric, mode), "
+                "and begin a new one with points_to_evaluate=tune.points_from(path, metric, mode)"
+            )
         raise StorageError(
             f"{str(directory)!r} holds no experiment; give the directory that fit() has made"
         )

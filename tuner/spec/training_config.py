@@ -14,6 +14,7 @@ from tuner.core.settings import ValidationPolicy
 from tuner.core.trial import WorkerGroup
 from tuner.execution.resources import checked_bundle, checked_labels
 
+from .argument_names import names_unknown_arguments
 from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
 
 PLACEMENT_STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -21,6 +22,7 @@ _ACCELERATOR: Final = "ray.io/accelerator-type"
 _REMOTE_KWARGS: Final = ("num_cpus", "num_gpus", "resources", "max_retries")
 
 
+@names_unknown_arguments
 @dataclass(slots=True, repr=False)
 class ScalingConfig(Settings):
     """Over how many processes a trial trains, and what each of them occupies.

@@ -34,3 +34,7 @@ __all__ = [
     "simulate",
     "simulate_with_faults",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -93,3 +93,7 @@ __all__ = [
     "get_preemption_info",
     "report",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

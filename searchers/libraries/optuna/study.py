@@ -501,6 +501,12 @@ class Mirror:
             study = optuna.create_study(
                 storage=self._storage, study_name=name, directions=directions, load_if_exists=True
             )
+        if len(study.directions) != len(directions):
+            raise ValueError(
+                f"metric must name as many metrics as the stored study {name!r} has objectives, "
+                f"{len(study.directions)}, got {len(directions)}; write OptunaSearch(metric=[...], "
+                "mode=[...]) without TuneConfig(metric=..., mode=...), or choose another study_name"
+            )
         if study.directions != directions:
             raise ValueError(
                 f"mode must be that of the stored study {name!r}, got {', '.join(modes)!r}; choose "
