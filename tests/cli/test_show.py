@@ -218,6 +218,15 @@ def exploited(make, storage):
     return tune.ResultGrid.from_directory(make.run(storage, "exploited", scheduler=TwoExploits()))
 
 
+def test_results_of_one_iteration_are_told_apart_by_the_exploits_before_them(call, exploited):
+    result = max(exploited, key=lambda result: result.metrics["num_exploits"])
+    rows = rows_of(call("show", "exploited", result.trial_id, "--rows", "-f", "csv").stdout)
+    keys = [(int(row["training_iteration"]), int(row["num_exploits"])) for row in rows]
+    frame = result.metrics_dataframe
+    assert keys == list(zip(frame["training_iteration"], frame["num_exploits"], strict=True))
+    assert keys[0][1] < keys[-1][1]
+
+
 def test_all_results_that_count_are_the_iterations_of_an_experiment(call, exploited):
     (record,) = json.loads(call("compare", "exploited", "-f", "json").stdout)
     num_rows = sum(len(result.metrics_dataframe) for result in exploited)

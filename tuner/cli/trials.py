@@ -14,7 +14,7 @@ from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.formatting import group_text, printable
 from tuner.callbacks.formatting import show as shown
-from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
+from tuner.core.result import AUTO_FILLED, NUM_EXPLOITS, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.errors import CheckpointError
 
 from .app import FOUND, OK
@@ -96,8 +96,10 @@ def _rows(grid: ResultGrid, index: int) -> tuple[list[Record], list[Column]]:
     """Return a trial's results, and the columns of their table."""
     records: list[Record] = [flat_metrics(row) for row in grid[index].rows.of(grid[index].trial_id)]
     names = dict.fromkeys(name for record in records for name in record)
+    has_exploits = bool(grid.trials[index].grafts)
     usual = [
         Column(TRAINING_ITERATION, "iter"),
+        *([Column(NUM_EXPLOITS, "exploits")] if has_exploits else []),
         *(Column(name) for name in names if name not in AUTO_FILLED),
     ]
     return records, [*usual, Column(TIME_TOTAL_S, "time", spent)]

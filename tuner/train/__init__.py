@@ -17,6 +17,7 @@ from tuner.execution.report_options import (
 )
 from tuner.execution.session import checkpoint_dir
 from tuner.integration.ray_train import TuneReportCallback
+from tuner.spec.sync_config import SyncConfig
 from tuner.storage.checkpoints import Checkpoint
 
 from . import collective as collective
@@ -76,6 +77,7 @@ __all__ = [
     "Result",
     "RunConfig",
     "ScalingConfig",
+    "SyncConfig",
     "TrainContext",
     "TrainRunContext",
     "TrainingFailedError",
