@@ -101,6 +101,7 @@ def test_a_checkpoint_that_is_not_asked_for_before_the_first_report_is_warned_of
     assert trainable.__name__ in warnings[0]
     assert "checkpoint_000000" in warnings[0]
     assert "checkpoint = tune.get_checkpoint()" in warnings[0]
+    assert "ASHAScheduler(type='stopping')" in warnings[0]
 
 
 @pytest.mark.parametrize(

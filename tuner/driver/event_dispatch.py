@@ -323,7 +323,8 @@ class EventDispatch:
             "    checkpoint = %s.get_checkpoint()\n"
             "    if checkpoint:\n"
             "        with checkpoint.as_directory() as directory:\n"
-            "            ...  # load what was saved there, and the epoch to go on with",
+            "            ...  # load what was saved there, and the epoch to go on with\n"
+            "or use a scheduler that pauses no trials, such as ASHAScheduler(type='stopping')",
             self._trainable_name,
             trial.trial_id,
             path,
