@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -326,3 +327,22 @@ def test_metrics_of_validations_that_were_lost_are_filled_in_once(
     [run] = runs()
     assert sorted(curve(uri, run, "acc")) == [(1, 0.0), (2, 0.25), (3, 0.5)]
     assert curve(uri, run, "loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_a_server_that_is_not_there_is_known_at_once(monkeypatch, make_trial, report, caplog):
+    """MLflow's own client would try for minutes."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._UNREACHABLE_PATIENCE_S", 0.0)
+    monkeypatch.setattr("tuner.callbacks.trackers.tracker_queue._JOIN_S", 0.001)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        uri = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        logger, trial = MLflowLoggerCallback(uri), make_trial()
+        logger.setup(experiment_path="demo", experiment_id="abc")
+        logger.log_trial_start(trial)
+        logger.log_trial_result(1, trial, report(trial, 1, loss=1.0))
+        end(logger, trial)
+    assert "MLflow cannot be reached (ConnectionRefusedError" in caplog.text
+    assert "MLflow lacks 1 result; the experiment's own files hold all of them" in caplog.text
+    assert f"--to mlflow --tracking-uri {uri} --experiment-name demo" in caplog.text

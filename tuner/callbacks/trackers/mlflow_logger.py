@@ -7,10 +7,13 @@ import importlib
 import logging
 import os
 import re
+import socket
 import sqlite3
 import sys
 import tempfile
 import time
+import urllib.parse
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +51,8 @@ _TRANSIENT: Final = frozenset(
 )
 
 _SCHEME: Final = "sqlite:///"
+_PORTS: Final = {"http": 80, "https": 443}
+_KNOCK_S: Final = 10.0
 _LARGEST: Final = sys.float_info.max
 
 _log = logging.getLogger("tuner")
@@ -203,9 +208,9 @@ class _MLflowTracker(Tracker):
             logging.getLogger(name).setLevel(logging.WARNING)
         mlflow = importlib.import_module("mlflow")
         self._entities = importlib.import_module("mlflow.entities")
-        make_sqlite_store(
-            self._options.tracking_uri or mlflow.get_tracking_uri(), mlflow.MlflowClient
-        )
+        uri = self._options.tracking_uri or mlflow.get_tracking_uri()
+        _knock(uri)
+        make_sqlite_store(uri, mlflow.MlflowClient)
         self._client = mlflow.MlflowClient(self._options.tracking_uri, self._options.registry_uri)
         name = _experiment_name(self._options) or self._experiment.name
         self._experiment_id = find_or_make_experiment(self._client, name)
@@ -422,6 +427,22 @@ def _lasting(uri: str) -> str:
     if scheme or not re.match(r"[\w+-]+:", uri):
         return f"{scheme}{Path(path).absolute()}"
     return without_password(uri)
+
+
+def _knock(uri: str) -> None:
+    """Raise an `OSError` if nobody listens where a server should be.
+
+    The client would try for minutes before it says so.
+    """
+    place = urllib.parse.urlsplit(uri)
+    host = place.hostname or ""
+    if place.scheme not in _PORTS or not host:
+        return
+    if place.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
+        return
+    address = (host, place.port or _PORTS[place.scheme])
+    with socket.create_connection(address, timeout=_KNOCK_S):
+        pass
 
 
 def make_sqlite_store(uri: str, client: Callable[[str], Any]) -> None:

@@ -272,12 +272,10 @@ class TrackerCallback(LoggerCallback):
             raise
 
     def _tell_remedy(self) -> None:
-        num = self._queue.num_lacking if self._queue else 0
-        what = f"{num} results" if num else "the end of some trials"
         _log.warning(
             "%s lacks %s; the experiment's own files hold all of them. Fill it with\n    %s",
             self.product,
-            what,
+            self._queue.lacking if self._queue else "all results",
             self.export_command(),
         )
 

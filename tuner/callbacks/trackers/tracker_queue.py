@@ -203,9 +203,12 @@ class TrackerQueue:
         self._is_waited_for = True
 
     @property
-    def num_lacking(self) -> int:
-        """How many results the tracker lacks, as far as this queue knows."""
-        return self._num_taken - self._num_delivered + self._num_dropped
+    def lacking(self) -> str:
+        """What the tracker lacks, e.g. ``"6 results"``."""
+        num_rows = self._num_taken - self._num_delivered + self._num_dropped
+        if num_rows:
+            return f"{num_rows} result{'s' if num_rows > 1 else ''}"
+        return f"something of {len(self.behind)} trials" if self.behind else "the end of its runs"
 
     @property
     def behind(self) -> list[str]:
@@ -271,10 +274,9 @@ class TrackerQueue:
             if waited_s >= line_after_s:
                 line_after_s = waited_s + _NEXT_LINE_S
                 _log.warning(
-                    "waiting for %s, which lacks %d results, for %.0f s more at most; Ctrl-C ends "
-                    "the wait",
+                    "waiting for %s, which lacks %s, for %.0f s more at most; Ctrl-C ends the wait",
                     self._name,
-                    self.num_lacking,
+                    self.lacking,
                     patience_s - waited_s,
                 )
             thread.join(min(_JOIN_S, patience_s - waited_s))
