@@ -26,7 +26,7 @@ from .layout import STAGING_PREFIX
 from .object_errors import status_of, without_credentials
 from .reading import open_file
 from .remote import resolve
-from .s3_options import client_options
+from .s3_options import CLIENT_CONFIG, client_options
 from .store_calls import current_deadline, in_thread
 from .urls import is_url
 
@@ -38,18 +38,6 @@ _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Extras with the libraries whose ``pipe_file(mode="create")`` the store itself decides on."""
 _LOCAL: Final = ("file", "local")
 _MEMORY: Final = "memory"
-_S3_CONFIG: Final = {
-    # The library's own retries multiply: 5 of s3fs by 5 of botocore, each up to the read timeout.
-    # Three are left, for the parts of a multipart upload. Not "adaptive": its limit on the rate of
-    # requests is shared by all threads and waits inside a call, so that signs of life would wait
-    # behind uploads, and calls would overrun the time for which they are retried.
-    "retries": {"mode": "standard", "total_max_attempts": 3},
-    "connect_timeout": 5,
-    "read_timeout": 15,
-    # More than the parts of all files that are uploaded at once, or the journal waits for those.
-    "max_pool_connections": 50,
-}
-
 _memory_lock: Final = threading.RLock()
 """Of fsspec's ``memory://``, whose threads share the position in a file that they read."""
 
@@ -308,7 +296,7 @@ def _own_instance(filesystem: Any, protocol: str) -> Any:
 def _options(protocol: str, given: dict[str, Any]) -> dict[str, Any]:
     options = {**given, "skip_instance_cache": True, "use_listings_cache": False}
     if _EXTRAS.get(protocol) == "s3":
-        options["config_kwargs"] = {**_S3_CONFIG, **(given.get("config_kwargs") or {})}
+        options["config_kwargs"] = {**CLIENT_CONFIG, **(given.get("config_kwargs") or {})}
         # Times the parts in memory, times the files at once.
         options.setdefault("max_concurrency", 4)
     return options

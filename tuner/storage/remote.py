@@ -28,7 +28,7 @@ from .directories import make_folder
 from .layout import MANIFEST
 from .lock import Lock
 from .manifest import make_folders, make_links, read_manifest, verify
-from .s3_options import client_options
+from .s3_options import CLIENT_CONFIG, client_options, is_s3
 from .urls import is_url
 
 _CHAIN: Final = re.compile(r"[a-z][a-z0-9+.-]*::", re.IGNORECASE)
@@ -60,7 +60,12 @@ def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
             f'reading {path} needs fsspec; run: pip install "tuner-hpo[remote]"'
         ) from cause
     bare, options = client_options(path)
+    if is_s3(bare):
+        options["config_kwargs"] = CLIENT_CONFIG
     found, root = fsspec.core.url_to_fs(bare, **options)
+    if is_s3(bare):
+        # Where the store does not answer, minutes would pass with the library's own.
+        found.retries = 1
     return found, str(root)
 
 

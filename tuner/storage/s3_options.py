@@ -15,6 +15,18 @@ _OPTIONS: Final = ("region", "endpoint_override", "scheme")
 _WITHOUT_EFFECT: Final = ("allow_bucket_creation", "allow_bucket_deletion")
 """What PyArrow knows too; no bucket is created or deleted here."""
 _SCHEMES: Final = ("http", "https")
+CLIENT_CONFIG: Final = {
+    # The library's own retries multiply: 5 of s3fs by 5 of botocore, each up to the read timeout.
+    # Three are left, for the parts of a multipart upload. Not "adaptive": its limit on the rate of
+    # requests is shared by all threads and waits inside a call, so that signs of life would wait
+    # behind uploads, and calls would overrun the time for which they are retried.
+    "retries": {"mode": "standard", "total_max_attempts": 3},
+    "connect_timeout": 5,
+    "read_timeout": 15,
+    # More than the parts of all files that are uploaded at once, or the journal waits for those.
+    "max_pool_connections": 50,
+}
+"""Of botocore."""
 
 
 def split_options(url: str) -> tuple[str, str]:
@@ -27,7 +39,7 @@ def split_options(url: str) -> tuple[str, str]:
         ('gs://bucket/dir?', '')
     """
     bare, mark, options = url.partition("?")
-    if not mark or bare.partition("://")[0].lower() not in _PROTOCOLS:
+    if not mark or not is_s3(bare):
         return url, ""
     return bare, options
 
@@ -80,6 +92,11 @@ def _checked_endpoint(name: str, endpoint: str, scheme: str) -> str:
             "http://host:9000, without a password and a path"
         )
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def is_s3(url: str) -> bool:
+    """Return whether a URL is that of an S3 store."""
+    return url.partition("://")[0].lower() in _PROTOCOLS
 
 
 def client_options(url: str) -> tuple[str, dict[str, Any]]:
