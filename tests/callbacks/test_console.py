@@ -1,6 +1,7 @@
 """Console output on terminals and in log files, by verbosity."""
 
 import io
+import itertools
 import logging
 import re
 import subprocess
@@ -231,8 +232,10 @@ def test_verbose_0_keeps_warnings_off_the_standard_error_of_a_bare_script():
 
 
 def test_plain_output_is_a_line_per_lead_failure_and_tenth(progress, trials):
-    stream = io.StringIO()
-    console, clock = console_on(stream, progress)
+    stream, clock = io.StringIO(), Clock()
+    looks = itertools.chain([replace(progress, best=None)], itertools.repeat(progress))
+    console = Console(lambda: next(looks), stream=stream, is_terminal=False, width=200, clock=clock)
+    console.setup(metric="loss")
     for _ in range(5):
         console.on_step_end(1, trials)
         clock.now += 1
@@ -449,7 +452,7 @@ def test_the_time_left_is_no_less_than_the_time_for_which_no_trial_has_ended(pro
             replace(
                 progress, num_total=1000, num_finished=999, num_underway=0.0, elapsed_s=600.0 + s
             )
-            for s in (0, 100, 200)
+            for s in (0, 0, 100, 200)
         ]
     )
     stream, clock = io.StringIO(), Clock()
@@ -530,3 +533,10 @@ def test_workers_are_a_column_only_where_a_trial_has_several(progress, trials):
         column for column in trial_table(trials[:3], progress).columns if column.title == "workers"
     ]
     assert column.cells == ["2 x CPU 1, GPU 0.5", "1", "1"]
+
+
+def test_the_best_trial_of_an_earlier_session_is_not_new(progress, trials):
+    stream = io.StringIO()
+    console, _ = console_on(stream, progress)
+    console.on_step_end(1, trials)
+    assert "new best trial" not in stream.getvalue()

@@ -16,6 +16,7 @@ from tuner.analysis.failed_validations import why_none_validated
 from tuner.analysis.result_grid import Persistence
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
+from tuner.callbacks.console.console import ON_CONSOLE
 from tuner.callbacks.registry import named_callbacks
 from tuner.callbacks.trackers.tracker import TrackerCallback
 from tuner.core.events import Event, StopRequested
@@ -45,6 +46,7 @@ from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
+from tuner.restore.continuation import changed_line, continuing_line
 from tuner.restore.experiment import (
     Restored,
     nothing_new,
@@ -413,7 +415,9 @@ class Run:
         if self._resumption:
             event = self._resumption.resume.event(stage.settings)
             event = with_work_left(event, stage.restored.state.search_adapter, spec)
-            first = [with_new_groups(event, experiment, spec)]
+            event = with_new_groups(event, experiment, spec)
+            first = [event]
+            self._remarks.append(continuing_line(directory.name, experiment, event, spec))
         num_started = _num_started(experiment.trials)
 
         def request_stop(request: StopRequested) -> None:
@@ -545,7 +549,8 @@ class Run:
             )
         if self._resumption:
             for change in self._resumption.changes:
-                _log.warning("declared otherwise than when the experiment was last run: %s", change)
+                self._console.print_notice(changed_line(change))
+                _log.warning("changed since the last run: %s", change, extra=ON_CONSOLE)
             rows = JournalRows(self._directory, histories_of(trials))
             if self._policies:
                 self._policies.mend(self._directory, trials)

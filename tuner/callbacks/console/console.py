@@ -65,6 +65,9 @@ _MAX_TRACEBACKS: Final = 3
 _REPORTED_COUNTS: Final = frozenset({10, 100, 1_000, 10_000, 100_000})
 """Counts of failures for one cause at which a line is printed."""
 
+ON_CONSOLE: Final = {"is_on_console": True}
+"""``extra`` of a warning that is for other handlers: the console has printed a line for it."""
+
 _log = logging.getLogger("tuner")
 
 
@@ -157,6 +160,7 @@ class Console(Callback):
             self._url = origin.url if origin else ""
         self._metric = info.get("metric")
         self._status_at = self._clock() + _STATUS_S
+        self._leader = self._get_progress().best  # of an earlier session, and so not new
         self._start_showing_warnings()
         if isinstance(self._reporter, TableReporter):
             self._reporter.attach(self._report)
@@ -373,7 +377,8 @@ class _NoticeHandler(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.print_notice(self.format(record))
+        if not getattr(record, "is_on_console", False):
+            self._console.print_notice(self.format(record))
 
 
 def _has_visible_handler(logger: logging.Logger | None) -> bool:
