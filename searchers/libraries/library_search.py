@@ -172,8 +172,9 @@ class LibrarySearch(LearningSearcher, ABC):
         return merge(self._constants, space.resolve(self._decoded(values), None))
 
     def _new_proposal(self, rng: Generator) -> Values | None:
-        """Return what the library proposes, if possible nothing that another searcher has."""
-        for is_last in [*[False] * _MAX_TRIES, True]:
+        """Return what the library proposes; beside trials of an earlier declaration a new one."""
+        num_tries = _MAX_TRIES if self._has_new() else 0
+        for is_last in [*[False] * num_tries, True]:
             seed = int(rng.integers(2**32))
             # Libraries draw from the global generators as well, whatever seed they are given.
             with seeded_global_rngs(seed):
@@ -181,11 +182,18 @@ class LibrarySearch(LearningSearcher, ABC):
             if proposed is None:
                 return None
             values = self._rounded(proposed)
-            known = (each.values for each in self._history if each.is_earlier)
-            if is_last or values not in known:
+            if is_last or not any(each.values == values for each in self._history):
                 break
             self._drop_proposal()
         return values
+
+    def _has_new(self) -> bool:
+        """Return whether there are configurations that no earlier declaration has run."""
+        if not any(each.is_earlier for each in self._history):
+            return False
+        num_all = self._space.num_configurations()
+        known = {tuple(each.values.values()) for each in self._history}
+        return num_all is None or len(known) < num_all
 
     def _drop_proposal(self) -> None:
         """Forget the newest proposal, which is not in the history yet."""
