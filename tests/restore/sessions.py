@@ -1,6 +1,7 @@
 """Sessions of an experiment without driver and journal: suggestions replayed to a searcher."""
 
-from searchers.space import SearchSpace
+import json
+
 from tuner.core.events import SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.restore.search_adapter import SearchAdapter
 
@@ -20,17 +21,20 @@ class Sessions:
     def configs(self):
         return [dict(said.config) for said in self._log if isinstance(said, TrialSuggested)]
 
-    def run(self, searcher, space, num_samples, limit=200, num_slots=2):
-        """Run a session until nothing is left or the limit is reached; return what it has run."""
+    def run(self, searcher, space, num_samples, limit=200, num_slots=2, *, from_snapshot=False):
+        """Run a session until nothing is left or the limit is reached; return what it has run.
+
+        With `from_snapshot` at most the number of samples differs from the session before.
+        """
+        snapshot = json.dumps(self.adapter.state_dict()) if from_snapshot else ""
         assert searcher.set_search_properties(
             "loss", "min", space, seed=self._seed, num_samples=num_samples
         )
         self.searcher, self.adapter = searcher, SearchAdapter(searcher, space, lambda config: {})
-        for said in self._log:
-            if isinstance(said, str):
-                self._end(said)
-            else:
-                self.adapter.replay(said)
+        if snapshot and self.adapter.keeps_state:
+            self.adapter.load_state_dict(json.loads(snapshot))
+        else:
+            self._replay()
         before = len(self.configs)
         total = self.adapter.num_trials_for(num_samples)
         running = self._running()
@@ -52,6 +56,13 @@ class Sessions:
                 break
         return self.configs[before:]
 
+    def _replay(self):
+        for said in self._log:
+            if isinstance(said, str):
+                self._end(said)
+            else:
+                self.adapter.replay(said)
+
     def _running(self):
         ended = {said for said in self._log if isinstance(said, str)}
         names = [said.trial_id for said in self._log if isinstance(said, TrialSuggested)]
@@ -66,8 +77,3 @@ class Sessions:
         result = {"loss": number * 7 % 11 / 11, "training_iteration": 1}
         self.searcher.on_trial_result(trial_id, result)
         self.searcher.on_trial_complete(trial_id, result)
-
-
-def whole(space, config):
-    """Return whether this is a configuration of the space."""
-    return SearchSpace(space).holds(config)

@@ -1,11 +1,11 @@
-"""A restore with another grid runs the combinations that have not been run, and no other."""
+"""A restore with another declaration runs what is declared now and has not been run."""
 
 from collections import Counter
 
 import pytest
 
 import tuner as tune
-from searchers import BasicVariantGenerator
+from searchers import BasicVariantGenerator, BOHBSearch, TreeSearch
 
 grid = tune.grid_search
 
@@ -98,3 +98,23 @@ def test_points_come_next_although_the_samples_are_used_up(begin, tmp_path):
     points = [{"a": 0.25}, {"a": 0.5}]
     searcher = BasicVariantGenerator(points_to_evaluate=points)
     assert values(restored(path, search_alg=searcher))[3:] == [0.25, 0.5]
+
+
+def test_options_that_an_exhausted_space_has_gained_are_run_and_then_no_more(tmp_path, fit, capsys):
+    path = tmp_path / "experiment"
+    settings = {"num_samples": 10, "seed": 1, "metric": "loss", "mode": "min"}
+    space = {"a": tune.choice([1, 2, 3])}
+    fit(train, space, tune={**settings, "search_alg": TreeSearch()}, executor="inline")
+    assert len(restored(path)) == 3
+    wider = {"a": tune.choice([0, 1, 2, 3, 4])}
+    assert sorted(values(restored(path, param_space=wider))) == [0, 1, 2, 3, 4]
+    assert len(restored(path, verbose=1)) == 5
+    assert "nothing new: all configurations of the space were run" in capsys.readouterr().out
+    assert sorted(values(restored(path, search_alg=BOHBSearch(), num_samples=20))) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert sorted(values(restored(path, param_space={"a": tune.choice([3, 8])})))[-2:] == [4, 8]
