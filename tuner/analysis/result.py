@@ -571,7 +571,7 @@ def _validations_of(trial: Trial) -> dict[str, CheckpointValidation]:
 
 def is_over(trial: Trial) -> bool:
     """Return whether the trial has ended, and not because the experiment was interrupted."""
-    return trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED
+    return bool(trial.is_finished) and trial.ending is not TerminationReason.INTERRUPTED
 
 
 def _error_of(trial: Trial) -> TrialFailed | None:
