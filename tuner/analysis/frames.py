@@ -133,6 +133,13 @@ def to_frame(
     return pd.DataFrame(data, index=pd.RangeIndex(len(rows)))
 
 
+def with_hints(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame as one that names the column meant by a name that it lacks."""
+    from .hinting_frame import ResultsFrame  # noqa: PLC0415  (imports pandas)
+
+    return ResultsFrame(frame)
+
+
 def column(values: list[Any]) -> pd.Series[Any]:
     """Return one column of `to_frame`."""
     import pandas as pd  # noqa: PLC0415  (importing the engine stays light)

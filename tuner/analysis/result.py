@@ -31,7 +31,7 @@ from tuner.storage.checkpoints import Checkpoint, read_manifest
 from tuner.storage.reading import LARGE_BYTES, read_file
 from tuner.storage.urls import checked_url, is_like_url, is_url, join_url, split_url
 
-from .frames import MetricsFrames, TableTrial, flat_metrics
+from .frames import MetricsFrames, TableTrial, flat_metrics, with_hints
 from .open_experiment import read_directory
 from .ranking import (
     Mode,
@@ -340,7 +340,7 @@ class Result:
         is whether the trial is over. The frames of all trials are read together as soon as more
         than a few of them are requested.
         """
-        return self._all_frames.of(self.trial_id)
+        return with_hints(self._all_frames.of(self.trial_id))
 
     @functools.cached_property
     def training_curve(self) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from tuner.storage.urls import is_like_url
 
 from .explain import explain_trial, why_trial_never_compared
 from .failed_validations import why_none_validated
-from .frames import MetricsFrames, TableTrial
+from .frames import MetricsFrames, TableTrial, with_hints
 from .importances import At, Evaluator, require_optuna
 from .node_history import read_nodes
 from .open_experiment import read_directory, read_stored
@@ -545,7 +545,7 @@ class ResultGrid(Sequence[Result]):
             chosen = last_rows(self._trials, self._rows, self._metric)
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
-        return trials_frame(self._results, chosen)
+        return with_hints(trials_frame(self._results, chosen))
 
     def get_metrics_dataframe(self) -> pd.DataFrame:
         """Return a table with a row for every result of every trial, ordered by trial.
@@ -586,7 +586,7 @@ class ResultGrid(Sequence[Result]):
             Ray Tune has only a frame for each trial, in which ``config/...`` is the last
             configuration in every row.
         """
-        return self._frames.joined()
+        return with_hints(self._frames.joined())
 
     def get_param_importances(
         self,

@@ -46,6 +46,7 @@ from tuner.execution.trainable import (
 )
 from tuner.storage.directories import check_working_directory
 
+from .apparent_domains import warn_of_apparent_domains
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, named
 from .default_algorithms import chosen
 from .mutations import check_mutated_names, check_mutations
@@ -404,6 +405,7 @@ def make_spec(
             type(part).__name__ == "OptunaSearch" for part in _chain([spec.searcher])
         )
         check_no_foreign_domains(space, "param_space", accepts="optuna" if knows_optuna else None)
+        warn_of_apparent_domains(space)
     _check_population(spec)
     _check_group(spec)
     _check_labels(spec)
