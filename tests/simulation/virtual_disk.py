@@ -85,7 +85,7 @@ class VirtualDisk:
         faults: Injects the faults.
         rng: The environment's generator.
         step: Called before each call; may raise `DriverKilled`.
-        on_write: Called with the bytes of each complete write.
+        on_write: Called with the bytes of each complete write, in however many calls.
 
     Attributes:
         num_refusals: How many calls have failed.
@@ -108,6 +108,8 @@ class VirtualDisk:
         self._safe_entries: dict[str, dict[str, _File]] = {}
         self._unsafe_directories: set[str] = set()
         self._open: dict[int, _File] = {}
+        self._begun: dict[int, bytes] = {}
+        """What was taken of writes whose rest has not come yet, by descriptor."""
         self._numbers = itertools.count(1)
         self._full_for = 0
         self._moved: set[str] = set()
@@ -150,20 +152,21 @@ class VirtualDisk:
                 file.content += data[: self._rng.choice((0, self._rng.randint(0, len(data))))]
             raise
         if self._full_for or (fault := self._faults.draw(FaultPoint.WRITE)) is Fault.DISK_FULL:
-            return self._write_short(file, data)
+            return self._write_short(descriptor, data)
         file.content += data[: self._rng.randint(0, len(data))] if fault else data
         if fault:
             raise self._refusal(errno.EIO)
-        self._on_write(data)
+        self._on_write(self._begun.pop(descriptor, b"") + data)
         return len(data)
 
-    def _write_short(self, file: _File, data: bytes) -> int:
+    def _write_short(self, descriptor: int, data: bytes) -> int:
         self._full_for = self._full_for - 1 if self._full_for else self._rng.randint(0, _FULL_FOR)
         taken = self._rng.choice((0, self._rng.randint(0, len(data) - 1)))
         error = self._refusal(errno.ENOSPC)
         if not taken:
             raise error
-        file.content += data[:taken]
+        self._open[descriptor].content += data[:taken]
+        self._begun[descriptor] = self._begun.get(descriptor, b"") + data[:taken]
         return taken
 
     def _refusal(self, code: int) -> OSError:
@@ -188,10 +191,12 @@ class VirtualDisk:
         self._step()
         self.seen["write cut back"] += 1
         self._open[descriptor].truncate(size_bytes)
+        self._begun.pop(descriptor, None)
 
     def close(self, descriptor: int) -> None:
         """See `Disk.close`."""
         del self._open[descriptor]
+        self._begun.pop(descriptor, None)
 
     def hold(self, descriptor: int) -> None:
         """See `Disk.hold`; there is no other process."""
