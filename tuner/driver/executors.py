@@ -67,6 +67,7 @@ def make_executor(
         on_packages=environment.add_packages,
         assign_validation=assign.validation,
         validator=validator,
+        keeps_zygote=True,
     )
 
 

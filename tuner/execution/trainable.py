@@ -638,6 +638,11 @@ def _signature_of_hashable(function: Callable[..., Any]) -> inspect.Signature | 
         return None
 
 
+def forget_signatures() -> None:
+    """Let functions be freed whose signatures are cached."""
+    _signature_of_hashable.cache_clear()
+
+
 DEFAULT_REQUEST = {"cpu": 1.0}
 
 

@@ -118,6 +118,7 @@ class ProcessExecutor:
         validator: Validator | None = None,
         payloads: Payloads | None = None,
         on_unloadable: Callable[[str], None] | None = None,
+        keeps_zygote: bool = False,
     ) -> None:
         """Start the zygote, without waiting for it.
 
@@ -138,6 +139,8 @@ class ProcessExecutor:
                 that brings its own.
             payloads: Takes notice of the payloads of validations; None for those of this executor.
             on_unloadable: Called with the reason when a process could not load the trainable.
+            keeps_zygote: Whether the zygote may serve several experiments of this process, one
+                after the other.
 
         Raises:
             NotImplementedError: On Windows.
@@ -188,7 +191,7 @@ class ProcessExecutor:
         self._selector.register(self._wakeup_pipe, selectors.EVENT_READ, self._on_wake)
         # On macOS, system libraries may start threads, with which a process cannot be forked.
         method = "spawn" if start_method == "spawn" or sys.platform != "linux" else "fork"
-        self._zygotes = ZygoteSupervisor(self._blob, method, self._environ)
+        self._zygotes = ZygoteSupervisor(self._blob, method, self._environ, is_kept=keeps_zygote)
         self._selector.register(self._launcher.control, _READ, self._on_launcher)
 
     @property
@@ -268,7 +271,7 @@ class ProcessExecutor:
         self._is_closed = True
         # The zygote first: it kills the workers. A worker whose connection closes while it is alive
         # would write the error of its next report into the trial's stderr.
-        self._launcher.close(deadline_s)
+        self._zygotes.close(deadline_s)
         for worker in self._workers.values():
             worker.end.close()
         self._workers.clear()
@@ -793,7 +796,8 @@ class ProcessExecutor:
                 if worker := self._workers.get(report["worker"]):
                     self._on_unstarted(worker)
             case "ready":
-                self._launcher.is_ready = True
+                self._launcher.note_ready()
+                self._watch_launcher()
             case "spawning":
                 self._zygotes.spawn_from_now_on(report["reason"])
             case "warning":
@@ -818,6 +822,11 @@ class ProcessExecutor:
 
     def _replace_launcher(self) -> None:
         self._selector.unregister(self._launcher.control)
+        if self._launcher.is_loading_again:  # it has started no worker yet
+            self._zygotes.start_over()
+            self._selector.register(self._launcher.control, _READ, self._on_launcher)
+            self._watch_launcher()
+            return
         self._zygotes.close_dead()
         orphans = list(self._workers.values())
         for worker in orphans:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,8 @@ from .trainable_blob import TrainableBlob, command
 from .zygote_protocol import (
     DumpStack,
     Kill,
+    Load,
+    Park,
     Preload,
     Request,
     Start,
@@ -38,6 +41,8 @@ class Launcher:
     Attributes:
         control: The driver's end of the control socket, to be selected on.
         is_ready: Whether the zygote has loaded the trainable, or knows that workers have to.
+        is_loading_again: Whether it is one of an earlier experiment that loads another trainable,
+            until it is ready. Requests wait until then, since it may end instead.
     """
 
     def __init__(self, blob: TrainableBlob, method: str, environ: Mapping[str, str]) -> None:
@@ -50,8 +55,9 @@ class Launcher:
         """
         self.control, theirs = blocking_pair()
         self.control.setblocking(False)
-        self.is_ready = False
+        self.is_ready = self.is_loading_again = False
         self._partial = b""
+        self._has_ended = False
         self._requests: deque[Request] = deque()
         self._preloaded: set[str] = set()
         liveness, self._liveness_writer = os.pipe()
@@ -85,7 +91,7 @@ class Launcher:
     @property
     def has_backlog(self) -> bool:
         """Whether requests wait until the zygote has read earlier ones."""
-        return bool(self._requests)
+        return bool(self._requests) and not self.is_loading_again
 
     def start(self, worker: int, end: socket.socket) -> None:
         """Request a worker that communicates over the socket, which the launcher takes over."""
@@ -115,7 +121,7 @@ class Launcher:
 
     def flush(self) -> None:
         """Send as many requests as the socket takes."""
-        while self._requests:
+        while self._requests and not self.is_loading_again:
             request = self._requests[0]
             try:
                 send_request(self.control, request)
@@ -133,11 +139,56 @@ class Launcher:
         except BlockingIOError:
             return []
         except OSError:
-            return None
+            data = b""
         if not data:
+            self._has_ended = True
             return None
         *lines, self._partial = (self._partial + data).split(b"\n")
         return [json.loads(line) for line in lines]
+
+    def note_ready(self) -> None:
+        """Note that the zygote has loaded the trainable, and send what waited for that."""
+        self.is_ready, self.is_loading_again = True, False
+        self.flush()
+
+    def take_over(self, other: Launcher) -> None:
+        """Send the requests that wait in another one, which has come to its end."""
+        self._requests.extend(other._requests)
+        other._requests.clear()
+        self.flush()
+
+    def park(self, within_s: float) -> bool:
+        """End all workers, and return whether the zygote can be used again.
+
+        It does not hold the trainable any more. Otherwise it is to be closed.
+        """
+        if not self.is_ready or self._requests:
+            return False
+        until_s = time.monotonic() + within_s
+        self.control.setblocking(True)
+        try:
+            send_request(self.control, Park())
+            while (left_s := until_s - time.monotonic()) > 0:
+                self.control.settimeout(left_s)
+                for report in self.receive() or ():
+                    if report["kind"] == "parked":
+                        return bool(report["can_load"])
+                if self._has_ended:
+                    return False
+        except OSError:  # also where it takes too long
+            return False
+        finally:
+            self.control.setblocking(False)
+        return False
+
+    def load_again(self, blob: TrainableBlob, identity: str) -> bool:
+        """Have a parked zygote load another trainable; return whether it is there to do so."""
+        try:
+            send_request(self.control, Load(blob.descriptor, identity))
+        except OSError:
+            return False
+        self.is_ready, self.is_loading_again = False, True
+        return True
 
     def close(self, deadline_s: float = _EXIT_S) -> int:
         """End the zygote and all workers; return the zygote's exit code."""

@@ -9,6 +9,7 @@ The next driver of the experiment kills every process whose environment names a 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import select
@@ -23,6 +24,8 @@ VARIABLE: Final = "TUNER_DRIVER"
 _PROC: Final = Path("/proc")
 _START_TIME: Final = 19
 """Index of the start time among the fields of ``/proc/<pid>/stat`` after the program's name."""
+_ENVIRONMENT_START: Final = 47
+"""Index of the address of the environment among the same fields."""
 _ENTRY: Final = VARIABLE.encode() + b"="
 _NUM_PARTS: Final = 4
 
@@ -77,8 +80,8 @@ class DriverIdentity:
         )
 
     def __str__(self) -> str:
-        """Return the identity as the value of an environment variable."""
-        return f"{self.pid}:{self.started}:{self.device}:{self.inode}"
+        """Return the identity as the value of an environment variable, of equal length for all."""
+        return f"{self.pid:010}:{self.started:020}:{self.device:020}:{self.inode:020}"
 
     @property
     def is_alive(self) -> bool:
@@ -145,6 +148,30 @@ def kill_orphans_of(me: DriverIdentity, within_s: float = 2.0) -> list[OrphanPro
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
         _await_end([handle for handle, _ in ended], within_s)
     return [orphan for _, orphan in ended]
+
+
+def adopt_identity(identity: str) -> bool:
+    """Give this process, and those that it starts from now on, another identity.
+
+    Forks of it are found by the environment with which it was started, and not by what it has set
+    since. So that is overwritten in place, in its full length.
+
+    Returns:
+        Whether that has worked.
+    """
+    os.environ[VARIABLE] = identity
+    try:
+        environment = (_PROC / "self" / "environ").read_bytes()
+        status = (_PROC / "self" / "stat").read_bytes()
+    except OSError:
+        return False
+    place = (b"\0" + environment).find(b"\0" + _ENTRY)
+    old = environment[place:].split(b"\0", 1)[0]
+    if place < 0 or len(old) != len(_ENTRY) + len(identity):
+        return False
+    begin = int(status.rpartition(b")")[2].split()[_ENVIRONMENT_START])
+    ctypes.memmove(begin + place + len(_ENTRY), identity.encode(), len(identity))
+    return str(_driver_of(os.getpid())) == identity
 
 
 def _is_orphan(pid: int, me: DriverIdentity) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import selectors
 import signal
@@ -33,17 +34,31 @@ from typing import Any, Final, final
 
 from tuner.execution import preload
 from tuner.execution.resources import device_in_use
+from tuner.execution.trainable import forget_signatures
 
-from . import process_groups, process_setup, worker
+from . import orphans, process_groups, process_setup, worker
 from .exit_diagnosis import OomKillCounter
+from .loaded_files import LoadedFiles
 from .trainable_blob import TrainableBlob, UserCode, command
 from .worker_pool import ForkPool, SpawnPool, WorkerPool, await_trial
-from .zygote_protocol import DumpStack, Kill, LostStart, Preload, Start, encoded, receive_request
+from .zygote_protocol import (
+    DumpStack,
+    Kill,
+    Load,
+    LostStart,
+    Park,
+    Preload,
+    Start,
+    encoded,
+    receive_request,
+)
 
 _POLL_S: Final = 0.005
 """How often to check whether a killed process group is gone."""
 _RETRY_S: Final = 1.0
 """How long to wait after the system has refused to start a process."""
+MAX_IDLE_S: Final = 600.0
+"""How long a parked zygote waits for another trainable before it exits."""
 _SHUTDOWN_S: Final = 1.0
 """How long to keep killing descendants before the zygote exits."""
 
@@ -63,7 +78,11 @@ class Zygote:
     """The loop that starts, kills and reaps workers."""
 
     def __init__(
-        self, control: socket.socket, liveness: int, pool: WorkerPool, grace_s: float
+        self,
+        control: socket.socket,
+        liveness: int,
+        pool: WorkerPool,
+        grace_s: float,
     ) -> None:
         """Watch the connections to the driver, and the children.
 
@@ -74,6 +93,8 @@ class Zygote:
             grace_s: How long to wait for a killed group to vanish before its worker is reported
                 gone all the same.
         """
+        self._idle_until_s: float | None = None
+        self._asked: Park | Load | None = None
         self._control = control
         self._liveness = liveness
         self._pool = pool
@@ -95,18 +116,24 @@ class Zygote:
         for source in (control, liveness, self._wakeup_pipe):
             self._selector.register(source, selectors.EVENT_READ)
 
-    def serve(self) -> socket.socket | None:
-        """Serve the driver until it is gone.
+    def serve(self) -> socket.socket | Park | Load | None:
+        """Serve the driver until it is gone, or the zygote is to be parked or to load anew.
 
         Returns:
-            None in the zygote; in each forked worker, its end of the standby socket.
+            None in the zygote when the driver is gone, or has had no use for it for long; the
+            request that ends the serving; in each forked worker, its end of the standby socket.
         """
         while True:
             ready = {key.fd for key, _ in self._selector.select(self._select_timeout_s())}
             is_requested = self._control.fileno() in ready
-            if self._liveness in ready or (is_requested and not self._take_requests()):
+            is_over = self._idle_until_s is not None and time.monotonic() >= self._idle_until_s
+            is_gone = self._liveness in ready or (is_requested and not self._take_requests())
+            if is_gone or (is_over and not self._asked):
                 self._kill_all()
                 return None
+            if self._asked:
+                asked, self._asked = self._asked, None
+                return asked
             if self._wakeup_pipe.fileno() in ready:
                 self._wakeup_pipe.clear()
                 self._reap()
@@ -117,6 +144,8 @@ class Zygote:
             self._report_gone()
 
     def _select_timeout_s(self) -> float | None:
+        if self._idle_until_s is not None:
+            return max(0.0, self._idle_until_s - time.monotonic())
         if self._exited:
             return _POLL_S  # the system notifies of the end of a process, not of that of its group
         return max(0.0, self._retry_at - time.monotonic()) if self._pending_starts else None
@@ -137,8 +166,34 @@ class Zygote:
                             process_groups.dump_stack(self._pids[number])
                     case Preload(index):
                         self._pool.preload_module(preload.MODULES[index])
+                    case Park() | Load():
+                        self._asked = request
+                        return True
             return False
         return True
+
+    def park(self) -> bool:
+        """End all workers; return whether another trainable can be loaded later."""
+        # Helper processes of the user's modules would be killed, too.
+        if self._helper_pids & process_groups.children():
+            return False
+        for start in self._pending_starts:
+            os.close(start.descriptor)
+        self._pending_starts.clear()
+        self._kill_all()
+        for pid in list(self._pool.standby_pids):
+            self._pool.forget(pid)
+        for known in (self._pids, self._workers, self._exited):
+            known.clear()
+        self._idle_until_s = time.monotonic() + MAX_IDLE_S
+        return not process_groups.children()
+
+    def resume(self) -> None:
+        """Start workers again, now that another trainable is loaded."""
+        self._idle_until_s = None
+        self._retry_at = 0.0
+        self._oom_kills = OomKillCounter()
+        self._helper_pids = process_groups.children()
 
     def _kill(self, number: int, *, is_graceful: bool) -> None:
         if number in self._pids:
@@ -295,9 +350,9 @@ def main(method: str, control: str, liveness: str, blob: str) -> None:
 def _fork_workers(
     control: socket.socket, liveness: int, blob: TrainableBlob, inherited: list[int]
 ) -> None:
-    # The loop does not run yet while user code is imported, so the kernel has to watch the pipe.
-    armed = process_groups.die_with_pipe(liveness)
-    code, obstacle = _load(blob)
+    files, directory = LoadedFiles(time.time()), os.getcwd()  # noqa: PTH109  (compared only)
+    grace_s = blob["kill_grace_s"]
+    code, obstacle = _load_watched(blob, liveness)
     if code is None or obstacle:
         control.sendall(encoded({"kind": "spawning", "reason": obstacle}))
         # exec keeps process id, parent and sockets, and rids the process of threads and devices.
@@ -305,29 +360,72 @@ def _fork_workers(
             os.set_inheritable(descriptor, True)
         arguments = command("tuner.execution.local.zygote", "spawn", *inherited)
         os.execv(sys.executable, arguments)  # noqa: S606  (our own interpreter)
-    if armed != liveness:
-        os.close(armed)
-    grace_s = blob["kill_grace_s"]
     blob.close()
-    # A garbage collection in a worker would write to every object, and so copy every shared page.
-    # First collected, because garbage would be frozen, too.
-    gc.collect()
-    gc.freeze()
+    files.note_new()
+    _share_with_workers()
     # After the trainable is loaded, so that no helper process of the user's modules has got a copy.
     own_liveness, liveness_writer = os.pipe()
     zygote = Zygote(control, liveness, ForkPool(), grace_s)
     control.sendall(encoded({"kind": "ready"}))
     zygote_pid = os.getpid()  # in a worker, which returns from `serve` as well, it is the parent's
-    standby_end = zygote.serve()
-    if standby_end is None:
+    while isinstance(request := zygote.serve(), Park | Load):
+        if isinstance(request, Park):
+            can_load = zygote.park() and directory == os.getcwd()  # noqa: PTH109
+            code = None
+            _forget_trainable()
+            control.sendall(encoded({"kind": "parked", "can_load": can_load}))
+            continue
+        code = _load_another(request, liveness, files)
+        if code is None:
+            os._exit(0)  # the driver starts a new one
+        _share_with_workers()
+        zygote.resume()
+        control.sendall(encoded({"kind": "ready"}))
+    if request is None:
         os._exit(0)  # without the exit handlers of the user's modules, which might hang
     # From here on in a worker. With a write end of its own it would keep itself alive.
     os.close(liveness_writer)
     process_setup.setup_process(zygote_pid, (liveness, own_liveness))
-    connection = await_trial(standby_end)
-    if connection is None:
+    connection = await_trial(request)
+    if connection is None or code is None:
         os._exit(0)
-    worker.run_worker(connection, lambda: code)
+    loaded = code
+    worker.run_worker(connection, lambda: loaded)
+
+
+def _load_watched(blob: TrainableBlob, liveness: int) -> tuple[UserCode | None, str | None]:
+    """Load as `_load` does, while the kernel watches the pipe: the loop does not run."""
+    armed = process_groups.die_with_pipe(liveness)
+    code, obstacle = _load(blob)
+    if armed != liveness and not (code is None or obstacle):
+        os.close(armed)
+    return code, obstacle
+
+
+def _share_with_workers() -> None:
+    # A garbage collection in a worker would write to every object, and so copy every shared page.
+    # First collected, because garbage would be frozen, too.
+    gc.collect()
+    gc.freeze()
+
+
+def _forget_trainable() -> None:
+    """Free what was bound to the trainable, which may be large, once nothing refers to it."""
+    forget_signatures()
+    gc.unfreeze()
+    gc.collect()
+
+
+def _load_another(request: Load, liveness: int, files: LoadedFiles) -> UserCode | None:
+    """Return another trainable; None if a new process has to load it, which may do better."""
+    if not files.are_unchanged() or not orphans.adopt_identity(request.identity):
+        return None
+    importlib.invalidate_caches()
+    blob = TrainableBlob(request.descriptor)
+    code, obstacle = _load_watched(blob, liveness)
+    blob.close()
+    files.note_new()
+    return None if obstacle else code
 
 
 def _load(blob: TrainableBlob) -> tuple[UserCode | None, str | None]:

@@ -26,6 +26,7 @@ _REQUEST = struct.Struct("!cQ")
 # A plain number: combining members of the enumeration runs Python code, which copies pages.
 _CLOEXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _START, _KILL, _TERMINATE, _PRELOAD, _DUMP_STACK = b"s", b"k", b"t", b"p", b"d"
+_PARK, _LOAD = b"i", b"l"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,25 @@ class Preload:
     module: int
 
 
-Request = Start | Kill | DumpStack | Preload
+@dataclass(frozen=True, slots=True)
+class Park:
+    """End all workers, forget the trainable, and wait for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load another trainable, in a zygote that is parked.
+
+    Attributes:
+        descriptor: Its blob, to be closed by the holder of the request.
+        identity: The driver's identity in the next experiment, see `orphans`.
+    """
+
+    descriptor: int
+    identity: str
+
+
+Request = Start | Kill | DumpStack | Preload | Park | Load
 
 
 def send_request(control: socket.socket, request: Request) -> None:
@@ -106,6 +125,12 @@ def send_request(control: socket.socket, request: Request) -> None:
             control.send(_REQUEST.pack(_DUMP_STACK, worker))
         case Preload(module):
             control.send(_REQUEST.pack(_PRELOAD, module))
+        case Park():
+            control.send(_REQUEST.pack(_PARK, 0))
+        case Load(descriptor, identity):
+            name = identity.encode()
+            # In one piece: the socket of a parked zygote is empty.
+            socket.send_fds(control, [_REQUEST.pack(_LOAD, len(name)) + name], [descriptor])
 
 
 def receive_request(control: socket.socket) -> Request | LostStart | None:
@@ -122,14 +147,23 @@ def receive_request(control: socket.socket) -> Request | LostStart | None:
     if not data:
         return None
     operation, number = _REQUEST.unpack(data)
-    if operation == _PRELOAD:
-        return Preload(number)
-    if operation == _DUMP_STACK:
-        return DumpStack(number)
-    if operation != _START:
-        return Kill(number, is_graceful=operation == _TERMINATE)
-    # The kernel drops a descriptor for which the process has no number left.
-    return LostStart(number) if descriptor is None else Start(number, descriptor)
+    request: Request | LostStart | None
+    if operation == _START:
+        # The kernel drops a descriptor for which the process has no number left.
+        request = LostStart(number) if descriptor is None else Start(number, descriptor)
+    elif operation == _PRELOAD:
+        request = Preload(number)
+    elif operation == _DUMP_STACK:
+        request = DumpStack(number)
+    elif operation == _PARK:
+        request = Park()
+    elif operation == _LOAD:
+        identity = control.recv(number).decode()
+        # Without a descriptor it ends, and the driver starts another zygote.
+        request = None if descriptor is None else Load(descriptor, identity)
+    else:
+        request = Kill(number, is_graceful=operation == _TERMINATE)
+    return request
 
 
 def blocking_pair() -> tuple[socket.socket, socket.socket]:

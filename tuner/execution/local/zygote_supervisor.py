@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from typing import Final, final
 
 from tuner.errors import TunerError
 
+from . import kept_zygote
 from .launcher import Launcher
+from .orphans import VARIABLE
 from .trainable_blob import TrainableBlob
 
 _MAX_DEATHS: Final = 3
 """After this many deaths in a row, with no trial ending in between, there is no further zygote."""
+
+_PARK_S: Final = 2.0
+"""How long a zygote may take to end its workers and to forget the trainable."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,11 +31,61 @@ class ZygoteSupervisor:
         launcher: The current zygote.
     """
 
-    def __init__(self, blob: TrainableBlob, method: str, environ: Mapping[str, str]) -> None:
-        """Start the first one, without waiting for it; for the arguments see `Launcher`."""
+    def __init__(
+        self,
+        blob: TrainableBlob,
+        method: str,
+        environ: Mapping[str, str],
+        *,
+        is_kept: bool = False,
+    ) -> None:
+        """Start the first one, without waiting for it.
+
+        Args:
+            blob: The trainable.
+            method: See `Launcher`.
+            environ: See `Launcher`.
+            is_kept: Whether one is kept for the next experiment of this process at the end, and
+                one of an earlier experiment is used, see `kept_zygote`.
+        """
         self._blob, self._method, self._environ = blob, method, environ
         self._num_deaths = self._exit_code = 0
-        self.launcher = self._launch()
+        self._surroundings = (
+            kept_zygote.Surroundings.of_this_process(environ, blob["kill_grace_s"])
+            if is_kept and method == "fork" and VARIABLE in environ
+            else None
+        )
+        self.launcher = self._kept() or self._launch()
+
+    def _kept(self) -> Launcher | None:
+        launcher = kept_zygote.take(self._surroundings)
+        if launcher and not launcher.load_again(self._blob, self._environ[VARIABLE]):
+            launcher.close()
+            return None
+        return launcher
+
+    def start_over(self) -> None:
+        """Start a new zygote in the place of one that could not load another trainable."""
+        earlier, self.launcher = self.launcher, self._launch()
+        self.launcher.take_over(earlier)
+        earlier.close()
+
+    def close(self, deadline_s: float) -> None:
+        """End the zygote with all its processes, or keep it for the next experiment without them.
+
+        After an exception nothing is kept.
+        """
+        surroundings = self._surroundings
+        if (
+            surroundings
+            and self._method == "fork"
+            and deadline_s > 0
+            and sys.exc_info()[0] is None
+            and self.launcher.park(min(deadline_s, _PARK_S))
+        ):
+            kept_zygote.keep(surroundings, self.launcher)
+        else:
+            self.launcher.close(deadline_s)
 
     def _launch(self) -> Launcher:
         return Launcher(self._blob, self._method, self._environ)
