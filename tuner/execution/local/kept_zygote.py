@@ -129,7 +129,7 @@ def take(surroundings: Surroundings | None) -> Launcher | None:
         return None
     if found[0] == surroundings:
         return found[1]
-    found[1].close()
+    found[1].close(0.0)
     return None
 
 
@@ -139,7 +139,7 @@ def keep(surroundings: Surroundings, launcher: Launcher) -> None:
     with _lock:
         earlier, _kept = _kept, (surroundings, launcher)
     if earlier:
-        earlier[1].close()
+        earlier[1].close(0.0)
 
 
 def _forget_in_fork() -> None:

@@ -82,11 +82,17 @@ class Launcher:
             # The zygote has its copies. With ours open, neither side would see the other's end.
             theirs.close()
             os.close(liveness)
-        # For a driver that ends without a shutdown, by an exception or at the end of a notebook.
-        self._finalizer = weakref.finalize(
-            self, _end, self._process, self.control, self._liveness_writer, os.getpid()
-        )
+        self._finalizer = self._finalized(_EXIT_S)
         _launchers.add(self)
+
+    def _finalized(self, deadline_s: float) -> weakref.finalize[Any, Any]:
+        """Have the zygote ended when the driver ends without a shutdown.
+
+        That is by an exception or at the end of a notebook, or while the zygote is kept.
+        """
+        return weakref.finalize(
+            self, _end, self._process, self.control, self._liveness_writer, os.getpid(), deadline_s
+        )
 
     @property
     def has_backlog(self) -> bool:
@@ -172,6 +178,9 @@ class Launcher:
                 self.control.settimeout(left_s)
                 for report in self.receive() or ():
                     if report["kind"] == "parked":
+                        # Without processes of its own it can be killed at once.
+                        self._finalizer.detach()
+                        self._finalizer = self._finalized(0.0)
                         return bool(report["can_load"])
                 if self._has_ended:
                     return False
@@ -188,6 +197,8 @@ class Launcher:
         except OSError:
             return False
         self.is_ready, self.is_loading_again = False, True
+        self._finalizer.detach()
+        self._finalizer = self._finalized(_EXIT_S)
         return True
 
     def close(self, deadline_s: float = _EXIT_S) -> int:

@@ -1,9 +1,10 @@
 """The zygote: a single-threaded process that loads the trainable once and forks the workers.
 
-There is one per experiment. It is a fresh interpreter, never a fork of the user's process. Because
-torch, the user's modules and the data bound with ``with_parameters`` are loaded *before* it forks,
-a worker costs one fork, and what has been loaded is shared until it is written to. The zygote runs
-no training code, so nothing in it can hang.
+There is one per experiment, or for several of a process, see `kept_zygote`. It is a fresh
+interpreter, never a fork of the user's process. Because torch, the user's modules and the data
+bound with ``with_parameters`` are loaded *before* it forks, a worker costs one fork, and what has
+been loaded is shared until it is written to. The zygote runs no training code, so nothing in it can
+hang.
 
 It also reaps the workers. As *child subreaper* it becomes the parent of what a dead worker leaves
 behind. It kills the rest of the worker's process group and all descendants that have left the
@@ -371,9 +372,9 @@ def _fork_workers(
     while isinstance(request := zygote.serve(), Park | Load):
         if isinstance(request, Park):
             can_load = zygote.park() and directory == os.getcwd()  # noqa: PTH109
+            control.sendall(encoded({"kind": "parked", "can_load": can_load}))
             code = None
             _forget_trainable()
-            control.sendall(encoded({"kind": "parked", "can_load": can_load}))
             continue
         code = _load_another(request, liveness, files)
         if code is None:
@@ -413,7 +414,7 @@ def _forget_trainable() -> None:
     """Free what was bound to the trainable, which may be large, once nothing refers to it."""
     forget_signatures()
     gc.unfreeze()
-    gc.collect()
+    _share_with_workers()  # now, so that the next experiment does not wait for it
 
 
 def _load_another(request: Load, liveness: int, files: LoadedFiles) -> UserCode | None:
