@@ -14,7 +14,6 @@ from typing import Any, Final, NoReturn, final
 import click
 from click.shell_completion import CompletionItem
 
-from tuner.callbacks.formatting import printable
 from tuner.errors import TunerError
 from tuner.version import __version__
 
@@ -221,6 +220,8 @@ def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _one_line(text: str) -> str:
+    from tuner.callbacks.formatting import printable  # noqa: PLC0415  (only errors need it)
+
     return printable(" ".join(text.split()))
 
 
