@@ -201,7 +201,8 @@ class Tuner:
             scheduler: Applies to continued and future trials.
             search_alg: Another searcher learns only from its own suggestions, not from earlier
                 configurations.
-            num_samples: A larger number adds trials.
+            num_samples: A larger number adds trials. Of a grid, each combination is run as often
+                in all; without a grid it is the number of trials in all.
             time_budget_s: Counts from the start of the experiment, in seconds; with a larger budget
                 interrupted trials continue.
             max_concurrent_trials: 0 for as many as the resources allow.
