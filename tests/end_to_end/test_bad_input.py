@@ -139,8 +139,11 @@ def test_settings_of_the_search_out_of_range(options, message):
         ({"metric": 3}, "metric must be the name of a reported value, got 3"),
         ({"num_samples": 2.5}, "num_samples must be a whole number, got 2.5"),
         ({"num_samples": "4"}, "num_samples must be a whole number, got '4'"),
-        ({"scheduler": "asha"}, "scheduler must be a Scheduler, 'auto' or None, got 'asha'"),
-        ({"search_alg": ASHAScheduler()}, "search_alg must be a Searcher, 'auto' or None, got "),
+        ({"scheduler": 3}, "scheduler must be a Scheduler, the name of one, 'auto' or None, got 3"),
+        (
+            {"search_alg": ASHAScheduler()},
+            "search_alg must be a Searcher, the name of one, 'auto' or None, got ",
+        ),
         (
             {"time_budget_s": "1h"},
             "time_budget_s must be a positive number of seconds or a timedelta, got '1h'",
@@ -357,7 +360,7 @@ def test_a_stop_criterion_that_is_none(stop, kind, message):
         (
             {"local_dir": "scratch", "storage_path": "runs"},
             ValueError,
-            "local_dir must be None unless storage_path is a URL, got 'scratch'",
+            "local_dir must be None with a directory as storage_path, got 'scratch'",
         ),
         (
             {"local_dir": "s3://bucket"},

@@ -45,7 +45,7 @@ t00001/stdout
 FILLED_IN = [
     "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration",
     "trial_id", "date", "time_this_iter_s", "time_total_s", "pid", "hostname", "node_ip",
-    "time_since_restore", "iterations_since_restore",
+    "time_since_restore", "iterations_since_restore", "num_exploits",
 ]  # fmt: skip
 
 
