@@ -134,7 +134,7 @@ class BasicVariantGenerator(Searcher):
         self._unfinished.add(trial_id)
         return config
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Take the suggestion back, and pass over the one that the trial's configuration equals."""
         if trial_id == self._newest:
             self._next -= 1
@@ -142,7 +142,7 @@ class BasicVariantGenerator(Searcher):
         elif config is not None:
             self._num_suggested += 1  # so that no later one repeats what the trial has drawn
         if config is None:
-            return
+            return False
         numbers = self._known_variants.numbers_for(config, self._next)
         free = (each for each in numbers if each >= self._next and each not in self._run)
         number = next(free, None)
@@ -150,6 +150,7 @@ class BasicVariantGenerator(Searcher):
             self._strays.append(trial_id)
         else:
             self._run[number] = trial_id
+        return False  # there is nothing to learn
 
     def on_trial_complete(
         self,

@@ -196,20 +196,25 @@ class Searcher(Declared, ABC):
         """
         self.on_trial_complete(trial_id, error=True)
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Handle a trial that runs another configuration than the one suggested for it.
 
         An experiment that is restored asks for all its trials again. Where it is declared otherwise
         than before, the answers differ from what it has run, and it calls this right after
         `suggest`. A searcher that enumerates configurations, or is given some to begin with, has to
-        go on with those that have not been run. It gets no result of the trial; if it has made a
-        suggestion, `on_trial_discard` follows.
+        go on with those that have not been run.
 
         Args:
             trial_id: The trial.
             config: What the trial runs, maybe a configuration of another space; None for a
                 suggestion that was made too early, and belongs to a later trial.
+
+        Returns:
+            Whether the searcher learns from the trial: results and end follow as if it had
+            suggested this configuration. Otherwise nothing follows, but `on_trial_discard` if it
+            has made a suggestion.
         """
+        return False
 
     def surplus_trials(self, num_samples: int) -> Collection[str]:
         """Return the trials that take the place of no suggestion, see `on_trial_replaced`.
@@ -470,9 +475,9 @@ class SearcherWrapper(Searcher, ABC):
         """Return the wrapped searcher's number."""
         return self.searcher.num_trials_for(num_samples)
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Pass on what the trial runs."""
-        self.searcher.on_trial_replaced(trial_id, config)
+        return self.searcher.on_trial_replaced(trial_id, config)
 
     def surplus_trials(self, num_samples: int) -> Collection[str]:
         """Return those of the wrapped searcher."""

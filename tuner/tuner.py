@@ -199,8 +199,8 @@ class Tuner:
                 results are passed to scheduler and searcher again.
             mode: The direction of `metric`.
             scheduler: Applies to continued and future trials.
-            search_alg: Another searcher learns only from its own suggestions, not from earlier
-                configurations.
+            search_alg: Another searcher learns from earlier trials as well, where their
+                configurations are in its space and it can learn from what it has not suggested.
             num_samples: A larger number adds trials. Of a grid, each combination is run as often
                 in all; without a grid it is the number of trials in all.
             time_budget_s: Counts from the start of the experiment, in seconds; with a larger budget

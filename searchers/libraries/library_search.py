@@ -202,7 +202,7 @@ class LibrarySearch(LearningSearcher, ABC):
         """Return how many points to evaluate are still to be run."""
         return self._points.num_left(num_samples)
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Put into the history what the trial runs, in place of the suggestion."""
         is_suggested = trial_id in self._open
         if is_suggested:
@@ -213,14 +213,11 @@ class LibrarySearch(LearningSearcher, ABC):
         self._points.replace(trial_id, None if config is None else values_in(self._space, config))
         searched = {} if config is None else self._searched_part(config)
         if config is None or not self._space.holds(searched):
-            return
-        if is_suggested:
-            self._open[trial_id] = len(self._history)
-        is_over = not is_suggested  # then nothing is told about its end
+            return False
+        self._open[trial_id] = len(self._history)
         values = self._encoded(self._space.assignments(searched))
-        self._history.append(
-            Observation(values, is_over=is_over, is_discarded=is_over, is_earlier=True)
-        )
+        self._history.append(Observation(values, is_earlier=True))
+        return True
 
     def _drop_newest(self) -> None:
         """Forget the newest suggestion."""

@@ -175,8 +175,8 @@ class ModelSearch(LearningSearcher):
         """Return how many points to evaluate are still to be run."""
         return self._points.num_left(num_samples)
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Take the suggestion back, and suggest what the trial runs to no other."""
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
+        """Take the suggestion back; learn from what the trial runs, and suggest it to no other."""
         encoding, replaced = self._known_encoding, self.observations.trials.get(trial_id)
         if replaced is None and config is not None:
             self._num_suggested += 1  # so that no later one repeats what the trial has drawn
@@ -192,8 +192,7 @@ class ModelSearch(LearningSearcher):
         if vector is not None:
             self._seen.add(key(vector))
             self.observations.add(trial_id, vector)
-            if replaced is None:  # so that nothing is told about its end
-                self.on_trial_discard(trial_id)
+        return vector is not None
 
     def explain_suggestion(self) -> str:
         """Return which model made the last suggestion, or why none did."""

@@ -151,25 +151,26 @@ class DuplicateGuard(SearcherWrapper):
         self._is_exhausted = True
         return self.FINISHED
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Pass on what the trial runs, and count that as proposed instead of the suggestion."""
         if self.duplicates == "repeat":
-            self.searcher.on_trial_replaced(trial_id, config)
-            return
+            return self.searcher.on_trial_replaced(trial_id, config)
         name, key = self._open.pop(trial_id, ("", ""))
         known = self._known.get(key)
         if known is not None and known.trial_id == trial_id:
             del self._known[key]
         self._num_suggested += (config is not None) - bool(name)
         self._is_exhausted = False
-        self.searcher.on_trial_replaced(name or self._name_for(trial_id), config)
-        if name:
-            self._open[trial_id] = name, ""
+        inner = name or self._name_for(trial_id)
+        is_learnt = self.searcher.on_trial_replaced(inner, config)
+        if name or is_learnt:
+            self._open[trial_id] = inner, ""
         if config is not None and SearchSpace(self._space).holds(config):
             key = key_of(self._space, config, self._name_object)
             # Its results are not known here, as those of a trial that was stopped at once.
             ending = {"result": None, "error": False, "stopped": True}
             self._known.setdefault(key, _Known("", ending=ending))
+        return is_learnt
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Pass the result on, also for duplicates of the trial."""

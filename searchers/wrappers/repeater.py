@@ -125,8 +125,11 @@ class Repeater(SearcherWrapper):
         config: dict[str, Any] = copied(self._groups[name].config)
         return {**config, TRIAL_INDEX: place} if self.set_index else config
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
-        """Count what the trial runs as a repeat of its configuration, which may be a new one."""
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
+        """Count what the trial runs as a repeat of its configuration, which may be a new one.
+
+        Nothing is learnt from it: a mean over some of the repeats would not be comparable.
+        """
         is_suggested = trial_id in self._places
         is_asked = is_suggested and self._withdraw(trial_id)
         given = None if config is None else dict(config)
@@ -146,6 +149,7 @@ class Repeater(SearcherWrapper):
                 self._record_end(trial_id, {})
         elif given is not None:
             self._num_beyond += 1
+        return False
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
         """Do nothing: the searcher knows configurations, not repeats."""

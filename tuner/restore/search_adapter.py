@@ -106,8 +106,8 @@ class SearchAdapter:
         """Ask the searcher again for a recorded answer, and return the recorded one.
 
         Where both are equal, the new configuration completes the recorded one with objects that
-        could only be described. Where the searcher now proposes something else, it does not get the
-        results of the recorded configuration, see `exclude`.
+        could only be described. Where the searcher now proposes something else, it says whether it
+        learns from the recorded configuration all the same; if not, see `exclude`.
 
         Raises:
             StorageError: If the recorded configuration holds objects that are found nowhere now.
@@ -132,8 +132,7 @@ class SearchAdapter:
             # What was computed, and stands nowhere in the space.
             return replace(recorded, config=answer.config)
         require_complete(recorded.config, recorded.trial_id)
-        if not is_same:
-            self._searcher.on_trial_replaced(recorded.trial_id, recorded.config)
+        if not is_same and not self._searcher.on_trial_replaced(recorded.trial_id, recorded.config):
             self.exclude(recorded.trial_id, is_awaited=isinstance(answer, TrialSuggested))
         return recorded
 

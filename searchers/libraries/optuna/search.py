@@ -298,10 +298,8 @@ class OptunaSearch(LearningSearcher):
         """Return how many points to evaluate are still to be run."""
         return self._points.num_left(num_samples)
 
-    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> None:
+    def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Put into the study what the trial runs, in place of the suggestion."""
-        from optuna.trial import TrialState  # noqa: PLC0415  (an extra)
-
         opened, number = self._open(), self._numbers.pop(trial_id, None)
         if number is not None:
             opened.withdraw(number)
@@ -310,7 +308,7 @@ class OptunaSearch(LearningSearcher):
         self._has_finished = False
         if config is None:
             self._points.replace(trial_id, None)
-            return
+            return False
         try:
             values = self._known.space.encoded(self._searched_part(config), self._constants)
             distributions = self._known.space.distributions(values)
@@ -318,14 +316,12 @@ class OptunaSearch(LearningSearcher):
             values, distributions = {flat_name(path): leaf for path, leaf in leaves(config)}, None
         self._points.replace(trial_id, values)
         if distributions is None:
-            return
+            return False
         attributes = self._known.source.attributes_of(values)
         added = opened.view.add_earlier(trial_id, values, distributions, attributes)
-        if number is not None:
-            self._numbers[trial_id] = added
-            opened.write(added)
-        else:  # then nothing is told about its end
-            self._end(added, TrialState.FAIL, None, {})
+        self._numbers[trial_id] = added
+        opened.write(added)
+        return True
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Report an intermediate value to the study.
