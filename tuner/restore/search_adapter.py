@@ -170,9 +170,9 @@ class SearchAdapter:
         self.excluded = dict(state["foreign"])
 
     def exclude(self, trial_id: str, *, is_awaited: bool) -> None:
-        """Keep from the searcher the results of a trial whose configuration it has not proposed.
+        """Keep from the searcher the results of a trial that it has not proposed.
 
-        They would mislead it.
+        It does not learn from such a trial, or cannot, since its space has no such configuration.
 
         Args:
             trial_id: The trial.
