@@ -47,7 +47,7 @@ _SECRET_PAIRS: Final = frozenset(
     {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
 )
 _SERVICES: Final = frozenset(
-    {"wandb", "comet", "neptune", "huggingface", "hf", "openai", "anthropic", "github", "kaggle"}
+    {"wandb", "comet", "neptune", "huggingface", "hf", "openai", "github", "kaggle"}
 )
 """An option with the name of a service may be followed by its key."""
 _ATTACHED: Final = re.compile(r"-p(?P<value>[^=]+)")
