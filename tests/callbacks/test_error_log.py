@@ -67,3 +67,19 @@ def test_of_the_starts_after_a_failure_only_the_first_is_told(make_trial):
     for trial.attempt in (2, 3, 4):  # paused and resumed
         log.on_trial_start(1, [], trial)
     assert Path(trial.local_path, "error.txt").read_text().count("Started again") == 1
+
+
+def test_a_file_that_cannot_be_written_is_told_of_once_until_it_can(make_trial, caplog):
+    trial, log = make_trial(), ErrorLog()
+    trial.failures.append(Failure("ValueError", "bad"))
+    path = Path(trial.local_path)
+    for _ in range(2):
+        path.write_text("in the way of the directory")
+        for _ in range(3):
+            log.on_trial_recover(1, [], trial)
+        path.unlink()
+        path.mkdir()
+        log.on_experiment_end([trial])
+        (path / "error.txt").unlink()
+        path.rmdir()
+    assert caplog.text.count("retrying later") == 2

@@ -123,6 +123,20 @@ def test_a_function_that_gets_its_checkpoint_continues_without_a_warning(promote
         assert rows["epoch"].tolist() == rows["training_iteration"].tolist()
 
 
+def test_without_a_scheduler_no_other_one_is_recommended(build, tmp_path, caplog):
+    def fails_once(config):
+        with tune.checkpoint_dir() as directory:
+            tune.report({"loss": 1}, checkpoint=tune.Checkpoint.from_directory(directory))
+        if not (tmp_path / "failed").exists():
+            (tmp_path / "failed").touch()
+            raise RuntimeError("once")
+
+    build(fails_once, failure={"max_failures": 1}).fit()
+    (warning,) = ignored_in(caplog)
+    assert "checkpoint = tune.get_checkpoint()" in warning
+    assert "Scheduler" not in warning
+
+
 def test_a_class_is_not_concerned(promoted):
     class Steps(tune.Trainable):
         def setup(self, config):

@@ -34,6 +34,24 @@ def test_a_checkpoint_may_be_given_by_its_place(tmp_path):
     assert [result["training_iteration"] for result in converse(train, tmp_path).results] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"validation": True},
+        {"checkpoint_dir_name": "best"},
+        {"delete_local_checkpoint_after_upload": True},
+    ],
+)
+def test_an_option_of_train_report_is_no_metric(tmp_path, options):
+    def train(config):
+        with pytest.raises(TypeError, match=r"an option of tuner\.train\.report"):
+            report({"loss": 1.0}, **options)
+        report({"loss": 1.0}, validation=0.5)
+
+    (result,) = converse(train, tmp_path).results
+    assert result["validation"] == 0.5  # an older script's metric
+
+
 def test_results_are_numbered_from_the_checkpoint_on(tmp_path):
     def train(config):
         for _ in range(3):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from schedulers.fifo import FIFOScheduler
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.experiment import Experiment
 from tuner.execution.executor import Executor
@@ -78,6 +79,7 @@ def assemble(  # noqa: PLR0917  (the parts, each given once)
         experiment.settings.metric,
         score_attribute=experiment.settings.checkpoints.retention.score_attribute,
         trainable=trainable,
+        has_scheduler=not isinstance(experiment.policies.scheduler, FIFOScheduler),
         print_notice=print_notice,
     )
     control = RequestHandler(experiment, suggestions.search_adapter, request_sources)

@@ -56,6 +56,7 @@ class EventDispatch:
         score_attribute: The metric by which checkpoints are ranked; one without it is warned of
             once.
         trainable: The trainable, named in log files and warnings; None where curves replace it.
+        has_scheduler: Whether trials are stopped or paused before their end.
         print_notice: Shows the user a sentence on the console; None for no console.
     """
 
@@ -69,6 +70,7 @@ class EventDispatch:
         *,
         score_attribute: str | None = None,
         trainable: Any = None,
+        has_scheduler: bool = True,
         print_notice: Callable[[str], None] | None = None,
     ) -> None:
         self._suggestions = suggestions
@@ -98,6 +100,7 @@ class EventDispatch:
         """Whether the user has been warned that a checkpoint was not asked for."""
         self._loads_by = "tuner.train" if isinstance(trainable, GroupTrainable) else "tune"
         """The module whose ``get_checkpoint`` the training code calls."""
+        self._has_scheduler = has_scheduler
         self._has_overruled = False
         """Whether the user has been warned that a validation changes what was decided by."""
         self.turn = 0
@@ -323,12 +326,14 @@ class EventDispatch:
             "    checkpoint = %s.get_checkpoint()\n"
             "    if checkpoint:\n"
             "        with checkpoint.as_directory() as directory:\n"
-            "            ...  # load what was saved there, and the epoch to go on with\n"
-            "or use a scheduler that pauses no trials, such as ASHAScheduler(type='stopping')",
+            "            ...  # load what was saved there, and the epoch to go on with%s",
             self._trainable_name,
             trial.trial_id,
             path,
             self._loads_by,
+            "\nor use a scheduler that pauses no trials, such as ASHAScheduler(type='stopping')"
+            if self._has_scheduler
+            else "",
         )
 
     def _check_direction(self, trial: Trial) -> None:

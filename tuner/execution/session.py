@@ -47,6 +47,17 @@ __all__ = [
 ]
 
 SLOW_SETUP_S = 10.0
+_TRAIN_OPTIONS = frozenset(
+    {
+        "checkpoint_dir_name",
+        "checkpoint_upload_mode",
+        "delete_local_checkpoint_after_upload",
+        "checkpoint_upload_fn",
+        "validate_fn",
+        "validate_config",
+    }
+)
+"""Options of `tuner.train.report` that are no names of metrics; `validation` may be one."""
 _master_sockets: list[int] = []
 """Descriptor of the socket at which rank 0 of a group is to listen, until it is taken."""
 _log = logging.getLogger(__name__)
@@ -74,7 +85,8 @@ def report(
         **more: Metrics as keywords: ``report(loss=0.5)``.
 
     Raises:
-        TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`.
+        TypeError: If `metrics` is no dictionary or `checkpoint` no `Checkpoint`, or a keyword is an
+            option of `tuner.train.report`.
         ValueError: If a metric is given twice, a name stands for two values, or there are more than
             1,000 names or 1 MiB.
         FileNotFoundError: If the checkpoint's directory does not exist.
@@ -91,8 +103,18 @@ def report(
         attempt.report(_joined(metrics, more), checkpoint)
 
 
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, bool)
+
+
 def _joined(metrics: Any, more: Mapping[str, Any]) -> Any:
     """Return metrics with those that were given as keywords."""
+    for name, value in more.items():
+        if name in _TRAIN_OPTIONS or (name == "validation" and not _is_number(value)):
+            raise TypeError(
+                f"keywords must be metrics, got {name}={value!r:.80}, an option of "
+                "tuner.train.report; write from tuner import train and train.report(...)"
+            )
     if metrics is None and not more:
         raise TypeError("report needs metrics, got none; write report({'loss': loss})")
     if metrics is None:

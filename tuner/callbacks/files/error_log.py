@@ -36,6 +36,8 @@ class ErrorLog(Callback):
         self._experiment_path = Path()
         self._unwritten: list[tuple[Path, bytes]] = []
         self._num_retried: dict[str, int] = {}
+        self._warned_of: set[Path] = set()
+        """Files that cannot be written, of which the user has been warned."""
 
     def setup(
         self,
@@ -86,8 +88,11 @@ class ErrorLog(Callback):
             try:
                 append(path, text)
             except OSError as error:
-                _log.warning("cannot write %s: %s; retrying later", path, error)
+                if path not in self._warned_of:
+                    self._warned_of.add(path)
+                    _log.warning("cannot write %s: %s; retrying later", path, error)
                 return
+            self._warned_of.discard(path)
             del self._unwritten[0]
 
 
