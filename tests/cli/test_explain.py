@@ -83,6 +83,7 @@ def test_the_table_of_trials_is_exported_as_the_grid_has_it(call, plain):
         pd.read_csv(io.StringIO(call("export", "plain").stdout)).drop(columns="error"),
         expected,
         check_dtype=False,
+        check_frame_type=False,
     )
     assert [
         row["loss"] for row in json.loads(call("export", "plain", "--to", "json").stdout)

@@ -5,7 +5,7 @@ import socket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG
+from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG, NUM_EXPLOITS
 from tuner.execution.result_fields import AutoFill, Place, here, local_date
 
 PLACE = Place(7, "box", "10.0.0.1")
@@ -47,7 +47,7 @@ def test_every_result_gets_the_keys_of_the_engine_after_those_of_the_user():
         "node_ip": "10.0.0.1", "time_since_restore": 2.0, "iterations_since_restore": 1,
     }  # fmt: skip
     assert next(iter(result)) == "loss"
-    assert set(result) - {"loss"} == AUTO_FILLED - COUNTS - {CONFIG, EXPERIMENT_TAG}
+    assert set(result) - {"loss"} == AUTO_FILLED - COUNTS - {CONFIG, EXPERIMENT_TAG, NUM_EXPLOITS}
 
 
 def test_a_result_counts_only_once_it_is_counted():

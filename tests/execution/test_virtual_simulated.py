@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG
+from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG, NUM_EXPLOITS
 from tuner.core.trial import CheckpointRecord, ReportReply
 from tuner.execution.virtual import SimulatedExecutor
 
@@ -70,7 +70,7 @@ def test_results_have_the_keys_of_the_engine_with_virtual_times():
     (result,) = simulated.wait(None)
     assert set(result.metrics) - {"loss"} == {
         name
-        for name in AUTO_FILLED - {CONFIG, EXPERIMENT_TAG}
+        for name in AUTO_FILLED - {CONFIG, EXPERIMENT_TAG, NUM_EXPLOITS}
         if "timesteps" not in name and "episodes" not in name
     }
     assert (result.metrics["date"], result.metrics["timestamp"]) == ("1970-01-01_01-01-01", 3661)

@@ -127,5 +127,8 @@ def test_the_trial_goes_on_when_there_is_room_and_no_failure_is_counted(machine,
     assert result.error is None
     epochs = list(result.metrics_dataframe["epoch"])
     assert epochs == list(range(1, NUM_EPOCHS + 1))
-    assert Path(result.checkpoint.path, "state-0").read_bytes()[0] == NUM_EPOCHS
+    saved = Path(result.checkpoint.path, "state-0").read_bytes()[0]
+    # One that the engine saves is left out while the disk is full, and that lasts until the journal
+    # is the one to be refused.
+    assert saved == NUM_EPOCHS or (trainable is InLog and saved < NUM_EPOCHS)
     assert not list(Path(machine.storage).glob("exp/t0*/.tmp-*"))

@@ -12,6 +12,9 @@ from schedulers.decisions import Pause, Reason, Resume
 from schedulers.scheduler import Scheduler
 from tuner import Checkpoint, CheckpointConfig, RunConfig, Trainable, Tuner
 
+# Lists of scores are constants here, which is what a warning asks about.
+pytestmark = pytest.mark.filterwarnings("ignore:param_space has nothing to search:RuntimeWarning")
+
 
 class Counter(Trainable):
     """Counts its steps, and has what it counted in its checkpoints."""

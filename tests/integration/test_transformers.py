@@ -19,7 +19,10 @@ class Training:
         trial_dir = tune.get_context().get_trial_dir()
         self.callback = callback
         self.args = SimpleNamespace(
-            output_dir=f"{trial_dir}/trainer", save_strategy=save_strategy, learning_rate=0.1
+            world_size=1,
+            output_dir=f"{trial_dir}/trainer",
+            save_strategy=save_strategy,
+            learning_rate=0.1,
         )
         self.state = SimpleNamespace(is_world_process_zero=True, global_step=0, log_history=[])
         self.control = SimpleNamespace(should_save=False, should_training_stop=False)

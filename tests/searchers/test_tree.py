@@ -142,7 +142,7 @@ def test_configurations_match_nested_or_by_flat_names(given_config, expected):
             "'model/kind' must be 'mlp' as in the space, got 'cnn'; change the space",
         ),
         ({"model": {"layers": [1]}}, "'model/layers' must be"),
-        ({"data": np.zeros(2)}, "'data' must be"),
+        ({"data": np.ones(2)}, "'data' must be"),
     ],
 )
 def test_an_entry_that_does_not_match_is_named(given_config, message):

@@ -3,6 +3,7 @@ import os
 import pytest
 
 from tuner.storage.atomic import write_bytes, write_text
+from tuner.storage.disk import LocalDisk
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, names_in):
@@ -32,10 +33,21 @@ def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
         assert str(caught.value).endswith(f": {str(path)!r}")
 
 
-def test_a_short_write_is_continued(tmp_path, faulty_disk):
+def test_a_short_write_is_continued(tmp_path):
+    class ShortWrites(LocalDisk):
+        def write(self, descriptor, data):
+            return super().write(descriptor, data[:3])
+
     path = tmp_path / "state.json"
-    write_bytes(path, b"0123456789", disk=faulty_disk({"write": {1, 2}}, partial_bytes=3))
+    write_bytes(path, b"0123456789", disk=ShortWrites())
     assert path.read_bytes() == b"0123456789"
+
+
+def test_the_error_after_a_short_write_is_raised(tmp_path, faulty_disk):
+    path = tmp_path / "state.json"
+    with pytest.raises(OSError, match="injected"):
+        write_bytes(path, b"0123456789", disk=faulty_disk({"write": {1}}, partial_bytes=3))
+    assert not path.exists()
 
 
 def test_without_sync_nothing_is_synced(tmp_path, faulty_disk):

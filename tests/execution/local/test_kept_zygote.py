@@ -118,7 +118,7 @@ def test_a_module_that_may_have_been_edited_is_loaded_anew(
         return train
 
     first = run_once(loading("NUMBER = 1"), number=1)
-    second = run_once(loading("NUMBER = 2"), number=2)
+    second = run_once(loading("NUMBER = 1 + 1"), number=2)  # another size: as Python sees it
     assert (first["number"], second["number"]) == (1, 2)
     assert still_alive([first["zygote"]]) == []
 
