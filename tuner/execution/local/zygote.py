@@ -367,7 +367,7 @@ def _fork_workers(
     # After the trainable is loaded, so that no helper process of the user's modules has got a copy.
     own_liveness, liveness_writer = os.pipe()
     zygote = Zygote(control, liveness, ForkPool(), grace_s)
-    control.sendall(encoded({"kind": "ready"}))
+    _say_ready(control)
     zygote_pid = os.getpid()  # in a worker, which returns from `serve` as well, it is the parent's
     while isinstance(request := zygote.serve(), Park | Load):
         if isinstance(request, Park):
@@ -381,7 +381,7 @@ def _fork_workers(
             os._exit(0)  # the driver starts a new one
         _share_with_workers()
         zygote.resume()
-        control.sendall(encoded({"kind": "ready"}))
+        _say_ready(control)
     if request is None:
         os._exit(0)  # without the exit handlers of the user's modules, which might hang
     # From here on in a worker. With a write end of its own it would keep itself alive.
@@ -401,6 +401,13 @@ def _load_watched(blob: TrainableBlob, liveness: int) -> tuple[UserCode | None, 
     if armed != liveness and not (code is None or obstacle):
         os.close(armed)
     return code, obstacle
+
+
+def _say_ready(control: socket.socket) -> None:
+    try:
+        control.sendall(encoded({"kind": "ready"}))
+    except BrokenPipeError:  # there was nothing to run, and the driver has ended meanwhile
+        os._exit(0)
 
 
 def _share_with_workers() -> None:
@@ -455,7 +462,7 @@ def _spawn_workers(control: socket.socket, liveness: int, blob: TrainableBlob) -
     own_liveness, _liveness_writer = os.pipe()
     pool = SpawnPool((liveness, own_liveness), blob.descriptor)
     zygote = Zygote(control, liveness, pool, blob["kill_grace_s"])
-    control.sendall(encoded({"kind": "ready"}))
+    _say_ready(control)
     pool.prepare(0)
     zygote.serve()
     os._exit(0)
