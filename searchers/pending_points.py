@@ -83,6 +83,17 @@ def has_values(values: Mapping[Any, Any], wanted: Mapping[Any, Any]) -> bool:
 
 
 def is_same_value(value: Any, other: Any) -> bool:
-    """Return whether two values are equal, or both NaN."""
+    """Return whether two values are equal, or both NaN; true and 1 differ, as options may.
+
+    Example:
+        >>> is_same_value(1, 1.0), is_same_value(1, True)
+        (True, False)
+    """
+    if _is_boolean(value) != _is_boolean(other):
+        return False
     are_nan = all(isinstance(each, float) and math.isnan(each) for each in (value, other))
     return is_same_constant(value, other) or are_nan
+
+
+def _is_boolean(value: Any) -> bool:
+    return type(value).__name__ in {"bool", "bool_"}  # those of NumPy as well

@@ -90,6 +90,22 @@ def test_once_the_search_has_ended_nothing_more_is_asked_for_in_any_session():
     assert suggestion_budget.request(1) == []
 
 
+def test_the_question_that_ended_a_search_uses_up_no_trial_of_another_declaration():
+    suggestion_budget = SuggestionBudget(3)
+    suggestion_budget.request(1)
+    suggestion_budget.on_suggested()
+    suggestion_budget.request(2)
+    suggestion_budget.on_search_ended("one")
+    suggestion_budget.on_search_ended("one")
+    restored = SuggestionBudget(3)
+    restored.load_state_dict(suggestion_budget.state_dict())
+    for budget in (suggestion_budget, restored):
+        budget.begin_session(3, "another")
+        assert budget.num_left(9) == 2
+        assert budget.request(9) == ["t00003", "t00004"]
+        assert budget.is_over
+
+
 def test_a_suspended_budget_opens_again_in_the_next_session():
     suggestion_budget = SuggestionBudget(3)
     suggestion_budget.request(1)

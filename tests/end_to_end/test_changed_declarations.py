@@ -18,11 +18,11 @@ def train(config):
 
 @pytest.fixture
 def begin(fit):
-    def run(space, num_samples=1, **settings):
+    def run(space, num_samples=1, duplicates="repeat", **settings):
         fit(
             train,
             space,
-            tune={"num_samples": num_samples, "seed": 1},
+            tune={"num_samples": num_samples, "seed": 1, "duplicates": duplicates},
             executor="inline",
             **settings,
         )
@@ -70,7 +70,7 @@ def test_a_script_that_resumes_runs_new_combinations_only(tmp_path):
     assert len({result.config["x"] for result in results}) == 7
 
 
-def test_what_never_began_and_has_left_the_grid_is_not_run(begin, tmp_path):
+def test_what_never_began_and_has_left_the_grid_is_not_run(begin, tmp_path, capsys):
     path = tmp_path / "experiment"
     failing = {"a": grid([1, 2, 3, 4]), "breaks": tune.sample_from(lambda c: c["a"] == 1)}
     begin(failing, failure_config=tune.FailureConfig(fail_fast=True), resources={"cpu": 1})
@@ -80,6 +80,15 @@ def test_what_never_began_and_has_left_the_grid_is_not_run(begin, tmp_path):
     back = restored(path, param_space={"a": grid([2, 3]), "breaks": grid([False])})
     ran = [result.config["a"] for result in back if "loss" in (result.metrics or {})]
     assert sorted(ran) == [2, 3, 9]
+    restored(path, verbose=1)
+    assert "nothing new: all 2 combinations were run," in capsys.readouterr().out
+
+
+def test_a_finished_search_does_not_count_against_another_declaration(begin, tmp_path):
+    path = tmp_path / "experiment"
+    space = {"a": grid([1]), "b": grid([2])}
+    begin(space, 3, duplicates="skip")
+    assert values(restored(path, param_space={"a": grid([5, 6, 7])}, num_samples=1)) == [1, 5, 6, 7]
 
 
 def test_an_empty_difference_is_named(begin, tmp_path, capsys):

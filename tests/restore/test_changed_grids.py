@@ -59,6 +59,13 @@ def test_a_value_at_the_front_is_run_and_no_other_again():
     assert [each["a"] for each in sessions.run(BasicVariantGenerator(), space, 3)] == [0, 0, 0]
 
 
+def test_true_is_another_value_than_one():
+    sessions = Sessions()
+    sessions.run(BasicVariantGenerator(), {"a": grid_search([1, 0])}, 1)
+    ran = sessions.run(BasicVariantGenerator(), {"a": grid_search([True, 1.0, False])}, 1)
+    assert [repr(each["a"]) for each in ran] == ["True", "False"]
+
+
 @settings(max_examples=25)
 @given(declarations, st.booleans())
 def test_random_parameters_beside_the_grid_are_drawn_once_and_count_by_the_grid(declared, constant):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ class SuggestionBudget:
         """Create a budget of at most `max_trials` configurations, None for no limit."""
         self._max_trials = max_trials
         self._num_asked = 0
+        self._num_refused = 0
         self._has_ended = False
         self._ended_for = ""
         self._is_suspended = False
@@ -33,9 +35,7 @@ class SuggestionBudget:
     @property
     def is_exhausted(self) -> bool:
         """Whether no further configuration is going to be asked for, in a later session either."""
-        return self._has_ended or (
-            self._max_trials is not None and self._num_asked >= self._max_trials
-        )
+        return self._has_ended or self._num_remaining <= 0
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +46,14 @@ class SuggestionBudget:
         """Return how many may be asked for now, counting no further than `limit`."""
         if not self.is_open:
             return 0
-        return limit if self._max_trials is None else min(self._max_trials - self._num_asked, limit)
+        return int(min(self._num_remaining, limit))
+
+    @property
+    def _num_remaining(self) -> float:
+        """How many may still be asked for; a question that ended the search has used up none."""
+        if self._max_trials is None:
+            return math.inf
+        return self._max_trials - (self._num_asked - self._num_refused)
 
     @property
     def is_closed(self) -> bool:
@@ -60,9 +67,7 @@ class SuggestionBudget:
         # News since the first outstanding request still count for that one.
         if not self.num_outstanding:
             self._has_news = False
-        num = max(num_wanted - self.num_outstanding, 0)
-        if self._max_trials is not None:
-            num = min(num, self._max_trials - self._num_asked)
+        num = int(min(max(num_wanted - self.num_outstanding, 0), self._num_remaining))
         first = self._num_asked
         self._num_asked += num
         self.num_outstanding += num
@@ -92,6 +97,7 @@ class SuggestionBudget:
     def on_search_ended(self, declaration: str = "") -> None:
         """Record that the searcher has nothing more to propose, as it was declared."""
         self.num_outstanding -= 1
+        self._num_refused += 1
         self._has_ended = True
         self._ended_for = declaration
 
@@ -118,6 +124,7 @@ class SuggestionBudget:
         return {
             "max_trials": self._max_trials,
             "num_asked": self._num_asked,
+            "num_refused": self._num_refused,
             "has_ended": self._has_ended,
             "ended_for": self._ended_for,
             "is_suspended": self._is_suspended,
@@ -130,6 +137,7 @@ class SuggestionBudget:
         """Restore what `state_dict` returned."""
         self._max_trials = state["max_trials"]
         self._num_asked = state["num_asked"]
+        self._num_refused = state.get("num_refused", 0)
         self._has_ended = state["has_ended"]
         self._ended_for = state.get("ended_for", "")
         self._is_suspended = state["is_suspended"]

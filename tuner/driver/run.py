@@ -412,11 +412,12 @@ class Run:
         experiment, log = stage.restored.state.experiment, session.log
         driver, event_dispatch = session.assembly.driver, session.assembly.event_dispatch
         first: list[Event] = []
+        left_out: Sequence[str] = ()
         if self._resumption:
             event = self._resumption.resume.event(stage.settings)
             event = with_work_left(event, stage.restored.state.search_adapter, spec)
             event = with_new_groups(event, experiment, spec)
-            first = [event]
+            first, left_out = [event], event.left_out
             self._remarks.append(continuing_line(directory.name, experiment, event, spec))
         num_started = _num_started(experiment.trials)
 
@@ -458,8 +459,8 @@ class Run:
                 self._environment.close()
             if self._resumption and num_started == _num_started(experiment.trials):
                 console.print_notice(
-                    f"{nothing_new(spec, experiment.trials)}; to go on, restore with a larger "
-                    "num_samples or a resume_config"
+                    f"{nothing_new(spec, experiment.trials, left_out)}; to go on, restore with a "
+                    "larger num_samples or a resume_config"
                 )
             rule = self._report_end(experiment, console)
         persistence = session.account.report()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -213,9 +213,20 @@ def with_work_left(
     )
 
 
-def nothing_new(spec: ExperimentSpec, trials: Sequence[Trial]) -> str:
-    """Return that a restore had nothing to run, since all that is declared was run."""
-    if not trials or any(trial.ending is TerminationReason.INTERRUPTED for trial in trials):
+def nothing_new(
+    spec: ExperimentSpec, trials: Sequence[Trial], left_out: Collection[str] = ()
+) -> str:
+    """Return that a restore had nothing to run, since all that is declared was run.
+
+    Args:
+        spec: What is declared.
+        trials: The trials of the experiment.
+        left_out: The ids of those that it does not have, as it is declared now.
+    """
+    if not trials or any(
+        trial.ending is TerminationReason.INTERRUPTED and trial.trial_id not in left_out
+        for trial in trials
+    ):
         return "nothing was left to run"
     space, num_samples = SearchSpace(spec.space), spec.tune.num_samples
     if space.grid_axes:
