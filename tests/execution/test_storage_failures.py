@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sqlite3
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,7 +124,14 @@ def test_an_error_that_names_a_file_of_the_experiment_is_the_disks_fault(tmp_pat
     assert fault(script) == (STORAGE_FAILED if code == errno.ENOSPC else "")
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), RuntimeError(TORCH)])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "full"),
+        RuntimeError(TORCH),
+        sqlite3.OperationalError("database or disk is full"),
+    ],
+)
 def test_a_temporary_directory_below_the_trials_is_deleted_before_the_disk_is_looked_at(
     tmp_path, error
 ):

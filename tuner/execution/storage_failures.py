@@ -24,6 +24,7 @@ _TOLD_IN_WORDS: Final = re.compile(
     r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing"
     r"|inline_container\.cc.*(unexpected pos|file write failed)"
     r"|\d+ requested and \d+ written"  # NumPy's
+    r"|database or disk is full"  # SQLite's, which then takes back what it has written
 )
 """What libraries say that write files without Python, and so without an error number."""
 
