@@ -19,7 +19,7 @@ from tuner.errors import NotGranted, StorageError
 from tuner.restore.readable_copy import ReadableCopy
 from tuner.storage import layout, remote_requests, strict_json
 from tuner.storage.control_requests import ControlReply, ControlRequest, Verb, post
-from tuner.storage.declaration import is_experiment
+from tuner.storage.declaration import is_experiment, refusal_of
 from tuner.storage.directories import absolute_path
 from tuner.storage.lock import driver_of
 from tuner.storage.object_store import ObjectStore
@@ -280,9 +280,7 @@ def attach(path: str | os.PathLike[str], *, storage_filesystem: Any = None) -> H
         return _attach_to_store(os.fspath(path), storage_filesystem)
     directory = absolute_path(path)
     if not is_experiment(directory):
-        raise StorageError(
-            f"{str(directory)!r} holds no experiment; pass the directory that fit() created"
-        )
+        raise StorageError(refusal_of(directory))
     origin = origin_of(directory)
     if origin is not None and origin.is_copy:
         return _attach_to_store(origin.url, None)

@@ -228,6 +228,18 @@ def test_the_number_of_inferred_metrics_is_limited(tables_of):
     assert rows(tables_of(infer_limit=5, stage=stage))[0][6:11] == ["acc", "b", "c", "d", "e"]
 
 
+def test_a_parameter_that_is_reported_as_well_is_listed_once(tables_of):
+    trials = some_trials()
+    for trial in trials:
+        trial.last_result = {"lr": trial.config["lr"], "gamma": 1.0, **trial.last_result}
+    heading = rows(tables_of(stage={"trials": trials}))[0]
+    assert heading.count("lr") == 1
+    assert "gamma" in heading
+
+    trials[0].last_result["lr"] = 7.0
+    assert rows(tables_of(stage={"trials": trials}))[0].count("lr") == 2
+
+
 def test_trials_are_sorted_by_metric_if_that_is_wanted(tables_of):
     assert [row[0] for row in rows(tables_of())[1:4]] == ["t00000", "t00001", "t00002"]
     assert [row[0] for row in rows(tables_of(sort_by_metric=True))[1:4]] == [

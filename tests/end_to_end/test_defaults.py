@@ -319,6 +319,10 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
                 "configurations itself). Scheduler: PopulationBasedTraining."
             ),
         ),
+        (
+            {"space": {}, "search_alg": OptunaSearch(lambda trial: trial.suggest_float("x", 0, 1))},
+            "Searcher: OptunaSearch. Scheduler: none; every trial trains to the end.",
+        ),
         ({"space": {}}, ""),
         ({"num_samples": 1}, ""),
     ],

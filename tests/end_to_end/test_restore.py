@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 import tuner as tune
 from tuner.errors import ExperimentExists, StorageError
+from tuner.storage import layout
 
 SCRIPT = """
 import sys, time
@@ -200,6 +202,19 @@ def test_a_directory_without_an_experiment_is_refused(tmp_path):
     assert not tune.Tuner.can_restore(tmp_path)
     with pytest.raises(StorageError, match="holds no experiment"):
         tune.Tuner.restore(tmp_path, quick)
+
+
+@pytest.mark.parametrize(
+    "open_it",
+    [lambda name: tune.Tuner.restore(name, quick), tune.ResultGrid.from_directory, tune.attach],
+)
+def test_a_name_under_the_default_storage_path_is_pointed_to(tmp_path, monkeypatch, open_it):
+    monkeypatch.setattr(layout, "DEFAULT_STORAGE_PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path.parent)
+    tune.Tuner(quick, **settings(tmp_path)).fit()
+    usual = re.escape(repr(str(tmp_path / "exp")))
+    with pytest.raises((StorageError, FileNotFoundError), match=rf"; did you mean {usual}\?$"):
+        open_it("exp")
 
 
 def test_a_new_experiment_never_starts_over_in_the_place_of_an_old_one(tmp_path):

@@ -30,7 +30,7 @@ from tuner.restore.snapshot_state import ExperimentState
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec
-from tuner.storage.declaration import is_experiment, read_declaration
+from tuner.storage.declaration import is_experiment, read_declaration, refusal_of
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import Owner, driver_of
 from tuner.storage.origin import origin_of
@@ -84,9 +84,7 @@ def read_stored(
         DamagedJournal: If its journal does not verify; a torn end is not damage.
     """
     if not is_experiment(path):
-        raise StorageError(
-            f"{str(path)!r} holds no experiment; give the directory that fit() created"
-        )
+        raise StorageError(refusal_of(path))
     driver = driver_of(path)
     declaration = read_declaration(path)
     objects = ArrayStore(path)

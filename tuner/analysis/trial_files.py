@@ -42,6 +42,7 @@ from tuner.core.trial import (
 from tuner.errors import CheckpointError, StorageError, TrialFailed, trial_failed
 from tuner.journal.rows import MemoryRows, Row, current
 from tuner.storage.checkpoints import Checkpoint, locate
+from tuner.storage.declaration import guess_of
 from tuner.storage.layout import (
     CHECKPOINT_PREFIX,
     ERROR,
@@ -416,8 +417,8 @@ def read_trial_directories(path: Path) -> TrialDirectories:
     read = sorted(files_of_trials(path), key=lambda files: state.of(files).number)
     if not read:
         raise FileNotFoundError(
-            f"path must be the directory of an experiment, got {str(path)!r}; it holds no "
-            f"directory of a trial"
+            f"path must be the directory of an experiment, got {str(path)!r}; "
+            f"{guess_of(path) or 'it holds no directory of a trial'}"
         )
     trials = [_trial(files, state.of(files)) for files in read]
     rows = MemoryRows(

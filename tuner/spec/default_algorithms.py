@@ -94,7 +94,8 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
         searcher = searchers.BasicVariantGenerator()
     asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
     scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
-    is_worth_saying = is_search or bool(SearchSpace(space).grid_axes)
+    has_own_space = isinstance(tune.search_alg, Searcher) and tune.num_samples != 1
+    is_worth_saying = is_search or has_own_space or bool(SearchSpace(space).grid_axes)
     return Choice(
         scheduler,
         searcher,

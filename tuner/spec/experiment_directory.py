@@ -26,6 +26,7 @@ from tuner.storage.declaration import (
     THIS_RELEASE,
     is_experiment,
     read_declaration,
+    refusal_of,
 )
 from tuner.storage.directories import absolute_path, make_folder, make_own_folder
 from tuner.storage.disk import DIRECTORY_MODE
@@ -310,9 +311,7 @@ def read_record(directory: Path) -> Record:
                 "cannot be continued; read it with ResultGrid.from_directory(path, metric, mode), "
                 "and begin a new one with points_to_evaluate=tune.points_from(path, metric, mode)"
             )
-        raise StorageError(
-            f"{str(directory)!r} holds no experiment; give the directory that fit() has made"
-        )
+        raise StorageError(refusal_of(directory))
     text = read_declaration(directory)
     try:
         parts = {name: text[name] for name in ("param_space", "tune_config", "run_config")}

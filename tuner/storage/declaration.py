@@ -28,6 +28,22 @@ def is_experiment(path: Path) -> bool:
     return (path / layout.DECLARATION).is_file() or any((path / layout.JOURNAL).glob(_SEGMENTS))
 
 
+def refusal_of(path: Path) -> str:
+    """Return why a directory without an experiment is refused, and which may have been meant."""
+    remedy = guess_of(path) or "give the directory that fit() created"
+    return f"{str(path)!r} holds no experiment; {remedy}"
+
+
+def guess_of(path: Path) -> str:
+    """Return a question whether an experiment of the same name was meant, empty if there is none.
+
+    The shell takes a name for an experiment under the default storage path; in Python, a name is
+    relative to the working directory.
+    """
+    usual = Path(layout.DEFAULT_STORAGE_PATH).expanduser() / path.name
+    return f"did you mean {str(usual)!r}?" if path.name and is_experiment(usual) else ""
+
+
 def read_declaration(directory: Path) -> Mapping[str, Any]:
     """Return what ``experiment.json`` says.
 

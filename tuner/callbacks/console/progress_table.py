@@ -230,7 +230,7 @@ def _metric_columns(  # noqa: PLR0917  (everything that a table depends on)
     titles = (
         dict(named)
         if named is not None
-        else {name: name for name in _first_numbers(results, metric, options.infer_limit)}
+        else {name: name for name in _first_numbers(trials, results, metric, options.infer_limit)}
     )
     columns = []
     if TRAINING_ITERATION not in titles:
@@ -265,13 +265,16 @@ def _parameter_columns(trials: Sequence[Trial], options: TableOptions) -> list[C
     named = options.parameter_columns
     titles = dict(named) if named is not None else {name: name for name in differing(trials)}
     rank = 1 if named is not None else 4
-    # The configuration of the last result, which is in the same row: after an exploit the trial's
-    # own is the next one.
-    configs = [flatten(trial.config_at(trial.num_rows)) for trial in trials]
+    configs = [_latest_config(trial) for trial in trials]
     return [
         _column(title, [config.get(name) for config in configs], rank, options.max_column_length)
         for name, title in titles.items()
     ]
+
+
+def _latest_config(trial: Trial) -> Mapping[str, Any]:
+    """Return the configuration of the last result; after an exploit the trial's own is the next."""
+    return flatten(trial.config_at(trial.num_rows))
 
 
 def _column(title: str, values: Sequence[Any], rank: int, limit: int) -> Column:
@@ -289,13 +292,17 @@ def _curves(trials: Sequence[Trial], curves: Curves | None, width: int) -> list[
 
 
 def _first_numbers(
-    results: Iterable[Mapping[str, Any]], metric: str | None, limit: int
+    trials: Sequence[Trial], results: Sequence[Mapping[str, Any]], metric: str | None, limit: int
 ) -> list[str]:
+    """Return the first metrics that are numbers, without parameters that are reported as well."""
+    configs = [_latest_config(trial) for trial in trials]
     names = (
         name
-        for result in results
+        for result, config in zip(results, configs, strict=True)
         for name, value in result.items()
-        if name not in AUTO_FILLED and isinstance(value, int | float)
+        if name not in AUTO_FILLED
+        and isinstance(value, int | float)
+        and not (isinstance(config.get(name), int | float) and config[name] == value)
     )
     return [
         name for name in dict.fromkeys(names) if name != metric and not name.startswith("config/")
