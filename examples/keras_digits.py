@@ -92,7 +92,9 @@ def search(options: argparse.Namespace) -> tune.ResultGrid:
         ),
         run_config=tune.RunConfig(
             storage_path=options.storage_path,
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+            checkpoint_config=tune.CheckpointConfig(
+                num_to_keep=1, checkpoint_score_attribute="loss", checkpoint_score_order="min"
+            ),
         ),
     )
     return tuner.fit()
