@@ -512,6 +512,13 @@ class SearcherWrapper(Searcher, ABC):
         return self.searcher.keeps_state
 
 
+def unwrapped(searcher: Searcher) -> Searcher:
+    """Return the searcher inside all wrappers."""
+    while isinstance(searcher, SearcherWrapper):
+        searcher = searcher.searcher
+    return searcher
+
+
 # Names of classes, since importing the classes would import all searchers.
 _CLASSES: Mapping[str, str] = {
     "variant_generator": "BasicVariantGenerator",

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from schedulers import FIFOScheduler
-from searchers.searcher import SearcherWrapper
+from searchers.searcher import unwrapped
 from tuner.core.events import DriverRestarted, ResumeType
 from tuner.core.experiment import Experiment
 from tuner.core.trial import Status, TerminationReason, Trial
@@ -84,9 +84,7 @@ def _standing(trial: Trial, treatment: ResumeType) -> str:
 
 def _algorithms(spec: ExperimentSpec) -> str:
     scheduler: Any = getattr(spec.scheduler, "adapted", spec.scheduler)
-    searcher = spec.searcher
-    while isinstance(searcher, SearcherWrapper):
-        searcher = searcher.searcher
+    searcher = unwrapped(spec.searcher)
     is_none = isinstance(scheduler, FIFOScheduler)
     shown = "no scheduler" if is_none else f"scheduler {type(scheduler).__name__}"
     return f"searcher {type(searcher).__name__}, {shown}"

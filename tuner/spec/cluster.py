@@ -89,9 +89,26 @@ class Cluster(abc.ABC):
             )
 
 
+class _LibraryCluster(Cluster):
+    """A cluster of another project, with the settings of nodes that are the same for all."""
+
+    lease_s: float
+    scratch_dir: str | os.PathLike[str] | None
+
+    @property
+    def liveness(self) -> Liveness:
+        """See `Cluster.liveness`."""
+        return Liveness.of_lease(float(self.lease_s))
+
+    @property
+    def node_scratch_dir(self) -> str:
+        """See `Cluster.node_scratch_dir`."""
+        return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class RayCluster(Cluster):
+class RayCluster(_LibraryCluster):
     """A Ray cluster, of which one actor per node runs trials; Ray Tune and Ray Train are not used.
 
     Every node needs Ray, Python and this package in the same versions as the driver. The driver
@@ -177,16 +194,6 @@ class RayCluster(Cluster):
         if not _HOST_AND_PORT.fullmatch(address):
             raise ValueError(f"address must be {accepted}, got {address!r}")
 
-    @property
-    def liveness(self) -> Liveness:
-        """See `Cluster.liveness`."""
-        return Liveness.of_lease(float(self.lease_s))
-
-    @property
-    def node_scratch_dir(self) -> str:
-        """See `Cluster.node_scratch_dir`."""
-        return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
-
     def settings(self) -> dict[str, Any]:
         """See `Cluster.settings`."""
         shape = self.agent_resources
@@ -209,7 +216,7 @@ class RayCluster(Cluster):
 
 @final
 @dataclass(frozen=True, slots=True)
-class DaskCluster(Cluster):
+class DaskCluster(_LibraryCluster):
     """A cluster of Dask distributed, of which each worker is a node that runs trials.
 
     Trials are processes beside the Dask worker and no tasks of Dask: its scheduler does not know of
@@ -273,16 +280,6 @@ class DaskCluster(Cluster):
         status = getattr(self.cluster, "status", None)
         if (name := getattr(status, "name", status)) in ("closed", "closing", "failed"):
             raise ValueError(f"cluster must be open, got {self.cluster!r}, which is {name}")
-
-    @property
-    def liveness(self) -> Liveness:
-        """See `Cluster.liveness`."""
-        return Liveness.of_lease(float(self.lease_s))
-
-    @property
-    def node_scratch_dir(self) -> str:
-        """See `Cluster.node_scratch_dir`."""
-        return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
 
     def settings(self) -> dict[str, Any]:
         """See `Cluster.settings`."""

@@ -18,7 +18,7 @@ import schedulers
 import searchers
 from schedulers.scheduler import Scheduler
 from searchers.models.model_search import ModelSearch, num_first_points
-from searchers.searcher import Searcher, SearcherWrapper
+from searchers.searcher import Searcher, unwrapped
 from searchers.space import Normal, SearchSpace
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.stoppers import MaximumIterationStopper
@@ -128,7 +128,7 @@ def _start_line(
     scheduler: Scheduler, searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]
 ) -> str:
     """Return which searcher and scheduler are used, and why if the user has not given them."""
-    by_searcher = f"Searcher: {type(_unwrapped(searcher)).__name__}{_why(searcher, tune, space)}."
+    by_searcher = f"Searcher: {type(unwrapped(searcher)).__name__}{_why(searcher, tune, space)}."
     if isinstance(scheduler, schedulers.FIFOScheduler):
         return f"{by_searcher} Scheduler: none; every trial trains to the end."
     name = type(getattr(scheduler, "adapted", scheduler)).__name__
@@ -176,7 +176,7 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
     # the highest level below half of a full training, unless their results show that lower levels
     # can be believed. Some scouts are trained to the end whatever their values: where early values
     # mislead, those that were chosen by them would show this too late.
-    if full is not None and isinstance(_unwrapped(searcher), ModelSearch):
+    if full is not None and isinstance(unwrapped(searcher), ModelSearch):
         num_scouts = num_first_points(num_samples)
         arguments |= {
             "num_scouts": num_scouts,
@@ -190,12 +190,6 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
         "stop_last_trials": False,
     }
     return schedulers.ASHAScheduler(**{**fixed, **arguments})
-
-
-def _unwrapped(searcher: Searcher) -> Searcher:
-    while isinstance(searcher, SearcherWrapper):
-        searcher = searcher.searcher
-    return searcher
 
 
 def _objective(tune: TuneConfig) -> tuple[str | None, str | None]:

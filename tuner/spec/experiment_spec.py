@@ -15,9 +15,9 @@ from schedulers.scheduler import Scheduler, create_scheduler
 from searchers import BasicVariantGenerator, DuplicateGuard
 from searchers.searcher import (
     Searcher,
-    SearcherWrapper,
     create_searcher,
     pass_search_properties,
+    unwrapped,
 )
 from searchers.space import flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
@@ -547,9 +547,7 @@ def _refusal(searcher: Searcher, spec: ExperimentSpec) -> ValueError:
 
 
 def _kind_of(part: Scheduler | Searcher) -> str:
-    while isinstance(part, SearcherWrapper):
-        part = part.searcher
-    return type(part).__name__
+    return type(unwrapped(part) if isinstance(part, Searcher) else part).__name__
 
 
 def _check_objective(spec: ExperimentSpec) -> None:
