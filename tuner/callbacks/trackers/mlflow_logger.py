@@ -26,7 +26,15 @@ from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, as_float, flatten
 from tuner.core.trial import Trial
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
-from .tracker_queue import Begun, Ended, Outcome, Recalled, Tracker, without_password
+from .tracker_queue import (
+    Begun,
+    Ended,
+    Outcome,
+    Recalled,
+    Tracker,
+    without,
+    without_password,
+)
 
 _UPLOAD_TIMEOUT_S: Final = 300.0
 EXPERIMENT_TAG: Final = "tuner.experiment_id"
@@ -365,14 +373,7 @@ class _MLflowTracker(Tracker):
             for name in {metric.key for metric in wanted}
             for metric in self._client.get_metric_history(run.run_id, name)
         )
-        missing = []
-        for metric in wanted:
-            key = _key_of(metric)
-            if known[key]:
-                known[key] -= 1
-            else:
-                missing.append(metric)
-        return missing
+        return without(wanted, known, _key_of)
 
     def _metrics(self, row: Row) -> Iterator[Any]:
         at_ms, step = int(row.at * 1000), int(row.result.get(TRAINING_ITERATION, 0))

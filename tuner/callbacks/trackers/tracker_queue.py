@@ -22,7 +22,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -393,13 +393,24 @@ def rows_without(rows: Sequence[Row], known: Counter[tuple[int, int]]) -> list[R
         rows: The valid results of a trial, oldest first.
         known: `key_of` each result that the tracker has, and how many of them there are.
     """
+    return without(rows, known, key_of)
+
+
+def without(items: Iterable[T], known: Counter[Any], key: Callable[[T], Any]) -> list[T]:
+    """Return the items that are not known yet, each of several equal ones counted for itself.
+
+    Args:
+        items: The items.
+        known: The keys of those that are known, and how many of each there are.
+        key: Returns the key of an item.
+    """
     left, missing = known.copy(), []
-    for row in rows:
-        key = key_of(row)
-        if left[key]:
-            left[key] -= 1
+    for item in items:
+        found = key(item)
+        if left[found]:
+            left[found] -= 1
         else:
-            missing.append(row)
+            missing.append(item)
     return missing
 
 
