@@ -198,7 +198,9 @@ def test_an_evicted_agent_comes_again_only_when_something_waits(connect):
     other = driver.in_zone("a")
     driver.gateway.evict(agent, "it is idle")
     driver.gateway.tell(other, ["die"])  # which is replaced
-    driver.wait_until(lambda: len(driver.facts) == 4)
+    # Its end is reported some seconds later, when its trials have certainly ended; the new one may
+    # be there before.
+    driver.wait_until(lambda: len(driver.facts) == 4 and driver.gone)
     assert list(driver.gone) == [other]
     driver.gateway.demand([({"cpu": 1.0}, {}, 1)])
     driver.wait_until(lambda: len(driver.facts) == 5)
