@@ -5,9 +5,7 @@ import importlib.util
 import signal
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-from searchers import NevergradSearch
 from tests.object_servers import ceph, moto, s3_proxy, s3_url
 from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
 from tuner.callbacks.trackers.mlflow_logger import make_sqlite_store
@@ -16,10 +14,7 @@ from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
 __all__ = ["ceph", "moto", "s3_proxy", "s3_url"]
 
-# How fast a machine is says nothing about the code: nothing may fail because another job was using
-# the processor.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+pytest_plugins = ["tests.tiers"]
 
 
 def pytest_configure():
@@ -55,6 +50,8 @@ def nevergrad():
     """
     if not importlib.util.find_spec("nevergrad"):
         pytest.skip("Nevergrad is not installed")
+    from searchers import NevergradSearch  # noqa: PLC0415
+
     return NevergradSearch._module()
 
 

@@ -1,0 +1,207 @@
+"""The tiers of the tests, and what holds for the fastest of them.
+
+A test belongs to the tier of its folder, or to the one with which its file or it itself is marked.
+Tests of Hypothesis belong to ``property`` as well.
+"""
+
+import contextlib
+import functools
+import importlib
+import re
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+from _pytest.mark.expression import Expression
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+ROOT = Path(__file__).parent
+TIERS = {
+    "unit": "no process, thread, sleep or heavy import, and at most 200 ms of CPU time",
+    "property": "random inputs and simulated experiments",
+    "process": "real processes, threads and servers",
+    "guides": "the code of the pages and guides",
+    "heavy": "large libraries, cluster engines, object stores, browsers, benchmarks",
+}
+FOLDERS = {
+    "benchmarks": "heavy",
+    "end_to_end": "process",
+    "faults": "process",
+    "guides": "guides",
+    "integration": "heavy",
+    "properties": "property",
+    "simulation": "property",
+}
+"""Tiers of folders, where it is not ``unit``."""
+HEAVY = {
+    "IPython", "accelerate", "ax", "bayes_opt", "botocore", "botorch", "comet_ml", "dask",
+    "distributed", "flask", "hyperopt", "keras", "lightgbm", "lightning", "matplotlib", "mlflow",
+    "moto", "nevergrad", "pytorch_lightning", "ray", "sklearn", "tensorboard", "tensorflow",
+    "torch", "transformers", "wandb", "xgboost",
+}  # fmt: skip
+"""Modules that no unit test imports."""
+WARM = ("optuna", "pandas", "rich.console", "scipy.optimize", "scipy.stats")
+"""Modules that unit tests may import; none of them shall pay for being the first."""
+FORBIDDEN = {
+    "os.fork": "starts a process",
+    "os.forkpty": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "subprocess.Popen": "starts a process",
+}
+"""Events of `sys.audit` that no unit test causes."""
+MAX_CPU_S = 0.2
+USUAL_S = 0.025
+"""What `_slowness` takes where unit tests take what is said here."""
+NUM_EXAMPLES = 15
+
+_MARK = re.compile(rf"\bpytest\.mark\.({'|'.join(TIERS)})\b")
+_FILE_MARK = re.compile(rf"^pytestmark = [^\n]*?{_MARK.pattern}", re.MULTILINE)
+_is_full = False
+
+
+def examples(full):
+    """Return how many examples a property is tried with: `full` of them with ``--full``."""
+    return full if _is_full else min(full, NUM_EXAMPLES)
+
+
+def tier_of(path, text):
+    """Return the tier of a file."""
+    if found := _FILE_MARK.search(text):
+        return found[1]
+    return next((FOLDERS[name] for name in path.parts if name in FOLDERS), "unit")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--full", action="store_true", help="try all examples and simulate all experiments"
+    )
+
+
+def pytest_configure(config):
+    global _is_full  # noqa: PLW0603  (asked for where tests are decorated)
+    _is_full = config.option.full
+    for name, what in TIERS.items():
+        config.addinivalue_line("markers", f"{name}: {what}")
+    # How fast a machine is says nothing about the code: nothing may fail because another job was
+    # using the processor.
+    settings.register_profile(
+        "house",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=examples(100),
+    )
+    settings.load_profile("house")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Import no file without tests that ``-m`` asks for, which takes longer than to run them."""
+    asked = config.option.markexpr
+    is_known = set(re.findall(r"\w+", asked)) <= {*TIERS, "and", "or", "not"}
+    if not asked or not is_known or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    path = collection_path.relative_to(ROOT) if collection_path.is_relative_to(ROOT) else Path()
+    expression = Expression.compile(asked)
+    possible = [{tier_of(path, text)}, *({mark} for mark in _MARK.findall(text))]
+    if "hypothesis" in text:
+        possible += [{*marks, "property"} for marks in possible]
+    is_asked = any(
+        expression.evaluate(lambda name, marks=marks, **_: name in marks) for marks in possible
+    )
+    return None if is_asked else True
+
+
+def pytest_itemcollected(item):
+    tiers = {mark.name for mark in item.iter_markers()} & TIERS.keys()
+    if len(tiers) > 1:
+        raise pytest.UsageError(
+            f"{item.nodeid} is marked as {' and '.join(sorted(tiers))}; keep one"
+        )
+    if not tiers:
+        path = item.path.relative_to(ROOT) if item.path.is_relative_to(ROOT) else Path()
+        item.add_marker(tier_of(path, ""))
+    if is_hypothesis_test(getattr(item, "obj", None)):
+        item.add_marker("property")
+
+
+class _Watch:
+    """Notes what the main thread does in a unit test."""
+
+    def __init__(self):
+        self.is_on = False
+        self.found = []
+        sys.addaudithook(self._hear)
+        # Python tells of these two from 3.12 on.
+        threading.Thread.start = self._noted(threading.Thread.start, "starts a thread")
+        time.sleep = self._noted(time.sleep, "sleeps")
+
+    def _hear(self, event, arguments):
+        if event in FORBIDDEN:
+            self._note(FORBIDDEN[event])
+        elif event == "import" and self.is_on:
+            name = arguments[0].partition(".")[0]
+            if name in HEAVY and name not in sys.modules:
+                self._note(f"imports {name}")
+
+    def _noted(self, function, what):
+        @functools.wraps(function)
+        def call(*arguments, **options):
+            self._note(what)
+            return function(*arguments, **options)
+
+        return call
+
+    def _note(self, what):
+        if self.is_on and threading.current_thread() is threading.main_thread():
+            where = "".join(traceback.format_stack(limit=12)[:-2])
+            self.found.append(f"{what}, and is no unit test; mark it\n{where}")
+
+
+_watch = None
+
+
+def pytest_collection_finish(session):
+    global _watch  # noqa: PLW0603  (an audit hook stays for ever)
+    if any(item.get_closest_marker("unit") for item in session.items):
+        _watch = _watch or _Watch()
+        for name in WARM:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Watch a unit test and its fixtures."""
+    if not item.get_closest_marker("unit"):
+        return (yield)
+    _watch.is_on, _watch.found = True, []
+    try:
+        return (yield)
+    finally:
+        _watch.is_on = False
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item):
+    if not item.get_closest_marker("unit"):
+        return (yield)
+    began_s = time.thread_time()
+    result = yield
+    used_s = time.thread_time() - began_s
+    if _watch.found:
+        pytest.fail(f"the test {_watch.found[0]}", pytrace=False)
+    if used_s > MAX_CPU_S and used_s > MAX_CPU_S * _slowness():
+        told = f"the test took {used_s:.2f} s of CPU time; a unit test may take {MAX_CPU_S}"
+        pytest.fail(told, pytrace=False)
+    return result
+
+
+def _slowness():
+    """Return how many times longer than usual the processor takes just now."""
+    began_s, number = time.thread_time(), 0
+    for each in range(300_000):
+        number = (31 * number + each) % 1_000_003
+    return max((time.thread_time() - began_s) / USUAL_S, 1.0)
