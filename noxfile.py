@@ -1,69 +1,77 @@
-"""Checks, tests and benchmarks, each in a separate environment.
+"""Checks, tests and benchmarks.
 
-``nox`` runs all checks, ``nox -s tests -- -k asha`` some of the tests.
+``nox -s unit`` runs the unit tests, ``nox -s unit -- -k asha`` some of them, ``nox`` all checks,
+and ``nox -l`` lists what there is. The quick tiers of the tests run in the environment that nox is
+installed in, everything else in separate environments.
 """
 
 import time
 
 import nox
 
-nox.options.sessions = ["tests", "nevergrad", "heavy", "lint", "types", "imports", "docs"]
+nox.options.sessions = ["tests", "property", "heavy", "lint", "types", "imports", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
-NEVERGRAD_TESTS = (
-    "tests/searchers",
-    "tests/contracts",
-    "tests/spec/test_argument_codec.py",
-    "tests/end_to_end/test_search_libraries.py",
-    "tests/test_house.py",
-)
-"""Files with tests of `NevergradSearch`."""
+PARALLEL = ("-n", "auto", "--dist", "worksteal")
 
 
 def install(session: nox.Session, extra: str) -> None:
-    """Install the project with one of its extras, at the pinned versions."""
+    """Install the project with some of its extras, at the pinned versions."""
     session.install("--editable", f".[{extra}]", "--constraint", "constraints.txt")
+
+
+def run_tier(session: nox.Session, expression: str, *options: str) -> None:
+    """Run the tests of a tier in the environment of nox."""
+    session.run("python", "-m", "pytest", "-m", expression, *options, *PARALLEL, *session.posargs)
+
+
+@nox.session(python=False)
+def unit(session: nox.Session) -> None:
+    """Run the tests without processes, threads and large libraries: in a minute on two cores."""
+    run_tier(session, "unit")
+
+
+@nox.session(name="property", python=False)
+def property_(session: nox.Session) -> None:
+    """Try the properties with all their examples, and simulate some thousands of experiments."""
+    run_tier(session, "property", "--full")
+
+
+@nox.session(python=False)
+def process(session: nox.Session) -> None:
+    """Run the tests with real processes, threads and servers."""
+    run_tier(session, "process")
+
+
+@nox.session(python=False)
+def guides(session: nox.Session) -> None:
+    """Run the code of the pages and guides."""
+    run_tier(session, "guides")
 
 
 @nox.session(python=["3.11", "3.12", "3.13"])
 def tests(session: nox.Session) -> None:
-    """Run the test suite on all cores, or pytest with the arguments after ``--``."""
+    """Run all tests but the heavy ones, as README's command does."""
     install(session, "test")
-    session.run("pytest", *(session.posargs or ["-n", "auto", "--dist", "worksteal"]))
-
-
-@nox.session
-def nevergrad(session: nox.Session) -> None:
-    """Run the tests of `NevergradSearch`.
-
-    Its library requires another release of bayesian-optimization than the other libraries.
-    """
-    install(session, "test")
-    session.install(
-        "--no-deps", "nevergrad", "cma", "directsearch", "--constraint", "constraints.txt"
-    )
-    session.run("pytest", "-k", "nevergrad", *NEVERGRAD_TESTS)
+    session.run("pytest", "-m", "not heavy", *PARALLEL, *session.posargs)
 
 
 @nox.session
 def heavy(session: nox.Session) -> None:
-    """Run the tests that need TensorFlow, Ray or Dask, too large for the other sessions."""
+    """Run the tests with frameworks, cluster engines, servers and browsers."""
     install(session, "test-heavy")
-    session.run(
-        "pytest",
-        "-k",
-        "tensorflow",
-        "tests/guides",
-        "tests/train/test_tensorflow.py",
-        "tests/test_house.py",
+    # It asks for another release of bayesian-optimization than the tests do.
+    session.install(
+        "--no-deps", "nevergrad", "cma", "directsearch", "--constraint", "constraints.txt"
     )
-    session.run(
-        "pytest",
-        "tests/execution/cluster/test_ray_engine.py",
-        "tests/execution/cluster/test_dask_engine.py",
-        "tests/end_to_end/test_ray_engine_fit.py",
-    )
-    session.run("pytest", "-k", "Ray or Dask", "tests/contracts/test_cluster_executors.py")
+    session.run("pytest", "-m", "heavy", *PARALLEL, *session.posargs)
+
+
+@nox.session(name="all", python=False)
+def all_(session: nox.Session) -> None:
+    """Run the tests of all tiers in full."""
+    for name in ("tests-3.11", "property", "heavy"):
+        session.notify(name)
 
 
 @nox.session
@@ -108,11 +116,15 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
-def simulation(session: nox.Session) -> None:
-    """Run the long simulations: faults, random scheduler experiments and mutation tests.
+def mutants(session: nox.Session) -> None:
+    """Plant defects in a copy of the packages, each of which the simulation has to find."""
+    install(session, "test")
+    session.run("python", "-m", "tests.simulation.mutation_testing", *session.posargs)
 
-    Faults are simulated for an hour; the whole session is meant to run overnight.
-    """
+
+@nox.session
+def simulation(session: nox.Session) -> None:
+    """Simulate experiments for an hour, and as many with random schedulers: for a night."""
     install(session, "test")
     session.run("python", "-m", "tests.simulation", *(session.posargs or ["--minutes", "60"]))
     session.run(
@@ -124,7 +136,6 @@ def simulation(session: nox.Session) -> None:
         "--first-seed",
         str(int(time.time())),
     )
-    session.run("python", "-m", "tests.simulation.mutation_testing")
 
 
 @nox.session
