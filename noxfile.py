@@ -5,6 +5,7 @@ and ``nox -l`` lists what there is. The quick tiers of the tests run in the envi
 installed in, everything else in separate environments.
 """
 
+import sys
 import time
 
 import nox
@@ -21,8 +22,10 @@ def install(session: nox.Session, extra: str) -> None:
 
 
 def run_tier(session: nox.Session, expression: str, *options: str) -> None:
-    """Run the tests of a tier in the environment of nox."""
-    session.run("python", "-m", "pytest", "-m", expression, *options, *PARALLEL, *session.posargs)
+    """Run the tests of a tier in the environment of nox, whether or not it is activated."""
+    session.run(
+        sys.executable, "-m", "pytest", "-m", expression, *options, *PARALLEL, *session.posargs
+    )
 
 
 @nox.session(python=False)
