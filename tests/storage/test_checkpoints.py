@@ -1,5 +1,6 @@
 import errno
 import hashlib
+import itertools
 import math
 import os
 import pickle
@@ -216,31 +217,39 @@ STEPS = (
     "rmdir",
     "symlink",
     "copy_file_range",
-    "close",
 )
 
 
+class Killed(BaseException):
+    """Nothing more is done."""
+
+
 def run_and_die_before_step(number, function):
-    """Run a function in a child that exits before its n-th system call; return if it finished."""
-    child = os.fork()
-    if not child:
+    """Run a function whose n-th system call and all after it do not happen; return if it ended.
+
+    What it would do on its way out does not happen either, as after a SIGKILL; only files are
+    closed, as the system does it then.
+    """
+    num_calls = itertools.count(1)
+
+    def mortal(genuine):
+        def call(*arguments, **options):
+            if next(num_calls) >= number:
+                raise Killed
+            return genuine(*arguments, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "fdatasync"):  # what the system has survives the process
+            patch.setattr(os, name, lambda descriptor: None)
+        for name in STEPS:
+            patch.setattr(os, name, mortal(getattr(os, name)))
         try:
-            remaining = iter(range(number))
-            for name in STEPS:
-                setattr(os, name, dying(getattr(os, name), remaining))
             function()
-        finally:
-            os._exit(0 if next(remaining, None) is not None else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def dying(call, remaining):
-    def wrapper(*arguments, **options):
-        if next(remaining, None) is None:
-            os._exit(1)
-        return call(*arguments, **options)
-
-    return wrapper
+        except Killed:
+            return False
+    return next(num_calls) <= number
 
 
 @pytest.fixture(params=[4, 1], ids=["synced by one thread", "synced by several"])
@@ -248,6 +257,7 @@ def sync_threads(request, monkeypatch):
     monkeypatch.setattr(directories, "_FILES_PER_THREAD", request.param)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("sync_threads")
 @pytest.mark.parametrize("is_staged", [True, False])
 @pytest.mark.parametrize("has_orphan", [True, False])
@@ -282,6 +292,7 @@ def test_a_commit_killed_at_any_step_leaves_nothing_incomplete_under_a_final_nam
 FAULTS = ("mkdir", "open", "write", "fsync", "fdatasync", "rename", "symlink")
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("sync_threads")
 @pytest.mark.parametrize("operation", FAULTS)
 def test_whichever_call_fails_the_commit_raises_and_leaves_nothing_or_gets_by(
