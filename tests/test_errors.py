@@ -18,18 +18,18 @@ BUILTINS = sorted(
 )
 
 
-@pytest.mark.parametrize("name", BUILTINS)
-def test_an_error_is_of_the_type_that_was_raised_and_looks_like_any_other(name):
-    error = trial_failed('trial t00000 failed: it\'s "so"', [name])
-    error.add_note("Traceback ...")
-    unpickled = pickle.loads(pickle.dumps(error))  # noqa: S301  (of our own)
-    for one in (error, unpickled, copy.copy(error)):
-        assert isinstance(one, getattr(builtins, name))
-        assert isinstance(one, TrialFailed)
-        assert isinstance(one, TunerError)
-        assert str(one) == 'trial t00000 failed: it\'s "so"'
-        assert repr(one).startswith("TrialFailed(")
-        assert one.__notes__ == ["Traceback ..."]
+def test_an_error_is_of_the_type_that_was_raised_and_looks_like_any_other():
+    for name in BUILTINS:
+        error = trial_failed('trial t00000 failed: it\'s "so"', [name])
+        error.add_note("Traceback ...")
+        unpickled = pickle.loads(pickle.dumps(error))  # noqa: S301  (of our own)
+        for one in (error, unpickled, copy.copy(error)):
+            assert isinstance(one, getattr(builtins, name)), name
+            assert isinstance(one, TrialFailed), name
+            assert isinstance(one, TunerError), name
+            assert str(one) == 'trial t00000 failed: it\'s "so"', name
+            assert repr(one).startswith("TrialFailed("), name
+            assert one.__notes__ == ["Traceback ..."], name
 
 
 @pytest.mark.parametrize(

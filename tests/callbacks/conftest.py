@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.callbacks.scenes import progress_of, some_trials
+from tests.callbacks.scenes import new_idle_writer, progress_of, some_trials
 from tuner.callbacks.files.background_writer import BatchWriter
 from tuner.core.progress import Progress
 from tuner.core.trial import (
@@ -36,7 +36,7 @@ def make_trial(tmp_path: Path) -> MakeTrial:
 @pytest.fixture
 def idle_writer() -> BatchWriter:
     """Return a writer that writes only in `flush` and `close`."""
-    return BatchWriter(period_s=1e6)
+    return new_idle_writer()
 
 
 @pytest.fixture

@@ -3,6 +3,9 @@
 import logging
 import threading
 
+import pytest
+
+from tests.callbacks.scenes import new_idle_writer
 from tuner.callbacks.files.background_writer import (
     Addressee,
     BatchWriter,
@@ -32,8 +35,14 @@ class Memory(Sink):
         self.errors.append(error)
 
 
+@pytest.fixture
+def without_breath(monkeypatch):
+    """Pass over the pauses between batches."""
+    monkeypatch.setattr("tuner.callbacks.files.background_writer.time.sleep", lambda _: None)
+
+
 def test_entries_reach_their_sink_in_order_and_each_sink_gets_its_own():
-    writer, left, right = BatchWriter(period_s=1e6), Memory(), Memory()
+    writer, left, right = new_idle_writer(), Memory(), Memory()
     for number in range(5):
         writer.add(left, number)
         writer.add(right, -number)
@@ -43,7 +52,7 @@ def test_entries_reach_their_sink_in_order_and_each_sink_gets_its_own():
 
 
 def test_nothing_is_written_by_add_below_the_capacity_and_everything_at_it():
-    writer, sink = BatchWriter(period_s=1e6, capacity=10), Memory()
+    writer, sink = new_idle_writer(capacity=10), Memory()
     for number in range(9):
         writer.add(sink, number)
     assert not sink.batches
@@ -55,7 +64,7 @@ def test_nothing_is_written_by_add_below_the_capacity_and_everything_at_it():
 
 
 def test_at_the_capacity_a_caller_writes_a_part_only_so_that_it_is_not_kept_long():
-    writer, sink = BatchWriter(period_s=1e6, capacity=10, max_batch=4), Memory()
+    writer, sink = new_idle_writer(capacity=10, max_batch=4), Memory()
     for number in range(10):
         writer.add(sink, number)
     assert sink.batches == [[0, 1, 2, 3]]
@@ -63,6 +72,7 @@ def test_at_the_capacity_a_caller_writes_a_part_only_so_that_it_is_not_kept_long
     assert [entry for batch in sink.batches for entry in batch] == list(range(10))
 
 
+@pytest.mark.process
 def test_reaching_the_early_mark_wakes_the_thread():
     writer, sink = BatchWriter(period_s=1e6, wake_at=3), Memory()
     has_written = threading.Event()
@@ -73,6 +83,7 @@ def test_reaching_the_early_mark_wakes_the_thread():
     writer.close()
 
 
+@pytest.mark.process
 def test_close_ends_the_thread_and_a_later_add_starts_a_new_one():
     def logger_threads():
         return [thread for thread in threading.enumerate() if thread is writer._thread]
@@ -88,7 +99,7 @@ def test_close_ends_the_thread_and_a_later_add_starts_a_new_one():
 
 
 def test_a_sink_that_the_system_refuses_is_tried_again_and_reported_once(caplog):
-    writer, sink = BatchWriter(period_s=1e6), Memory([OSError("no space"), OSError("no space")])
+    writer, sink = new_idle_writer(), Memory([OSError("no space"), OSError("no space")])
     with caplog.at_level(logging.WARNING, "tuner"):
         for number in range(3):
             writer.add(sink, number)
@@ -99,7 +110,7 @@ def test_a_sink_that_the_system_refuses_is_tried_again_and_reported_once(caplog)
 
 
 def test_an_incomplete_file_is_reported_once_if_several_loggers_close_the_writer(caplog):
-    writer, sink = BatchWriter(period_s=1e6), Memory([OSError("no space")] * 3)
+    writer, sink = new_idle_writer(), Memory([OSError("no space")] * 3)
     writer.add(sink, 1)
     writer.flush()
     with caplog.at_level(logging.WARNING, "tuner"):
@@ -112,7 +123,7 @@ def test_an_incomplete_file_is_reported_once_if_several_loggers_close_the_writer
 
 
 def test_a_defect_goes_to_the_sink_that_has_it_and_the_others_are_written():
-    writer, broken, sound = BatchWriter(period_s=1e6), Memory([RuntimeError("broken")]), Memory()
+    writer, broken, sound = new_idle_writer(), Memory([RuntimeError("broken")]), Memory()
     writer.add(broken, 1)
     writer.add(sound, 2)
     writer.close()
@@ -158,7 +169,7 @@ class Several(Addressee):
 
 def test_all_parts_get_the_entries_and_one_that_fails_is_tried_again_alone():
     sound, full = Memory(), Memory([OSError("no space")])
-    writer, both = BatchWriter(period_s=1e6), Several(sound, full)
+    writer, both = new_idle_writer(), Several(sound, full)
     writer.add(both, 1)
     writer.flush()
     assert (sound.batches, full.batches) == ([[1]], [])
@@ -171,7 +182,7 @@ def test_all_parts_get_the_entries_and_one_that_fails_is_tried_again_alone():
 
 def test_a_part_that_gets_entries_on_its_own_as_well_gets_all_in_their_order():
     part, other = Memory(), Memory()
-    writer, both = BatchWriter(period_s=1e6), Several(part, other)
+    writer, both = new_idle_writer(), Several(part, other)
     for number, sink in enumerate([both, part, both, part, part, other, both]):
         writer.add(sink, number)
     writer.close()
@@ -188,7 +199,7 @@ class Talkative(Several):
 
 def test_entries_that_expect_more_wait_once():
     long, short = Memory(), Memory()
-    writer, talks, is_brief = BatchWriter(period_s=1e6), Talkative(long), Talkative(short)
+    writer, talks, is_brief = new_idle_writer(), Talkative(long), Talkative(short)
     writer.add(talks, 1)
     writer.add(is_brief, 1)
     writer.write_due()
@@ -204,9 +215,9 @@ def test_entries_that_expect_more_wait_once():
     assert long.batches == [[1, 2], [3]]
 
 
-def test_entries_wait_once_also_over_several_batches():
+def test_entries_wait_once_also_over_several_batches(without_breath):
     long, others = Memory(), [Memory() for _ in range(5)]
-    writer, talks = BatchWriter(period_s=1e6, max_batch=2), Talkative(long)
+    writer, talks = new_idle_writer(max_batch=2), Talkative(long)
     for other in others:
         writer.add(talks, 1)
         writer.add(other, 1)
@@ -216,9 +227,9 @@ def test_entries_wait_once_also_over_several_batches():
     assert long.batches == [[1] * 5]
 
 
-def test_entries_that_others_must_follow_do_not_wait():
+def test_entries_that_others_must_follow_do_not_wait(without_breath):
     part = Memory()
-    writer, talks = BatchWriter(period_s=1e6), Talkative(part, Memory())
+    writer, talks = new_idle_writer(), Talkative(part, Memory())
     for number, sink in enumerate([talks, part, talks]):
         writer.add(sink, number)
     writer.write_due()

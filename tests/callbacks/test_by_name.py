@@ -52,6 +52,7 @@ def test_a_bad_name_is_told_with_the_remedy(text, complaint):
         named(text)
 
 
+@pytest.mark.process
 def test_an_experiment_has_them_and_a_bad_name_ends_it_before_it_begins(tmp_path, monkeypatch):
     from tuner import RunConfig, Tuner  # noqa: PLC0415  (the face, for this test only)
 

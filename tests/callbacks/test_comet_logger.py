@@ -14,7 +14,8 @@ from tuner.core.trial import CheckpointRecord, Status, TerminationReason
 from tuner.storage.checkpoints import Checkpoint
 
 pytest.importorskip("comet_ml")
-pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
+# The warnings are the client's own, from its thread.
+pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("default")]
 
 
 @pytest.fixture

@@ -215,6 +215,7 @@ def test_verbose_0_prints_nothing(progress, trials, capfd, is_terminal):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.process
 def test_verbose_0_keeps_warnings_off_the_standard_error_of_a_bare_script():
     code = (
         "import logging\n"

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.callbacks.scenes import new_idle_writer
 from tests.callbacks.table_cells import is_in
-from tuner.callbacks.files.background_writer import BatchWriter
 from tuner.callbacks.files.csv_logger import CSVLoggerCallback, read_table
 from tuner.core.trial import ReportReply, Trial
 
@@ -69,7 +69,7 @@ def test_a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one
     make_trial, report
 ):
     trial = make_trial()
-    first = CSVLoggerCallback()
+    first = CSVLoggerCallback(new_idle_writer())
     first.log_trial_start(trial)
     for iteration in (1, 2, 3):
         first.log_trial_result(
@@ -79,7 +79,7 @@ def test_a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one
     with (Path(trial.local_path) / "progress.csv").open("ab") as file:
         file.write(b"4,-4,")
     trial.attempt, trial.resumed_iteration = 2, 2
-    second = CSVLoggerCallback()
+    second = CSVLoggerCallback(new_idle_writer())
     second.log_trial_start(trial)
     second.log_trial_result(3, trial, report(trial, 3, a=-30, c="new"))
     second.log_trial_result(4, trial, report(trial, 4, b=40))
@@ -226,7 +226,6 @@ def holds(row, result):
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     batches=st.lists(st.lists(metrics | plain_metrics, min_size=1, max_size=3), max_size=5),
     is_restarted=st.booleans(),
@@ -235,7 +234,7 @@ def test_the_table_read_back_equals_the_rows(tmp_path_factory, batches, is_resta
     trial = Trial("t00000", {}, {})
     trial.local_path = str(tmp_path_factory.mktemp("trial"))
     trial.attempt = 1
-    logger = CSVLoggerCallback(BatchWriter(period_s=1e6))
+    logger = CSVLoggerCallback(new_idle_writer())
     logger.log_trial_start(trial)
     written = []
     for batch in batches:
@@ -245,7 +244,7 @@ def test_the_table_read_back_equals_the_rows(tmp_path_factory, batches, is_resta
         logger.writer.flush()
         if is_restarted:
             trial.attempt, trial.resumed_iteration = 2, len(written)
-            logger = CSVLoggerCallback(BatchWriter(period_s=1e6))
+            logger = CSVLoggerCallback(new_idle_writer())
             logger.log_trial_start(trial)
     logger.on_experiment_end(trials=[])
     rows = cells_of(trial) if written else []

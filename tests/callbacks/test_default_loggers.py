@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from tuner.callbacks import (
     CSVLoggerCallback,
     JsonLoggerCallback,
@@ -29,6 +31,7 @@ def test_a_class_that_the_user_gave_is_not_added_again():
     ]
 
 
+@pytest.mark.process
 def test_they_share_one_thread_which_ends_with_the_experiment(make_trial, report):
     before = threading.active_count()
     callbacks = CallbackList(default_loggers())

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.callbacks.scenes import new_idle_writer
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files import append
 from tuner.callbacks.files.json_logger import JsonLoggerCallback, encode_json
@@ -122,7 +123,7 @@ def test_a_new_driver_goes_on_behind_the_checkpoint_even_after_a_torn_line(
     make_trial, report, torn
 ):
     trial = make_trial()
-    first = JsonLoggerCallback()
+    first = JsonLoggerCallback(new_idle_writer())
     first.log_trial_start(trial)
     for iteration in (1, 2):
         first.log_trial_result(iteration, trial, report(trial, iteration))
@@ -130,7 +131,7 @@ def test_a_new_driver_goes_on_behind_the_checkpoint_even_after_a_torn_line(
     with (Path(trial.local_path) / "result.json").open("ab") as file:
         file.write(torn)
     trial.attempt, trial.resumed_iteration = 2, 1
-    second = JsonLoggerCallback()
+    second = JsonLoggerCallback(new_idle_writer())
     second.log_trial_start(trial)
     second.log_trial_result(2, trial, report(trial, 2, again=True))
     second.on_experiment_end(trials=[])
@@ -232,7 +233,7 @@ def test_a_defect_met_in_the_background_switches_this_logger_off_only(
     make_trial, report, caplog, monkeypatch
 ):
     trial = make_trial()
-    logger = JsonLoggerCallback()
+    logger = JsonLoggerCallback(new_idle_writer())
     callbacks = CallbackList([logger])
     monkeypatch.setattr("tuner.callbacks.files.json_logger.json_bytes", lambda *_, **__: 1 / 0)
     callbacks.call("on_trial_start", iteration=0, trials=[], trial=trial)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
+from tests.callbacks.scenes import new_idle_writer
+from tuner.callbacks import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.files import append, csv_logger, json_logger, tensorboard_logger, trial_file
 from tuner.callbacks.files.event_file import EventEncoder, records, shown
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
@@ -39,7 +40,7 @@ READERS = {
 
 @pytest.fixture(params=READERS)
 def logger(request):
-    return request.param(BatchWriter(period_s=1e6))
+    return request.param(new_idle_writer())
 
 
 @pytest.fixture
@@ -252,7 +253,7 @@ def test_points_behind_a_restart_take_the_place_of_those_before_it():
 
 def test_parameters_that_a_power_cut_has_emptied_are_rewritten(make_trial, report):
     trial = make_trial()
-    logger = JsonLoggerCallback(BatchWriter(period_s=1e6))
+    logger = JsonLoggerCallback(new_idle_writer())
     logger.log_trial_start(trial)
     logger.writer.flush()
     assert logger.is_complete(trial)

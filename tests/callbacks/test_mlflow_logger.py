@@ -22,7 +22,8 @@ from tuner.testing.callback_contract import CallbackContract
 mlflow = pytest.importorskip("mlflow")
 from mlflow.utils.validation import _validate_metric_name  # noqa: E402  (may be missing)
 
-pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
+# The warnings are the client's own, from its thread.
+pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("default")]
 
 
 @pytest.fixture

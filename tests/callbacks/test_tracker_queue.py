@@ -13,6 +13,8 @@ from tuner.callbacks.trackers.tracker import TrackerCallback, measured, num_last
 from tuner.callbacks.trackers.tracker_queue import Tracker, TrackerQueue, rows_without
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
 
+pytestmark = pytest.mark.process
+
 
 class Unreachable(Exception):
     pass

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tuner.callbacks import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.callback_list import CallbackList
@@ -87,6 +86,10 @@ class Story:
         return [dict(zip(header, line, strict=True)) for line in lines]
 
     def curves(self):
+        from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415
+            EventAccumulator,
+        )
+
         accumulator = EventAccumulator(self.trial.local_path)
         accumulator.Reload()
         return {
@@ -150,6 +153,7 @@ def test_rows_of_the_trial_without_validations_are_left_as_they_are(story):
     assert len(story.rows()) == len(story.table()) == 2
 
 
+@pytest.mark.heavy
 def test_a_validated_metric_is_a_curve_at_the_steps_of_the_checkpoints(story):
     story.call("on_trial_start")
     story.reports(1, 2, 3)
@@ -161,6 +165,7 @@ def test_a_validated_metric_is_a_curve_at_the_steps_of_the_checkpoints(story):
     assert story.curves()["loss"] == [(1, 1.0), (2, 0.5), (3, 0.3333), (4, 0.25)]
 
 
+@pytest.mark.heavy
 def test_a_curve_of_the_training_code_is_not_cut_off_by_a_validated_value(story):
     story.call("on_trial_start")
     story.reports(1, 2, 3)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.callbacks import BatchWriter, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
+from tests.callbacks.scenes import new_idle_writer
+from tuner.callbacks import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.files import append, trial_file
 from tuner.callbacks.files.verified_sizes import VerifiedSizes, size_of
 from tuner.callbacks.log_records import Fingerprint
@@ -216,7 +217,7 @@ def begun(request, tmp_path):
     """Return a function that returns the logger of another driver."""
 
     def begin():
-        logger = request.param(BatchWriter(period_s=1e6))
+        logger = request.param(new_idle_writer())
         logger.setup(experiment_path=str(tmp_path))
         return logger
 
@@ -376,7 +377,7 @@ def test_a_recent_file_is_rewritten_only_if_its_size_is_not_recorded(
 
 
 def test_where_nothing_is_written_nothing_is_missing(make_trial):
-    logger = TBXLoggerCallback(BatchWriter(period_s=1e6))
+    logger = TBXLoggerCallback(new_idle_writer())
     logger.is_on = False
     assert logger.has_verified_size(make_trial())
     assert logger.is_complete(make_trial())

@@ -17,7 +17,8 @@ from tuner.testing.callback_contract import CallbackContract
 wandb = pytest.importorskip("wandb")
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
-pytestmark = pytest.mark.filterwarnings("default")  # the client's own, from its thread
+# The warnings are the client's own, from its thread.
+pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("default")]
 
 
 @pytest.fixture(autouse=True)

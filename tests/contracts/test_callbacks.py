@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from tests.callbacks.scenes import new_idle_writer
 from tuner.callbacks import (
-    BatchWriter,
     Callback,
     CLIReporter,
     Console,
@@ -26,19 +26,20 @@ class TestCallback(CallbackContract):
 
 class TestJsonLogger(CallbackContract):
     def make_callback(self):
-        return JsonLoggerCallback(BatchWriter())
+        return JsonLoggerCallback(new_idle_writer())
 
 
 class TestCSVLogger(CallbackContract):
     def make_callback(self):
-        return CSVLoggerCallback(BatchWriter())
+        return CSVLoggerCallback(new_idle_writer())
 
 
 class TestTensorBoardLogger(CallbackContract):
     def make_callback(self):
-        return TBXLoggerCallback(BatchWriter())
+        return TBXLoggerCallback(new_idle_writer())
 
 
+@pytest.mark.process
 class TestLoggerOfItsOwn(CallbackContract):
     def make_callback(self):
         return JsonLoggerCallback()

@@ -13,6 +13,7 @@ from tuner.storage.object_store import ObjectStore
 
 # The library retries nothing, so that each fault reaches the store's own retries.
 OPTIONS = {"config_kwargs": {"retries": {"total_max_attempts": 1}, "read_timeout": 1}}
+pytestmark = pytest.mark.heavy
 LARGE_BYTES = 33 << 20
 """Uploaded in several parts."""
 
