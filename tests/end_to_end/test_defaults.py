@@ -1,7 +1,5 @@
 """The default scheduler and searcher of an experiment, which a restore keeps."""
 
-import logging
-
 import pytest
 
 import tuner as tune
@@ -26,8 +24,9 @@ from searchers import (
 )
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.default_algorithms import NO_END, full_iteration
-from tuner.spec.experiment_directory import read_record
 from tuner.spec.experiment_spec import make_spec
+
+pytestmark = pytest.mark.unit
 
 SPACE = {"x": tune.uniform(0, 1), "epochs": 5}
 GOAL = {"metric": "loss", "mode": "min"}
@@ -221,35 +220,6 @@ def test_without_an_end_there_are_levels_enough():
     assert spec(Saves).scheduler.levels[-1] == NO_END
 
 
-def test_the_choice_is_said_and_written_down_and_kept(fit, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="tuner")
-    fit(
-        train,
-        SPACE,
-        tune={**GOAL, "num_samples": 6, "seed": 1},
-        stop={"training_iteration": 9},
-        executor="inline",
-    )
-    assert (
-        "Searcher: AutoSearch (default). Scheduler: ASHAScheduler (default); weaker "
-        "trials are stopped early." in caplog.text
-    )
-    recorded = read_record(tmp_path / "experiment").parts["tune_config"]
-    assert (recorded["scheduler"]["@"], recorded["search_alg"]["@"]) == (
-        "ASHAScheduler",
-        "AutoSearch",
-    )
-    caplog.clear()
-    restored = tune.Tuner.restore(
-        tmp_path / "experiment", train, tune_config=TuneConfig(num_samples=8, **GOAL)
-    )
-    assert kinds(restored._spec) == (ASHAScheduler, AutoSearch)
-    assert len(restored.fit()) == 8
-    assert "Searcher:" not in caplog.text
-    assert "tune_config.scheduler" not in caplog.text
-    assert "tune_config.search_alg" not in caplog.text
-
-
 class RayStyle(TrialScheduler):
     """A scheduler with Ray Tune's signatures."""
 
@@ -329,25 +299,3 @@ GRID = {**SPACE, "depth": tune.grid_search([1, 2])}
 )
 def test_the_first_line_names_the_defaults_and_their_reasons(options, line):
     assert spec(**options).remark == line
-
-
-def test_a_tuner_shows_what_it_declares_and_where_it_has_run(build, tmp_path):
-    declared = build(train, SPACE, tune={**GOAL, "num_samples": 2}, executor="inline")
-    assert repr(declared).splitlines() == [
-        "Tuner of train, which has not been run",
-        "  searches: x",
-        "  samples: 2",
-        "  metric: loss (min)",
-        "  Searcher: AutoSearch (default). Scheduler: none; every trial trains to the end.",
-    ]
-    path = declared.fit().experiment_path
-    assert repr(declared).startswith(f"Tuner of train, which has run in {path}\n")
-    assert repr(tune.Tuner.restore(path, train)).startswith(
-        f"Tuner of train, which continues {path}\n"
-    )
-
-
-def test_an_experiment_begun_at_random_goes_on_at_random(fit, tmp_path):
-    fit(train, SPACE, tune={**GOAL, "num_samples": 1, "seed": 1}, executor="inline")
-    restored = tune.Tuner.restore(tmp_path / "experiment", train, num_samples=4)
-    assert kinds(restored._spec) == (FIFOScheduler, BasicVariantGenerator)

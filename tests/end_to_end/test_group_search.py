@@ -1,36 +1,26 @@
-"""A search over trainings of two workers, killed twice, ends like one that was left alone."""
+"""A search over trainings of two workers, killed, ends like one that was left alone."""
 
 import importlib.util
 import signal
-import time
 
 import pytest
 
 from tests.end_to_end import interruption
 
+pytestmark = pytest.mark.heavy
+
 SCRIPT = interruption.ROOT / "tests" / "end_to_end" / "scripts" / "group_search.py"
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
-
-def num_results(storage):
-    journal = storage / "exp" / "journal"
-    logs = sorted(journal.glob("*.log")) if journal.is_dir() else []
-    return sum(log.read_bytes().count(b'"k":"result"') for log in logs)
-
-
-def run(storage, kind, kill=None, after=0):
-    """Run the search, kill it after so many results if asked to, and return what it printed."""
+def run(storage, kind, num_samples, kill=None, after=0):
+    """Run the search, kill it after so many results if asked to, and return its table."""
     storage.mkdir(exist_ok=True)
-    script = interruption.Script(SCRIPT, storage, kind, directory=storage)
+    script = interruption.Script(SCRIPT, storage, kind, num_samples, directory=storage)
     try:
-        while kill and num_results(storage) < after:
-            assert script.process.poll() is None, script.process.communicate()
-            time.sleep(0.002)
         if kill is None:
             assert script.end() == 0, script.printed + script.errors
-            return script.printed
+            return script.printed.partition("ENDED\n")[2]
+        script.wait_for(f"RESULT {after}\n")
         descendants = script.descendants()
         kill(script)
         assert script.end() == -signal.SIGKILL
@@ -40,18 +30,27 @@ def run(storage, kind, kill=None, after=0):
         script.close()
 
 
-def needs(kind):
-    module = {"lightning": "pytorch_lightning"}.get(kind, kind)
-    missing = kind != "cnn" and not importlib.util.find_spec(module)
-    return pytest.param(kind, marks=pytest.mark.skipif(missing, reason=f"no {module} installed"))
+def case(kind, module, num_samples, kills):
+    """Return a case that is skipped where a package is missing."""
+    missing = [name for name in ("torch", "sklearn", module) if not importlib.util.find_spec(name)]
+    skip = pytest.mark.skipif(bool(missing), reason=f"{missing} not installed")
+    return pytest.param(kind, num_samples, kills, marks=skip, id=kind)
 
 
-@pytest.mark.timeout(400)  # four runs, each of which imports PyTorch
-@pytest.mark.parametrize("kind", [needs("cnn"), needs("lightning"), needs("transformers")])
-def test_a_search_that_was_killed_twice_ends_as_if_it_had_not_been(tmp_path, kind):
-    expected = run(tmp_path / "whole", kind)
+@pytest.mark.timeout(400)  # several runs, each of which imports PyTorch
+@pytest.mark.parametrize(
+    ("kind", "num_samples", "kills"),
+    [
+        case("cnn", "torch", 4, [(interruption.kill_driver, 3), (interruption.kill_group, 6)]),
+        # In the middle of a trial, which goes on from its checkpoint.
+        case("lightning", "pytorch_lightning", 2, [(interruption.kill_driver, 3)]),
+        case("transformers", "transformers", 2, [(interruption.kill_group, 2)]),
+    ],
+)
+def test_a_search_that_was_killed_ends_as_if_it_had_not_been(tmp_path, kind, num_samples, kills):
+    expected = run(tmp_path / "whole", kind, num_samples)
     storage = tmp_path / "killed"
-    run(storage, kind, kill=interruption.kill_driver, after=3)
-    run(storage, kind, kill=interruption.kill_group, after=6)
-    assert run(storage, kind) == expected
-    assert expected.count("TERMINATED") >= 1
+    for kill, after in kills:
+        run(storage, kind, num_samples, kill, after)
+    assert run(storage, kind, num_samples) == expected
+    assert expected.count("TERMINATED") == num_samples

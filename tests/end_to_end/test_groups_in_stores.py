@@ -26,6 +26,8 @@ from tuner.train import (
 )
 from tuner.train.torch import TorchTrainer
 
+pytestmark = pytest.mark.heavy
+
 NUM_STEPS = 5
 NODES = {"a": {"cpu": 2}, "b": {"cpu": 2}}
 

@@ -15,6 +15,8 @@ from tuner.testing import FakeCluster
 from tuner.train import Checkpoint, RunConfig, ScalingConfig, get_checkpoint, get_context, report
 from tuner.train.torch import TorchTrainer
 
+pytestmark = pytest.mark.heavy
+
 NUM_STEPS = 5
 
 

@@ -17,10 +17,8 @@ from ray.cluster_utils import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_STEPS = 20
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of Ray's own processes
-    pytest.mark.timeout(300),
-]
+QUIET = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray's own processes
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), QUIET]
 
 
 @pytest.fixture(scope="module")

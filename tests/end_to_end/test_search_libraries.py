@@ -14,6 +14,8 @@ from searchers import (
 )
 from tuner import Tuner
 
+pytestmark = pytest.mark.heavy
+
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "deep": {"n": tune.randint(1, 5)}, "epochs": 2}
 SEARCHERS = {
     "hyperopt": lambda: HyperOptSearch(n_initial_points=3),

@@ -5,9 +5,10 @@ import pickle
 
 import pytest
 
-import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from tuner import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig, Tuner
+
+pytestmark = pytest.mark.unit
 
 SETTINGS = {
     TuneConfig: {"num_samples": 7, "scheduler": FIFOScheduler(), "time_budget_s": 5.0, "seed": 3},
@@ -98,24 +99,6 @@ def test_what_contradicts_each_other_may_be_assigned_one_by_one_and_is_refused_b
         Tuner(print, run_config=RunConfig(failure_config=failure))
     failure.max_failures = 0
     Tuner(print, run_config=RunConfig(failure_config=failure))
-
-
-def test_an_experiment_keeps_what_was_set_when_it_was_declared(tmp_path):
-    checkpoints = CheckpointConfig(num_to_keep=3)
-    run_config = RunConfig(
-        name="first",
-        storage_path=tmp_path,
-        verbose=0,
-        executor="inline",
-        checkpoint_config=checkpoints,
-    )
-    tune_config = TuneConfig(num_samples=2)
-    tuner = Tuner(
-        lambda config: tune.report({"loss": 1.0}), tune_config=tune_config, run_config=run_config
-    )
-    run_config.name, tune_config.num_samples, checkpoints.num_to_keep = "second", 5, 1
-    grid = tuner.fit()
-    assert (len(grid), grid.experiment_path) == (2, str(tmp_path / "first"))
 
 
 def test_a_scheduler_class_is_to_be_called():

@@ -53,6 +53,7 @@ def run(build, s3_url, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.heavy
 def test_results_and_checkpoints_are_complete_and_nothing_stays_on_the_nodes(
     run, cluster, s3_url, tmp_path
 ):
@@ -111,12 +112,14 @@ def test_a_node_whose_store_is_another_one_is_refused(build, cluster, tmp_path, 
     assert not list(tmp_path.glob("*/bucket/experiment/probe/*"))
 
 
+@pytest.mark.heavy
 def test_trials_of_a_node_that_dies_continue_from_the_store(run, cluster):
     nodes = cluster()
     results = run(count, nodes, callbacks=[Once(at_step(3), lambda: nodes.kill_node("a"))])
     check_complete(results)
 
 
+@pytest.mark.heavy
 def test_a_population_exploits_across_nodes_through_the_store(run, cluster):
     scheduler = PopulationBasedTraining(
         perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 1)}
@@ -126,6 +129,7 @@ def test_a_population_exploits_across_nodes_through_the_store(run, cluster):
     assert {result.metrics["step"] for result in results} == {NUM_STEPS}
 
 
+@pytest.mark.heavy
 def test_an_experiment_continues_without_a_cluster_where_only_the_store_is_left(
     run, cluster, s3_url, tmp_path
 ):
@@ -139,6 +143,7 @@ def test_an_experiment_continues_without_a_cluster_where_only_the_store_is_left(
     check_complete(results)
 
 
+@pytest.mark.heavy
 def test_output_and_files_of_trials_are_in_the_store(run, cluster, s3_url):
     def speak(config):
         Path(tune.get_context().get_trial_dir(), "notes.txt").write_text("noted")
@@ -176,6 +181,7 @@ def check_validated(results):
 SMALL = {name: {"cpu": 1} for name in NODES}
 
 
+@pytest.mark.heavy
 def test_validations_run_on_any_node(run, cluster, s3_url):
     check_validated(run(validated, cluster(SMALL), tune={"num_samples": 3}))
     stored = ObjectStore(f"{s3_url}/experiment").list()

@@ -27,6 +27,8 @@ from tuner.errors import ExperimentFenced
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import RemoteLock
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["cluster", "executor", "run", "still_alive"]  # fixtures
 
 NO_ROOM_AT = 3

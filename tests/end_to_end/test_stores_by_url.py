@@ -11,7 +11,7 @@ from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import layout
 from tuner.storage.arrow_filesystem import as_fsspec
 
-pytest.importorskip("s3fs")
+pytest.importorskip("fsspec")
 
 
 def train(config):
@@ -37,6 +37,7 @@ def bucket(moto, monkeypatch):
     return moto.make_bucket()
 
 
+@pytest.mark.heavy
 def test_the_options_of_a_url_hold_for_all_that_is_done_with_the_experiment(
     bucket, moto, tmp_path, capsys
 ):
@@ -74,6 +75,7 @@ def arrow_s3(moto):
     )
 
 
+@pytest.mark.heavy
 def test_pyarrows_file_system_is_used_with_its_endpoint_and_credentials(
     bucket, moto, tmp_path, monkeypatch
 ):

@@ -1,6 +1,7 @@
 """ASHA over trainings of two workers, which continues where it was killed.
 
-The arguments are the storage path and what is trained: ``cnn``, ``lightning`` or ``transformers``.
+The arguments are the storage path, what is trained (``cnn``, ``lightning`` or ``transformers``),
+and the number of trials.
 """
 
 import os
@@ -17,6 +18,27 @@ from schedulers import ASHAScheduler
 from tuner import train
 from tuner.train import Checkpoint, ScalingConfig
 from tuner.train.torch import TorchTrainer, prepare_data_loader, prepare_model
+
+# Imported here, so that it is once per run, not once per worker: workers are forked from a process
+# that has loaded what the function refers to.
+match sys.argv[2]:
+    case "lightning":
+        import pytorch_lightning as pl
+
+        from tuner.train.lightning import (
+            RayDDPStrategy,
+            RayLightningEnvironment,
+            RayTrainReportCallback,
+        )
+    case "transformers":
+        from transformers import (
+            BertConfig,
+            BertForSequenceClassification,
+            Trainer,
+            TrainingArguments,
+        )
+
+        from tuner.train.huggingface.transformers import RayTrainReportCallback
 
 MAX_EPOCHS = 4
 NUM_TRAIN = 512
@@ -76,14 +98,6 @@ def train_cnn(config):
 
 
 def train_lightning(config):
-    import pytorch_lightning as pl
-
-    from tuner.train.lightning import (
-        RayDDPStrategy,
-        RayLightningEnvironment,
-        RayTrainReportCallback,
-    )
-
     class Module(pl.LightningModule):
         def __init__(self):
             super().__init__()
@@ -124,10 +138,6 @@ def train_lightning(config):
 
 
 def train_transformers(config):
-    import transformers
-
-    from tuner.train.huggingface.transformers import RayTrainReportCallback
-
     def lines(number, seed):
         words = torch.randint(0, 8, (number, 4), generator=torch.Generator().manual_seed(seed))
         first, second = words.float().split(2, dim=1)
@@ -137,7 +147,7 @@ def train_transformers(config):
         ]
 
     torch.manual_seed(0)
-    sizes = transformers.BertConfig(
+    sizes = BertConfig(
         vocab_size=8,
         hidden_size=2 * config["channels"],
         num_hidden_layers=1,
@@ -145,7 +155,7 @@ def train_transformers(config):
         intermediate_size=16,
         max_position_embeddings=4,
     )
-    settings = transformers.TrainingArguments(
+    settings = TrainingArguments(
         output_dir=os.path.join(train.get_context().get_trial_dir(), "trainer"),  # noqa: PTH118
         num_train_epochs=MAX_EPOCHS,
         learning_rate=config["lr"],
@@ -156,8 +166,8 @@ def train_transformers(config):
         disable_tqdm=True,
         use_cpu=True,
     )
-    trainer = transformers.Trainer(
-        transformers.BertForSequenceClassification(sizes),
+    trainer = Trainer(
+        BertForSequenceClassification(sizes),
         settings,
         train_dataset=lines(128, 0),
         eval_dataset=lines(64, 1),
@@ -169,10 +179,20 @@ def train_transformers(config):
     trainer.train(resume_from_checkpoint=path)
 
 
+class Count(tune.Callback):
+    """Prints how many results are recorded."""
+
+    num_results = 0
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.num_results += 1
+        print(f"RESULT {self.num_results}", flush=True)
+
+
 LOOPS = {"cnn": train_cnn, "lightning": train_lightning, "transformers": train_transformers}
 
 if __name__ == "__main__":
-    storage, kind = sys.argv[1:]
+    storage, kind, num_samples = sys.argv[1:]
     metric = "eval_loss" if kind == "transformers" else "val_loss"
     tuner = tune.Tuner(
         TorchTrainer(LOOPS[kind], scaling_config=ScalingConfig(num_workers=2)),
@@ -182,7 +202,7 @@ if __name__ == "__main__":
         tune_config=tune.TuneConfig(
             metric=metric,
             mode="min",
-            num_samples=4,
+            num_samples=int(num_samples),
             max_concurrent_trials=1,
             scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=2),
             seed=1,
@@ -191,10 +211,12 @@ if __name__ == "__main__":
             name="exp",
             storage_path=storage,
             verbose=0,
+            callbacks=[Count()],
             resources={"cpu": 2},
             checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
         ),
         resume="auto",
     )
     frame = tuner.fit().get_dataframe()
+    print("ENDED")
     print(frame[["trial_id", "training_iteration", metric, "status"]].to_csv(index=False))
