@@ -74,6 +74,11 @@ def tier_of(path, text):
     return next((FOLDERS[name] for name in path.parts if name in FOLDERS), "unit")
 
 
+@functools.cache
+def _within_tests(path):
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path()
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--full", action="store_true", help="try all examples and simulate all experiments"
@@ -103,7 +108,7 @@ def pytest_ignore_collect(collection_path, config):
     if not asked or not is_known or not collection_path.match("test_*.py"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    path = collection_path.relative_to(ROOT) if collection_path.is_relative_to(ROOT) else Path()
+    path = _within_tests(collection_path)
     expression = Expression.compile(asked)
     possible = [{tier_of(path, text)}, *({mark} for mark in _MARK.findall(text))]
     if "hypothesis" in text:
@@ -121,8 +126,7 @@ def pytest_itemcollected(item):
             f"{item.nodeid} is marked as {' and '.join(sorted(tiers))}; keep one"
         )
     if not tiers:
-        path = item.path.relative_to(ROOT) if item.path.is_relative_to(ROOT) else Path()
-        item.add_marker(tier_of(path, ""))
+        item.add_marker(tier_of(_within_tests(item.path), ""))
     if is_hypothesis_test(getattr(item, "obj", None)):
         item.add_marker("property")
 
