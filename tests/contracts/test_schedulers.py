@@ -1,5 +1,7 @@
 """Contract tests of the schedulers."""
 
+import pytest
+
 from schedulers import (
     PB2,
     ASHAScheduler,
@@ -26,14 +28,28 @@ from tuner.testing.scheduler_contract import SchedulerContract
 MUTATIONS = {"lr": loguniform(1e-4, 1.0), "depth": [1, 2, 3], "model": {"width": lambda: 8}}
 
 
-class TestPBT(SchedulerContract):
+class Contract(SchedulerContract):
+    @pytest.mark.property
+    def test_late_validations_lead_to_the_same_decisions(self):
+        super().test_late_validations_lead_to_the_same_decisions()
+
+    @pytest.mark.property
+    def test_late_validations_survive_a_restore(self):
+        super().test_late_validations_survive_a_restore()
+
+    @pytest.mark.property
+    def test_it_survives_faults(self):
+        super().test_it_survives_faults()
+
+
+class TestPBT(Contract):
     def make_scheduler(self):
         return PopulationBasedTraining(
             time_attr="training_iteration", perturbation_interval=3, hyperparam_mutations=MUTATIONS
         )
 
 
-class TestPBTByTimeAfterABurnIn(SchedulerContract):
+class TestPBTByTimeAfterABurnIn(Contract):
     def make_scheduler(self):
         return PopulationBasedTraining(
             perturbation_interval=25.0,
@@ -44,7 +60,7 @@ class TestPBTByTimeAfterABurnIn(SchedulerContract):
         )
 
 
-class TestPBTInGenerations(SchedulerContract):
+class TestPBTInGenerations(Contract):
     def make_scheduler(self):
         return PopulationBasedTraining(
             time_attr="training_iteration",
@@ -54,19 +70,19 @@ class TestPBTInGenerations(SchedulerContract):
         )
 
 
-class TestPatientPBT(SchedulerContract):
+class TestPatientPBT(Contract):
     def make_scheduler(self):
         return PatientPopulationBasedTraining(20, MUTATIONS, perturbation_interval=3)
 
 
-class TestPatientPBTInGenerations(SchedulerContract):
+class TestPatientPBTInGenerations(Contract):
     def make_scheduler(self):
         return PatientPopulationBasedTraining(
             200, MUTATIONS, time_attr="time_total_s", perturbation_interval=20, synch=True
         )
 
 
-class TestMFPBT(SchedulerContract):
+class TestMFPBT(Contract):
     def make_scheduler(self):
         return MFPopulationBasedTraining(
             time_attr="training_iteration",
@@ -76,7 +92,7 @@ class TestMFPBT(SchedulerContract):
         )
 
 
-class TestMFPBTInGenerations(SchedulerContract):
+class TestMFPBTInGenerations(Contract):
     def make_scheduler(self):
         return MFPopulationBasedTraining(
             time_attr="training_iteration",
@@ -86,7 +102,8 @@ class TestMFPBTInGenerations(SchedulerContract):
         )
 
 
-class TestPB2(SchedulerContract):
+@pytest.mark.property  # It fits models of scikit-learn.
+class TestPB2(Contract):
     def make_scheduler(self):
         # A long interval: a model is fitted for every clone, and the contract plays many
         # experiments.
@@ -98,7 +115,7 @@ class TestPB2(SchedulerContract):
         )
 
 
-class TestReplay(SchedulerContract):
+class TestReplay(Contract):
     num_trials = 1
 
     def make_scheduler(self):
@@ -109,17 +126,17 @@ class TestReplay(SchedulerContract):
         )
 
 
-class TestFIFO(SchedulerContract):
+class TestFIFO(Contract):
     def make_scheduler(self):
         return FIFOScheduler()
 
 
-class TestASHA(SchedulerContract):
+class TestASHA(Contract):
     def make_scheduler(self):
         return ASHAScheduler(max_t=18, grace_period=2, reduction_factor=3, type="stopping")
 
 
-class TestASHAInBracketsByTime(SchedulerContract):
+class TestASHAInBracketsByTime(Contract):
     def make_scheduler(self):
         return ASHAScheduler(
             time_attr="time_total_s",
@@ -154,17 +171,17 @@ class PausesEachTrialOnce(Scheduler):
         self.resumed = set(state["resumed"])
 
 
-class TestPausing(SchedulerContract):
+class TestPausing(Contract):
     def make_scheduler(self):
         return PausesEachTrialOnce()
 
 
-class TestPromotion(SchedulerContract):
+class TestPromotion(Contract):
     def make_scheduler(self):
         return ASHAScheduler(type="promotion", max_t=18, grace_period=2, reduction_factor=3)
 
 
-class TestPromotionInBracketsByTime(SchedulerContract):
+class TestPromotionInBracketsByTime(Contract):
     def make_scheduler(self):
         return ASHAScheduler(
             "time_total_s",
@@ -177,55 +194,55 @@ class TestPromotionInBracketsByTime(SchedulerContract):
         )
 
 
-class TestPromotionByCost(SchedulerContract):
+class TestPromotionByCost(Contract):
     def make_scheduler(self):
         return ASHAScheduler(
             type="promotion", max_t=16, reduction_factor=2, cost_attr="time_total_s"
         )
 
 
-class TestPromotionWithKnownGoodTrials(SchedulerContract):
+class TestPromotionWithKnownGoodTrials(Contract):
     def make_scheduler(self):
         return ASHAScheduler(
             type="promotion", max_t=16, reduction_factor=2, num_threshold_candidates=2
         )
 
 
-class TestStopping(SchedulerContract):
+class TestStopping(Contract):
     def make_scheduler(self):
         return ASHAScheduler(
             type="stopping", max_t=18, reduction_factor=3, brackets=2, num_threshold_candidates=2
         )
 
 
-class TestPASHA(SchedulerContract):
+class TestPASHA(Contract):
     def make_scheduler(self):
         return PASHAScheduler(max_t=16, reduction_factor=2)
 
 
-class TestMOASHA(SchedulerContract):
+class TestMOASHA(Contract):
     def make_scheduler(self):
         return MOASHAScheduler({"score": "max", "time_total_s": "min"}, max_t=18, brackets=2)
 
 
-class TestHyperBand(SchedulerContract):
+class TestHyperBand(Contract):
     def make_scheduler(self):
         return HyperBandScheduler(max_t=18, reduction_factor=3)
 
 
-class TestHyperBandByTime(SchedulerContract):
+class TestHyperBandByTime(Contract):
     def make_scheduler(self):
         return HyperBandScheduler(
             time_attr="time_total_s", max_t=150.5, reduction_factor=2.5, stop_last_trials=False
         )
 
 
-class TestMedianStopping(SchedulerContract):
+class TestMedianStopping(Contract):
     def make_scheduler(self):
         return MedianStoppingRule(grace_period=30.0, min_samples_required=2)
 
 
-class TestMedianPausing(SchedulerContract):
+class TestMedianPausing(Contract):
     def make_scheduler(self):
         return MedianStoppingRule(
             time_attr="training_iteration",
@@ -236,21 +253,21 @@ class TestMedianPausing(SchedulerContract):
         )
 
 
-class TestResourceChanging(SchedulerContract):
+class TestResourceChanging(Contract):
     def make_scheduler(self):
         return ResourceChangingScheduler(
             ASHAScheduler(max_t=18, grace_period=2, reduction_factor=3)
         )
 
 
-class TestResourceChangingAroundHyperBand(SchedulerContract):
+class TestResourceChangingAroundHyperBand(Contract):
     def make_scheduler(self):
         return ResourceChangingScheduler(
             HyperBandScheduler(max_t=18), DistributeResources(add_bundles=True, increase_by_times=2)
         )
 
 
-class TestResourceChangingForTheBest(SchedulerContract):
+class TestResourceChangingForTheBest(Contract):
     def make_scheduler(self):
         return ResourceChangingScheduler(
             resources_allocation_function=DistributeResourcesToTopJob()

@@ -24,9 +24,9 @@ from .simulation import Entry, MemoryLog
 ScoreOf = Callable[[int, int], float]
 """The score of trial number `n` (from 0) at training iteration `t` (from 1); larger is better."""
 
-NUM_ITERATIONS: Final = 30
-"""How long each trial trains unless it is stopped."""
 _LAST_COMPARED: Final = 20
+NUM_ITERATIONS: Final = 24
+"""How long each trial trains unless it is stopped: until the last that counts has been judged."""
 _ITERATION_S: Final = 10.0
 
 

@@ -26,6 +26,7 @@ class RehearsedTrial:
         resources: Its resources.
         checkpoints: Training iterations of its checkpoints.
         has_crashed: Whether it has crashed and been retried.
+        trial_id: The trial's id, as the engine makes it.
     """
 
     number: int
@@ -35,11 +36,10 @@ class RehearsedTrial:
     resources: Mapping[str, float] = field(default_factory=lambda: {"cpu": 1.0})
     checkpoints: list[int] = field(default_factory=list)
     has_crashed: bool = False
+    trial_id: str = field(init=False)
 
-    @property
-    def trial_id(self) -> str:
-        """The trial's id, as the engine makes it."""
-        return f"t{self.number:05d}"
+    def __post_init__(self) -> None:
+        self.trial_id = f"t{self.number:05d}"
 
     @property
     def has_checkpoint(self) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any, ClassVar, Final
@@ -103,16 +103,19 @@ class SchedulerContract(ABC):
     def test_the_state_survives_a_restart_at_any_point(self) -> None:
         """Continue exactly as before from ``load_state_dict(state_dict())``, after any fact."""
         facts = self._rehearsal().run().facts
-        # Every third point, which takes a third of the time.
-        for cut in range(1, len(facts), 3):
+        cuts = range(1, len(facts))
+        # At every third of them in turn within one experiment, and at some alone.
+        for restarts in (cuts[::3], *([cut] for cut in cuts[:: len(cuts) // _NUM_ALONE + 1])):
             rehearsal = self._rehearsal()
-            rehearsal.after_fact = partial(self._restart, cut)
-            assert rehearsal.run().facts == facts, (
-                f"a restored scheduler must decide as the original, but did not after fact {cut}"
+            rehearsal.after_fact = partial(self._restart, restarts)
+            found = rehearsal.run().facts
+            assert found == facts, (
+                f"a restored scheduler must decide as the original, but after restarts at "
+                f"{restarts} of {len(facts)} facts it decided {_first_difference(found, facts)}"
             )
 
-    def _restart(self, cut: int, rehearsal: Rehearsal) -> None:
-        if len(rehearsal.facts) == cut:
+    def _restart(self, cuts: Container[int], rehearsal: Rehearsal) -> None:
+        if len(rehearsal.facts) in cuts:
             saved = json.dumps(rehearsal.scheduler.state_dict(), sort_keys=True)
             rehearsal.scheduler = self._ready()
             rehearsal.scheduler.load_state_dict(json.loads(saved))
@@ -189,6 +192,8 @@ class SchedulerContract(ABC):
             assert "\n" not in text, f"debug_string must be one line, got {text!r}"
 
 
+_NUM_ALONE: Final = 4
+"""At how many points the only restart of an experiment is tried."""
 _SHARE_DUE: Final = 0.9
 """Share of the decisions that have to be made however late results are judged."""
 
