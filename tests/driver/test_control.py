@@ -169,11 +169,12 @@ def asked_of():
     return ask
 
 
+@pytest.mark.process
 def test_what_is_asked_through_a_line_wakes_the_driver(asked_of):
     line, woken = RequestQueue(), threading.Event()
     line.open(woken.set, lambda _: None)  # by the driver's thread, which here is this one
     answer = asked_of(line, ControlRequest(Verb.PAUSE, "t00000"))
-    assert woken.wait(10.0)
+    assert woken.wait(60.0)
     line.close()
     assert not answer().is_granted
 

@@ -51,6 +51,7 @@ def stored(world):
     return {key: world.store.get(key).decode() for key in found if key[0] in "tp"}
 
 
+@pytest.mark.process  # Threads upload several files at once.
 def test_files_of_a_running_trial_are_stored_soon_and_every_minute(world):
     assert "experiment.json" in world.store.list()
     write(world, "t00000/stdout", "1")
@@ -82,6 +83,7 @@ def test_files_of_a_trial_are_stored_when_it_has_ended_and_once_more(world, end)
     assert stored(world)["t00000/stdout"] == "not looked at any more"
 
 
+@pytest.mark.process  # Threads upload several files at once.
 def test_the_end_stores_what_is_new_and_nothing_twice(world, monkeypatch):
     write(world, "t00000/stdout", "1")
     write(world, "t00001/stdout", "2")

@@ -80,6 +80,7 @@ def watch(monkeypatch):
     return watch
 
 
+@pytest.mark.process  # A thread writes the snapshot.
 def test_many_trials_are_encoded_in_parts_and_each_part_delays_the_next(watch, tmp_path):
     account = PersistenceAccount(watch.perf_counter)
     journal = Journal()

@@ -1,11 +1,11 @@
 """Checkpoints of an experiment in an object store: when they are deleted, and how it is cleaned."""
 
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.events import SearchEnded
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
@@ -17,6 +17,7 @@ from tuner.storage.checkpoints import Provenance, commit, stage
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 
+pytestmark = pytest.mark.process
 TRIAL = "t00000"
 
 
@@ -58,13 +59,6 @@ def stored(session):
     return sorted({key.split("/")[1] for key in session.store.list()})
 
 
-def wait_for(condition):
-    end_s = time.monotonic() + 10
-    while not condition() and time.monotonic() < end_s:
-        time.sleep(0.005)
-    return condition()
-
-
 def record_and(session, delete, *arguments):
     """Have something deleted that the journal's next record supersedes."""
     session.journal.append(encode(SearchEnded(), 0.0))
@@ -76,12 +70,12 @@ def record_and(session, delete, *arguments):
 def test_a_superseded_checkpoint_stays_until_the_store_has_the_record(session):
     for index in (0, 1):
         record_and(session, session.files.delete, TRIAL, saved(session, index))
-    time.sleep(0.05)
+    assert session.deleter._thread is None, "a deletion has begun"
     assert stored(session) == ["checkpoint_000000.e7a1", "checkpoint_000001.e7a1"]
     assert len(list(session.directory.iterdir())) == 2
     session.mirror.mirrored_sequence = session.journal.written_sequence - 1
     session.deleter.release()
-    assert wait_for(lambda: stored(session) == ["checkpoint_000001.e7a1"])
+    wait_until(lambda: stored(session) == ["checkpoint_000001.e7a1"])
     assert [path.name for path in session.directory.iterdir()] == ["checkpoint_000001"]
 
 
@@ -104,9 +98,9 @@ def test_what_earlier_drivers_have_left_is_cleaned_up_once_the_store_has_the_rec
     session.deleter.release()
     # Of the epoch before, one is recorded; the other epoch is the present one.
     kept = ["checkpoint_000000.e7a1", "checkpoint_000002.e8a1"]
-    assert wait_for(lambda: stored(session) == kept)
+    wait_until(lambda: stored(session) == kept)
     # With a limit of 0 bytes the recorded one's local copy is evicted.
-    assert wait_for(lambda: not (session.directory / "checkpoint_000000").exists())
+    wait_until(lambda: not (session.directory / "checkpoint_000000").exists())
     assert (session.directory / "checkpoint_000002").exists()
 
 
@@ -115,7 +109,7 @@ def test_one_that_cannot_be_deleted_keeps_no_other_from_it(session, caplog):
     wrong = CheckpointRecord(0, 1, remote="../elsewhere")
     record_and(session, session.files.delete, TRIAL, wrong)
     record_and(session, session.files.delete, TRIAL, saved(session, 1))
-    assert wait_for(lambda: not stored(session))
+    wait_until(lambda: not stored(session))
     assert "no name of a checkpoint" in caplog.text
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import tuner as tune
 from searchers import BasicVariantGenerator, Searcher
+from tests.tiers import examples
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.commands import ResultRecorded
 from tuner.core.events import SearchEnded, StopRequested, SuggestionPostponed, TrialSuggested
@@ -192,6 +193,7 @@ def test_where_the_experiment_stops_what_waits_is_not_asked():
     assert not caller.calls
 
 
+@pytest.mark.process
 def test_the_thread_makes_all_calls_in_order_and_ends():
     caller, seen = CallerThread(), []
     assert caller.wait(0.0)
@@ -295,7 +297,7 @@ def live(directory, seed, *, options, stops_after=None):
     return searcher.made_calls, num_snapshots
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_a_replayed_searcher_gets_the_same_calls_however_slow_it_was(seed, tmp_path):
     options = [{}, {"postpones": range(4, 12, 3)}, {"ends_at": 8}][seed % 3]
     is_stopped = seed % 4 == 3

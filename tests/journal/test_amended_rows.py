@@ -39,7 +39,7 @@ def validated(index, metrics, outcome=Outcome.COMPLETED, num_try=1, of=TRIAL):
 
 
 def written(path, events):
-    with Journal(path) as writer:
+    with Journal(path, sync="process") as writer:
         writer.append(records.mark(records.OPEN, 0.0, pid=1))
         for number, event in enumerate(events):
             writer.append(records.encode(event, float(number)))

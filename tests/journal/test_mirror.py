@@ -2,12 +2,14 @@
 
 import threading
 import zlib
+from concurrent.futures import Future
 
 import pytest
 
 from tests.journal.stored_journals import Driver, FailingStore, StoreLock, bodies, values_of
 from tuner.errors import DamagedJournal, ExperimentFenced, StorageUnreachable
 from tuner.journal import mirror as mirror_module
+from tuner.journal import pieces
 from tuner.journal.mirror import JournalMirror
 from tuner.journal.pieces import (
     PieceReader,
@@ -23,6 +25,26 @@ from tuner.journal.segment_tail import SegmentTail
 from tuner.journal.writer import Journal
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import start_key
+
+
+class Inline:
+    """Does at once what a pool of threads would do."""
+
+    def __init__(self, *options):
+        pass
+
+    def submit(self, call, *arguments):
+        done = Future()
+        done.set_result(call(*arguments))
+        return done
+
+    def shutdown(self, **options):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _no_pool(monkeypatch):
+    monkeypatch.setattr(pieces, "ThreadPoolExecutor", Inline)
 
 
 @pytest.fixture
@@ -88,7 +110,8 @@ def test_lines_written_again_after_a_failed_sync_are_read_where_they_are_good(st
     assert tail.next_piece(3).last[0] == 3
     first = tmp_path / "journal" / f"{1:020d}.log"
     lines = first.read_bytes().splitlines(keepends=True)
-    with Journal(tmp_path, recover(tmp_path)._replace(sequence=3, crc=tail.position[1])):
+    position = recover(tmp_path)._replace(sequence=3, crc=tail.position[1])
+    with Journal(tmp_path, position, sync="process"):
         pass
     second = tmp_path / "journal" / f"{4:020d}.log"
     second.write_bytes(second.read_bytes() + b"".join(lines[4:]))
@@ -201,20 +224,22 @@ def test_a_listing_that_is_behind_hides_nothing(store, tmp_path, monkeypatch):
     assert read_starts(store).keys() == {1, 2, 3}
 
 
+@pytest.mark.process
 def test_the_thread_stores_what_is_written_and_push_waits_for_it(store, tmp_path):
     mirror = JournalMirror(tmp_path, store, StoreLock(store, (0, 0)), (0, 0), period_s=60.0)
     with Journal(tmp_path, sync="process") as journal:
         mirror.follow(lambda: journal.written_sequence)
         journal.append({"t": 0.0, "k": "result", "value": 1})
         journal.flush()
-        mirror.push(1, timeout_s=10.0)
+        mirror.push(1, timeout_s=60.0)
         assert values_of(store) == [1]
         journal.append({"t": 0.0, "k": "result", "value": 2})
         journal.flush()
-    mirror.close(10.0)
+    mirror.close(60.0)
     assert values_of(store) == [1, 2]
 
 
+@pytest.mark.process
 def test_push_raises_what_keeps_the_thread_from_storing(store, tmp_path):
     failing = FailingStore(store)
     mirror = JournalMirror(tmp_path, failing, StoreLock(store, (0, 0)), (0, 0), period_s=60.0)
@@ -224,24 +249,25 @@ def test_push_raises_what_keeps_the_thread_from_storing(store, tmp_path):
         journal.flush()
         failing.plan = ["before"]
         with pytest.raises(StorageUnreachable, match="planned"):
-            mirror.push(1, timeout_s=10.0)
-        mirror.push(1, timeout_s=10.0)
+            mirror.push(1, timeout_s=60.0)
+        mirror.push(1, timeout_s=60.0)
         StoreLock(store)
         journal.append({"t": 0.0, "k": "result", "value": 2})
         journal.flush()
         with pytest.raises(ExperimentFenced):
-            mirror.push(2, timeout_s=10.0)
+            mirror.push(2, timeout_s=60.0)
         with pytest.raises(ExperimentFenced):
             mirror.check()
     mirror.stop()
 
 
+@pytest.mark.process
 def test_push_gives_up_on_a_store_that_does_not_answer(store, tmp_path):
     answer = threading.Event()
 
     class Silent(FailingStore):
         def create(self, key, content):
-            answer.wait(30.0)
+            answer.wait()
             return self.store.create(key, content)
 
     mirror = JournalMirror(tmp_path, Silent(store), StoreLock(store, (0, 0)), (0, 0))
@@ -252,8 +278,8 @@ def test_push_gives_up_on_a_store_that_does_not_answer(store, tmp_path):
         with pytest.raises(StorageUnreachable, match="could not be stored"):
             mirror.push(1, timeout_s=0.05)
         answer.set()
-        mirror.push(1, timeout_s=10.0)
-    mirror.close(10.0)
+        mirror.push(1, timeout_s=60.0)
+    mirror.close(60.0)
 
 
 def test_a_copy_that_is_far_behind_is_told_once(store, tmp_path, caplog):
@@ -279,6 +305,7 @@ def test_a_copy_that_is_far_behind_is_told_once(store, tmp_path, caplog):
     assert not mirror._is_lag_told
 
 
+@pytest.mark.process
 def test_under_storage_a_record_is_flushed_when_it_is_in_the_store(store, tmp_path):
     failing = FailingStore(store)
     lock = StoreLock(store, (0, 0))
@@ -298,6 +325,7 @@ def test_under_storage_a_record_is_flushed_when_it_is_in_the_store(store, tmp_pa
     mirror.stop()
 
 
+@pytest.mark.process
 def test_a_journal_whose_copy_another_driver_has_taken_over_takes_nothing_more(store, tmp_path):
     lock, woken = StoreLock(store, (0, 0)), threading.Event()
     mirror = JournalMirror(tmp_path, store, lock, (0, 0), period_s=60.0)
@@ -313,7 +341,7 @@ def test_a_journal_whose_copy_another_driver_has_taken_over_takes_nothing_more(s
         journal.sync()
         with pytest.raises(ExperimentFenced):
             journal.push()
-        assert woken.wait(10.0)
+        assert woken.wait(60.0)
         journal.append({"t": 0.0, "k": "result", "value": 3})
         with pytest.raises(ExperimentFenced):
             journal.flush()
@@ -322,18 +350,20 @@ def test_a_journal_whose_copy_another_driver_has_taken_over_takes_nothing_more(s
     assert mirror.mirrored_sequence == 1
 
 
+@pytest.mark.process
 def test_the_driver_hears_of_another_one_even_where_nothing_is_written(store, tmp_path):
     lock, woken = StoreLock(store, (0, 0)), threading.Event()
     StoreLock(store)
     lock.beat = lock.check
     mirror = JournalMirror(tmp_path, store, lock, (0, 0), period_s=60.0)
     mirror.follow(lambda: 0, woken.set)
-    assert woken.wait(10.0)
+    assert woken.wait(60.0)
     with pytest.raises(ExperimentFenced):
         mirror.check()
     mirror.stop()
 
 
+@pytest.mark.process
 def test_a_journal_that_cannot_be_read_does_not_end_the_copy_without_a_word(store, tmp_path):
     write(tmp_path, [1])
     segment = tmp_path / "journal" / f"{1:020d}.log"

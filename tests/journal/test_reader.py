@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tuner.errors import DamagedJournal, StorageError
 from tuner.journal import segments
 from tuner.journal.reader import read, recover
@@ -60,7 +61,7 @@ def experiment(original, tmp_path):
 def test_cut_at_every_byte_the_whole_lines_remain_and_the_journal_goes_on(memory_disk):
     where, disk = Path("/virtual"), memory_disk()
     with Journal(where, sync="process", disk=disk) as writer:
-        for number in range(200):
+        for number in range(30):
             writer.append({"t": number / 2, "k": "turn"})
     whole = disk.read(layout.segment_path(where / layout.JOURNAL, 1))
     ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
@@ -111,7 +112,7 @@ def test_no_flipped_bit_is_ever_read_as_something_else(experiment, original):
     whole = path.read_bytes()
     truth = list(read(original))
     chance = random.Random(17)  # noqa: S311  (chance, not secrecy)
-    for _ in range(400):
+    for _ in range(examples(400)):
         position = chance.randrange(len(whole))
         damaged = bytearray(whole)
         damaged[position] ^= 1 << chance.randrange(8)
@@ -159,7 +160,7 @@ def test_a_changed_line_break_before_the_last_line_is_damage(experiment):
 
 def test_a_text_of_a_trial_that_looks_like_a_record_is_none(tmp_path):
     imitation = segments.line_of(b'{"q":2,"e":1,"t":0.0,"k":"turn"}').decode()
-    with Journal(tmp_path) as writer:
+    with Journal(tmp_path, sync="process") as writer:
         writer.append(
             {"t": 0.0, "k": "result", "id": "t1", "a": 1, "m": {"text": imitation}, "c": None}
         )
@@ -366,7 +367,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(STEPS, st.sampled_from(["group", "strict"]), st.randoms(use_true_random=False))
 def test_a_power_cut_leaves_a_prefix_that_holds_all_that_was_synced_and_a_kill_all_that_was_flushed(
     memory_disk, steps, policy, chance

@@ -14,7 +14,7 @@ from tuner.storage import layout
 
 @pytest.fixture
 def experiment(tmp_path):
-    with Journal(tmp_path, segment_bytes=600) as writer:
+    with Journal(tmp_path, sync="process", segment_bytes=600) as writer:
         writer.append(records.mark(records.OPEN, 0.0, pid=1))
         for number in range(30):
             metrics = {"loss": number, "note": '"k":"result","id":"t00009"'}
@@ -76,7 +76,7 @@ def test_damage_is_refused_when_the_index_is_made_and_after(experiment):
 @pytest.fixture
 def relay(tmp_path):
     """Write a journal with one trial after the other, some forked, at most one in each segment."""
-    with Journal(tmp_path, segment_bytes=1) as writer:
+    with Journal(tmp_path, sync="process", segment_bytes=1) as writer:
         writer.append(records.mark(records.OPEN, 0.0, pid=1))
         for number in range(6):
             trial_id = f"t{number:05d}"
@@ -122,6 +122,7 @@ def test_damage_is_reported_each_time(relay):
     assert index.count("t00005") == 3
 
 
+@pytest.mark.process
 def test_several_threads_may_ask_at_once(relay):
     for _ in range(20):
         index = ResultIndex(relay)
@@ -161,7 +162,7 @@ def test_a_segment_that_was_exchanged_is_refused_from_behind_as_well(relay):
 
 def test_results_that_are_reported_later_are_not_seen(relay):
     index = ResultIndex(relay)
-    with Journal(relay, recover(relay), segment_bytes=1) as writer:
+    with Journal(relay, recover(relay), sync="process", segment_bytes=1) as writer:
         for _ in range(3):
             writer.append(records.encode(ResultReported("t00005", 1, {"loss": 7}), 9.0))
             writer.flush()

@@ -84,7 +84,7 @@ def fail_in(directory, records):
     with (  # noqa: PT012  (what follows from it)
         pytest.raises(OSError, match="read-only"),
         removed_on_error(directory),
-        Journal(directory) as journal,
+        Journal(directory, sync="process") as journal,
     ):
         journal.append(*records)
         raise OSError("read-only")

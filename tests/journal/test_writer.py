@@ -44,7 +44,7 @@ def losses(experiment, **options):
 
 @pytest.mark.parametrize("policy", SyncPolicy)
 def test_what_is_written_is_read_in_order_with_sequence_and_epoch_in_front(tmp_path, policy):
-    with Journal(tmp_path, sync=policy) as writer:
+    with Journal(tmp_path, sync=policy, has_syncer=False) as writer:
         fill(writer, range(10))
         assert writer.last_sequence == 10
     found = list(read(tmp_path))
@@ -72,7 +72,7 @@ def test_nothing_is_on_the_disk_before_the_flush_and_all_of_it_after_one_write(
 
 
 def test_a_record_that_is_no_json_leaves_the_journal_as_it_was(tmp_path):
-    with Journal(tmp_path) as writer:
+    with Journal(tmp_path, has_syncer=False) as writer:
         with pytest.raises(TypeError):
             writer.append(body(1), {"k": "result", (1, 2): 3})
         writer.append(body(2))
@@ -80,14 +80,14 @@ def test_a_record_that_is_no_json_leaves_the_journal_as_it_was(tmp_path):
 
 
 def test_what_json_cannot_hold_is_written_as_its_repr(tmp_path):
-    with Journal(tmp_path) as writer:
+    with Journal(tmp_path, has_syncer=False) as writer:
         writer.append({"t": 0.0, "k": "suggested", "config": {"activation": len}})
     assert "len" in next(read(tmp_path))["config"]["activation"].text
 
 
 def test_each_opening_begins_a_segment_and_an_epoch_and_goes_on_counting(tmp_path, names_in):
     for epoch in range(1, 5):
-        with Journal(tmp_path, recover(tmp_path)) as writer:
+        with Journal(tmp_path, recover(tmp_path), has_syncer=False) as writer:
             assert writer.epoch == epoch
             fill(writer, range(3))
     assert [(record["q"], record["e"]) for record in read(tmp_path)] == [
@@ -97,14 +97,14 @@ def test_each_opening_begins_a_segment_and_an_epoch_and_goes_on_counting(tmp_pat
 
 
 def test_an_epoch_in_which_nothing_was_written_counts_as_well(tmp_path, names_in):
-    Journal(tmp_path).close()
-    Journal(tmp_path, recover(tmp_path)).close()
+    Journal(tmp_path, has_syncer=False).close()
+    Journal(tmp_path, recover(tmp_path), has_syncer=False).close()
     assert recover(tmp_path) == JournalPosition(0, 0, 2)
     assert len(names_in(tmp_path / layout.JOURNAL)) == 1
 
 
 def test_a_full_segment_is_followed_by_another(tmp_path, names_in):
-    with Journal(tmp_path, segment_bytes=400) as writer:
+    with Journal(tmp_path, has_syncer=False, segment_bytes=400) as writer:
         fill(writer, range(40))
         writer.rotate()
     assert len(names_in(tmp_path / layout.JOURNAL)) > 5
@@ -144,6 +144,7 @@ def test_process_never_syncs(tmp_path, faulty_disk):
     assert disk.num_calls["sync"] == disk.num_calls["sync_directory"] == 0
 
 
+@pytest.mark.process
 def test_the_thread_syncs_what_was_flushed(tmp_path, faulty_disk, monkeypatch):
     synced = threading.Event()
     disk = faulty_disk()
@@ -159,9 +160,10 @@ def test_the_thread_syncs_what_was_flushed(tmp_path, faulty_disk, monkeypatch):
         assert not synced.is_set()
         writer.append(body(1))
         writer.flush()
-        assert synced.wait(30)
+        assert synced.wait(60)
 
 
+@pytest.mark.process
 def test_a_failed_sync_of_the_thread_is_mended_at_the_next_flush(tmp_path, faulty_disk):
     disk = faulty_disk({"sync": {2}})
     condemned = threading.Event()
@@ -178,7 +180,7 @@ def test_a_failed_sync_of_the_thread_is_mended_at_the_next_flush(tmp_path, fault
     with Journal(tmp_path, disk=disk) as writer:
         fill(writer, range(2))
         writer.flush()
-        assert condemned.wait(30)
+        assert condemned.wait(60)
         fill(writer, range(2, 6))
     assert losses(tmp_path) == list(range(6))
 
@@ -444,7 +446,7 @@ def test_a_read_only_place_is_refused_at_once(tmp_path, faulty_disk):
 
 
 def test_a_closed_journal_writes_no_more_and_may_be_closed_again(tmp_path):
-    writer = Journal(tmp_path)
+    writer = Journal(tmp_path, has_syncer=False)
     writer.close()
     writer.close()
     writer.append(body(1))
@@ -453,7 +455,7 @@ def test_a_closed_journal_writes_no_more_and_may_be_closed_again(tmp_path):
 
 
 def test_the_file_is_not_inherited_by_executed_programs(tmp_path):
-    with Journal(tmp_path) as writer:
+    with Journal(tmp_path, has_syncer=False) as writer:
         assert not os.get_inheritable(writer._segment._descriptor)
 
 

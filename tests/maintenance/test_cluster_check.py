@@ -222,6 +222,7 @@ def test_a_storage_that_the_driver_cannot_use_is_found_before_any_node_is_asked(
     assert "cannot be written to" in found.what
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["directory", "store", "none"])
 def test_real_nodes_are_asked_and_ended_again(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(cluster_check, "_QUIET_S", 0.5)

@@ -21,6 +21,7 @@ from searchers.space import (
     sample_from,
     uniform,
 )
+from tests.tiers import examples
 
 DOMAINS = [
     uniform(-1, 2),
@@ -51,7 +52,7 @@ def moved(mutation, value, **options):
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.sampled_from(DOMAINS), st.integers(0, 10**6), st.floats(0, 1), st.tuples(FACTORS, FACTORS)
 )

@@ -14,6 +14,7 @@ from schedulers.halving.hyperband import (
     num_places,
 )
 from tests.schedulers.small_world import Stub, StubExperiment, World
+from tests.tiers import examples
 
 NAN = math.nan
 
@@ -582,7 +583,7 @@ def made(stop_last_trials=True):
     )
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     st.integers(0, 10**6),
     st.integers(1, 4),
@@ -600,7 +601,7 @@ def test_every_experiment_ends(seed, num_slots, max_alive, num_trials, stop_last
     ).run()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_a_full_bracket_without_faults_is_halved_as_the_paper_says(seed, num_slots):
     world = World(made(), seed, num_slots=num_slots, num_trials=9 + 5 + 3, num_restarts=0)
@@ -626,7 +627,7 @@ def test_a_full_bracket_without_faults_is_halved_as_the_paper_says(seed, num_slo
     assert world.time[best.trial_id] == 9
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 10**6), st.data())
 def test_a_restore_at_any_point_changes_no_decision(seed, data):
     original = World(made(), seed, num_restarts=0)

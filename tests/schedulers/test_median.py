@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from schedulers import Pause, Reason, Resume, Stop
 from schedulers.median import MedianStoppingRule, RunningAverages
 from tests.schedulers.small_world import Stub, StubExperiment, World
+from tests.tiers import examples
 
 NAN = math.nan
 
@@ -245,7 +246,7 @@ def test_an_average_of_huge_values_is_finite():
     assert curve.average_at(1) == pytest.approx(0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.tuples(st.sampled_from("abcdef"), NUMBERS), max_size=60),
     st.integers(1, 4),
@@ -346,7 +347,7 @@ def made(hard_stop=True, grace_period=2, min_time_slice=0):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 10**6),
     st.booleans(),
@@ -358,7 +359,7 @@ def test_every_experiment_ends(seed, hard_stop, num_slots, max_alive, times):
     World(made(hard_stop, *times), seed, num_slots=num_slots, max_alive=max_alive).run()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 10**6), st.booleans())
 def test_with_pauses_every_trial_comes_to_its_own_end(seed, hard_stop):
     world = World(made(hard_stop), seed, num_restarts=0)
@@ -372,7 +373,7 @@ def test_with_pauses_every_trial_comes_to_its_own_end(seed, hard_stop):
     assert hard_stop or not came_short
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 150))
 def test_a_restore_at_any_point_changes_no_decision(seed, hard_stop, cut):
     original, twin = (

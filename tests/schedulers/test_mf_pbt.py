@@ -8,6 +8,7 @@ from schedulers import Exploit, Pause, Save
 from schedulers.population.mf_pbt import MFPopulationBasedTraining
 from searchers.space import uniform
 from tests.schedulers.members import Engine, Toy, View
+from tests.tiers import examples
 
 
 def mf_pbt(seed=0, **arguments):
@@ -200,7 +201,7 @@ def test_the_state_of_other_sub_populations_is_refused():
         mf_pbt().load_state_dict(mf_pbt(frequencies=(1, 3)).state_dict())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     num=st.integers(8, 12),
     slots=st.integers(1, 12),

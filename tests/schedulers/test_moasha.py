@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from schedulers.decisions import Reason, Stop
 from schedulers.halving.moasha import MOASHAScheduler, ParetoRungs, dominates, epsilon_net
 from tests.schedulers.play import Actor
+from tests.tiers import examples
 
 NAN = math.nan
 
@@ -226,7 +227,7 @@ def fronts_of(points):
     return fronts
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(POINTS)
 def test_fronts_are_kept_as_if_they_were_made_anew(points):
     rungs = ParetoRungs((1,), 2)
@@ -238,7 +239,7 @@ def test_fronts_are_kept_as_if_they_were_made_anew(points):
         assert standing.num_better == sum(map(len, expected[: standing.front - 1]))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(POINTS, st.sampled_from([2, 3, 4]))
 def test_survivors_are_among_the_best_if_all_are_ranked_anew(points, factor):
     rungs = ParetoRungs((1,), factor)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from schedulers.halving.pasha import PASHAScheduler, crossing_distance, is_settled, percentile
 from tests.schedulers.play import Actor, Play, Stage
+from tests.tiers import examples
 
 
 def pasha(**arguments):
@@ -181,7 +182,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ROWS, st.integers(1, 4), st.data())
 def test_a_restore_at_any_point_changes_no_decision(rows, num_slots, data):
     acts = {

@@ -8,6 +8,7 @@ from schedulers import Exploit, Reason, Save
 from schedulers.population.patient_pbt import PatientPopulationBasedTraining
 from searchers.space import uniform
 from tests.schedulers.members import Engine, Toy, View
+from tests.tiers import examples
 
 
 def patient(seed=0, max_t=100, **arguments):
@@ -129,7 +130,7 @@ def test_a_length_of_training_that_makes_no_sense_is_refused(arguments, error, c
     assert str(caught.value).startswith(complaint)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     num=st.integers(1, 8),
     slots=st.integers(1, 8),

@@ -11,7 +11,9 @@ from schedulers.population.explore import named_generator
 from schedulers.population.pb2 import PB2
 from schedulers.population.time_varying_gp import FadingKernel, propose
 from tests.schedulers.members import Engine, Toy, View
+from tests.tiers import examples
 
+pytestmark = pytest.mark.property  # It fits models of scikit-learn.
 BOUNDS = {"lr": [0.0, 2.0], "model": {"width": (1, 64)}}
 
 
@@ -104,7 +106,7 @@ def test_an_interval_is_recorded_with_its_gain_and_no_more_than_so_many(monkeypa
     assert state["gains"] == [4.0, -2.0]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(3, 30), st.integers(1, 4), st.integers(0, 3), st.booleans())
 def test_a_proposal_always_lies_in_the_unit_cube(num, num_dimensions, num_busy, is_flat):
     rng = np.random.default_rng(num)

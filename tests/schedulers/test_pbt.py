@@ -11,6 +11,7 @@ from schedulers.population.members import MAX_POINTS, CurvePoint, Member, ScoreC
 from schedulers.population.pbt import PopulationBasedTraining
 from searchers.space import loguniform, uniform
 from tests.schedulers.members import Engine, Toy, View
+from tests.tiers import examples
 
 NAN = math.nan
 
@@ -393,7 +394,7 @@ def test_members_pause_for_each_other_and_new_ones_come_first():
     assert reason == Reason("pbt.share", {"time": 2.0, "score": 1.0, "turn": 1})
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(2, 9), st.integers(1, 4), st.integers(1, 4), st.data())
 def test_while_one_waits_no_other_trains_much_more_than_an_interval(num, slots, interval, data):
     slow = data.draw(st.sets(st.sampled_from(range(num))))
@@ -420,7 +421,7 @@ def test_while_one_waits_no_other_trains_much_more_than_an_interval(num, slots, 
     engine.run()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(2, 9), st.integers(1, 4), st.integers(1, 4))
 def test_members_that_are_equally_fast_stay_within_an_interval(num, slots, interval):
     engine = Engine(
@@ -577,7 +578,7 @@ def test_the_two_member_quadratic_of_the_paper(seed, synch):
 # ---- for all populations
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     num=st.integers(1, 8),
     slots=st.integers(1, 8),

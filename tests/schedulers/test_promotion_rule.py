@@ -10,6 +10,7 @@ from schedulers.decisions import Pause, Reason, Resume, Stop
 from schedulers.halving.asha import ASHAScheduler
 from schedulers.halving.promotion_rule import PromotionRungs
 from tests.schedulers.play import Actor, Play, Stage
+from tests.tiers import examples
 
 NAN = math.nan
 
@@ -566,7 +567,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(CURVES, st.integers(1, 4), SETTINGS, st.booleans(), st.sampled_from([4, 10**6]))
 def test_promoted_trials_are_among_the_best_and_promoted_once_per_rung(
     rows, num_slots, arguments, is_known, last_time
@@ -594,7 +595,7 @@ def test_promoted_trials_are_among_the_best_and_promoted_once_per_rung(
     assert set(resumed.values()) <= {1}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(CURVES, st.integers(1, 4), SETTINGS, st.booleans())
 def test_in_the_end_all_the_best_of_every_rung_were_promoted(rows, num_slots, arguments, is_known):
     scheduler = asha(**arguments)
@@ -615,7 +616,7 @@ def test_in_the_end_all_the_best_of_every_rung_were_promoted(rows, num_slots, ar
             assert {(trial_id, level) for trial_id, _ in ranking[:room]} <= resumed
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(CURVES, st.integers(1, 4), st.booleans())
 def test_some_trial_that_can_be_compared_is_trained_in_full(rows, num_slots, is_known):
     ends = (
@@ -627,7 +628,7 @@ def test_some_trial_that_can_be_compared_is_trained_in_full(rows, num_slots, is_
         assert max(time for time, _ in ends.values()) == 9
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(CURVES, st.integers(1, 4), st.data())
 def test_a_restore_at_any_point_changes_no_decision(rows, num_slots, data):
     def new():
@@ -661,7 +662,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(RECORDS, st.sampled_from(["min", "max"]), st.sampled_from([2, 3]), st.integers(0, 4))
 def test_no_trial_that_is_given_up_could_have_been_promoted(records, mode, factor, num_future):
     rungs = PromotionRungs((1, 3, 9), factor, mode)

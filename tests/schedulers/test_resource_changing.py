@@ -25,6 +25,7 @@ from schedulers.resource_changing import (
     misfit,
 )
 from tests.schedulers.small_world import Stub, StubExperiment, World
+from tests.tiers import examples
 
 WHY = Reason("test")
 
@@ -540,7 +541,7 @@ def scheduler_held(world, trial_id):
     return world.scheduler._held(trial_id).get("cpu", 0.0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 10**6),
     st.sampled_from(BASES),
@@ -554,7 +555,7 @@ def test_every_experiment_ends_within_its_resources(seed, base, allocation, num_
     ).run()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     st.integers(0, 10**6), st.sampled_from(BASES), st.sampled_from(ALLOCATIONS), st.integers(0, 150)
 )

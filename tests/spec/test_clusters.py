@@ -148,6 +148,7 @@ def test_a_cluster_is_not_recorded_and_the_wait_for_nodes_is():
     assert noted["node_wait_s"] == 7
 
 
+@pytest.mark.process
 def test_a_restore_may_use_another_cluster_or_none(tmp_path):
     tune.Tuner(
         train,
@@ -201,6 +202,7 @@ def test_an_experiment_on_a_cluster_is_simulated_on_one_machine():
     assert [result.metrics["loss"] for result in simulation.grid] == [1, 2]
 
 
+@pytest.mark.process
 def test_clusters_are_declared_without_importing_their_libraries():
     lines = [
         "import sys, tuner",

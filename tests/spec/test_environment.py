@@ -7,6 +7,7 @@ import types
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner.spec import environment
 from tuner.spec.environment import (
     EnvironmentRecorder,
@@ -109,11 +110,13 @@ def repository(tmp_path):
     git_state.cache_clear()
 
 
+@pytest.mark.process
 def test_a_clean_tree_is_its_commit(repository):
     folder, commit = repository
     assert git_state(str(folder / "train.py")) == {"commit": commit, "dirty": False}
 
 
+@pytest.mark.process
 def test_a_tree_with_changes_or_an_untracked_script_is_dirty(repository):
     folder, commit = repository
     (folder / "notes.txt").write_text("unknown to git, and not the script\n")
@@ -131,17 +134,28 @@ def test_without_a_repository_git_is_not_run(tmp_path, monkeypatch):
     assert git_state(str(tmp_path)) is None
 
 
-def run_session(directory, packages=(), **facts):
+def run_session(directory, packages=(), script="/a/train.py", **facts):
+    """Record what is known at the end of a session, without the thread that looks earlier."""
     recorder = EnvironmentRecorder(directory)
-    recorder._facts |= facts
-    recorder.start()
+    recorder._facts |= {"script": script, **facts}
     recorder.add_packages(dict(packages))
+    recorder.close()
+    recorder._run()
+
+
+@pytest.mark.process
+def test_the_thread_records_before_the_session_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "_DELAY_S", 0.0)
+    recorder = EnvironmentRecorder(tmp_path)
+    recorder._facts["script"] = "/a/train.py"
+    recorder.start()
+    wait_until(lambda: read_environments(tmp_path), "the environment")
     recorder.close()
 
 
 def test_each_session_that_differs_is_kept(tmp_path):
-    run_session(tmp_path, script="/a/train.py")
-    run_session(tmp_path, script="/a/train.py", began="2031-01-01T00:00:00+00:00")
+    run_session(tmp_path)
+    run_session(tmp_path, began="2031-01-01T00:00:00+00:00")
     assert [session["script"] for session in read_environments(tmp_path)] == ["/a/train.py"]
     run_session(tmp_path, {"late_package": "2.0", "nameless_package": ""}, script="/b/train.py")
     first, second = read_environments(tmp_path)

@@ -96,6 +96,7 @@ def test_an_experiment_of_ray_tune_cannot_be_restored(tmp_path):
         Tuner.restore(tmp_path, train)
 
 
+@pytest.mark.process  # It starts a database.
 def test_a_stored_study_with_several_objectives_is_named_as_such(tmp_path):
     optuna = pytest.importorskip("optuna")
     storage = f"sqlite:///{tmp_path}/study.db"
@@ -114,6 +115,7 @@ def test_dir_shows_public_names_only(module):
     assert shown == set(module.__all__)
 
 
+@pytest.mark.process
 def test_dir_of_tuner_shows_public_names_only():
     # In a process of its own: what was imported before would be shown.
     code = "import tuner, tuner.tuner; print(*(n for n in dir(tuner) if n not in tuner.__all__))"

@@ -129,8 +129,11 @@ def record(tmp_path, monkeypatch):
             )
 
         monkeypatch.setattr(running, "make_executor", make_executor)
-        # Virtual time does not wait for a thread.
+        # Virtual time waits for no thread, and no file is read but the journal.
         monkeypatch.setattr(running, "CallerThread", ImmediateCaller)
+        monkeypatch.setattr(running.EnvironmentRecorder, "start", lambda recorder: None)
+        monkeypatch.setattr(running.Snapshots, "close", lambda snapshots, elapsed_s: None)
+        monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         # What is saved in virtual time lies nowhere.
         monkeypatch.setattr(running.CheckpointStore, "find_damage", lambda *_: "")
         grid = tune.Tuner(
@@ -148,6 +151,7 @@ def record(tmp_path, monkeypatch):
                 name=f"run{next(names)}",
                 storage_path=tmp_path,
                 verbose=0,
+                durability="process",
                 stop=stop,
                 failure_config=tune.FailureConfig(**failure or {}),
             ),

@@ -136,6 +136,7 @@ def run_inline(directory, scheduler):
     ]
 
 
+@pytest.mark.process
 def test_training_code_that_saves_now_and_then_is_paused_where_it_has_saved(tmp_path):
     recorded, _ = run_inline(tmp_path, FIFOScheduler())
     grid, decisions = run_inline(tmp_path, HyperBandScheduler(max_t=9))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PASHAScheduler
+from tests.tiers import examples
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Failure
@@ -15,6 +16,7 @@ from tuner.whatif import ReplayEnding
 from tuner.whatif.recording import RecordedTrial, Recording, Timing
 from tuner.whatif.what_if import _answer
 
+pytestmark = pytest.mark.property
 SECONDS = st.floats(0.0, 100.0)
 LEAVE_S = 0.5
 STOPPING = [
@@ -134,7 +136,7 @@ def assert_sound(recording, answer):
 
 
 @pytest.mark.parametrize("make", STOPPING)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(recording=recordings(can_save=False))
 def test_who_only_stops_never_takes_longer(make, recording):
     answer = answer_of(recording, make)
@@ -146,7 +148,7 @@ def test_who_only_stops_never_takes_longer(make, recording):
 
 
 @pytest.mark.parametrize("make", PAUSING)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(recording=recordings(can_save=True))
 def test_who_pauses_trials_that_save_trains_nothing_twice(make, recording):
     answer = answer_of(recording, make)
@@ -156,7 +158,7 @@ def test_who_pauses_trials_that_save_trains_nothing_twice(make, recording):
 
 
 @pytest.mark.parametrize("make", PAUSING)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(recording=recordings(can_save=False))
 def test_who_pauses_trials_that_save_now_and_then_comes_to_an_end_as_well(make, recording):
     assert_sound(recording, answer_of(recording, make))
