@@ -133,7 +133,8 @@ class MemoryDisk:
     def power_cut(self, choose):
         """Lose power; `choose(n)` returns how many of the n unsynced steps survive."""
         survivors = {}
-        for path in sorted(self._names.keys() | self._safe_names.keys()):
+        # In the order in which they came, since temporary names are random.
+        for path in dict.fromkeys((*self._names, *self._safe_names)):
             outcomes = [self._safe_names.get(path), self._names.get(path)]
             file = outcomes[choose(1)]
             if file is not None:
