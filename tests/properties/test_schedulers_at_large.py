@@ -14,6 +14,7 @@ from tests.properties.every_scheduler import KINDS
 from tests.properties.schedulers_at_large import counted, experiment
 from tests.properties.test_simulated_experiments import check_tables
 from tests.properties.watched import Troubles, Watch
+from tests.tiers import examples
 from tuner.core.commands import StartWorker
 from tuner.core.trial import CheckpointRecord
 
@@ -25,7 +26,7 @@ NUM_OF_EACH = 28
 def played(kind):
     """Play experiments with one scheduler; return what has happened in them."""
     seen = Counter()
-    for seed in range(8 if kind == "pb2" else NUM_OF_EACH):
+    for seed in range(8 if kind == "pb2" else examples(NUM_OF_EACH)):
         try:
             watch, outcome = experiment(seed, kind).simulate()
             if seed % 4 == 0:

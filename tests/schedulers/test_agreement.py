@@ -107,7 +107,7 @@ def test_evidence_of_a_change_for_the_worse_revises_the_choice():
     scheduler = asha()
     train(scheduler, random_losses(), reliable)
     assert "compared from 1 on" in scheduler.debug_string()
-    losses = {f"later {name}": loss for name, loss in random_losses(600, seed=1).items()}
+    losses = {f"later {name}": loss for name, loss in random_losses(300, seed=1).items()}
     train(scheduler, losses, noisy_below_9)
     assert "compared from 1 on" not in scheduler.debug_string()
 

@@ -201,6 +201,7 @@ def test_the_state_of_other_sub_populations_is_refused():
         mf_pbt().load_state_dict(mf_pbt(frequencies=(1, 3)).state_dict())
 
 
+@pytest.mark.property
 @settings(max_examples=examples(60))
 @given(
     num=st.integers(8, 12),

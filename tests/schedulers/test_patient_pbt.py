@@ -130,6 +130,7 @@ def test_a_length_of_training_that_makes_no_sense_is_refused(arguments, error, c
     assert str(caught.value).startswith(complaint)
 
 
+@pytest.mark.property
 @settings(max_examples=examples(80))
 @given(
     num=st.integers(1, 8),

@@ -541,6 +541,7 @@ def scheduler_held(world, trial_id):
     return world.scheduler._held(trial_id).get("cpu", 0.0)
 
 
+@pytest.mark.property
 @settings(max_examples=examples(60))
 @given(
     st.integers(0, 10**6),
@@ -555,6 +556,7 @@ def test_every_experiment_ends_within_its_resources(seed, base, allocation, num_
     ).run()
 
 
+@pytest.mark.property
 @settings(max_examples=examples(20))
 @given(
     st.integers(0, 10**6), st.sampled_from(BASES), st.sampled_from(ALLOCATIONS), st.integers(0, 150)
