@@ -34,6 +34,7 @@ class TestCSVLogger(CallbackContract):
         return CSVLoggerCallback(new_idle_writer())
 
 
+@pytest.mark.process  # tensorboardX imports what there is for S3.
 class TestTensorBoardLogger(CallbackContract):
     def make_callback(self):
         return TBXLoggerCallback(new_idle_writer())

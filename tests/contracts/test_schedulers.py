@@ -43,6 +43,8 @@ class Contract(SchedulerContract):
 
 
 class TestPBT(Contract):
+    num_trials = 8
+
     def make_scheduler(self):
         return PopulationBasedTraining(
             time_attr="training_iteration", perturbation_interval=3, hyperparam_mutations=MUTATIONS
@@ -50,6 +52,8 @@ class TestPBT(Contract):
 
 
 class TestPBTByTimeAfterABurnIn(Contract):
+    num_trials = 8
+
     def make_scheduler(self):
         return PopulationBasedTraining(
             perturbation_interval=25.0,
@@ -71,11 +75,15 @@ class TestPBTInGenerations(Contract):
 
 
 class TestPatientPBT(Contract):
+    num_trials = 8
+
     def make_scheduler(self):
         return PatientPopulationBasedTraining(20, MUTATIONS, perturbation_interval=3)
 
 
 class TestPatientPBTInGenerations(Contract):
+    num_trials = 8
+
     def make_scheduler(self):
         return PatientPopulationBasedTraining(
             200, MUTATIONS, time_attr="time_total_s", perturbation_interval=20, synch=True
@@ -83,6 +91,8 @@ class TestPatientPBTInGenerations(Contract):
 
 
 class TestMFPBT(Contract):
+    num_trials = 8
+
     def make_scheduler(self):
         return MFPopulationBasedTraining(
             time_attr="training_iteration",

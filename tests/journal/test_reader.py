@@ -61,7 +61,7 @@ def experiment(original, tmp_path):
 def test_cut_at_every_byte_the_whole_lines_remain_and_the_journal_goes_on(memory_disk):
     where, disk = Path("/virtual"), memory_disk()
     with Journal(where, sync="process", disk=disk) as writer:
-        for number in range(30):
+        for number in range(20):
             writer.append({"t": number / 2, "k": "turn"})
     whole = disk.read(layout.segment_path(where / layout.JOURNAL, 1))
     ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]

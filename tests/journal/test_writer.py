@@ -379,7 +379,7 @@ def test_strict_loses_nothing_to_any_faults_and_a_power_cut_after_them(
     experiment, memory = Path("/virtual"), memory_disk()
     disk = faulty_disk(faults, partial_bytes=partial_bytes, disk=memory)
     writer = insist(lambda: Journal(experiment, sync="strict", segment_bytes=300, disk=disk))
-    for number in range(12):
+    for number in range(8):
         writer.append(body(number))
         insist(writer.flush)
         after = copy.deepcopy(memory)
