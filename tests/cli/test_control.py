@@ -7,7 +7,8 @@ import pytest
 import tuner as tune
 from schedulers import FIFOScheduler
 from searchers import BasicVariantGenerator
-from tests.end_to_end.walking import Walker, wait_until
+from tests.end_to_end.walking import Walker
+from tests.waiting import wait_until
 
 
 @pytest.fixture

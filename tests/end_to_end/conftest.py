@@ -1,9 +1,12 @@
 """Fixtures that run short experiments."""
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
+
+from tuner.execution.inline import InlineExecutor
 
 
 @pytest.fixture
@@ -13,6 +16,16 @@ def executor():
     An experiment with processes takes ten times as long as one without.
     """
     return "inline"
+
+
+@pytest.fixture
+def short_time(monkeypatch):
+    """Let 10 ms pass with each look at the clock of an inline experiment, however long it takes.
+
+    A time budget ends after as many turns of the driver on any machine.
+    """
+    looks = itertools.count()
+    monkeypatch.setattr(InlineExecutor, "clock", lambda self: next(looks) / 100)
 
 
 @pytest.fixture

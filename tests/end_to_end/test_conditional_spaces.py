@@ -1,18 +1,20 @@
 """Experiments over conditional spaces: valid configurations, same suggestions after a restore."""
 
+import contextlib
+import functools
 import json
-import os
 import shutil
-import subprocess
-import sys
+import signal
 import threading
 
 import pytest
 
 import tuner as tune
 from schedulers import PB2, ASHAScheduler, PopulationBasedTraining, ResourceChangingScheduler
-from searchers import BasicVariantGenerator, OptunaSearch, Searcher
+from searchers import Searcher
 from searchers.space import SearchSpace
+from tests.end_to_end.interruption import Script
+from tests.end_to_end.scripts import conditional
 from tuner import Tuner
 from tuner.errors import StorageError
 
@@ -67,7 +69,6 @@ def check_complete(grid, space=SPACE):
         assert taken.config_of(taken.values_of(config), None) == config
 
 
-SEARCHERS = {"random": BasicVariantGenerator, "optuna": OptunaSearch}
 POINTS = [
     {"opt": {"name": "sgd", "momentum": 0.25}, "depth": 4},
     {"opt/beta": 0.9, "lr": 0.1},
@@ -75,10 +76,10 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("searcher", SEARCHERS)
+@pytest.mark.parametrize("searcher", conditional.SEARCHERS)
 def test_every_trial_has_what_belongs_together_and_points_come_first(declare, path, searcher):
     pytest.importorskip("optuna")
-    grid = declare(search_alg=SEARCHERS[searcher](points_to_evaluate=POINTS)).fit()
+    grid = declare(search_alg=conditional.SEARCHERS[searcher](points_to_evaluate=POINTS)).fit()
     check_complete(grid)
     first, second, third, *_ = configs(grid)
     assert (first["opt"], first["depth"]) == ({"name": "sgd", "momentum": 0.25}, 4)
@@ -89,104 +90,55 @@ def test_every_trial_has_what_belongs_together_and_points_come_first(declare, pa
     assert json.loads((path / "t00000" / "params.json").read_text()) == first
 
 
-@pytest.mark.parametrize("searcher", SEARCHERS)
+@pytest.mark.parametrize("searcher", conditional.SEARCHERS)
 def test_more_samples_after_a_restore_are_those_that_a_larger_experiment_would_have_had(
     declare, path, searcher
 ):
     pytest.importorskip("optuna")
-    whole = configs(declare(search_alg=SEARCHERS[searcher](), num_samples=12).fit())
+    whole = configs(declare(search_alg=conditional.SEARCHERS[searcher](), num_samples=12).fit())
     shutil.rmtree(path)
-    declare(search_alg=SEARCHERS[searcher]()).fit()
+    declare(search_alg=conditional.SEARCHERS[searcher]()).fit()
     grid = Tuner.restore(path, train, num_samples=12).fit()
     assert configs(grid) == whole
     check_complete(grid)
 
 
-SCRIPT = """
-import os, signal, sys
-import tuner as tune
-from schedulers import ASHAScheduler
-from searchers import BasicVariantGenerator, OptunaSearch
+def outcome(grid):
+    return [
+        f"{each.trial_id} {each.status} {each.metrics['training_iteration']} "
+        f"{each.metrics['loss']} {each.config}"
+        for each in grid
+    ]
 
-class Killer(tune.Callback):
-    def on_trial_result(self, iteration, trials, trial, result, **info):
-        if trial.trial_id == "t00004":
-            os.kill(os.getpid(), signal.SIGKILL)
 
-def train(config):
-    for step in range(1, 4):
-        tune.report({"loss": config["depth"] + config.get("lr", 2.0) / step})
-
-def is_deep(depth):
-    return depth > 2
-
-SPACE = {
-    "opt": tune.choice([
-        {"name": "sgd", "act": tune.choice([abs, max]), "m": tune.uniform(0, 1)},
-        {"name": "adam", "f": min},
-        "none",
-    ]),
-    "lr": tune.only_if({"opt": [0, 1]}, tune.loguniform(1e-4, 1)),
-    "depth": tune.randint(1, 5),
-    "skip": tune.only_if({"depth": is_deep}, {"kind": tune.choice(["add", "concat"]), "norm": sum}),
-}
-
-if __name__ == "__main__":
-    how, searcher, storage = sys.argv[1:]
-    if how == "restore":
-        tuner = tune.Tuner.restore(storage + "/exp", train, param_space=SPACE, callbacks=[])
-    else:
-        search_alg = OptunaSearch() if searcher == "optuna" else BasicVariantGenerator()
-        tuner = tune.Tuner(
-            train,
-            param_space=SPACE,
-            tune_config=tune.TuneConfig(
-                metric="loss",
-                mode="min",
-                num_samples=12,
-                seed=1,
-                max_concurrent_trials=1,
-                scheduler=ASHAScheduler(max_t=3),
-                search_alg=search_alg,
-            ),
-            run_config=tune.RunConfig(
-                name="exp",
-                storage_path=storage,
-                verbose=0,
-                executor="inline",
-                callbacks=[Killer()] if how == "dies" else None,
-            ),
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return a function that returns how a search ends with which nothing interferes."""
+    return functools.cache(
+        lambda searcher: outcome(
+            conditional.declare(tmp_path_factory.mktemp("whole"), searcher).fit()
         )
-    for result in tuner.fit():
-        iteration, loss = result.metrics["training_iteration"], result.metrics["loss"]
-        print(result.trial_id, result.status, iteration, loss, result.config)
-"""
+    )
 
 
-@pytest.mark.parametrize("searcher", SEARCHERS)
+@pytest.mark.parametrize("searcher", conditional.SEARCHERS)
 @pytest.mark.parametrize("snapshots", ["0", "1000000"])
-def test_an_experiment_that_was_killed_ends_as_if_it_had_not_been(tmp_path, searcher, snapshots):
+def test_an_experiment_that_was_killed_ends_as_if_it_had_not_been(
+    tmp_path, monkeypatch, undisturbed, searcher, snapshots
+):
     pytest.importorskip("optuna")
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "TUNE_GLOBAL_CHECKPOINT_S": snapshots,
-    }
-
-    def run(how, storage, status):
-        command = [sys.executable, script, how, searcher, storage]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == status, done.stderr
-        return done.stdout
-
-    expected = run("new", tmp_path / "whole", 0)
-    run("dies", tmp_path / "killed", -9)
-    assert run("restore", tmp_path / "killed", 0) == expected
-    assert {"sgd", "adam", "'opt': 'none'"} == {
-        word for word in ("sgd", "adam", "'opt': 'none'") if word in expected
-    }
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", snapshots)
+    with contextlib.closing(
+        Script(conditional.__file__, tmp_path, searcher, directory=tmp_path)
+    ) as script:
+        assert script.end() == -signal.SIGKILL, script.errors
+    # In another process than the one that began it.
+    restored = Tuner.restore(
+        tmp_path / "exp", conditional.train, param_space=conditional.SPACE, callbacks=[]
+    ).fit()
+    assert outcome(restored) == undisturbed(searcher)
+    text = str(undisturbed(searcher))
+    assert [word for word in ("'sgd'", "'adam'", "'opt': 'none'") if word not in text] == []
 
 
 def test_a_path_is_enough_where_conditions_are_values(declare, path):

@@ -13,7 +13,7 @@ SCRIPT = interruption.ROOT / "tests" / "end_to_end" / "scripts" / "group_search.
 
 
 def run(storage, kind, num_samples, kill=None, after=0):
-    """Run the search, kill it after so many results if asked to, and return its table."""
+    """Run the search, kill it after so many results of this run if asked to; return its table."""
     storage.mkdir(exist_ok=True)
     script = interruption.Script(SCRIPT, storage, kind, num_samples, directory=storage)
     try:
@@ -41,7 +41,7 @@ def case(kind, module, num_samples, kills):
 @pytest.mark.parametrize(
     ("kind", "num_samples", "kills"),
     [
-        case("cnn", "torch", 4, [(interruption.kill_driver, 3), (interruption.kill_group, 6)]),
+        case("cnn", "torch", 4, [(interruption.kill_driver, 3), (interruption.kill_group, 3)]),
         # In the middle of a trial, which goes on from its checkpoint.
         case("lightning", "pytorch_lightning", 2, [(interruption.kill_driver, 3)]),
         case("transformers", "transformers", 2, [(interruption.kill_group, 2)]),

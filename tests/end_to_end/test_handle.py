@@ -3,12 +3,12 @@
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 import tuner as tune
-from tests.end_to_end.walking import Walker, wait_until
+from tests.end_to_end.walking import Walker
+from tests.waiting import wait_until
 from tuner.core.trial import Status, TerminationReason
 
 
@@ -20,7 +20,6 @@ def executor():
 def endless(config):
     while True:
         tune.report({"loss": 1.0})
-        time.sleep(0.002)
 
 
 def status_of(handle, trial_id):
@@ -85,18 +84,23 @@ def test_a_stopped_experiment_can_be_restored(start, tmp_path):
 
 
 def test_a_trial_is_paused_resumed_forked_and_stopped(start):
-    handle = start(Walker, {"by": 1}, stop={"at": 2_000})
+    handle = start(Walker, {"by": 1}, stop={"at": 10**9})
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
     handle.pause_trial("t00000")
     wait_until(lambda: status_of(handle, "t00000") == "PAUSED")
     assert handle.progress().waiting_for == "t00000 to be resumed"
     assert handle.fork_trial("t00000", {"by": 0}) == "f00000"
     wait_until(lambda: status_of(handle, "f00000") == "RUNNING")
+    (paused_at,) = [each.metrics["at"] for each in handle.results() if each.trial_id == "t00000"]
     handle.resume_trial("t00000")
+    wait_until(lambda: handle.results()[0].metrics["at"] > paused_at)
+    handle.stop_trial("t00000")
     handle.stop_trial("f00000")
     first, second = handle.wait()
-    assert first.metrics["at"] == 2_000
-    assert first.metrics_dataframe["training_iteration"].tolist() == list(range(1, 2_001))
+    end = first.metrics["at"]
+    assert end > paused_at
+    assert first.metrics_dataframe["at"].tolist() == list(range(1, end + 1))
+    assert first.metrics_dataframe["training_iteration"].tolist() == list(range(1, end + 1))
     assert (second.status, second.ending, second.config) == (
         Status.TERMINATED,
         TerminationReason.STOPPED_EARLY,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
 import tuner as tune
+from tests.end_to_end.interruption import Script
 from tuner.errors import ExperimentExists, ExperimentLocked, StorageError
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import RemoteLock
@@ -180,12 +180,16 @@ def test_a_script_that_ends_while_its_experiment_runs_waits_for_the_uploads(tmp_
     script.write_text(
         textwrap.dedent(
             f"""
-            import tempfile, time
+            import pathlib, tempfile, threading
             import tuner as tune
+            from tests.waiting import wait_until
+
+            over = pathlib.Path({str(tmp_path / "over")!r})
 
             def train(config):
+                # The script ends meanwhile, and Python closes thread pools.
+                wait_until(over.exists, "the end of the script")
                 for step in range(3):
-                    time.sleep(0.3)  # the script ends meanwhile, and Python closes thread pools
                     with tempfile.TemporaryDirectory() as directory:
                         checkpoint = tune.Checkpoint.from_directory(directory)
                         tune.report({{"loss": step}}, checkpoint=checkpoint)
@@ -196,11 +200,13 @@ def test_a_script_that_ends_while_its_experiment_runs_waits_for_the_uploads(tmp_
                     name="run", storage_path={url!r}, local_dir={str(tmp_path / "work")!r}
                 ),
             ).start()
+            threading._register_atexit(over.touch)  # is called before thread pools are closed
             """
         ),
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, script], check=True, timeout=60)
+    with contextlib.closing(Script(script, directory=tmp_path)) as running:
+        assert running.end() == 0, running.errors
     (result,) = tune.ResultGrid.from_directory(f"{url}/run")
     assert list(result.metrics_dataframe["loss"]) == [0, 1, 2]
     assert result.checkpoint

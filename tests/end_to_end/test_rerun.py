@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -130,11 +129,11 @@ def forever(config):
     step = 0
     while True:
         step += 1
-        time.sleep(0.01)
         tune.report({"loss": config["lr"] / step})
 
 
 @pytest.mark.parametrize("trainable", [forever, Endless])
+@pytest.mark.usefixtures("short_time")
 def test_a_trial_that_only_the_time_budget_ended_ends_where_it_did(
     fit, tmp_path, capsys, trainable
 ):

@@ -2,101 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-import textwrap
-import time
 
 import pytest
 
 import tuner as tune
+from tests.end_to_end.interruption import Script
+from tests.end_to_end.scripts import ended_search
 from tuner.errors import ExperimentExists, StorageError
+from tuner.journal import reader
 from tuner.storage import layout
-
-SCRIPT = """
-import sys, time
-from pathlib import Path
-import tuner as tune
-from schedulers import ASHAScheduler
-
-def train(config):
-    start = 0
-    if checkpoint := tune.get_checkpoint():
-        with checkpoint.as_directory() as directory:
-            start = int(Path(directory, "epoch").read_text())
-    for epoch in range(start, 12):
-        time.sleep(config["pace_s"])
-        with tune.checkpoint_dir() as directory:
-            Path(directory, "epoch").write_text(str(epoch + 1))
-            checkpoint = tune.Checkpoint.from_directory(directory)
-            tune.report({"loss": config["x"] ** 2 / (epoch + 1)}, checkpoint=checkpoint)
-
-def given(storage):
-    return {
-        "param_space": {"x": tune.uniform(-1, 1), "pace_s": 0.02, "act": tune.choice([abs, max])},
-        "tune_config": tune.TuneConfig(
-            metric="loss",
-            mode="min",
-            num_samples=8,
-            scheduler=ASHAScheduler(max_t=12),
-            seed=1,
-            max_concurrent_trials=1,
-        ),
-        "run_config": tune.RunConfig(
-            storage_path=storage,
-            name="exp",
-            verbose=0,
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
-        ),
-    }
-
-if __name__ == "__main__":
-    how, storage = sys.argv[1:]
-    if how == "restore":
-        tuner = tune.Tuner.restore(storage + "/exp", train, **given(storage))
-    else:
-        tuner = tune.Tuner(train, **given(storage))
-    frame = tuner.fit().get_dataframe()
-    print(frame[["trial_id", "training_iteration", "loss", "status"]].to_csv(index=False))
-"""
-
-
-@pytest.fixture
-def script(tmp_path):
-    path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent(SCRIPT))
-    return path
-
-
-def start(script, how, storage):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, script, how, storage],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-
-
-def finish(process):
-    out, err = process.communicate(timeout=90)
-    assert process.returncode == 0, err
-    return out
-
-
-def num_results(storage):
-    logs = (
-        sorted((storage / "exp" / "journal").glob("*.log"))
-        if (storage / "exp" / "journal").is_dir()
-        else []
-    )
-    return sum(log.read_bytes().count(b'"k":"result"') for log in logs)
 
 
 def iterations(trial_dir):
@@ -109,23 +28,34 @@ def iterations(trial_dir):
     return rows
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return how the search ends with which nothing interferes."""
+    given = ended_search.given(tmp_path_factory.mktemp("whole"), executor="inline")
+    return outcome(tune.Tuner(ended_search.train, **given).fit())
+
+
+def outcome(grid):
+    frame = grid.get_dataframe()
+    return frame[["trial_id", "training_iteration", "loss", "status"]].to_csv(index=False)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_experiment_that_was_ended_by_a_signal_ends_as_if_it_had_not_been(
-    script, tmp_path, number
+    tmp_path, undisturbed, number
 ):
-    expected = finish(start(script, "new", str(tmp_path / "whole")))
     storage = tmp_path / "ended"
-    process = start(script, "new", str(storage))
-    while num_results(storage) < 7:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.send_signal(number)
-    process.wait(30)
-    process.communicate()
-    assert num_results(storage) < expected.count("TERMINATED") * 12
+    storage.mkdir()
+    with contextlib.closing(
+        Script(ended_search.__file__, storage, int(number), directory=tmp_path)
+    ) as script:
+        assert script.end() == (130 if number == signal.SIGINT else -number), script.errors
     moved = tmp_path / "moved"
     storage.rename(moved)
-    assert finish(start(script, "restore", str(moved))) == expected
+    num_results = sum(record["k"] == "result" for record in reader.read(moved / "exp"))
+    assert ended_search.NUM_RESULTS <= num_results < undisturbed.count("TERMINATED") * 12
+    restored = tune.Tuner.restore(moved / "exp", ended_search.train, **ended_search.given(moved))
+    assert outcome(restored.fit()) == undisturbed
     for trial_dir in (moved / "exp").glob("t0*"):
         rows = iterations(trial_dir)
         assert rows == list(range(1, len(rows) + 1))

@@ -1,11 +1,12 @@
 """Restores with only path and training function; missing objects are named before any write."""
 
 import builtins
+import contextlib
 import json
 import logging
 import os
 import shutil
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch, Searcher
+from tests.end_to_end.interruption import Script
+from tests.end_to_end.scripts import killed_search
 from tuner import Tuner
 from tuner.errors import ExperimentExists, StorageError
 from tuner.restore.resume_command import restore_line
@@ -137,66 +140,15 @@ def test_a_nested_searcher_is_constructed_anew(declare, path):
 
 
 def test_an_experiment_that_was_killed_ends_as_if_it_had_not_been(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-
-    def run(how, storage, status):
-        done = subprocess.run(
-            [sys.executable, script, how, storage],
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr
-        return done.stdout
-
-    expected = run("new", tmp_path / "whole", 0)
-    run("dies", tmp_path / "killed", -9)
-    assert run("restore", tmp_path / "killed", 0) == expected
-
-
-SCRIPT = """
-import os, signal, sys
-import tuner as tune
-from schedulers import ASHAScheduler
-
-class Killer(tune.Callback):
-    def on_trial_result(self, iteration, trials, trial, result, **info):
-        if trial.trial_id == "t00003":
-            os.kill(os.getpid(), signal.SIGKILL)
-
-def train(config):
-    for step in range(1, 4):
-        tune.report({"loss": config["x"] / step})
-
-if __name__ == "__main__":
-    how, storage = sys.argv[1:]
-    if how == "restore":
-        tuner = tune.Tuner.restore(storage + "/exp", train, callbacks=[])
-    else:
-        tuner = tune.Tuner(
-            train,
-            param_space={"x": tune.uniform(0, 1), "of": tune.choice(["a", "b"])},
-            tune_config=tune.TuneConfig(
-                metric="loss",
-                mode="min",
-                num_samples=6,
-                seed=1,
-                scheduler=ASHAScheduler(max_t=3),
-                max_concurrent_trials=1,
-            ),
-            run_config=tune.RunConfig(
-                storage_path=storage,
-                name="exp",
-                verbose=0,
-                callbacks=[Killer()] if how == "dies" else None,
-            ),
-        )
-    frame = tuner.fit().get_dataframe()
-    print(frame[["trial_id", "training_iteration", "loss", "status"]].to_csv(index=False))
-"""
+    whole = killed_search.declare(tmp_path / "whole", executor="inline").fit()
+    with contextlib.closing(
+        Script(killed_search.__file__, tmp_path / "killed", directory=tmp_path)
+    ) as script:
+        assert script.end() == -signal.SIGKILL, script.errors
+    restored = Tuner.restore(tmp_path / "killed" / "exp", killed_search.train, callbacks=[]).fit()
+    columns = ["trial_id", "training_iteration", "loss", "status"]
+    expected, found = (grid.get_dataframe()[columns].to_csv() for grid in (whole, restored))
+    assert found == expected
 
 
 # What has to be given again.

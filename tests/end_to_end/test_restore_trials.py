@@ -165,6 +165,7 @@ def endless(config):
             tune.report({"loss": 1.0 / step}, checkpoint=tune.Checkpoint.from_directory(directory))
 
 
+@pytest.mark.usefixtures("short_time")
 def test_trials_whose_time_was_over_go_on_when_they_are_given_more(fit, path):
     first = fit(endless, tune={"time_budget_s": 0.2}, executor="inline")
     assert first[0].metrics["training_iteration"] >= 1
@@ -177,6 +178,7 @@ def test_trials_whose_time_was_over_go_on_when_they_are_given_more(fit, path):
     assert len(table) > first[0].metrics["training_iteration"]
 
 
+@pytest.mark.usefixtures("short_time")
 def test_the_end_of_the_time_budget_is_logged(tmp_path, capsys):
     space = {"steps": 10**9}
     tune_config = tune.TuneConfig(time_budget_s=0.3)

@@ -1,7 +1,6 @@
 """Schedulers that pause, clone and resize trials, on real processes."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from schedulers import (
     ResourceChangingScheduler,
 )
 from searchers import OptunaSearch
+from tests.waiting import wait_until
 from tuner.core.trial import TerminationReason
 from tuner.errors import CannotPause
 
@@ -177,18 +177,12 @@ def leaves_traces(config):
     """Learn; the best waits until the others have ended, each leaving a file."""
     folder = Path(tune.get_context().get_trial_dir()).parent
     if config["lr"] == 9.0:
-        wait_for(lambda: len(list(folder.glob("over-*"))) == 2)
+        wait_until(lambda: len(list(folder.glob("over-*"))) == 2)
     try:
         learn(config)
     finally:
         if config["lr"] != 9.0:
             (folder / f"over-{config['lr']}").touch()
-
-
-def wait_for(condition, within_s=30.0):
-    deadline = time.monotonic() + within_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
 
 
 def test_what_ends_leaves_its_resources_to_those_that_go_on(fit):

@@ -3,13 +3,13 @@
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
-from tests.end_to_end.interruption import DEADLINE_S, ROOT, Script
+from tests.end_to_end.interruption import ROOT, Script
+from tests.waiting import wait_until
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import verify
 from tuner.storage.object_store import ObjectStore
@@ -120,11 +120,7 @@ def test_a_trial_goes_on_without_checkpoints_that_the_store_does_not_take(
 def test_a_driver_that_is_killed_and_whose_machine_is_lost_goes_on_from_the_store(url, tmp_path):
     store = tmp_path / "store" / "killed"
     killed = Script(SCRIPT, "fit", url, tmp_path / "local", directory=tmp_path)
-    end_s = time.monotonic() + DEADLINE_S
-    while not list(store.glob(f"t00001/checkpoint_000004.*/{MANIFEST}")):
-        assert killed.process.poll() is None, killed.end() or killed.errors
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+    wait_until(lambda: list(store.glob(f"t00001/checkpoint_000004.*/{MANIFEST}")), "a checkpoint")
     killed.signal(signal.SIGKILL)
     killed.end()
     shutil.rmtree(tmp_path / "local")

@@ -1,6 +1,4 @@
-"""A trainable that steps on until it is stopped, and a function that waits for a condition."""
-
-import time
+"""A trainable that steps on until it is stopped."""
 
 import tuner as tune
 
@@ -13,7 +11,6 @@ class Walker(tune.Trainable):
 
     def step(self):
         self.at += self.config["by"]
-        time.sleep(0.002)
         return {"at": self.at}
 
     def save_checkpoint(self, checkpoint_dir):
@@ -21,11 +18,3 @@ class Walker(tune.Trainable):
 
     def load_checkpoint(self, checkpoint):
         self.at = checkpoint["at"]
-
-
-def wait_until(is_so):
-    """Wait for something that another process or thread brings about."""
-    until_s = time.monotonic() + 60.0
-    while not is_so():
-        assert time.monotonic() < until_s, "it never came about"
-        time.sleep(0.01)

@@ -6,11 +6,11 @@ proposed, 0 for never.
 
 import sys
 import threading
-import time
 from pathlib import Path
 
 import tuner as tune
 from searchers import Searcher
+from tests.waiting import wait_until
 
 
 class Slow(Searcher):
@@ -20,14 +20,11 @@ class Slow(Searcher):
     def suggest(self, trial_id):
         if trial_id == "t00000":
             return {"x": 0}
-        deadline = time.monotonic() + 60
-        while not self.ledger.read_text() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(self.ledger.read_text, "the first report")
         print("SEARCHES", threading.current_thread().name, flush=True)
-        while not self.num_reports or self.ledger.read_text().count("\n") < self.num_reports:
-            if self.num_reports and time.monotonic() > deadline:
-                return self.FINISHED
-            time.sleep(0.01)
+        if not self.num_reports:
+            threading.Event().wait()
+        wait_until(lambda: self.ledger.read_text().count("\n") >= self.num_reports, "reports")
         return {"x": 1}
 
 
@@ -36,7 +33,6 @@ def train(config):
         tune.report({"step": step})
         with Path(config["ledger"]).open("a") as ledger:
             ledger.write("acknowledged\n")
-        time.sleep(0.001)
 
 
 if __name__ == "__main__":

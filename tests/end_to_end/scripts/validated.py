@@ -1,30 +1,37 @@
 """A search whose checkpoints are validated asynchronously, and which can be restored.
 
-Run as ``validated.py DIRECTORY FORM NUM_SECONDS [restore]``. ``FORM`` is ``declared`` or
-``reported``: where the validation function is given.
+Run as ``validated.py DIRECTORY FORM HANGS_AT [restore]``. ``FORM`` is ``declared`` or ``reported``:
+where the validation function is given. The validation of the checkpoint with number ``HANGS_AT``
+does not end; all wait until the training has ended.
 """
 
 import sys
 import tempfile
-import time
+import threading
 from pathlib import Path
 
 import tuner as tune
+from tests.waiting import wait_until
 from tuner import train
 
-DIRECTORY, FORM, NUM_SECONDS = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+DIRECTORY, FORM, HANGS_AT = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 NUM_STEPS = 4
 
 
+NOTES = DIRECTORY / "validations.txt"
+
+
 def note(text):
-    with (DIRECTORY / "validations.txt").open("a") as file:
+    with NOTES.open("a") as file:
         file.write(f"{text}\n")
 
 
 def validate(checkpoint, factor):
     step = int(Path(checkpoint.path, "step.txt").read_text())
     note(f"start {step}")
-    time.sleep(NUM_SECONDS)
+    wait_until(lambda: "trained\n" in NOTES.read_text(), "the end of the training")
+    if step == HANGS_AT:
+        threading.Event().wait()
     note(f"end {step}")
     return {"accuracy": factor * step, "loss": -1.0}
 
