@@ -20,10 +20,11 @@ from tuner.execution.local import kept_zygote, zygote
 from tuner.execution.local.kept_zygote import Surroundings
 from tuner.execution.local.loaded_files import LoadedFiles
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
+from tuner.execution.local.trainable_blob import CURRENT_TEST
 from tuner.execution.local.zygote_protocol import Load, Park, receive_request, send_request
 from tuner.execution.session import report
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="zygotes are kept on Linux only")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="Linux only")]
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +95,21 @@ def test_a_fork_of_a_worker_has_the_identity_of_its_own_experiment(run_once, tmp
     for number, told in ((1, first), (2, second)):
         assert told["fork"] == told["child"]
         assert DriverIdentity.parse(told["fork"].encode()).inode == number
+
+
+def test_tests_share_a_zygote_and_their_trials_see_which_of_them_runs(run_once, monkeypatch):
+    def tell_test(config):
+        report({"zygote": os.getppid(), "test": os.environ.get(CURRENT_TEST)})
+
+    told = []
+    for number, test in enumerate(["test_one (call)", "test_two (call)", None]):
+        if test:
+            monkeypatch.setenv(CURRENT_TEST, test)
+        else:
+            monkeypatch.delenv(CURRENT_TEST)
+        told.append(run_once(tell_test, number=number))
+    assert [each["test"] for each in told] == ["test_one (call)", "test_two (call)", None]
+    assert len({each["zygote"] for each in told}) == 1
 
 
 def test_in_other_surroundings_there_is_a_new_zygote_and_the_old_one_ends(
@@ -318,7 +334,7 @@ def now(**environ):
 
 
 def test_surroundings_are_equal_if_nothing_has_changed(monkeypatch):
-    assert now() == now(**{VARIABLE: "1:2:3:4"}) is not None
+    assert now() == now(**{VARIABLE: "1:2:3:4", CURRENT_TEST: "test_another (call)"}) is not None
     monkeypatch.setattr(kept_zygote, "lease_holder", object)  # in a trial
     assert now() is None
 

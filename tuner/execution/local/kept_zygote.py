@@ -22,9 +22,14 @@ from tuner.execution.leasing import lease_holder
 
 from .launcher import Launcher
 from .orphans import VARIABLE
+from .trainable_blob import CURRENT_TEST
 
-_IGNORED: Final = (VARIABLE, "CRC32C_SW_MODE")
-"""Variables that may differ; tensorboardX sets the second when our logger imports it."""
+_IGNORED: Final = (VARIABLE, CURRENT_TEST, "CRC32C_SW_MODE")
+"""Variables that may differ.
+
+The first two are set when a zygote is used again; tensorboardX sets the third when our logger
+imports it.
+"""
 _LIMITS: Final = tuple(
     getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
 )

@@ -15,13 +15,15 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, final
 
 from tuner.execution.validation import NOT_DECLARED, DeclaredValidator, own_validator
 
+CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
+"""The variable with the name of the test that runs, which pytest sets anew for each one."""
 _LENGTH: Final = struct.Struct("!Q")
 _ROOT: Final = str(Path(__file__).resolve().parents[3])
 _CODE: Final = (
@@ -62,16 +64,19 @@ class PickledCode:
         validator: The validation function; empty for none or that of the trainable.
         path: Module path of the processes that load it.
         argv: The driver's arguments.
+        variables: Variables of the environment that are as in the driver, though the process was
+            started earlier; None for one that is not set.
     """
 
     trainable: bytes
     validator: bytes
     path: Sequence[str]
     argv: Sequence[str]
+    variables: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class TrainableBlob:
-    """A pickled trainable with the driver's module path, arguments, and settings."""
+    """A pickled trainable with the driver's module path, arguments, variables, and settings."""
 
     def __init__(self, descriptor: int) -> None:
         """Map an inherited blob; the object owns the descriptor."""
@@ -92,7 +97,9 @@ class TrainableBlob:
             **settings: Settings for the process that loads it.
         """
         path = [os.fspath(entry) for entry in sys.path]
-        return cls.pack_code(PickledCode(trainable, validator, path, sys.argv), **settings)
+        variables = {CURRENT_TEST: os.environ.get(CURRENT_TEST)}
+        code = PickledCode(trainable, validator, path, sys.argv, variables)
+        return cls.pack_code(code, **settings)
 
     @classmethod
     def pack_code(cls, code: PickledCode, **settings: float) -> Self:
@@ -103,7 +110,11 @@ class TrainableBlob:
             **settings: Settings for the process that loads it.
         """
         lengths = {"trainable_bytes": len(code.trainable)}
-        places = {"path": list(code.path), "argv": list(code.argv)}
+        places = {
+            "path": list(code.path),
+            "argv": list(code.argv),
+            "variables": dict(code.variables),
+        }
         header = json.dumps({**places, **lengths, **settings}).encode()
         descriptor = _anonymous_file()
         # In several writes: joined, a trainable of gigabytes would be copied once more.
@@ -118,12 +129,17 @@ class TrainableBlob:
         return float(self._header[setting])
 
     def load(self) -> UserCode:
-        """Take over the driver's module path and arguments; return what was unpickled.
+        """Take over the driver's module path, arguments and variables; return what was unpickled.
 
         A validation function that cannot be loaded fails the validations, and not the training.
         """
         sys.path[:] = self._header["path"]
         sys.argv[:] = self._header["argv"]
+        for name, value in self._header["variables"].items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
         trainable = self._unpickled(self._body_start, self._validator_start)
         return UserCode(trainable, self._validator_beside(trainable))
 
