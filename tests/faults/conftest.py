@@ -27,6 +27,7 @@ CHANGING = (
     "sync_directory",
 )
 """The calls by which journal, declaration and manifests change the disk."""
+SYNCS = ("sync", "sync_directory")
 
 
 class Sabotage:
@@ -75,7 +76,8 @@ class Sabotage:
             self._look_for_second_sync(name, arguments)
             if name in self._names and self._is_due():
                 return self._refuse(name, genuine, disk, arguments)
-            return genuine(disk, *arguments)
+            # No power is cut here, and real disks are slow to sync.
+            return None if name in SYNCS else genuine(disk, *arguments)
 
     def _is_due(self):
         if not self._first or self.num_calls < self._first:
