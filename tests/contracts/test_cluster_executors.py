@@ -76,6 +76,7 @@ def connected(cluster, trainable, assign):
     return OnFirstNode(executor, events)
 
 
+@pytest.mark.process
 class TestFakeCluster(ExecutorContract):
     @pytest.fixture(autouse=True)
     def one_node(self):
@@ -95,6 +96,7 @@ def ray_cluster():
     nodes.shutdown()
 
 
+@pytest.mark.heavy
 class TestRayCluster(ExecutorContract):
     @pytest.fixture(autouse=True)
     def one_node(self, ray_cluster):
@@ -114,6 +116,7 @@ def dask_cluster():
         yield DaskCluster(nodes.scheduler_address)
 
 
+@pytest.mark.heavy
 class TestDaskCluster(ExecutorContract):
     @pytest.fixture(autouse=True)
     def one_node(self, dask_cluster):

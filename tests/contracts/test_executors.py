@@ -21,6 +21,7 @@ class TestSimulated(ExecutorContract):
         return SimulatedExecutor(counting, capacity=CPUS)
 
 
+@pytest.mark.process
 class TestInline(ExecutorContract):
     runs_groups = False
 
@@ -28,11 +29,13 @@ class TestInline(ExecutorContract):
         return InlineExecutor(trainable, assign, capacity=CPUS)
 
 
+@pytest.mark.process
 class TestForkedProcesses(ExecutorContract):
     def make_executor(self, trainable, assign):
         return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="zygote")
 
 
+@pytest.mark.process
 class TestSpawnedProcesses(ExecutorContract):
     def make_executor(self, trainable, assign):
         return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="spawn")
@@ -44,6 +47,7 @@ def uploading(inner, assign, tmp_path):
     return UploadingExecutor(inner, ObjectCheckpoints(store, experiment, 1))
 
 
+@pytest.mark.process
 class TestUploadingInline(ExecutorContract):
     runs_groups = False
 
@@ -56,6 +60,7 @@ class TestUploadingInline(ExecutorContract):
         return uploading(inner, assign, self.tmp_path)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "test",
     [

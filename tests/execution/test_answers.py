@@ -46,6 +46,7 @@ def in_thread(wait):
     return result
 
 
+@pytest.mark.process
 def test_answers_for_others_are_kept_for_them(connection):
     answers = Answers(connection)
     verdict = in_thread(lambda: answers.wait("verdict"))
@@ -81,6 +82,7 @@ def test_an_answer_after_its_timeout_is_dropped(connection):
         answers.wait("checkpoints", token=ONE, timeout_s=0)
 
 
+@pytest.mark.process
 def test_another_thread_reads_on_when_the_reading_one_times_out(connection):
     answers = Answers(connection)
     with pytest.raises(TimeoutError):
@@ -99,6 +101,7 @@ def test_an_exception_of_a_signal_handler_leaves_the_connection_readable(connect
     assert answers.wait("verdict") == {"verdict": "continue"}
 
 
+@pytest.mark.process
 def test_the_end_of_the_connection_ends_all_waiting(connection):
     answers = Answers(connection)
     for _ in range(2):
@@ -119,6 +122,7 @@ def test_the_end_of_the_connection_ends_all_waiting(connection):
     assert caught == ["the driver is gone"] * 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", range(20))
 def test_several_threads_get_all_their_answers_in_any_order(connection, seed):
     numbers = [str(number) for number in range(10)]

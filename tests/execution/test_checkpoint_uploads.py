@@ -19,6 +19,8 @@ from tuner.execution.session import checkpoint_dir, get_checkpoint, run_attempt
 from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint, verify
 
+pytestmark = pytest.mark.process
+
 ASYNC = ReportOptions(upload_mode=CheckpointUploadMode.ASYNC)
 NO_UPLOAD = ReportOptions(upload_mode=CheckpointUploadMode.NO_UPLOAD)
 

@@ -18,6 +18,8 @@ from tuner.execution.session import get_context, report
 from tuner.execution.trainable import Trainable
 from tuner.execution.validation import ValidationAssignment
 
+pytestmark = pytest.mark.process
+
 
 class Driver:
     """Passes the commands of a test to an executor and answers reports."""

@@ -130,6 +130,7 @@ def test_the_inner_driver_sees_the_borrowed_devices_and_no_limit_of_threads(hold
     assert os.environ["OMP_NUM_THREADS"] == "1"
 
 
+@pytest.mark.process
 def test_a_child_process_holds_nothing(hold):
     hold()
     child = os.fork()
@@ -138,6 +139,7 @@ def test_a_child_process_holds_nothing(hold):
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.process
 def test_threads_use_the_own_share_one_after_another(hold):
     driver = hold(GRANTED)
     inside, leave = threading.Event(), threading.Event()

@@ -123,6 +123,7 @@ def test_a_refused_report_does_not_count(tmp_path):
     assert [result["training_iteration"] for result in converse(train, tmp_path).results] == [1]
 
 
+@pytest.mark.process
 def test_report_works_from_any_thread_of_the_trial(tmp_path):
     def train(config):
         threads = [
@@ -139,6 +140,7 @@ def test_report_works_from_any_thread_of_the_trial(tmp_path):
     assert script.outcome == "completed"
 
 
+@pytest.mark.process
 def test_reporting_after_the_end_is_an_error(tmp_path):
     errors = []
     goes_on, reported = threading.Event(), threading.Event()
@@ -159,6 +161,7 @@ def test_reporting_after_the_end_is_an_error(tmp_path):
     ]
 
 
+@pytest.mark.process
 def test_the_end_waits_for_a_report_that_is_under_way(tmp_path):
     asked, answered = threading.Event(), threading.Event()
 

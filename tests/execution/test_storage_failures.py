@@ -222,6 +222,7 @@ def test_a_class_that_cannot_be_paused_since_the_disk_is_full_is_excused(tmp_pat
     assert (script.outcome, fault(script)) == ("unsaved", STORAGE_FULL)
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_a_thread_cannot_store_for_want_of_space_excuses_the_attempt(
     tmp_path, monkeypatch
 ):

@@ -30,6 +30,8 @@ from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.uploading import UploadingExecutor
 from tuner.storage.checkpoint_cache import CheckpointCache
 
+pytestmark = pytest.mark.process
+
 STOPPED = WorkerExited("t00000", 1, Outcome.STOPPED)
 GIB = 1 << 30
 

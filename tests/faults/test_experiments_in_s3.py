@@ -19,6 +19,8 @@ import pytest
 import tuner as tune
 from tuner.storage.object_store import ObjectStore
 
+pytestmark = pytest.mark.heavy
+
 SCRIPT = """
 import json, sys, tempfile, time
 from pathlib import Path

@@ -113,6 +113,7 @@ def test_outside_a_trial_there_is_no_context():
             ask()
 
 
+@pytest.mark.process
 def test_a_plain_trial_has_the_context_of_a_single_worker(fit):
     def loop(config):
         context = train.get_context()

@@ -10,6 +10,8 @@ from tuner import train
 from tuner.train.backend import Backend, BackendConfig
 from tuner.train.trainer import DataParallelTrainer
 
+pytestmark = pytest.mark.process
+
 
 class Connecting(Backend):
     """Chooses a word once, tells it to all workers, and notes what it is called for."""

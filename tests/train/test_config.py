@@ -124,6 +124,7 @@ def test_a_time_limit_of_a_validation_is_positive(timeout_s):
         ValidationTaskConfig(timeout_s=timeout_s)
 
 
+@pytest.mark.process
 def test_a_function_that_is_declared_is_described_and_has_to_be_given_again(build, tmp_path):
     tuner = build(lambda config: {"loss": 1}, validation_config=ValidationConfig(validate))
     tuner.fit()
@@ -136,6 +137,7 @@ def test_a_function_that_is_declared_is_described_and_has_to_be_given_again(buil
     )
 
 
+@pytest.mark.process
 def test_workers_get_the_variables_of_worker_runtime_env(fit):
     def loop(config):
         import os  # noqa: PLC0415  (in the worker)
@@ -170,6 +172,7 @@ def test_a_level_of_logging_has_to_exist():
         train.LoggingConfig("LOUD")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_the_level_of_logging_holds_in_driver_and_workers(tmp_path, num_workers):
     def tell():

@@ -9,6 +9,8 @@ import pytest
 from tuner.execution.worker_protocol import Rank
 from tuner.train.exchange import Star, own_address
 
+pytestmark = pytest.mark.process
+
 
 def ranks_of(size, address="127.0.0.1", port=1):
     return [Rank(rank, size, 0, 1, rank, address, port, "t00000-1") for rank in range(size)]

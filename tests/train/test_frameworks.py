@@ -6,6 +6,8 @@ import pytest
 
 from tuner import train
 
+pytestmark = pytest.mark.heavy
+
 torch = pytest.importorskip("torch")
 
 from tuner.train.torch import TorchTrainer  # noqa: E402  (needs torch)

@@ -8,6 +8,8 @@ import pytest
 from tuner import train
 from tuner.train.tensorflow import TensorflowConfig, TensorflowTrainer
 
+pytestmark = pytest.mark.heavy
+
 
 def test_workers_know_each_others_addresses(trainer):
     def tell(config):

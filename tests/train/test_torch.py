@@ -15,6 +15,8 @@ from tests.execution.conversation import assignment
 from tuner import train
 from tuner.execution.worker_protocol import Rank
 
+pytestmark = pytest.mark.heavy
+
 torch = pytest.importorskip("torch")
 
 from tuner.train import torch as train_torch  # noqa: E402  (needs torch)

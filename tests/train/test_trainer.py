@@ -16,6 +16,8 @@ from tuner.restore.resume_command import recorded_snippet, restore_line
 from tuner.storage.declaration import read_declaration
 from tuner.train.trainer import DataParallelTrainer, TrainLoop, takes_config
 
+pytestmark = pytest.mark.process
+
 
 def loop(config):
     """Report the epoch and rank, save from both workers, continue from checkpoints."""

@@ -14,6 +14,8 @@ from tests.execution.local.conftest import DEADLINE_S, is_alive
 from tuner.execution.cluster import agent as agent_module
 from tuner.execution.cluster.agent import Agent, LineQueue
 
+pytestmark = pytest.mark.process
+
 MODULE = "tests.execution.cluster.stand_ins"
 FACTS = {"resources": {"cpu": 2.0}, "labels": {}, "address": "127.0.0.1"}
 

@@ -34,6 +34,8 @@ from tuner.execution.cluster.rank_messages import Listening, news_message
 from tuner.execution.failures import as_message
 from tuner.execution.local.rank_relay import RankGone, RankSaid
 
+pytestmark = pytest.mark.process
+
 RESOURCES = {"cpu": 2.0}
 KEY = ("t00001", 1)
 STARTED = WorkerStarted(*KEY, 7)

@@ -23,6 +23,8 @@ from tuner.execution.cluster.gateway import GatewayProcess
 distributed = pytest.importorskip("distributed")
 from tuner.execution.cluster import dask_engine, dask_plugin  # noqa: E402  (imports it)
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 60.0
 ENGINE = "tuner.execution.cluster.dask_engine:DaskEngine"

@@ -3,8 +3,12 @@
 import queue
 import threading
 
+import pytest
+
 from tuner.execution.cluster import fake_engine
 from tuner.testing import FakeCluster
+
+pytestmark = pytest.mark.process
 
 
 class Relay:

@@ -12,6 +12,8 @@ from tests.execution.local.conftest import DEADLINE_S
 from tuner.errors import ClusterError
 from tuner.execution.cluster.gateway import GatewayProcess, _split
 
+pytestmark = pytest.mark.process
+
 ECHO = "tests.execution.cluster.echo_engine:EchoEngine"
 
 

@@ -84,6 +84,7 @@ ENDED = WorkerExited("t00001", 1, Outcome.COMPLETED)
 METRICS = {"training_iteration": 1}
 
 
+@pytest.mark.process
 def test_files_of_a_trial_are_stored_before_its_end_is_told(node):
     node.start()
     for name in ("model.txt", "result.json", "stdout", "stderr.rank1", ".hidden"):
@@ -104,6 +105,7 @@ def test_what_a_trainer_returned_is_told_as_a_whole(node):
     assert Output("t00001", "return_value.json", "").is_whole
 
 
+@pytest.mark.process
 def test_only_files_that_have_changed_are_stored_again(node):
     node.start()
     node.write("a", "1")
@@ -117,6 +119,7 @@ def test_only_files_that_have_changed_are_stored_again(node):
     assert list(node.store.list()) == ["t00001/b"]
 
 
+@pytest.mark.process
 def test_of_more_than_fits_the_largest_files_are_left_out_with_a_remark(node, monkeypatch, caplog):
     monkeypatch.setattr("tuner.execution.cluster.node_files._MAX_ARTIFACT_BYTES", 10)
     node.start()
@@ -128,6 +131,7 @@ def test_of_more_than_fits_the_largest_files_are_left_out_with_a_remark(node, mo
     assert "lost with the node: large" in caplog.text
 
 
+@pytest.mark.process
 def test_a_report_with_a_payload_waits_until_that_is_stored_and_others_do_not(node):
     node.start()
     node.write(PAYLOAD, "pickled")
@@ -150,6 +154,7 @@ def start_validation(num_try=1, *, is_last_try=False):
     return StartValidation("t00001", record, num_try, request, {}, is_last_try=is_last_try)
 
 
+@pytest.mark.process
 def test_a_validation_without_its_payload_fails(node):
     node.files.carry_out([start_validation()])
     (ended,) = node.wait()
@@ -157,6 +162,7 @@ def test_a_validation_without_its_payload_fails(node):
     assert node.inner.commands == []
 
 
+@pytest.mark.process
 def test_a_validation_that_is_killed_while_its_payload_is_fetched_never_starts(node):
     gate = threading.Event()
     node.files._fetch = lambda *given: gate.wait()
@@ -168,6 +174,7 @@ def test_a_validation_that_is_killed_while_its_payload_is_fetched_never_starts(n
     assert node.inner.commands == []
 
 
+@pytest.mark.process
 def test_a_payload_is_deleted_when_its_validation_has_ended_for_good(node):
     node.write(PAYLOAD, "pickled")
     node.store.put(f"t00001/{PAYLOAD}", b"pickled")

@@ -45,6 +45,8 @@ from tuner.execution.session import Checkpoint, get_checkpoint, report
 from tuner.train.api import get_all_reported_checkpoints
 from tuner.train.api import report as report_as_worker
 
+pytestmark = pytest.mark.process
+
 
 def count_up(config):
     for step in range(config["steps"]):

@@ -6,10 +6,14 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from tests.execution.local.conftest import DEADLINE_S
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.execution.session import Checkpoint, get_context, report, take_master_socket
+
+pytestmark = pytest.mark.process
 
 KEY = ("t00001", 1)
 

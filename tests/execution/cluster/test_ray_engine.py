@@ -24,7 +24,8 @@ ECHOING = {
     "env_vars": {"PYTHONPATH": str(ROOT), "GREETING": "hello"},
     "worker_process_setup_hook": "tests.execution.cluster.echo_agent.install",
 }
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray's own processes
+# Ray's own processes cause the warnings.
+pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
 @pytest.fixture(scope="module")

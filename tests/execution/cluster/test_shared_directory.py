@@ -1,5 +1,7 @@
 """The proof that driver and node see the same directory."""
 
+import pytest
+
 from tuner.execution.cluster.shared_directory import (
     SharedProof,
     answer_proof,
@@ -45,6 +47,7 @@ def test_a_node_that_cannot_write_is_refused(tmp_path, monkeypatch):
     assert "cannot write" in answer_proof(str(tmp_path), shared.proof, "node")
 
 
+@pytest.mark.process
 def test_nodes_of_a_dead_driver_are_given_time_to_end_their_trials(tmp_path, caplog):
     shared = SharedProof(tmp_path, 0.01)
     answer_proof(str(tmp_path), shared.proof, "node")

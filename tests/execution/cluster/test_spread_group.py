@@ -163,6 +163,7 @@ def test_it_is_one_attempt_with_one_start_one_result_a_report_and_one_exit(clust
     assert cluster.end.outcome is Outcome.COMPLETED
 
 
+@pytest.mark.process
 def test_the_checkpoint_of_a_report_is_committed_from_the_parts_of_both_nodes(cluster, tmp_path):
     cluster.begin()
     for rank in range(4):

@@ -5,6 +5,8 @@ import pytest
 from tuner.errors import StorageError
 from tuner.execution.cluster.storage_probe import StorageProbe, answer_probe
 
+pytestmark = pytest.mark.process
+
 
 def probes(kind, directory):
     if kind == "store":

@@ -86,6 +86,7 @@ def cluster(tmp_path):
     made.groups.close()
 
 
+@pytest.mark.process
 def test_a_checkpoint_counts_when_all_nodes_have_uploaded_and_its_manifest_is_there(cluster):
     cluster.report()
     assert [(node, each["parts"]) for node, each in cluster.take_asked("rank_measure")] == [
@@ -111,6 +112,7 @@ def test_a_checkpoint_counts_when_all_nodes_have_uploaded_and_its_manifest_is_th
     assert {(each["next_checkpoint"], each["latest_remote"]) for each in answers} == {(1, REMOTE)}
 
 
+@pytest.mark.process
 def test_a_node_that_is_lost_between_upload_and_commit_leaves_an_orphan(cluster, tmp_path):
     cluster.report()
     cluster.measure()
@@ -153,6 +155,7 @@ def test_what_cannot_be_read_on_a_node_is_raised_by_report(cluster):
     assert cluster.events == []
 
 
+@pytest.mark.process
 def test_a_file_that_is_missing_in_the_store_is_noticed_before_the_commit(cluster, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
     cluster.report()
@@ -177,6 +180,7 @@ def test_workers_that_are_killed_do_not_wait_for_uploads(cluster):
     assert cluster.manifests() == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("loses_node", [False, True])
 def test_ranks_train_on_while_a_checkpoint_is_committed_and_leave_after_it(tmp_path, loses_node):
     cluster = StoringCluster(tmp_path, is_async=True).begin()
@@ -236,6 +240,7 @@ def test_workers_that_are_killed_at_once_wait_for_no_upload_at_all(tmp_path):
     cluster.groups.close()
 
 
+@pytest.mark.process
 def test_what_training_code_has_placed_itself_is_uploaded_from_there(cluster):
     cluster.report("placed", ["mine"] * 4)
     assert [(node, each["place"]) for node, each in cluster.take_asked("rank_measure")] == [
@@ -250,6 +255,7 @@ def test_what_training_code_has_placed_itself_is_uploaded_from_there(cluster):
     assert (record.name, record.remote) == ("mine", REMOTE)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["placed", "placeholder"])
 def test_where_nothing_is_placed_nothing_is_uploaded(cluster, kind):
     cluster.report(kind, ["mine"] * 4)

@@ -19,6 +19,8 @@ from tuner.storage.checkpoints import Provenance
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 
+pytestmark = pytest.mark.process
+
 KEY = ("t00001", 2)
 ABOUT = {"trial_id": "t00001", "attempt": 2}
 REMOTE = "checkpoint_000003.e7a2"

@@ -3,11 +3,15 @@
 import json
 import os
 
+import pytest
+
 from tuner.core.events import Outcome, ResultReported, WorkerExited
 from tuner.execution.session import report
 from tuner.train import exchange
 from tuner.train.collective import broadcast_from_rank_zero
 from tuner.train.tensorflow import TensorflowConfig
+
+pytestmark = pytest.mark.heavy
 
 
 def tell_addresses(config):

@@ -9,6 +9,8 @@ from tuner.core.events import Outcome, ResultReported, WorkerExited
 from tuner.execution.session import Checkpoint, get_context, report
 from tuner.train.torch import TorchConfig
 
+pytestmark = pytest.mark.heavy
+
 torch = pytest.importorskip("torch")
 
 

@@ -13,6 +13,7 @@ from tuner.core.commands import AnswerReport, KillWorker, StartValidation, Start
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest, WorkerGroup
 from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.validation import ValidationAssignment
 from tuner.execution.worker_protocol import Assignment
 
@@ -177,11 +178,23 @@ def start_method(request):
 
 
 @pytest.fixture
-def start_executor(tmp_path):
+def keeps_zygote():
+    """Whether a test takes over the zygote of an earlier one; to start one takes a third second.
+
+    Modules about its start and its death override it.
+    """
+    return True
+
+
+@pytest.fixture
+def start_executor(tmp_path, keeps_zygote):
     """Return a function that starts an executor, which is shut down after the test."""
     opened = []
 
     def build(trainable, **options):
+        if keeps_zygote and "environ" not in options:
+            options["environ"] = {VARIABLE: str(DriverIdentity.current(tmp_path))}
+            options["keeps_zygote"] = True
         opened.append(Harness(tmp_path, trainable, **options))
         return opened[-1]
 

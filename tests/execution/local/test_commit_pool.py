@@ -3,7 +3,11 @@
 import selectors
 import threading
 
+import pytest
+
 from tuner.execution.local.commit_pool import CommitPool
+
+pytestmark = pytest.mark.process
 
 
 def test_results_and_exceptions_are_passed_on_by_the_thread_that_asks_for_them():

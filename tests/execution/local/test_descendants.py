@@ -6,6 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def keeps_zygote():
+    return False
 
 
 def with_loaders(config):

@@ -8,6 +8,8 @@ import pytest
 
 from tuner.core.events import Outcome
 
+pytestmark = pytest.mark.process
+
 MEBIBYTE = 1 << 20
 
 

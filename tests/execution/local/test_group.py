@@ -14,6 +14,8 @@ from tuner.core.trial import ReportReply
 from tuner.execution.local.group import Patience
 from tuner.execution.session import StopTraining, get_context, report, take_master_socket
 
+pytestmark = pytest.mark.process
+
 
 def rank():
     return get_context().get_world_rank()

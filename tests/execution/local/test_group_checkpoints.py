@@ -23,6 +23,8 @@ from tuner.execution.session import checkpoint_dir, get_checkpoint, get_context
 from tuner.storage.checkpoints import Checkpoint, verify
 from tuner.storage.manifest import read_manifest
 
+pytestmark = pytest.mark.process
+
 ASYNC = CheckpointUploadMode.ASYNC
 NO_UPLOAD = CheckpointUploadMode.NO_UPLOAD
 

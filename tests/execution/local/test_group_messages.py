@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import CheckpointStarted, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply, WorkerGroup
@@ -113,7 +114,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(steps, max_size=25))
 def test_whatever_ranks_send_the_group_ends_once_and_nothing_raises(script):
     with TemporaryDirectory() as directory:

@@ -14,6 +14,8 @@ from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerStarted
 from tuner.core.trial import ReportReply
 
+pytestmark = pytest.mark.process
+
 
 def await_print(harness, trial_id="t00001"):
     """Wait until the training code has printed something, which the executor has noticed."""

@@ -14,6 +14,8 @@ import pytest
 from tuner.core.commands import GrantLease, KillValidation, RefuseLease
 from tuner.core.events import LeaseOwner, LeaseReleased, LeaseRequested, Outcome
 
+pytestmark = pytest.mark.process
+
 
 def nothing(config):
     pass

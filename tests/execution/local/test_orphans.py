@@ -14,6 +14,8 @@ from tuner.execution.local.orphans import (
     kill_orphans_of,
 )
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def begin():

@@ -3,12 +3,19 @@
 import socket
 import sys
 import types
+from unittest import mock
 
 import pytest
 
 import tuner as tune
 from tuner.execution import preload
 from tuner.execution.local.zygote_protocol import Preload, receive_request, send_request
+
+
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch):
+    """Keep this process from collecting and freezing all objects of all tests."""
+    monkeypatch.setattr(preload, "gc", mock.Mock(spec=("collect", "freeze")))
 
 
 def test_only_modules_known_to_be_safe_are_preloaded(monkeypatch):
@@ -44,6 +51,7 @@ def socket_pair():
     theirs.close()
 
 
+@pytest.mark.heavy
 def test_the_second_worker_need_not_import_the_module(tmp_path):
     torch = pytest.importorskip("torch")
 

@@ -16,6 +16,8 @@ from tuner.core.trial import ReportReply
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.resources import THREAD_VARIABLES
 
+pytestmark = pytest.mark.process
+
 
 def test_a_function_that_returns_has_completed(start_executor, start_method):
     ended = start_executor(lambda config: None, start_method=start_method).run()

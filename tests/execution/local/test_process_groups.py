@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.process
+
 HARNESS = str(Path(__file__).parent)
 SCRIPT = """
     import os, signal, subprocess, sys

@@ -11,6 +11,8 @@ from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStart
 from tuner.core.trial import ReportReply
 from tuner.execution.trainable import Trainable
 
+pytestmark = pytest.mark.process
+
 
 class Stubborn(Trainable):
     def step(self):

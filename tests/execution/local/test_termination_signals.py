@@ -11,6 +11,8 @@ import pytest
 from tuner.core.events import Outcome, ResultReported
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("number", TERMINATION_SIGNALS)
 def test_a_termination_signal_to_every_process_ends_none_of_them(

@@ -17,6 +17,8 @@ from tuner.execution.resources import THREAD_VARIABLES
 from tuner.execution.validation import NOT_DECLARED, pack_validation
 from tuner.storage.layout import validation_log
 
+pytestmark = pytest.mark.process
+
 
 def nothing(config):
     pass

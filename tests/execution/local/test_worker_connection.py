@@ -1,6 +1,7 @@
 """Messages arrive complete at the other end, however the stream was split."""
 
 import contextlib
+import itertools
 import pickle
 import socket
 import sys
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tuner.execution.local.worker_connection import (
     MAX_FRAME_BYTES,
     Bootstrap,
@@ -53,17 +55,21 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
-@given(messages=st.lists(st.dictionaries(st.text(), JSON), max_size=5), data=st.data())
-def test_messages_survive_any_fragmentation(messages, data):
+@settings(max_examples=examples(50))
+@given(
+    messages=st.lists(st.dictionaries(st.text(), JSON), max_size=5),
+    sizes=st.lists(st.integers(1, 64), min_size=1, max_size=8),
+)
+def test_messages_survive_any_fragmentation(messages, sizes):
     stream = b"".join(strict_json.dumps(message).encode() + b"\n" for message in messages)
     received = []
     with contextlib.closing(Pair()) as pair:
-        while stream:
-            cut = data.draw(st.integers(1, len(stream)))
-            pair.raw.sendall(stream[:cut])
+        for size in itertools.cycle(sizes):
+            if not stream:
+                break
+            pair.raw.sendall(stream[:size])
             received += pair.driver.receive()
-            stream = stream[cut:]
+            stream = stream[size:]
     assert received == messages
 
 
@@ -95,6 +101,7 @@ def test_draining_returns_all_messages(pair):
     assert [message["number"] for message in pair.driver.drain()] == list(range(50))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "line", [b"x" * (MAX_FRAME_BYTES + 1), b"x" * (MAX_FRAME_BYTES + 1) + b"\n"]
 )
@@ -121,6 +128,7 @@ def test_a_deeply_nested_frame_is_refused(pair):
         pair.driver.receive()
 
 
+@pytest.mark.process
 def test_a_bootstrap_and_its_answers_arrive_however_large(pair):
     bootstrap = Bootstrap("/trial", {"A": "b"}, 7, b"x" * 3_000_000)
     pair.driver.send_bootstrap(bootstrap)

@@ -20,6 +20,13 @@ from tuner.execution.local.worker_pool import await_trial
 from tuner.execution.local.zygote_protocol import Kill, Start, send_request
 from tuner.execution.session import report
 
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def keeps_zygote():
+    return False
+
 
 def warnings_in(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
