@@ -192,9 +192,9 @@ def start_executor(tmp_path, keeps_zygote):
     opened = []
 
     def build(trainable, **options):
-        if keeps_zygote and "environ" not in options:
-            options["environ"] = {VARIABLE: str(DriverIdentity.current(tmp_path))}
-            options["keeps_zygote"] = True
+        if keeps_zygote:
+            identity = {VARIABLE: str(DriverIdentity.current(tmp_path))}
+            options = {"keeps_zygote": True, "environ": identity} | options
         opened.append(Harness(tmp_path, trainable, **options))
         return opened[-1]
 

@@ -507,7 +507,7 @@ def test_a_wait_ends_in_time(start_executor):
 
 
 def test_a_shutdown_kills_workers_and_may_be_repeated(start_executor, still_alive, wait_started):
-    harness = start_executor(lambda config: signal.pause())
+    harness = start_executor(lambda config: signal.pause(), keeps_zygote=False)
     harness.start("t00001")
     pid = wait_started(harness, "t00001")
     zygote = psutil.Process(pid).ppid()
