@@ -1,7 +1,9 @@
 """Runs the guides' scripts the way a user does, and short experiments in place."""
 
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,8 +14,7 @@ import pytest
 from tuner import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 90
-"""Long enough for a machine under load; a script that needs it has failed."""
+SCRIPTS = ROOT / "tests" / "guides" / "scripts"
 
 
 @dataclass(frozen=True)
@@ -31,64 +32,75 @@ class Ran:
     def trial(self, experiment, number=0):
         return self.storage / experiment / f"t{number:05d}"
 
+    def logged(self, rank):
+        """Return the lines that a worker of the only training has printed."""
+        (trial,) = self.storage.glob("*/t00000")
+        name = f"stdout.rank{rank}" if rank else "stdout"
+        return (trial / name).read_text().splitlines()
+
+    def must_print(self, lines):
+        assert [line for line in lines if line not in self.lines] == []
+
 
 @pytest.fixture(scope="session")
-def run_script(tmp_path_factory):
-    """Return a function that runs a script once per session, isolated from other scripts.
+def shared(tmp_path_factory):
+    """Return a directory that the processes of pytest-xdist have in common."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def run_script(shared):
+    """Return a function that runs a script once, isolated from other scripts.
 
     Each script gets a new interpreter, home directory and storage path.
     """
-    done = {}
 
     def run(name):
-        if name not in done:
-            done[name] = _run(
-                ROOT / "tests" / "guides" / "scripts" / f"{name}.py", tmp_path_factory.mktemp(name)
-            )
-        return done[name]
+        return _run_once(SCRIPTS / f"{name}.py", shared / name, "storage", is_silent=True)
 
     return run
-
-
-def _run(script, directory):
-    storage = directory / "storage"
-    ran = _interpret(["-W", "error", str(script), str(storage)], directory)
-    assert ran.stderr == ""
-    assert sorted(path.name for path in directory.iterdir()) == ["storage"]
-    return Ran(ran.stdout.splitlines(), storage)
 
 
 @pytest.fixture(scope="session")
-def run_block(tmp_path_factory):
-    """Return a function that runs a guide's block of code once per session.
+def run_block(shared):
+    """Return a function that runs a guide's block of code once.
 
     Each has a new home directory, under which its experiments are unless the block says otherwise.
     """
-    done = {}
 
     def run(name):
-        if name not in done:
-            script = ROOT / "tests" / "guides" / "scripts" / "blocks" / f"{name}.py"
-            directory = tmp_path_factory.mktemp(name)
-            ran = _interpret([str(script), str(directory / "tuner_results")], directory)
-            done[name] = Ran(ran.stdout.splitlines(), directory / "tuner_results")
-        return done[name]
+        script = SCRIPTS / "blocks" / f"{name}.py"
+        return _run_once(script, shared / f"block_{name}", "tuner_results")
 
     return run
 
 
-def _interpret(arguments, directory):
-    ran = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env=os.environ | {"HOME": str(directory), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran
+def _run_once(script, directory, storage, *, is_silent=False):
+    """Run a script unless another process has, and return what it has printed and stored."""
+    printed = directory.with_suffix(".printed")
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not printed.exists():
+            shutil.rmtree(directory, ignore_errors=True)  # of a run that has failed
+            directory.mkdir()
+            options = ["-W", "error"] if is_silent else []
+            command = [sys.executable, *options, str(script), str(directory / storage)]
+            environment = os.environ | {"HOME": str(directory), "PYTHONPATH": str(ROOT)}
+            ran = subprocess.run(
+                command,
+                cwd=directory,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+            if is_silent:
+                assert ran.stderr == ""
+                assert [path.name for path in directory.iterdir()] == [storage]
+            printed.write_text(ran.stdout)
+    return Ran(printed.read_text().splitlines(), directory / storage)
 
 
 @pytest.fixture

@@ -7,24 +7,17 @@ import pytest
 # Population based training.
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param("members: 4 True", id="members that take turns are all trained to the end"),
-        pytest.param(
-            "best checkpoint: True", id="checkpoints are ranked by the scheduler's metric"
-        ),
-        pytest.param(
+def test_a_population_of_functions_discovers_a_schedule_that_can_be_replayed(run_script):
+    run_script("pbt_function").must_print(
+        [
+            "members: 4 True",  # Members that take turns are all trained to the end.
+            "best checkpoint: True",  # Checkpoints are ranked by the scheduler's metric.
+            # A replay takes no step twice where every change has a checkpoint, and leads to the
+            # very same weights.
             "steps of the replay: True",
-            id="a replay takes no step twice where every change has a checkpoint",
-        ),
-        pytest.param(
-            "replayed: True True", id="a replayed schedule leads to the very same weights"
-        ),
-    ],
-)
-def test_a_population_of_functions_discovers_a_schedule_that_can_be_replayed(run_script, line):
-    assert line in run_script("pbt_function").lines
+            "replayed: True True",
+        ]
+    )
 
 
 def test_the_policy_of_the_best_lists_when_hyperparameters_changed_and_to_what(run_script):
@@ -51,22 +44,15 @@ def test_every_policy_is_made_of_lines_of_the_global_log(run_script):
     assert {line for policy in policies for line in policy.read_text().splitlines()} <= set(written)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "members: 4 True",
-        "has clones: True",
-        pytest.param(
-            "attempts: True",
-            id="a clone goes on in a process of its own or in the one before, reset",
-        ),
-        pytest.param(
-            "learning rates: True", id="a clone trains with the configuration that is written down"
-        ),
-    ],
-)
-def test_a_population_of_classes_can_be_reset(run_script, line):
-    assert line in run_script("pbt_class").lines
+def test_a_population_of_classes_can_be_reset(run_script):
+    run_script("pbt_class").must_print(
+        [
+            "members: 4 True",
+            "has clones: True",
+            "attempts: True",  # A clone continues in a process of its own or in a reset one,
+            "learning rates: True",  # with the configuration that is written down.
+        ]
+    )
 
 
 # HyperBand.

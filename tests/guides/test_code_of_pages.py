@@ -1,0 +1,71 @@
+"""The code on the documentation pages runs and prints what the pages show."""
+
+import doctest
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pages import PROGRAMS, ROOT, code_of
+
+HEAVY_PAGES = {
+    "docs/frameworks.md": "LightGBM",
+    "docs/storage.md": "s3fs",
+    "docs/trackers.md": "MLflow",
+}
+"""Pages whose code imports a large library."""
+MARK = "---- block {} of {}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.heavy] if page in HEAVY_PAGES else [])
+        for page in PROGRAMS
+    ],
+)
+def test_code_on_the_pages_runs_and_prints_what_they_say(page, tmp_path):
+    """All blocks of a page are one script, whose home is a fresh directory."""
+    programs = PROGRAMS[page]
+    marks = [MARK.format(number, page) for number in range(len(programs))]
+    script = tmp_path / f"{Path(page).stem}_page.py"
+    parts = (
+        f"print({mark!r}, flush=True)\n{code_of(program)}"
+        for mark, program in zip(marks, programs, strict=True)
+    )
+    script.write_text("\n\n".join(parts), encoding="utf-8")
+    environment = os.environ | {
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "MPLBACKEND": "agg",
+        "COLUMNS": "120",
+    }
+    done = subprocess.run(
+        [sys.executable, script.name],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    if "\nclass Test" in script.read_text():
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", script.name]
+        tests = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert tests.returncode == 0, tests.stdout
+    rest = done.stdout
+    for number, program in enumerate(programs):
+        _, _, rest = rest.partition(marks[number] + "\n")
+        printed = rest.partition(marks[number + 1] + "\n")[0] if number + 1 < len(marks) else rest
+        if "best:" in program["code"]:
+            assert "best:" in printed
+        if program["printed"]:
+            wanted, flags = program["printed"], doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            assert doctest.OutputChecker().check_output(wanted, printed, flags), (
+                f"{marks[number]} says\n{wanted}\nand prints\n{printed}"
+            )
