@@ -1,4 +1,4 @@
-"""The cost of imports, and examples that run."""
+"""The cost of imports, and docstrings whose examples run."""
 
 import doctest
 import importlib.util
@@ -18,73 +18,39 @@ HEAVY = {
     "rich", "s3fs", "scipy", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "torch",
     "transformers", "xgboost",
 }  # fmt: skip
-EXAMPLES = {
-    "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
-    "cluster_digits.py": (["--on", "fake", "--trials", "4"], ["Best configuration:"]),
-    "asha_promotion.py": (
-        ["--trials", "3"],
-        ["Best configuration:", "promoted 3 times", "is resumed: asha."],
-    ),
-    "define_by_run.py": (["--trials", "6"], ["Tried:", "Best configuration:"]),
-    "several_objectives.py": (["--trials", "6"], ["Nothing beats these in both:", "Pareto front:"]),
-    "constraints.py": (
-        ["--trials", "6"],
-        ["In the second half of the search,", "Best within the budget:", "Best of all:"],
-    ),
-    "warm_start.py": (["--trials", "3"], ["to begin with:", "Best configuration:"]),
-    "prior.py": (
-        ["--trials", "5", "--searches", "1"],
-        ["with a prior", "without", "Best configuration:"],
-    ),
-    "keras_digits.py": (["--trials", "3"], ["Best configuration:", "Its network after"]),
-    "lightgbm_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
-    "lightning_digits.py": (
-        ["--trials", "3"],
-        ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"],
-    ),
-    "sklearn_search.py": (
-        ["--trials", "4"],
-        ["Folds evaluated:", "Its accuracy on the test split:"],
-    ),
-    "transformers_tiny.py": (["--trials", "2"], ["Learning rates that it reported:"]),
-    "xgboost_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
-    "pbt_digits.py": (
-        ["--members", "3", "--epochs", "10"],
-        ["Best configuration:", "Schedule of its weights:", "schedule.svg"],
-    ),
-    "ddp_digits.py": (["--epochs", "4"], ["Accuracy by epoch:", "Best model: epoch"]),
-    "sharded_dcp.py": (
-        [],
-        [
-            "Parts written by 2 workers: __0_0.distcp, __1_0.distcp",
-            "Steps of the second run, over one worker: 10-19",
-        ],
-    ),
-    "async_validation.py": (["--epochs", "3"], ["Accuracy by epoch:", "Best model: epoch"]),
-    "asha_async_validation.py": (
-        ["--trials", "3"],
-        ["Trials by epochs trained:", "Best configuration:"],
-    ),
-    "pbt_ddp.py": (
-        ["--members", "2", "--epochs", "6"],
-        ["Learning rates that it reported:", "members were restarted"],
-    ),
-    "nested_validation.py": (["--epochs", "2"], ["checkpoint_000001: loss", "of 597 images"]),
-    "lightning_ddp.py": ([], ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"]),
-    "transformers_ddp.py": (["--epochs", "4"], ["Loss by epoch:", "Best model: epoch"]),
-    "accelerate_ddp.py": (["--epochs", "4"], ["Accuracy by epoch:", "Files:"]),
-    "tensorflow_checkpoints.py": (
-        ["--epochs", "4"],
-        [
-            "Kept by the manager: ckpt-2, ckpt-3, ckpt-4",
-            "Checkpoints kept: 3",
-            "Epochs of the model restored: 4",
-            "Keras: loss, val_accuracy",
-        ],
-    ),
+TIERS = {
+    "heavy": {
+        "searchers.libraries.ax_search",
+        "searchers.libraries.bayesopt_search",
+        "searchers.libraries.hyperopt_search",
+        "searchers.libraries.nevergrad_search",
+        "tuner.callbacks.trackers.comet_logger",
+        "tuner.callbacks.trackers.mlflow_logger",
+        "tuner.callbacks.trackers.wandb_logger",
+        "tuner.integration.lightgbm",
+        "tuner.integration.xgboost",
+        "tuner.storage.urls",
+    },
+    "process": {
+        "searchers.models.cqr_search",
+        "tuner.analysis.charts.plots",
+        "tuner.analysis.result_grid",
+        "tuner.handle",
+        "tuner.integration.cv_results",
+        "tuner.integration.sklearn",
+        "tuner.integration.sklearn_search",
+        "tuner.journal.writer",
+        "tuner.storage.remote_lock",
+        "tuner.testing.crash_check",
+        "tuner.train.api",
+        "tuner.train.torch",
+        "tuner.train.torch_checkpoint",
+        "tuner.tune_run",
+        "tuner.tuner",
+        "tuner.whatif.what_if",
+    },
 }
-NEEDS = {"tensorflow_checkpoints.py": "tensorflow"}
-"""Modules without which an example is skipped; the extra `test` has those of all others."""
+"""Modules whose examples are in another tier than ``unit``."""
 
 
 def run_python(*arguments, cwd):
@@ -107,11 +73,13 @@ def modules_with_examples():
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
             if ">>>" in file.read_text(encoding="utf-8"):
-                yield ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(
-                    ".__init__"
-                )
+                path = file.relative_to(ROOT).with_suffix("")
+                name = ".".join(path.parts).removesuffix(".__init__")
+                marks = [getattr(pytest.mark, tier) for tier in TIERS if name in TIERS[tier]]
+                yield pytest.param(name, marks=marks)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("package", PACKAGES)
 def test_importing_a_package_loads_nothing_heavy(package, tmp_path):
     loaded = run_python("-c", f"import sys, {package}; print(*sys.modules)", cwd=tmp_path).split()
@@ -119,6 +87,7 @@ def test_importing_a_package_loads_nothing_heavy(package, tmp_path):
     assert HEAVY.isdisjoint(loaded)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("package", ["schedulers", "searchers"])
 def test_schedulers_and_searchers_work_without_the_engine(package, tmp_path):
     loaded = run_python("-c", f"import sys, {package}; print(*sys.modules)", cwd=tmp_path).split()
@@ -149,23 +118,3 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
     )
     assert outcome.attempted > 0
     assert outcome.failed == 0
-
-
-@pytest.mark.timeout(300)  # some import PyTorch or TensorFlow several times
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_the_examples_run(name, tmp_path):
-    if not importlib.util.find_spec(NEEDS.get(name, "tuner")):
-        pytest.skip(f"{NEEDS[name]} is not installed")
-    arguments, expected = EXAMPLES[name]
-    # A fixed seed, so that the best trial and what is printed about it stay: few trials of a wide
-    # space may all be bad ones.
-    printed = run_python(
-        str(ROOT / "examples" / name),
-        *arguments,
-        "--seed",
-        "3",
-        "--storage-path",
-        str(tmp_path),
-        cwd=tmp_path,
-    )
-    assert [text for text in expected if text not in printed] == []

@@ -13,7 +13,8 @@ from schedulers.scheduler import Scheduler
 from tuner import Checkpoint, CheckpointConfig, RunConfig, Trainable, Tuner
 
 # Lists of scores are constants here, which is what a warning asks about.
-pytestmark = pytest.mark.filterwarnings("ignore:param_space has nothing to search:RuntimeWarning")
+CONSTANTS = pytest.mark.filterwarnings("ignore:param_space has nothing to search:RuntimeWarning")
+pytestmark = [pytest.mark.process, CONSTANTS]
 
 
 class Counter(Trainable):

@@ -8,6 +8,8 @@ import tuner as tune
 from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator
 
+pytestmark = pytest.mark.unit
+
 PATHS = {
     "tuner.error": ["TuneError"],
     "tuner.experiment": ["Experiment", "Trial"],

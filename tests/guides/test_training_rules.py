@@ -19,6 +19,8 @@ from tuner.train import (
     TrainingFailedError,
 )
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def train_with(tmp_path):

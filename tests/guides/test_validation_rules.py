@@ -2,11 +2,12 @@
 
 import os
 import tempfile
-import time
+import threading
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner import train
 from tuner.train import (
     Checkpoint,
@@ -21,7 +22,7 @@ from tuner.train import (
     ValidationTaskConfig,
 )
 
-DEADLINE_S = 60
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture
@@ -56,13 +57,6 @@ def number_in(checkpoint):
         return int(Path(directory, "number").read_text())
 
 
-def wait_for(path):
-    deadline = time.monotonic() + DEADLINE_S
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def double(checkpoint):
     return {"doubled": 2 * number_in(checkpoint)}
 
@@ -85,7 +79,7 @@ def merged(result, *names):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_training_goes_on_while_a_validation_runs(train_with, tmp_path, workers):
     def validate(checkpoint):
-        wait_for(tmp_path / "trained")
+        wait_until((tmp_path / "trained").exists)
         return double(checkpoint)
 
     def loop(config):
@@ -137,7 +131,7 @@ def test_metrics_are_added_to_the_checkpoint_that_was_validated_not_to_the_lates
     train_with, tmp_path
 ):
     def validate(checkpoint):
-        wait_for(tmp_path / "third")
+        wait_until((tmp_path / "third").exists)
         return double(checkpoint)
 
     def loop(config):
@@ -242,7 +236,7 @@ def returns_no_dictionary(checkpoint):
 
 
 def takes_long(checkpoint):
-    time.sleep(3600)
+    threading.Event().wait()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +251,7 @@ def takes_long(checkpoint):
 )
 def test_a_validation_that_goes_wrong_leaves_what_was_reported(train_with, validate, status):
     def loop(config):
-        timeout_s = 1.0 if validate is takes_long else None
+        timeout_s = 0.1 if validate is takes_long else None
         report_number(3, validation=ValidationTaskConfig(timeout_s=timeout_s))
         report_number(4)
         known = train.get_all_reported_checkpoints(CheckpointConsistencyMode.VALIDATED)
@@ -277,7 +271,7 @@ def test_a_validation_that_goes_wrong_leaves_what_was_reported(train_with, valid
 
 def test_a_validation_that_is_open_is_pending(train_with, tmp_path):
     def validate(checkpoint):
-        wait_for(tmp_path / "seen")
+        wait_until((tmp_path / "seen").exists)
         return {}
 
     def loop(config):
@@ -297,7 +291,7 @@ def test_a_validation_that_is_open_is_pending(train_with, tmp_path):
 
 def test_no_checkpoint_is_deleted_before_its_validation_is_over(train_with, tmp_path):
     def validate(checkpoint):
-        wait_for(tmp_path / "trained")
+        wait_until((tmp_path / "trained").exists)
         return {"score": -abs(number_in(checkpoint) - 1)}
 
     def loop(config):

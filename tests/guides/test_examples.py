@@ -1,0 +1,105 @@
+"""The examples run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = {
+    "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
+    "cluster_digits.py": (["--on", "fake", "--trials", "4"], ["Best configuration:"]),
+    "asha_promotion.py": (
+        ["--trials", "3"],
+        ["Best configuration:", "promoted 3 times", "is resumed: asha."],
+    ),
+    "define_by_run.py": (["--trials", "6"], ["Tried:", "Best configuration:"]),
+    "several_objectives.py": (["--trials", "6"], ["Nothing beats these in both:", "Pareto front:"]),
+    "constraints.py": (
+        ["--trials", "6"],
+        ["In the second half of the search,", "Best within the budget:", "Best of all:"],
+    ),
+    "warm_start.py": (["--trials", "3"], ["to begin with:", "Best configuration:"]),
+    "prior.py": (
+        ["--trials", "5", "--searches", "1"],
+        ["with a prior", "without", "Best configuration:"],
+    ),
+    "keras_digits.py": (["--trials", "3"], ["Best configuration:", "Its network after"]),
+    "lightgbm_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
+    "lightning_digits.py": (
+        ["--trials", "3"],
+        ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"],
+    ),
+    "sklearn_search.py": (
+        ["--trials", "4"],
+        ["Folds evaluated:", "Its accuracy on the test split:"],
+    ),
+    "transformers_tiny.py": (["--trials", "2"], ["Learning rates that it reported:"]),
+    "xgboost_cancer.py": (["--trials", "4"], ["Best configuration:", "Its best model, of"]),
+    "pbt_digits.py": (
+        ["--members", "3", "--epochs", "10"],
+        ["Best configuration:", "Schedule of its weights:", "schedule.svg"],
+    ),
+    "ddp_digits.py": (["--epochs", "4"], ["Accuracy by epoch:", "Best model: epoch"]),
+    "sharded_dcp.py": (
+        [],
+        [
+            "Parts written by 2 workers: __0_0.distcp, __1_0.distcp",
+            "Steps of the second run, over one worker: 10-19",
+        ],
+    ),
+    "async_validation.py": (["--epochs", "3"], ["Accuracy by epoch:", "Best model: epoch"]),
+    "asha_async_validation.py": (
+        ["--trials", "3"],
+        ["Trials by epochs trained:", "Best configuration:"],
+    ),
+    "pbt_ddp.py": (
+        ["--members", "2", "--epochs", "6"],
+        ["Learning rates that it reported:", "members were restarted"],
+    ),
+    "nested_validation.py": (["--epochs", "2"], ["checkpoint_000001: loss", "of 597 images"]),
+    "lightning_ddp.py": ([], ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"]),
+    "transformers_ddp.py": (["--epochs", "4"], ["Loss by epoch:", "Best model: epoch"]),
+    "accelerate_ddp.py": (["--epochs", "4"], ["Accuracy by epoch:", "Files:"]),
+    "tensorflow_checkpoints.py": (
+        ["--epochs", "4"],
+        [
+            "Kept by the manager: ckpt-2, ckpt-3, ckpt-4",
+            "Checkpoints kept: 3",
+            "Epochs of the model restored: 4",
+            "Keras: loss, val_accuracy",
+        ],
+    ),
+}
+LIGHT = {
+    "ddp_digits.py",
+    "define_by_run.py",
+    "digits_mlp.py",
+    "sklearn_search.py",
+}
+"""The first that readers of the pages come to; the others are tried with the large libraries."""
+
+
+@pytest.mark.timeout(300)  # some import PyTorch or TensorFlow several times
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in LIGHT else [pytest.mark.heavy]) for name in EXAMPLES],
+)
+def test_the_examples_run(name, tmp_path):
+    arguments, expected = EXAMPLES[name]
+    # A fixed seed, so that the best trial and what is printed about it stay: few trials of a wide
+    # space may all be bad ones.
+    options = [*arguments, "--seed", "3", "--storage-path", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *options],
+        cwd=tmp_path,
+        env=os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [text for text in expected if text not in done.stdout] == []
