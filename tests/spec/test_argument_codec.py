@@ -115,27 +115,26 @@ EXAMPLES = [
     searchers.CQRSearch(metric="loss", mode="min", n_initial_points=4),
     searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
     searchers.Repeater(searchers.OptunaSearch(seed=1), repeat=3, set_index=False),
-    searchers.HyperOptSearch(
-        {"x": tune.uniform(0, 1)}, "loss", "min", n_initial_points=5, gamma=0.5
-    ),
-    searchers.BayesOptSearch(
-        metric="loss", mode="min", utility_kwargs={"kind": "ei", "xi": 0.1}, random_state=3
-    ),
-    searchers.AxSearch(
-        metric="loss", mode="min", outcome_constraints=["size <= 3"], method="random_search"
-    ),
     schedulers.PatientPopulationBasedTraining(40, {"lr": tune.loguniform(1e-4, 1e-1)}),
 ]
 """One object at least of each class that is constructed anew."""
-if importlib.util.find_spec("nevergrad"):  # goes with no other extra
-    EXAMPLES.append(
-        searchers.NevergradSearch("CMA", {"budget": 50}, metric="loss", mode="min", seed=3)
-    )
-
-NOT_TRIED = {"FunctionStopper"} | (
-    set() if importlib.util.find_spec("nevergrad") else {"NevergradSearch"}
-)
-"""Classes whose objects always hold what JSON cannot, or whose library is not there."""
+FROM_LIBRARIES = {
+    "HyperOptSearch": lambda: searchers.HyperOptSearch(
+        {"x": tune.uniform(0, 1)}, "loss", "min", n_initial_points=5, gamma=0.5
+    ),
+    "BayesOptSearch": lambda: searchers.BayesOptSearch(
+        metric="loss", mode="min", utility_kwargs={"kind": "ei", "xi": 0.1}, random_state=3
+    ),
+    "AxSearch": lambda: searchers.AxSearch(
+        metric="loss", mode="min", outcome_constraints=["size <= 3"], method="random_search"
+    ),
+    "NevergradSearch": lambda: searchers.NevergradSearch(
+        "CMA", {"budget": 50}, metric="loss", mode="min", seed=3
+    ),
+}
+"""The same for classes whose libraries take seconds to import."""
+NOT_TRIED = "FunctionStopper"
+"""A class whose objects always hold what JSON cannot."""
 
 
 def again(value):
@@ -153,7 +152,8 @@ def known_classes():
 
 
 def test_every_public_class_has_an_example():
-    assert {type(example).__name__ for example in EXAMPLES} | NOT_TRIED == known_classes()
+    found = {type(example).__name__ for example in EXAMPLES}
+    assert found | FROM_LIBRARIES.keys() | {NOT_TRIED} == known_classes()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
@@ -163,6 +163,17 @@ def test_every_public_object_is_constructed_anew_with_the_same_arguments(example
     assert note(back) == note(example)
     if not isinstance(example, Declared):
         assert back == example
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", FROM_LIBRARIES)
+def test_a_searcher_around_a_library_is_constructed_anew_with_the_same_arguments(name):
+    library = {"BayesOptSearch": "bayes_opt"}.get(name, name.removesuffix("Search").lower())
+    if not importlib.util.find_spec(library):
+        pytest.skip(f"{library} is not installed")
+    example = FROM_LIBRARIES[name]()
+    back = again(example)
+    assert (type(back).__name__, note(back)) == (name, note(example))
 
 
 def test_a_scheduler_constructed_anew_has_the_same_settings():
