@@ -196,7 +196,7 @@ FAULTS = [
             Suite("storage/test_strict_json"),
             Suite("callbacks/test_json_logger", ["every_value_becomes_strict_json"]),
             Suite(
-                "end_to_end/test_bad_input", ["metrics_that_cannot_be_reported_fail_their_trial"]
+                "end_to_end/test_bad_results", ["metrics_that_cannot_be_reported_fail_their_trial"]
             ),
             Suite("end_to_end/test_odd_values"),
         ],
@@ -209,7 +209,7 @@ FAULTS = [
         "change nothing",
         [
             Suite(
-                "end_to_end/test_bad_input",
+                "end_to_end/test_bad_results",
                 [
                     "ten_results_without_the_metric_log_one_warning",
                     "a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_names_it_rightly",
