@@ -50,18 +50,23 @@ def test_every_folder_with_a_tier_exists():
     assert [name for name in tiers.FOLDERS if not (ROOT / "tests" / name).is_dir()] == []
 
 
-@pytest.mark.process
-def test_a_unit_test_that_does_more_fails_and_other_tiers_are_not_imported(tmp_path):
-    (tmp_path / "test_of_unit.py").write_text(OF_UNIT)
-    (tmp_path / "test_of_heavy.py").write_text(OF_HEAVY)
+def run(folder, *options):
+    """Run pytest on a folder with nothing but the tiers, and return what it prints."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.tiers", "-p", "no:cacheprovider"]
-    done = subprocess.run(  # noqa: S603  (our own interpreter and files)
-        [*command, "-m", "unit", "-q", "--rootdir", tmp_path, tmp_path],
+    return subprocess.run(  # noqa: S603  (our own interpreter and files)
+        [*command, "-m", "unit", "-q", "--rootdir", folder, *options, folder],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
-    )
+    ).stdout
+
+
+@pytest.mark.process
+def test_a_unit_test_that_does_more_fails_and_other_tiers_are_not_imported(tmp_path):
+    (tmp_path / "test_of_unit.py").write_text(OF_UNIT)
+    (tmp_path / "test_of_heavy.py").write_text(OF_HEAVY)
+    printed = run(tmp_path)
     for words in (
         "the test sleeps, and is no unit test",
         "the test starts a thread",
@@ -70,4 +75,10 @@ def test_a_unit_test_that_does_more_fails_and_other_tiers_are_not_imported(tmp_p
         "s of CPU time; a unit test may take 0.2",
         "5 failed, 1 passed, 1 deselected",
     ):
-        assert words in done.stdout
+        assert words in printed
+
+
+@pytest.mark.process
+def test_with_all_examples_a_unit_test_may_take_longer(tmp_path):
+    (tmp_path / "test_of_unit.py").write_text(OF_UNIT)
+    assert "1 passed" in run(tmp_path, "--full", "-k", "slow")
