@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.analysis.real_runs import KINDS
+from tests.tiers import made_once
 from tuner.core.result import flatten
 from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
 from tuner.storage import checkpoints
@@ -69,4 +70,10 @@ def make():
 def experiment(tmp_path_factory):
     """Returns the grid of a kind of experiment that was really run, each once."""
     path = tmp_path_factory.mktemp("experiments")
-    return functools.cache(lambda kind: KINDS[kind](path))
+
+    @functools.cache
+    def made(kind):
+        with made_once():
+            return KINDS[kind](path)
+
+    return made

@@ -19,6 +19,8 @@ from tuner.callback import Callback
 from tuner.spec.argument_codec import differences, note
 from tuner.storage.declaration import read_declaration
 
+pytestmark = pytest.mark.process
+
 SPACE = {
     "lr": tune.loguniform(1e-5, 1.0),
     "units": tune.qrandint(64, 512, 64),

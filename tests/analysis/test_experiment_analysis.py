@@ -113,6 +113,7 @@ def test_where_no_trial_can_be_compared_none_is_best(make, tmp_path):
     assert (alone.get_best_trial(), alone.get_best_config()) == (trials[1], {"lr": 2})
 
 
+@pytest.mark.process
 def test_a_directory_is_read_and_grids_and_analyses_can_be_pickled(tmp_path):
     grid = tune.Tuner(
         lambda config: tune.report({"loss": config["x"], "size": -config["x"]}),

@@ -160,6 +160,7 @@ def test_the_explanation_of_a_failed_trial_says_why_it_was_not_retried(trial):
     ].endswith("ValueError: boom")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("policy", "why"),
     [

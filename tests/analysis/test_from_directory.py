@@ -72,6 +72,7 @@ def assert_same(found, expected):
     assert found.get_best_result() == expected.get_best_result()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("trainable", "settings"),
     [
@@ -99,6 +100,7 @@ def test_results_are_read_as_they_were_returned(tmp_path, trainable, settings):
     assert_same(tune.ResultGrid.from_directory(expected.experiment_path), expected)
 
 
+@pytest.mark.process
 def test_a_snapshot_of_another_release_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     expected = run(tmp_path)
@@ -109,12 +111,14 @@ def test_a_snapshot_of_another_release_is_passed_over(tmp_path, monkeypatch):
     assert_same(tune.ResultGrid.from_directory(expected.experiment_path), expected)
 
 
+@pytest.mark.process
 def test_a_trial_read_from_its_directory_is_explained(tmp_path, capsys):
     run(tmp_path, scheduler=ASHAScheduler(max_t=9, type="stopping"))
     tune.ResultGrid.from_directory(tmp_path / "exp").explain("t00001")
     assert "asha" in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_failures_are_told_with_their_tracebacks(tmp_path):
     def fails(config):
         raise ValueError("no such luck")
@@ -125,6 +129,7 @@ def test_failures_are_told_with_their_tracebacks(tmp_path):
     assert "no such luck" in error.__notes__[0]
 
 
+@pytest.mark.process
 def test_objects_are_told_by_their_descriptions_and_arrays_are_themselves(tmp_path):
     space = {
         "x": 1.0,
@@ -139,12 +144,14 @@ def test_objects_are_told_by_their_descriptions_and_arrays_are_themselves(tmp_pa
     np.testing.assert_array_equal(config["data"], np.arange(500.0))
 
 
+@pytest.mark.process
 def test_a_lost_array_is_replaced_by_its_description(tmp_path):
     run(tmp_path, space={"x": 1.0, "data": np.arange(500.0)}, num_samples=1)
     shutil.rmtree(tmp_path / "exp" / "objects")
     assert tune.ResultGrid.from_directory(tmp_path / "exp")[0].config["data"].startswith("ndarray(")
 
 
+@pytest.mark.process
 def test_a_running_experiment_is_read_as_far_as_it_is_written(tmp_path):
     seen = []
 
@@ -161,6 +168,7 @@ def test_a_running_experiment_is_read_as_far_as_it_is_written(tmp_path):
     assert iterations == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.process
 def test_a_torn_end_is_passed_over(tmp_path):
     run(tmp_path, num_samples=2)
     shutil.rmtree(tmp_path / "exp" / SNAPSHOT, ignore_errors=True)
@@ -169,12 +177,14 @@ def test_a_torn_end_is_passed_over(tmp_path):
     assert len(tune.ResultGrid.from_directory(tmp_path / "exp")) == 2
 
 
+@pytest.mark.process
 def test_results_of_a_moved_directory_have_its_new_paths(tmp_path):
     run(tmp_path, num_samples=1)
     moved = (tmp_path / "exp").rename(tmp_path / "elsewhere")
     assert tune.ResultGrid.from_directory(moved)[0].path == str(moved / "t00000")
 
 
+@pytest.mark.process
 def test_a_damaged_journal_leaves_the_files_of_the_trials(tmp_path):
     expected = run(tmp_path, num_samples=3)
     segment = min((tmp_path / "exp" / JOURNAL).iterdir())

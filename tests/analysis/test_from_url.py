@@ -7,6 +7,8 @@ import pytest
 import tuner as tune
 from tuner.errors import StorageError
 
+pytestmark = pytest.mark.process
+
 fsspec = pytest.importorskip("fsspec")
 
 

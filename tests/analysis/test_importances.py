@@ -48,6 +48,7 @@ def by_act(config):
     return (config["model"]["act"] == "tanh") * 5.0 + config["noise"] / 10
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("evaluator", EVALUATORS)
 def test_the_most_important_parameter_comes_first_by_its_flattened_name(grid_of, evaluator):
     pytest.importorskip("sklearn")
@@ -61,6 +62,7 @@ def test_the_most_important_parameter_comes_first_by_its_flattened_name(grid_of,
     assert found["epochs"] == 0.0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("evaluator", ["fanova", "mdi"])
 def test_categories_count_like_numbers(grid_of, evaluator):
     pytest.importorskip("sklearn")
@@ -88,6 +90,7 @@ def test_any_value_in_a_configuration_can_be_a_category(grid_of, value):
     assert found.index[0] == "x"
 
 
+@pytest.mark.heavy
 def test_parameters_that_only_some_trials_have_are_judged_by_ped_anova_and_left_out_by_forests(
     grid_of,
 ):
@@ -207,6 +210,7 @@ def test_where_a_result_lacks_the_metric_a_trials_newest_value_up_to_there_count
     )
 
 
+@pytest.mark.process
 def test_a_share_comes_with_its_standard_error_which_few_trials_make_large(make):
     few, many = (
         grid_of_curves(make, halved(num)).plot.data.importances().set_index("parameter")

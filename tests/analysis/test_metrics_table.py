@@ -101,6 +101,7 @@ def check_equal(found, expected):
         assert repr(found[name].tolist()) == repr(expected[name].tolist())
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("chunk", [2, 256])
 @given(
     st.lists(reports, max_size=24),
@@ -133,6 +134,7 @@ def test_frames_of_a_journal_are_those_made_row_by_row(chunk, reported, known, l
             )
 
 
+@pytest.mark.property
 @given(
     st.lists(reports, max_size=12), st.lists(st.lists(configs, max_size=3), min_size=3, max_size=3)
 )
@@ -253,6 +255,7 @@ def test_the_table_of_a_real_experiment_holds_the_frames_of_its_trials(experimen
                 )
 
 
+@pytest.mark.process
 def test_without_results_there_are_no_rows(tmp_path):
     def train(config):
         raise ValueError("boom")

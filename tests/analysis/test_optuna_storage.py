@@ -17,6 +17,8 @@ from optuna.trial import TrialState
 from searchers.libraries.optuna.search import OptunaSearch
 from tuner.analysis.optuna_storage import ExperimentStorage
 
+pytestmark = pytest.mark.process
+
 
 def train(config):
     for step in range(1, config["length"] + 1):

@@ -60,6 +60,7 @@ SPACES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("extra", SPACES.values(), ids=SPACES)
 def test_recorded_configurations_are_points_of_the_same_space(extra, tmp_path, monkeypatch):
     monkeypatch.setenv("PASSWORD", "hunter2")

@@ -9,6 +9,8 @@ import pytest
 import tuner as tune
 from schedulers import Exploit, Reason, Resume, Scheduler
 
+pytestmark = pytest.mark.process
+
 KEY = ["training_iteration", "num_exploits"]
 
 

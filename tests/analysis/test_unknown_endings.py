@@ -74,6 +74,7 @@ def test_trials_that_have_not_ended_have_no_reward(tmp_path, status):
         assert tune.points_from(path, "loss", "min", with_rewards=True) == ([], [])
 
 
+@pytest.mark.process
 def test_trials_that_asha_stopped_here_have_no_reward_either(tmp_path):
     def train(config):
         for step in range(9):

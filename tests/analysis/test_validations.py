@@ -15,6 +15,8 @@ from tuner.core.trial import CheckpointRecord
 from tuner.journal import records
 from tuner.journal.reader import read
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def executor():

@@ -229,6 +229,7 @@ def test_a_metric_that_is_never_finite_is_refused(tmp_path):
         points_from(tmp_path, "loss", "min")
 
 
+@pytest.mark.process
 def test_a_second_experiment_begins_where_the_first_has_ended(ours, tmp_path):
     space = {name: word for name, word in SPACE.items() if name != "twice"} | {"epochs": 4}
     points, rewards = points_from(ours.experiment_path, space=space, with_rewards=True)

@@ -41,6 +41,7 @@ def modules_loaded_by(*arguments):
     return set(done.stderr.split())
 
 
+@pytest.mark.process
 def test_the_help_imports_nothing_that_it_does_not_need():
     loaded = modules_loaded_by("--help")
     assert "tuner.cli.app" in loaded
@@ -59,6 +60,7 @@ def test_the_help_imports_nothing_that_it_does_not_need():
     )
 
 
+@pytest.mark.process
 def test_looking_at_experiments_imports_neither_pandas_nor_a_search_library(plain):
     assert modules_loaded_by("show", plain).isdisjoint(
         {"pandas", "optuna", "torch", "plotly", "tensorboardX"}

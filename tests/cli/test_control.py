@@ -10,6 +10,8 @@ from searchers import BasicVariantGenerator
 from tests.end_to_end.walking import Walker
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def walk(storage):
@@ -61,23 +63,18 @@ def test_an_experiment_is_stopped(call, walk):
     assert "is not running" in call("stop", "walk", code=3).stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("stop", "walk", "7"), "there is no trial '7' in walk"),
-        (("resume", "walk", "0"), "trial t00000 is RUNNING and not paused"),
-        (
-            ("fork", "walk", "0", "--set", "speed=1"),
-            "has no hyperparameter 'speed'; it has by, how/far",
-        ),
-        (("fork", "walk", "0", "--set", "speed"), "--set must be NAME=VALUE, got 'speed'"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(call, walk, arguments, why):
-    if arguments[0] == "fork":  # which needs a checkpoint
-        call("pause", "walk", "0")
-        wait_until(lambda: statuses(walk)["t00000"] == "PAUSED")
-    assert why in call(*arguments, code=2).stderr
+def test_what_cannot_be_done_is_said_in_one_line(call, walk):
+    def refusal(*arguments):
+        return call(*arguments, code=2).stderr
+
+    assert "there is no trial '7' in walk" in refusal("stop", "walk", "7")
+    assert "trial t00000 is RUNNING and not paused" in refusal("resume", "walk", "0")
+    call("pause", "walk", "0")  # with a checkpoint, which a fork needs
+    wait_until(lambda: statuses(walk)["t00000"] == "PAUSED")
+    unknown = refusal("fork", "walk", "0", "--set", "speed=1")
+    assert "has no hyperparameter 'speed'; it has by, how/far" in unknown
+    incomplete = refusal("fork", "walk", "0", "--set", "speed")
+    assert "--set must be NAME=VALUE, got 'speed'" in incomplete
 
 
 def test_values_are_json_where_they_can_be(call, walk):

@@ -31,6 +31,7 @@ def asked(application, path, method="GET", **more):
     return told[0], body
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")  # those of the dashboard's own dependencies
 def test_the_dashboard_shows_the_trials_and_may_not_delete_them(plain):
     pytest.importorskip("optuna_dashboard")
@@ -43,6 +44,7 @@ def test_the_dashboard_shows_the_trials_and_may_not_delete_them(plain):
     assert len(json.loads(asked(application, "/api/studies/0")[1])["trials"]) == 3
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 def test_importances_are_those_of_the_results_also_where_trials_were_stopped_early(storage):
     pytest.importorskip("optuna_dashboard")
@@ -72,6 +74,7 @@ def test_importances_are_those_of_the_results_also_where_trials_were_stopped_ear
     }
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 def test_without_enough_trials_the_page_is_told_why_there_are_no_importances(plain):
     pytest.importorskip("optuna_dashboard")

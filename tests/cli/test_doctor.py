@@ -57,6 +57,7 @@ def flip_a_bit(path, at):
     path.write_bytes(data)
 
 
+@pytest.mark.process
 def test_a_damaged_journal_is_an_error_and_the_remedy_heals_it(call, plain, make):
     shutil.rmtree(plain / "snapshot")
     flip_a_bit(journal_of(plain), 2_000)
@@ -137,6 +138,7 @@ def test_a_link_in_the_folder_is_an_error(call, plain, tmp_path):
     assert "put the folder itself there" in findings(call, "plain", code=1)["folder"]["remedy"]
 
 
+@pytest.mark.process
 def test_without_a_script_the_program_that_is_printed_continues_the_experiment(call, plain, make):
     (plain / "environment.json").unlink()
     (segment,) = (plain / "journal").glob("*.log")
@@ -160,6 +162,7 @@ def test_without_a_script_the_program_that_is_printed_continues_the_experiment(c
     assert [result.metrics["training_iteration"] for result in grid] == [4, 4, 4]
 
 
+@pytest.mark.process
 def test_what_could_only_be_described_stands_in_the_program(call, make, storage):
     path = make.run(
         storage,
@@ -213,6 +216,7 @@ def test_a_trial_is_not_run_again_where_no_script_is_known(call, plain):
     assert "--script" in told
 
 
+@pytest.mark.process
 def test_a_trial_with_anothers_checkpoint_is_refused_before_the_script_starts(call, make, storage):
     scheduler = PopulationBasedTraining(
         time_attr="training_iteration",

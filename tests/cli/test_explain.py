@@ -123,6 +123,7 @@ def test_parquet_is_written(call, plain, tmp_path):
     ]
 
 
+@pytest.mark.process
 def test_a_report_is_written(call, plain, tmp_path):
     pytest.importorskip("plotly")
     assert call("report", "plain", "-o", tmp_path / "r.html").stdout == f"{tmp_path / 'r.html'}\n"

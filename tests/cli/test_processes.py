@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = """
 import json, sys, tempfile
@@ -54,15 +56,6 @@ def python(*arguments, cwd, **more):
     )
 
 
-def tuner(*arguments, cwd, code=0):
-    process = python(
-        "-m", "tuner", *arguments, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = process.communicate()
-    assert process.returncode == code, out + err
-    return out if code == 0 else err
-
-
 @pytest.fixture
 def driver(tmp_path):
     """A driver whose only trial has reported three times, and waits."""
@@ -76,19 +69,20 @@ def driver(tmp_path):
     process.wait()
 
 
-def state_of(cwd):
-    return json.loads(tuner("ls", ".", "-f", "json", cwd=cwd))[0]["state"]
+def state_of(call):
+    return json.loads(call("ls", ".", "-f", "json").stdout)[0]["state"]
 
 
 def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_after_a_prune(
-    driver, tmp_path
+    driver, tmp_path, call, monkeypatch
 ):
-    assert state_of(tmp_path) == "running"
-    (trial,) = json.loads(tuner("show", "held", "-f", "json", cwd=tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert state_of(call) == "running"
+    (trial,) = json.loads(call("show", "held", "-f", "json").stdout)
     assert (trial["status"], trial["training_iteration"], trial["loss"]) == ("RUNNING", 3, 1 / 3)
-    assert tuner("tail", "held", "0", "-n", "1", cwd=tmp_path) == "step 3\n"
-    assert "driven by process" in tuner("doctor", "held", cwd=tmp_path)
-    assert "is driven by process" in tuner("prune", "held", "--yes", cwd=tmp_path, code=3)
+    assert call("tail", "held", "0", "-n", "1").stdout == "step 3\n"
+    assert "driven by process" in call("doctor", "held").stdout
+    assert "is driven by process" in call("prune", "held", "--yes", code=3).stderr
 
     following = python(
         "-m", "tuner", "tail", "held", "0", "-f", "-n", "2", cwd=tmp_path, stdout=subprocess.PIPE
@@ -99,20 +93,18 @@ def test_a_running_experiment_is_read_and_left_alone_and_a_killed_one_goes_on_af
     rest, _ = following.communicate()  # closes its pipes
     assert (rest, following.returncode) == ("step 3\n", 0)
 
-    assert state_of(tmp_path) == "interrupted"
-    assert "held prints how to continue it" in tuner("doctor", "held", cwd=tmp_path)
-    tuner("prune", "held", "--keep-best", "0", "--yes", cwd=tmp_path)
+    assert state_of(call) == "interrupted"
+    assert "held prints how to continue it" in call("doctor", "held").stdout
+    call("prune", "held", "--keep-best", "0", "--yes")
     assert [path.name for path in (tmp_path / "held").glob("t*/checkpoint_*")] == [
         "checkpoint_000002"
     ]
     (tmp_path / "ready").unlink()
     assert python("driver.py", "restore", cwd=tmp_path).wait() == 0
-    assert state_of(tmp_path) == "finished"
-    (trial,) = json.loads(tuner("show", "held", "-f", "json", cwd=tmp_path))
+    assert state_of(call) == "finished"
+    (trial,) = json.loads(call("show", "held", "-f", "json").stdout)
     assert (trial["training_iteration"], trial["loss"], trial["attempt"]) == (4, 1 / 4, 2)
-    assert "has lost checkpoint 1: deleted by tuner prune" in tuner(
-        "explain", "held", "0", cwd=tmp_path
-    )
+    assert "has lost checkpoint 1: deleted by tuner prune" in call("explain", "held", "0").stdout
     assert (tmp_path / "held" / "t00000" / "stdout").read_text().count("step 3") == 1
 
 

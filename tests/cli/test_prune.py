@@ -68,6 +68,7 @@ def test_what_a_failed_trial_may_be_tried_again_from_stays(call, odd):
     assert checkpoints_of(odd) == {"t00001": [1]}
 
 
+@pytest.mark.process
 def test_what_an_unfinished_trial_goes_on_from_stays(call, make, storage, monkeypatch):
     path = make.run(storage, "short", time_limit_s=None)
     leave_unfinished(path, monkeypatch)
@@ -105,6 +106,7 @@ def test_a_restored_experiment_knows_what_is_gone(call, plain, make):
     assert grid.get_dataframe().equals(before.get_dataframe())
 
 
+@pytest.mark.process
 def test_a_pruned_experiment_goes_on_with_more_trials(call, plain, make):
     call("prune", "plain", "--keep-best", "1", "--yes")
     grid = restored(plain, make.train, num_samples=2).fit()
@@ -147,6 +149,7 @@ def test_nothing_is_deleted_while_a_driver_runs(call, plain):
     assert checkpoints_of(plain) == before
 
 
+@pytest.mark.process
 def test_the_best_of_an_experiment_without_a_metric_cannot_be_kept(call, make, storage):
     path = make.run(storage, "aimless", metric=None)
     assert (
@@ -194,6 +197,7 @@ def test_nothing_is_deleted_that_could_not_be_written_down(call, plain, monkeypa
     call("doctor", "plain", "--deep")
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, storage, monkeypatch):
     class Member(tune.Trainable):
         def setup(self, config):

@@ -127,6 +127,7 @@ def test_the_results_of_one_trial_are_a_table(call, plain):
     ]
 
 
+@pytest.mark.process
 def test_text_of_users_cannot_steer_the_terminal(call, make, storage):
     make.run(storage, "evil", space={"lr": 1.0, "kind": tune.grid_search(["\x1b[31mred", "plain"])})
     for command in (
@@ -200,6 +201,7 @@ def test_the_error_about_an_unknown_metric_lists_the_known_ones(call, plain):
     assert [line["best/val/acc"] for line in shown] == [None, None, None]
 
 
+@pytest.mark.process
 def test_without_an_objective_one_has_to_be_given(call, make, storage):
     make.run(storage, "aimless", metric=None)
     assert "--metric and --mode" in call("best", "aimless", code=2).stderr
@@ -207,6 +209,7 @@ def test_without_an_objective_one_has_to_be_given(call, make, storage):
     assert json.loads(call("ls", "-f", "json").stdout)[0]["best"] is None
 
 
+@pytest.mark.process
 def test_no_finite_value_ends_with_1(call, odd, make, storage):
     make.run(storage, "empty", space={"lr": float("inf"), "kind": "plain"})
     assert "has a finite value of 'loss' yet" in call("best", "empty", code=1).stderr
@@ -218,6 +221,7 @@ def exploited(make, storage):
     return tune.ResultGrid.from_directory(make.run(storage, "exploited", scheduler=TwoExploits()))
 
 
+@pytest.mark.process
 def test_results_of_one_iteration_are_told_apart_by_the_exploits_before_them(call, exploited):
     result = max(exploited, key=lambda result: result.metrics["num_exploits"])
     rows = rows_of(call("show", "exploited", result.trial_id, "--rows", "-f", "csv").stdout)
@@ -227,6 +231,7 @@ def test_results_of_one_iteration_are_told_apart_by_the_exploits_before_them(cal
     assert keys[0][1] < keys[-1][1]
 
 
+@pytest.mark.process
 def test_all_results_that_count_are_the_iterations_of_an_experiment(call, exploited):
     (record,) = json.loads(call("compare", "exploited", "-f", "json").stdout)
     num_rows = sum(len(result.metrics_dataframe) for result in exploited)
@@ -238,6 +243,7 @@ def test_all_results_that_count_are_the_iterations_of_an_experiment(call, exploi
     assert record["num_iterations"] == num_rows
 
 
+@pytest.mark.process
 def test_values_stand_beside_the_learning_rate_they_were_reached_with(call, exploited):
     reached = {"t00000": 0.5, "t00001": 0.25, "t00002": 12.0}
     shown = json.loads(call("show", "exploited", "-f", "json").stdout)
@@ -336,6 +342,7 @@ def test_a_column_may_be_named_by_its_heading(call, plain):
     assert call("show", "plain", "--filter", "time > 1h", code=1).stdout == ""
 
 
+@pytest.mark.process
 def test_headings_that_would_be_equal_are_the_full_names(call, make, storage):
     make.run(
         storage,
@@ -385,6 +392,7 @@ def several(storage):
     return storage / "several"
 
 
+@pytest.mark.process
 def test_several_objectives_are_known_by_all_tables(call, several):
     assert call("show", several).stdout.splitlines()[0].split()[:6] == [
         "trial",
@@ -442,6 +450,7 @@ def borrowed(storage):
     return storage / "borrowed"
 
 
+@pytest.mark.process
 def test_a_metric_called_like_a_column_is_what_all_tables_have_of_it(call, borrowed):
     records = json.loads(call("show", "borrowed", "-f", "json").stdout)
     names = ["error", "status", "attempt", "path", "ending", "best/error"]
@@ -475,6 +484,7 @@ def fail_once(config):
     tune.report({"loss": 1.0})
 
 
+@pytest.mark.process
 def test_a_trial_that_recovered_has_a_last_failure_and_no_error(call, storage):
     failures = tune.FailureConfig(max_failures=1, retry_on=["ValueError"])
     run = tune.RunConfig(
@@ -488,6 +498,7 @@ def test_a_trial_that_recovered_has_a_last_failure_and_no_error(call, storage):
     assert (record["error"], record["last_failure"]) == (None, "ValueError: once")
 
 
+@pytest.mark.process
 def test_several_objectives_need_a_metric_for_options_that_concern_one(call, several):
     for option, value in (("--mode", "min"), ("--scope", "all")):
         told = call("best", several.name, option, value, code=2).stderr

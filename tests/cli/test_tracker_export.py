@@ -40,6 +40,7 @@ def curves(store, metric="loss"):
     return [tuple(point) for key, *point in ask(store, query) if key == metric]
 
 
+@pytest.mark.heavy
 def test_mlflow_is_filled_once(call, plain, store):
     for _ in range(2):
         done = call("export", "plain", "--to", "mlflow", "--tracking-uri", f"sqlite:///{store}")
@@ -56,6 +57,7 @@ def test_mlflow_is_filled_once(call, plain, store):
     assert began <= ended
 
 
+@pytest.mark.heavy
 def test_a_delivery_that_was_cut_off_is_completed(call, plain, store):
     command = ("export", "plain", "--to", "mlflow", "--tracking-uri", f"sqlite:///{store}")
     call(*command)
@@ -76,6 +78,7 @@ def test_a_delivery_that_was_cut_off_is_completed(call, plain, store):
     assert len(curves(store, "training_iteration")) == 12
 
 
+@pytest.mark.heavy
 def test_trials_that_failed_or_reported_no_number_are_there(call, odd, store):
     for _ in range(2):
         call(
@@ -91,6 +94,7 @@ def test_trials_that_failed_or_reported_no_number_are_there(call, odd, store):
     assert ask(store, "select count(*) from metrics where is_nan") == [(1,)]
 
 
+@pytest.mark.heavy
 def test_the_command_that_the_end_names_fills_the_tracker(call, storage, store, make, caplog):
     """A server that does not answer in time, and then does."""
     pytest.importorskip("mlflow")
@@ -138,6 +142,7 @@ def alone(monkeypatch, tmp_path):
     wandb.teardown()
 
 
+@pytest.mark.heavy
 def test_wandb_is_filled_once(call, plain, alone):
     for _ in range(2):
         call("export", "plain", "--to", "wandb", "--mode", "offline", "--project", "digits")
@@ -158,6 +163,7 @@ def test_wandb_is_filled_once(call, plain, alone):
     assert losses == [value for *_, value in LOSSES]
 
 
+@pytest.mark.process
 def test_tensorboard_is_filled_once_and_repaired(call, plain, tmp_path):
     pytest.importorskip("tensorboardX")
     command = ("export", "plain", "--to", "tensorboard")
@@ -172,6 +178,7 @@ def test_tensorboard_is_filled_once_and_repaired(call, plain, tmp_path):
     assert len(list((tmp_path / "board").glob("t0000?/events.*"))) == 3
 
 
+@pytest.mark.heavy
 def test_an_experiment_of_ray_tune_is_exported(call, plain, store):
     """Without a journal the files of its trials are read."""
     shutil.rmtree(plain / "journal")
@@ -202,6 +209,7 @@ def test_options_that_do_not_fit_are_refused(call, plain, options, told):
     assert told in call("export", "plain", *options, code=2).stderr
 
 
+@pytest.mark.heavy
 def test_a_tracker_that_fails_is_told_in_one_line(call, plain, store, monkeypatch):
     pytest.importorskip("mlflow")
     from mlflow import MlflowClient  # noqa: PLC0415
@@ -221,6 +229,7 @@ def test_a_tracker_that_fails_is_told_in_one_line(call, plain, store, monkeypatc
     assert curves(store) == LOSSES
 
 
+@pytest.mark.heavy
 def test_trials_of_a_running_experiment_stay_open(call, plain, store, monkeypatch):
     """Another driver may hold it; what it has not ended goes on."""
     monkeypatch.setattr("tuner.maintenance.tracker_export.driver_of", lambda _: object())

@@ -16,6 +16,8 @@ from tuner.storage.lock import driver_of
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import RemoteLock
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("fsspec")
 
 
@@ -175,6 +177,7 @@ def test_doctor_names_what_a_store_cannot_do(tuner, tmp_path, monkeypatch):
     def overwrite(self, key, content):
         self.put(key, content)
 
+    monkeypatch.setattr("tuner.maintenance.store_check._RETRY_S", 0.0)
     (tmp_path / "file").touch()
     result = tuner("doctor", "--storage", f"file://{tmp_path}/file/store")
     assert result.exit_code == 1

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from schedulers import ASHAScheduler, FIFOScheduler, Pause, Reason, Resume, Scheduler, Stop
+from tests.tiers import examples
 from tuner.testing import CrashCheckFailed, simulate_with_faults
 
 
@@ -25,21 +26,24 @@ class Promoting(Silent):
         return [Resume(trials[0].trial_id, Reason("test"))]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(
     "make_scheduler",
     [FIFOScheduler, lambda: ASHAScheduler(max_t=9, reduction_factor=3, type="stopping"), Promoting],
 )
 def test_a_sound_scheduler_passes(make_scheduler):
-    check = simulate_with_faults(make_scheduler, num_experiments=25)
-    assert check.num_experiments == 25
-    assert check.num_drivers > 25
-    assert check.num_worker_failures > 5
+    num = examples(25)
+    check = simulate_with_faults(make_scheduler, num_experiments=num)
+    assert check.num_experiments == num
+    assert check.num_drivers > num
+    assert check.num_worker_failures > num // 5
 
 
+@pytest.mark.property
 def test_the_same_seed_gives_the_same_experiments():
-    first, second = (simulate_with_faults(Promoting, num_experiments=5, seed=7) for _ in range(2))
+    first, second = (simulate_with_faults(Promoting, num_experiments=2, seed=7) for _ in range(2))
     assert first == second
-    assert simulate_with_faults(Promoting, num_experiments=5, seed=70) != first
+    assert simulate_with_faults(Promoting, num_experiments=2, seed=70) != first
 
 
 class RejectsRepeatedResults(Silent):

@@ -14,6 +14,8 @@ from tuner import Result
 from tuner.callbacks.files.csv_logger import read_table
 from tuner.cli import main
 
+pytestmark = pytest.mark.process
+
 STEERING = "\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202e\x00"
 
 

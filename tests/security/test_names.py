@@ -97,6 +97,7 @@ def quick(config):
     tune.report({"loss": 1.0})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("executor", ["inline", "process"])
 def test_no_value_of_a_configuration_enters_a_path(tmp_path, executor):
     values = [name for name in HOSTILE if name.isascii()][:24]
@@ -123,6 +124,7 @@ def test_no_value_of_a_configuration_enters_a_path(tmp_path, executor):
     assert files <= {"params.json", "result.json", "progress.csv", "events.out", "stdout", "stderr"}
 
 
+@pytest.mark.process
 def test_a_trainable_with_a_hostile_name_gets_a_harmless_folder(tmp_path):
     def train(config):
         tune.report({"loss": 1.0})
@@ -137,6 +139,7 @@ def test_a_trainable_with_a_hostile_name_gets_a_harmless_folder(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "storage"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("trial_id", ["../../evil", "/tmp/evil", "..", "", "t1/../../evil"])  # noqa: S108  (what is to be refused)
 def test_a_directory_cannot_name_a_trial_outside_itself(tmp_path, trial_id):
     run_config = tune.RunConfig(

@@ -10,6 +10,8 @@ import tuner as tune
 from tuner.errors import StorageError
 from tuner.storage.directories import inspect_folder
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def no_umask():
@@ -74,7 +76,7 @@ def test_a_committed_checkpoint_is_readable_like_the_directory_that_contains_it(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_another_user_is_warned_of(tmp_path):
-    run(tmp_path, save)
+    run(tmp_path, save, executor="inline")
     experiment = tmp_path / "deep" / "storage" / "exp"
     os.chown(experiment, 12345, -1)
     with pytest.warns(
@@ -114,7 +116,7 @@ def test_a_link_where_we_are_about_to_write_is_refused_by_name(tmp_path, elsewhe
     with pytest.raises(
         StorageError, match=rf"exp/{name}' is a link to '.*elsewhere'|already holds"
     ):
-        run(tmp_path, save)
+        run(tmp_path, save, executor="inline")
     assert contents(elsewhere) == {elsewhere / "precious": b"mine"}
 
 
@@ -123,7 +125,7 @@ def test_a_link_in_the_place_of_the_experiment_is_refused_by_name(tmp_path, else
     storage.mkdir(parents=True)
     (storage / "exp").symlink_to(elsewhere)
     with pytest.raises(StorageError, match=r"storage/exp' is a link to '.*elsewhere'"):
-        run(tmp_path, save)
+        run(tmp_path, save, executor="inline")
     assert contents(elsewhere) == {elsewhere / "precious": b"mine"}
 
 
@@ -140,9 +142,10 @@ def test_a_link_in_the_place_of_a_trials_file_is_not_written_through(
     trial_dir = tmp_path / "deep" / "storage" / "exp" / "t00000"
     trial_dir.mkdir(parents=True)
     (trial_dir / name).symlink_to(elsewhere / "precious")
-    (result,) = run(tmp_path, save)
+    is_output = name in {"stdout", "stderr"}
+    (result,) = run(tmp_path, save, executor="process" if is_output else "inline")
     assert contents(elsewhere) == {elsewhere / "precious": b"mine"}
-    if name in {"stdout", "stderr"}:
+    if is_output:
         assert f"t00000/{name}" in str(result.error)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import tuner as tune
 from tuner import ExperimentAnalysis, Result, Tuner
 
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -121,7 +123,8 @@ def test_no_content_of_a_file_in_the_directory_is_executed(
     } <= {name.name for name in names}
     assert {".npy", ".log", ".pkl"} <= {name.suffix for name in names}
     num_refused = 0
-    for name in names:
+    # Trials have the same files; those of one stand for all.
+    for name in {re.sub(r"\d+", "0", name.as_posix()): name for name in names}.values():
         for number, bomb in enumerate(bombs(tmp_path / "canary")):
             experiment = tmp_path / "copy" / "exp"
             shutil.copytree(finished, experiment)

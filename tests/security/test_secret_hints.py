@@ -56,6 +56,7 @@ def train(config):
     tune.report({"loss": 1.0})
 
 
+@pytest.mark.process
 def test_the_hint_comes_before_the_first_trial_and_does_not_repeat_the_secret(tmp_path, caplog):
     def run(space):
         caplog.clear()
@@ -92,6 +93,7 @@ tune.Tuner(train, param_space={"token": "open-sesame"}, run_config=tune.RunConfi
 """
 
 
+@pytest.mark.process
 def test_arguments_are_hinted_at_and_masked(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     arguments = ["-pSECRET", "--wandb", "S3CRET", "--say", "open-sesame"]

@@ -85,6 +85,7 @@ SPACE = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("executor", ["process", "inline"])
 @pytest.mark.parametrize("trainable", [leak, Leaking])
 def test_a_secret_is_in_no_file_no_log_line_and_no_command_line(
@@ -109,6 +110,7 @@ def test_a_secret_is_in_no_file_no_log_line_and_no_command_line(
     assert grid[0].config["hub"]["keys"] == (Secret(VARIABLE),)
 
 
+@pytest.mark.process
 def test_an_error_message_names_the_secret_instead_of_its_value(tmp_path, password):
     (result,) = run(tmp_path, leak, {"hub": {"keys": [Secret(VARIABLE)]}, "fails": True})
     assert f"the hub refused \"Secret('{VARIABLE}')\"" in str(result.error).replace(
@@ -116,6 +118,7 @@ def test_an_error_message_names_the_secret_instead_of_its_value(tmp_path, passwo
     ).replace("')'", "')\"")
 
 
+@pytest.mark.process
 def test_a_restored_experiment_takes_the_secret_of_today(tmp_path, password, monkeypatch):
     run_config = tune.RunConfig(name="exp", storage_path=tmp_path, verbose=0, executor="inline")
     tune.Tuner(leak, param_space=SPACE, run_config=run_config).fit()
@@ -126,6 +129,7 @@ def test_a_restored_experiment_takes_the_secret_of_today(tmp_path, password, mon
     assert digest("of today") in [result.metrics["digest"] for result in grid]
 
 
+@pytest.mark.process
 def test_a_folder_cannot_ask_for_a_secret(tmp_path, password, monkeypatch):
     """Values of a journal are looked up in the given space, which alone may name variables."""
     monkeypatch.setenv("OTHER", "another secret")

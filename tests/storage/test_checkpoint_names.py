@@ -1,10 +1,10 @@
 """Checkpoints in directories whose names the training code has chosen."""
 
 import shutil
-import time
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.trial import CheckpointRecord
 from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
 from tuner.journal.segments import START
@@ -89,14 +89,7 @@ def store(tmp_path):
         yield CheckpointStore(tmp_path, deleter), deleter
 
 
-def wait_for(condition):
-    for _ in range(500):
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
-
-
+@pytest.mark.process
 def test_a_name_that_is_used_again_is_not_deleted_with_its_earlier_checkpoint(
     source, trial_dir, store
 ):
@@ -107,7 +100,7 @@ def test_a_name_that_is_used_again_is_not_deleted_with_its_earlier_checkpoint(
     commit_of_one(source, trial_dir, 2, "latest")
     files.delete("t00000", named(1, "old"))
     deleter.release()
-    assert wait_for(lambda: not (trial_dir / "old").exists())
+    wait_until(lambda: not (trial_dir / "old").exists(), "the deletion")
     assert read_manifest(trial_dir / "latest").index == 2
 
 

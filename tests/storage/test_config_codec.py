@@ -265,6 +265,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.property
 @given(
     st.dictionaries(st.sampled_from("abcd"), TREES),
     st.dictionaries(st.sampled_from("efg"), st.lists(TREES, min_size=1, max_size=3)),

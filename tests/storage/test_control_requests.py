@@ -67,6 +67,7 @@ def addressed(experiment, request):
     )
 
 
+@pytest.mark.process
 def test_a_wish_reaches_the_driver_and_the_answer_comes_back(experiment, answering):
     request = ControlRequest(
         Verb.FORK, "t00001", {"net/lr": 0.1, "sizes": [1, 2], "rate": float("inf")}, checkpoint=3

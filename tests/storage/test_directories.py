@@ -185,6 +185,7 @@ def many(tmp_path):
     return paths
 
 
+@pytest.mark.process
 def test_each_of_many_files_is_flushed_once(monkeypatch, many):
     assert synced(monkeypatch, many) == [path.name for path in many]
 
@@ -197,6 +198,7 @@ def test_each_file_is_flushed_where_no_thread_can_be_started(monkeypatch, many):
     assert synced(monkeypatch, many) == [path.name for path in many]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [0, 50, 99])
 def test_an_error_at_any_of_many_files_is_raised_when_no_thread_is_left(monkeypatch, many, number):
     num_before = threading.active_count()

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -55,6 +57,7 @@ def test_of_a_lock_file_that_is_being_written_the_new_line_counts(tmp_path):
         assert read_note(tmp_path) == {"epoch": 5, "segment": 18}
 
 
+@pytest.mark.process
 def test_a_killed_owner_holds_no_lock(tmp_path):
     ready, tell = os.pipe()
     child = os.fork()
@@ -71,35 +74,45 @@ def test_a_killed_owner_holds_no_lock(tmp_path):
         assert read_owner(tmp_path).pid == os.getpid()
 
 
-def contend(experiment, barrier):
-    barrier.wait()
-    try:
-        ExperimentLock(experiment).acquire()
-    except ExperimentLocked:
-        code = 1
-    else:
-        code = 0
-    barrier.wait()
-    os._exit(code)
+def contend(experiments, barrier, wins):
+    for experiment in experiments:
+        held = ExperimentLock(experiment)
+        barrier.wait()
+        with contextlib.suppress(ExperimentLocked):
+            held.acquire()
+        wins.put((experiment.name, held.is_held))
+        barrier.wait()
 
 
+@pytest.mark.process
 def test_of_many_that_come_at_once_exactly_one_wins(tmp_path):
     context = multiprocessing.get_context("fork")
-    for _ in range(10):
-        barrier = context.Barrier(4)
-        drivers = [context.Process(target=contend, args=(tmp_path, barrier)) for _ in range(4)]
-        for driver in drivers:
-            driver.start()
-        for driver in drivers:
-            driver.join()
-        assert sorted(driver.exitcode for driver in drivers) == [0, 1, 1, 1]
+    experiments = [tmp_path / str(number) for number in range(10)]
+    for experiment in experiments:
+        experiment.mkdir()
+    barrier, wins = context.Barrier(4), context.SimpleQueue()
+    drivers = [context.Process(target=contend, args=(experiments, barrier, wins)) for _ in range(4)]
+    for driver in drivers:
+        driver.start()
+    told = Counter(wins.get() for _ in range(4 * len(experiments)))
+    for driver in drivers:
+        driver.join()
+    assert told == Counter(
+        {
+            (experiment.name, is_won): 1 if is_won else 3
+            for experiment in experiments
+            for is_won in (True, False)
+        }
+    )
 
 
+@pytest.mark.process
 def test_a_forked_child_does_not_keep_the_lock_when_its_parent_dies(tmp_path):
     with orphan_of(ExperimentLock(tmp_path).acquire), ExperimentLock(tmp_path):
         pass
 
 
+@pytest.mark.process
 def test_a_forked_child_cannot_give_its_parents_lock_away(tmp_path):
     with ExperimentLock(tmp_path) as held:
         child = os.fork()
@@ -120,6 +133,7 @@ def test_an_executed_program_does_not_inherit_the_lock(tmp_path):
     held.release()
 
 
+@pytest.mark.process
 def test_an_unreadable_owner_is_still_an_owner(tmp_path):
     with ExperimentLock(tmp_path):
         (tmp_path / layout.LOCK).write_text("[garbage")
@@ -157,6 +171,7 @@ def test_one_that_has_given_it_back_is_not_named_any_more(tmp_path):
     assert read_owner(tmp_path) is None
 
 
+@pytest.mark.process
 def test_a_refusal_names_the_owner_and_not_the_one_before(tmp_path, monkeypatch):
     ended = os.fork()
     if not ended:
@@ -250,11 +265,10 @@ signal.pause()
 """
 
 
-@pytest.fixture
-def owner(tmp_path):
-    """Start a process that holds the lock."""
+@contextlib.contextmanager
+def owning(directory):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    command = [sys.executable, "-c", OWNER, str(directory)]
     with subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -263,11 +277,28 @@ def owner(tmp_path):
         process.kill()
 
 
+@pytest.fixture
+def owner(tmp_path):
+    """Start a process that holds the lock."""
+    with owning(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def spared(tmp_path_factory):
+    """Return a directory, what its lock file says, and the process that holds it to the end."""
+    directory = tmp_path_factory.mktemp("owned")
+    with owning(directory) as process:
+        yield directory, (directory / layout.LOCK).read_text(), process
+        assert process.poll() is None
+
+
 def rewrite_owner(experiment, **changes):
     changed = dataclasses.replace(read_owner(experiment), **changes)
     (experiment / layout.LOCK).write_text(strict_json.dumps(dataclasses.asdict(changed)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_driver_is_killed_and_replaced_only_when_told(tmp_path, owner, is_stopped, caplog):
     if is_stopped:
@@ -276,7 +307,7 @@ def test_a_driver_is_killed_and_replaced_only_when_told(tmp_path, owner, is_stop
         ExperimentLock(tmp_path).acquire()
     assert owner.poll() is None
     with ExperimentLock(tmp_path, steal=True):
-        assert owner.wait(10) == -signal.SIGKILL
+        assert owner.wait(60) == -signal.SIGKILL
         assert read_owner(tmp_path).pid == os.getpid()
     assert f"process {owner.pid} on " in caplog.text
 
@@ -287,6 +318,7 @@ def test_an_experiment_without_owner_is_not_stolen(tmp_path, caplog):
     assert not caplog.records
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -298,20 +330,25 @@ def test_an_experiment_without_owner_is_not_stolen(tmp_path, caplog):
         ({"pid": os.getpid()}, "which is this process"),
     ],
 )
-def test_a_process_that_may_not_be_the_owner_is_not_killed(tmp_path, owner, changes, why):
-    rewrite_owner(tmp_path, **changes)
+def test_a_process_that_may_not_be_the_owner_is_not_killed(spared, changes, why):
+    directory, text, process = spared
+    (directory / layout.LOCK).write_text(text)
+    rewrite_owner(directory, **changes)
     with pytest.raises(ExperimentLocked, match=why):
-        ExperimentLock(tmp_path, steal=True).acquire()
-    assert owner.poll() is None
+        ExperimentLock(directory, steal=True).acquire()
+    assert process.poll() is None
 
 
-def test_an_owner_that_has_left_no_name_is_not_killed(tmp_path, owner):
-    (tmp_path / layout.LOCK).write_text("[garbage")
+@pytest.mark.process
+def test_an_owner_that_has_left_no_name_is_not_killed(spared):
+    directory, _, process = spared
+    (directory / layout.LOCK).write_text("[garbage")
     with pytest.raises(ExperimentLocked, match="too little is known"):
-        ExperimentLock(tmp_path, steal=True).acquire()
-    assert owner.poll() is None
+        ExperimentLock(directory, steal=True).acquire()
+    assert process.poll() is None
 
 
+@pytest.mark.process
 def test_where_another_is_faster_it_keeps_what_it_has(tmp_path, owner, monkeypatch):
     def kill(*_):
         return
@@ -321,6 +358,7 @@ def test_where_another_is_faster_it_keeps_what_it_has(tmp_path, owner, monkeypat
         ExperimentLock(tmp_path, steal=True).acquire()
 
 
+@pytest.mark.process
 def test_a_process_that_is_gone_needs_no_killing():
     child = os.fork()
     if not child:
@@ -331,6 +369,7 @@ def test_a_process_that_is_gone_needs_no_killing():
     assert lock.start_ticks(child) is None
 
 
+@pytest.mark.process
 def test_a_process_that_does_not_end_causes_an_error(monkeypatch):
     child = os.fork()
     if not child:

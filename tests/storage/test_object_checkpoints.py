@@ -69,6 +69,7 @@ def saved(experiment, index=3, *, name="", content=b"weights"):
     return CheckpointRecord(index, index + 1, name=name, remote=f"checkpoint_{index:06d}.e7a2")
 
 
+@pytest.mark.process
 def test_a_checkpoint_comes_back_from_the_store_as_it_was(store, experiment, tree_of):
     record = saved(experiment)
     checkpoints = ObjectCheckpoints(store, experiment, 8)
@@ -82,12 +83,14 @@ def test_a_checkpoint_comes_back_from_the_store_as_it_was(store, experiment, tre
     assert [child.name for child in path.parent.iterdir()] == ["checkpoint_000003"]
 
 
+@pytest.mark.process
 def test_the_manifest_comes_last_and_after_the_listing(store, experiment):
     watched = WatchedStore(store)
     ObjectCheckpoints(watched, experiment, 8).upload(TRIAL, saved(experiment), REMOTE)
     assert watched.calls == ["upload", "list", "create"]
 
 
+@pytest.mark.process
 def test_a_checkpoint_with_a_name_has_a_numbered_directory_in_the_store(store, experiment):
     record = saved(experiment, name="best")
     checkpoints = ObjectCheckpoints(store, experiment, 8)
@@ -98,6 +101,7 @@ def test_a_checkpoint_with_a_name_has_a_numbered_directory_in_the_store(store, e
     assert (experiment / TRIAL / "best" / "model.pt").read_bytes() == b"weights"
 
 
+@pytest.mark.process
 def test_metadata_of_the_user_is_stored_with_it(store, experiment):
     record = saved(experiment)
     checkpoints = ObjectCheckpoints(store, experiment, 8)
@@ -109,6 +113,7 @@ def test_metadata_of_the_user_is_stored_with_it(store, experiment):
     assert metadata.read_text() == '{"epoch": 4}'
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("step", range(1, 5))
 def test_an_upload_that_ends_early_leaves_no_checkpoint_and_its_rest_is_swept(
     step, store, experiment
@@ -135,6 +140,7 @@ def test_an_upload_that_ends_early_leaves_no_checkpoint_and_its_rest_is_swept(
     assert store.list() == {}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("change", ["cut", "gone", "never kept"])
 def test_a_file_that_the_store_lists_with_another_size_is_uploaded_again(
     change, store, experiment, monkeypatch
@@ -158,6 +164,7 @@ def test_a_file_that_the_store_lists_with_another_size_is_uploaded_again(
         assert store.get(key) == b"weights"
 
 
+@pytest.mark.process
 def test_a_listing_that_is_behind_is_read_again(store, experiment, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
 
@@ -175,6 +182,7 @@ def test_a_listing_that_is_behind_is_read_again(store, experiment, monkeypatch):
     assert f"{TRIAL}/{REMOTE}/{MANIFEST}" in store.list()
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_was_replaced_while_it_was_uploaded_is_none(store, experiment):
     record = saved(experiment, name="best")
 
@@ -188,6 +196,7 @@ def test_a_checkpoint_that_was_replaced_while_it_was_uploaded_is_none(store, exp
     assert f"{TRIAL}/{REMOTE}/{MANIFEST}" not in store.list()
 
 
+@pytest.mark.process
 def test_an_upload_that_is_given_up_leaves_nothing(store, experiment):
     record = saved(experiment)
     ObjectCheckpoints(store, experiment, 8).upload(TRIAL, record, REMOTE, lambda: False)
@@ -204,6 +213,7 @@ def test_nothing_is_uploaded_before_the_store_has_a_journal(store, experiment):
     assert store.list() == {}
 
 
+@pytest.mark.process
 def test_a_name_that_another_checkpoint_has_in_the_store_is_refused(store, experiment):
     record = saved(experiment)
     store.put(f"{TRIAL}/{REMOTE}/{MANIFEST}", b"of another")
@@ -211,6 +221,7 @@ def test_a_name_that_another_checkpoint_has_in_the_store_is_refused(store, exper
         ObjectCheckpoints(store, experiment, 8).upload(TRIAL, record, REMOTE)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -236,6 +247,7 @@ def test_damage_in_the_store_is_found_and_the_local_copy_stays(
     assert tree_of(experiment) == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "changes",
     [
@@ -274,6 +286,7 @@ def test_a_recorded_name_that_is_none_is_refused(remote, store, experiment):
         ObjectCheckpoints(store, experiment, 8).download(TRIAL, record)
 
 
+@pytest.mark.process
 def test_the_manifest_is_deleted_before_the_files(store, experiment):
     record = saved(experiment)
     ObjectCheckpoints(store, experiment, 8).upload(TRIAL, record, REMOTE)
@@ -305,6 +318,7 @@ def test_a_sweep_leaves_what_is_recorded_newer_or_of_others(store, experiment):
     assert sorted(store.list()) == sorted(kept)
 
 
+@pytest.mark.process
 def test_a_sweep_deletes_the_proofs_of_earlier_drivers(store, experiment):
     for epoch in (0, 7, 8, 9):
         store.put(f"{proof_prefix(epoch)}ab-cd", b"x")
@@ -332,6 +346,7 @@ def test_the_record_names_the_directory_in_the_store_only_where_there_is_one():
     assert stored.directory == Path("checkpoint_000003").name
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fault", ["cut", "lose"])
 def test_on_s3_a_checkpoint_is_whole_whatever_requests_fail(
     fault, s3_url, s3_proxy, experiment, tree_of

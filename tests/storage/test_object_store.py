@@ -22,7 +22,14 @@ def ceph_bucket(ceph):
     return ObjectStore(ceph.make_bucket(), ceph.filesystem())
 
 
-@pytest.fixture(params=["memory", "file", "s3", "ceph"])
+@pytest.fixture(
+    params=[
+        pytest.param("memory", marks=pytest.mark.process),
+        pytest.param("file", marks=pytest.mark.process),
+        pytest.param("s3", marks=pytest.mark.heavy),
+        pytest.param("ceph", marks=pytest.mark.heavy),
+    ]
+)
 def store(request, tmp_path):
     match request.param:
         case "memory":
@@ -156,6 +163,7 @@ def test_a_url_that_is_not_complete_is_refused_at_once(url, message):
         ObjectStore(url)
 
 
+@pytest.mark.process
 def test_a_file_system_without_conditional_writes_is_refused_by_the_probe(tmp_path):
     plain = DirFileSystem(str(tmp_path), LocalFileSystem(auto_mkdir=True))
     store = ObjectStore("run", plain)

@@ -2,6 +2,8 @@ import pytest
 
 from benchmarks.faults.racing_drivers import race, verdict
 
+pytestmark = pytest.mark.process
+
 
 def test_what_racing_drivers_were_told_is_stored_is_in_the_one_journal_of_their_experiment(
     tmp_path,

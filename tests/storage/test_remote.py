@@ -190,6 +190,7 @@ def read_together(checkpoint, barrier, paths):
         barrier.wait()
 
 
+@pytest.mark.process
 def test_four_processes_share_one_download_and_the_last_removes_it(checkpoint, counter):
     context = multiprocessing.get_context("fork")
     barrier, paths = context.Barrier(4), context.SimpleQueue()
@@ -229,6 +230,7 @@ def test_the_files_stay_until_the_last_reader_leaves(checkpoint):
     assert left_over() == []
 
 
+@pytest.mark.process
 def test_what_a_killed_reader_left_is_replaced(checkpoint, counter):
     child = os.fork()
     if not child:

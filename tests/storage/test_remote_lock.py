@@ -5,6 +5,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 fsspec = pytest.importorskip("fsspec")
+from tests.tiers import examples  # noqa: E402
 from tuner.errors import ExperimentFenced, ExperimentLocked, StorageError, StorageLost  # noqa: E402
 from tuner.journal.pieces import read_starts  # noqa: E402
 from tuner.storage import strict_json  # noqa: E402
@@ -131,6 +132,7 @@ def test_signs_of_life_differ_and_are_as_far_apart_as_they_should(store):
     assert len(set(signs)) == 3
 
 
+@pytest.mark.process
 def test_a_driver_notices_that_its_lock_was_deleted(store):
     time = Time()
     lock = lock_of(store, time)
@@ -184,6 +186,7 @@ def test_a_driver_of_this_process_that_gave_up_without_a_release_is_replaced_at_
         first.check()
 
 
+@pytest.mark.process
 def test_the_epochs_of_locks_that_were_deleted_are_not_used_again(store):
     for _ in range(2):
         earlier = lock_of(store, steal=True)
@@ -338,7 +341,8 @@ def interleaved(monkeypatch, schedule, num_hidden, num_drivers):
     return acknowledged, read_history(store)
 
 
-@settings(max_examples=150)
+@pytest.mark.process
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(0, 2), max_size=120), st.integers(0, 2), st.integers(2, 3))
 def test_an_acknowledged_piece_counts_and_the_history_is_one_line(
     schedule, num_hidden, num_drivers
@@ -350,6 +354,7 @@ def test_an_acknowledged_piece_counts_and_the_history_is_one_line(
     assert len(set(history)) == len(history)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("defect", ["check", "_abandon_starts"])
 def test_the_interleavings_find_a_lock_without_one_of_its_steps(defect, monkeypatch):
     monkeypatch.setattr(RemoteLock, defect, lambda self: None)

@@ -166,6 +166,7 @@ def test_a_call_that_is_given_up_is_cancelled(virtual):
     assert future.cancelled()
 
 
+@pytest.mark.process
 def test_what_a_thread_raises_is_raised():
     def call():
         raise OSError(errno.ENOSPC, "full")
@@ -174,6 +175,7 @@ def test_what_a_thread_raises_is_raised():
         in_thread(call).result(30)
 
 
+@pytest.mark.process
 def test_a_file_system_without_coroutines_is_given_up_as_well(monkeypatch):
     fsspec = pytest.importorskip("fsspec")
     may_end = threading.Event()

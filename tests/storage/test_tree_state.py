@@ -9,6 +9,8 @@ from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.tree_state import check_unchanged, state_of
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def tree(tmp_path):

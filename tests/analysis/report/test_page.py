@@ -1,6 +1,7 @@
 """The report: one complete file, which is safe with any names of parameters."""
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -12,6 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.analysis.real_runs import HOSTILE
+from tests.tiers import made_once
 from tuner.analysis import ResultGrid
 from tuner.core.trial import Failure, Status, TerminationReason
 from tuner.journal.rows import MemoryRows
@@ -56,6 +58,13 @@ class Page(HTMLParser):
         return [attrs["id"] for tag, attrs in self.elements if tag == "section"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _plotly():
+    """Import all of it before the first test, which should not pay for that."""
+    pytest.importorskip("plotly.graph_objects")
+    pytest.importorskip("plotly.io")
+
+
 @pytest.fixture(autouse=True)
 def _small_library(request, monkeypatch):
     """Replace the five megabytes of Plotly's script in tests that do not need it."""
@@ -87,6 +96,20 @@ def grid(make, tmp_path):
     return build
 
 
+@pytest.fixture(scope="module")
+def page_of_kind(experiment, tmp_path_factory):
+    """Returns the page of a kind of experiment, each made once."""
+    path = tmp_path_factory.mktemp("pages") / "report.html"
+
+    @functools.cache
+    def made(kind):
+        with made_once(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr("plotly.offline.get_plotlyjs", lambda: "// the library")
+            return Page(experiment(kind).report(path).read_text(encoding="utf-8"))
+
+    return made
+
+
 ALWAYS = ["all-trials", "slowest", "failed"]
 
 
@@ -100,8 +123,8 @@ ALWAYS = ["all-trials", "slowest", "failed"]
         ("plain", []),
     ],
 )
-def test_each_experiment_has_the_charts_for_which_there_is_matter(experiment, page_of, kind, own):
-    page = page_of(experiment(kind))
+def test_each_experiment_has_the_charts_for_which_there_is_matter(page_of_kind, kind, own):
+    page = page_of_kind(kind)
     common = ["best", "curves", "history", "importance", "parallel", "slices"]
     assert page.sections() == [*common, *own, "slots", "quality", *ALWAYS, "setup"]
     drawn = [figure["place"] for figure in page.data("figures")]
@@ -114,9 +137,9 @@ def test_each_experiment_has_the_charts_for_which_there_is_matter(experiment, pa
     }
 
 
-def test_the_table_has_every_trial_with_metric_parameters_and_decision(experiment, page_of):
+def test_the_table_has_every_trial_with_metric_parameters_and_decision(experiment, page_of_kind):
     grid = experiment("asha")
-    table = page_of(grid).data("trials")
+    table = page_of_kind("asha").data("trials")
     assert table["columns"] == [
         "trial",
         "status",
@@ -137,9 +160,9 @@ def test_the_table_has_every_trial_with_metric_parameters_and_decision(experimen
     assert {row[-1].split(" ")[0] for row in table["rows"]} == {"asha.rung", "asha.max_t"}
 
 
-def test_the_head_shows_the_key_figures(experiment, page_of):
+def test_the_head_shows_the_key_figures(experiment, page_of_kind):
     grid = experiment("asha")
-    text = page_of(grid).text
+    text = page_of_kind("asha").text
     best = grid.get_best_result()
     for told in (
         "Best loss (lower is better)",
@@ -154,10 +177,10 @@ def test_the_head_shows_the_key_figures(experiment, page_of):
 
 
 def test_failed_trials_are_grouped_by_cause_with_configuration_traceback_and_log(
-    experiment, page_of
+    experiment, page_of_kind
 ):
     grid = experiment("plain")
-    page = page_of(grid)
+    page = page_of_kind("plain")
     assert "6 of 12 trials failed, for one cause" in page.text
     assert page.text.count("6 trials RuntimeError: no luck") == 1
     assert "in curve\n    raise RuntimeError(" in page.text
@@ -202,10 +225,8 @@ def test_the_same_exception_at_the_same_line_is_one_cause_with_any_message(make,
     assert "at train.py:12 in train" in text
 
 
-def test_the_foot_shows_how_the_experiment_was_searched_and_how_to_reproduce_it(
-    experiment, page_of
-):
-    text = page_of(experiment("asha")).text
+def test_the_foot_shows_how_the_experiment_was_searched_and_how_to_reproduce_it(page_of_kind):
+    text = page_of_kind("asha").text
     for told in (
         "SearcherBasicVariantGenerator()",
         ("SchedulerASHAScheduler(max_t=9, grace_period=1, reduction_factor=3, type='stopping')"),
@@ -219,6 +240,7 @@ def test_the_foot_shows_how_the_experiment_was_searched_and_how_to_reproduce_it(
     assert re.search(r"Begun\d{4}-\d\d-\d\d \d\d:\d\d UTC", text)
 
 
+@pytest.mark.process
 def test_the_foot_shows_the_environment_of_the_latest_session(experiment, page_of, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(experiment("asha").experiment_path, copy)
@@ -245,9 +267,9 @@ def test_the_foot_shows_the_environment_of_the_latest_session(experiment, page_o
     assert "Command" not in page_of(ResultGrid.from_directory(copy)).text
 
 
-def test_the_best_configuration_can_be_copied_as_a_python_dictionary(experiment, page_of):
+def test_the_best_configuration_can_be_copied_as_a_python_dictionary(experiment, page_of_kind):
     grid = experiment("plain")
-    page = page_of(grid)
+    page = page_of_kind("plain")
     assert (
         sum(
             tag == "button" and attrs.get("data-copy") == "best-config"
@@ -259,9 +281,9 @@ def test_the_best_configuration_can_be_copied_as_a_python_dictionary(experiment,
     assert any(tag == "pre" and attrs.get("id") == "best-config" for tag, attrs in page.elements)
 
 
-def test_several_objectives_have_a_front_in_place_of_a_best_trial(experiment, page_of):
+def test_several_objectives_have_a_front_in_place_of_a_best_trial(experiment, page_of_kind):
     grid = experiment("tradeoff")
-    page = page_of(grid)
+    page = page_of_kind("tradeoff")
     front = grid.get_best_results()
     sections = page.sections()
     assert sections[:2] == ["front", "pareto"]
@@ -304,6 +326,7 @@ def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):
     assert HOSTILE in page.text
 
 
+@pytest.mark.process
 def test_the_policy_allows_only_these_scripts_and_no_loading(experiment, page_of, library):
     page = page_of(experiment("asha"))
     [policy] = [
@@ -401,6 +424,7 @@ def test_importances_name_what_has_to_be_installed(make, grid, page_of, monkeypa
     assert 'needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"' in page.text
 
 
+@pytest.mark.process
 def test_the_page_says_what_is_left_out(make, tmp_path, page_of):
     trials, rows = [], {}
     for n in range(210):
@@ -424,9 +448,10 @@ def test_a_directory_gets_a_report_html(experiment, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_grid_read_from_its_directory_has_the_same_page(experiment, page_of):
+@pytest.mark.process
+def test_a_grid_read_from_its_directory_has_the_same_page(experiment, page_of_kind, page_of):
     grid = experiment("asha")
-    ran, read = page_of(grid), page_of(ResultGrid.from_directory(grid.experiment_path))
+    ran, read = page_of_kind("asha"), page_of(ResultGrid.from_directory(grid.experiment_path))
     assert read.data("figures") == ran.data("figures")
     assert read.data("trials") == ran.data("trials")
 

@@ -23,7 +23,7 @@ PROGRAM = next(
     ),
     None,
 )
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(PROGRAM is None, reason="no Chromium there")]
 
 CELLS = (
     "[...document.querySelectorAll('#trial-table tbody tr')]"
