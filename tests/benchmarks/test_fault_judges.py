@@ -11,9 +11,12 @@ import tuner as tune
 from benchmarks.faults import bystanders, deaths, kill_cluster, kill_driver
 from benchmarks.faults.conditions import Verdict, at_most
 from benchmarks.faults.digits import num_different
-from benchmarks.faults.evidence import ROOT
+from benchmarks.faults.evidence import ROOT, Suite
 from benchmarks.faults.ledger import Entry, Ledger, read_ledger
 from benchmarks.faults.readers import LOGS, doubles_and_holes, journal_bytes, reported_in
+from tests.waiting import wait_until
+
+WAITS = ["tail", "-f", "/dev/null"]
 
 
 @pytest.fixture
@@ -72,29 +75,27 @@ def test_a_ledger_holds_the_entries_of_all_processes(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def sleeper():
+def bystander():
     process = subprocess.Popen(
-        ["sleep", "600"], env={**os.environ, bystanders.MARK: "a-test", bystanders.LEAVER: "1"}
+        WAITS, env={**os.environ, bystanders.MARK: "a-test", bystanders.LEAVER: "1"}
     )
-    while not bystanders.marked("a-test", leavers=True):
-        assert process.poll() is None
+    wait_until(lambda: bystanders.marked("a-test", leavers=True))
     yield process
     process.kill()
     process.wait()
 
 
-def test_processes_are_found_by_their_mark_until_they_exit(sleeper):
-    assert bystanders.marked("a-test", leavers=True) == [sleeper.pid]
+def test_processes_are_found_by_their_mark_until_they_exit(bystander):
+    assert bystanders.marked("a-test", leavers=True) == [bystander.pid]
     assert bystanders.marked("a-test") == bystanders.marked("another", leavers=True) == []
     bystanders.clean_up("a-test")
-    assert sleeper.wait(10) < 0
+    assert bystander.wait(60) < 0
     assert bystanders.gone_after_s("a-test", 0.0) is not None
 
 
 def test_remaining_processes_are_reported():
-    process = subprocess.Popen(["sleep", "600"], env={**os.environ, bystanders.MARK: "a-test"})
-    while not bystanders.marked("a-test"):
-        assert process.poll() is None
+    process = subprocess.Popen(WAITS, env={**os.environ, bystanders.MARK: "a-test"})
+    wait_until(lambda: bystanders.marked("a-test"))
     assert bystanders.gone_after_s("a-test", 0.0) is None
     process.kill()
     process.wait()
@@ -165,7 +166,7 @@ def test_a_killed_driver_loses_and_duplicates_no_results(tmp_path):
         "--verdict",
         str(path),
     ]
-    subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=100)
+    subprocess.run(command, cwd=ROOT, check=False, capture_output=True)
     verdict = Verdict.from_fields(json.loads(path.read_text()))
     assert verdict.repetitions == 2
     assert [condition for condition in verdict.failed if condition.accepted == "0"] == []
@@ -186,7 +187,7 @@ def test_a_killed_node_loses_and_duplicates_no_results(tmp_path):
     path = tmp_path / "verdict.json"
     command = [sys.executable, "-m", "benchmarks.faults.kill_cluster"]
     options = ["--kills", "1", "--pace-s", "0.01", "--seed", "1", "--verdict", str(path)]
-    subprocess.run([*command, *options], cwd=ROOT, check=False, capture_output=True, timeout=100)
+    subprocess.run([*command, *options], cwd=ROOT, check=False, capture_output=True)
     verdict = Verdict.from_fields(json.loads(path.read_text()))
     assert verdict.repetitions == 1
     assert verdict.failed == []
@@ -194,7 +195,7 @@ def test_a_killed_node_loses_and_duplicates_no_results(tmp_path):
 
 def test_processes_that_a_cluster_has_started_for_an_experiment_are_found():
     environment = {**os.environ, bystanders.ENGINE: "a-test"}
-    other = subprocess.Popen(["sleep", "600"], env=environment)
+    other = subprocess.Popen(WAITS, env=environment)
     ours = subprocess.Popen(
         [sys.executable, "-c", "input()", "tuner.execution.x"],
         env=environment,
@@ -202,10 +203,28 @@ def test_processes_that_a_cluster_has_started_for_an_experiment_are_found():
     )
     try:
         # Before it runs the interpreter, the process has another command line, or none.
-        while not bystanders.marked("a-test"):
-            assert ours.poll() is None
+        wait_until(lambda: bystanders.marked("a-test"))
         assert bystanders.marked("a-test") == [ours.pid]
     finally:
         for process in (other, ours):
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("source", "repetitions", "holds"),
+    [
+        ("def test_a(): pass\ndef test_b(): pass", 4, True),
+        ("def test_a(): pass\ndef test_b(): assert False", 4, False),
+        ("import pytest\ndef test_a(): pytest.skip('not here')", 0, False),
+        ("", 0, False),
+        ("import nothing_of_that_name", 1, False),
+    ],
+)
+def test_a_suite_is_evidence_only_if_all_its_tests_pass(tmp_path, source, repetitions, holds):
+    (tmp_path / "test_it.py").write_text(source)
+    verdict = Suite(
+        f"../{tmp_path.relative_to('/')}/test_it".replace("..", "../" * len(ROOT.parts) + ".."),
+        repeat=2,
+    ).run()
+    assert (verdict.repetitions, not verdict.failed) == (repetitions, holds)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.faults.forgetful_disk import Platter
 
+pytestmark = pytest.mark.unit
 NUM_SECTORS = 4
 SECTOR = 512
 

@@ -1,6 +1,7 @@
 """Training with a framework is paused, resumed, cloned and stopped without a trace in its curve."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from tuner.integration import pytorch_lightning, reporting
 
+ROOT = Path(__file__).resolve().parents[2]
 TRAININGS = Path(__file__).parent / "trainings"
 NEEDS = {
     "keras_training": "keras",
@@ -108,3 +110,24 @@ def test_a_trial_without_a_checkpoint_has_no_model(library):
     )
     with pytest.raises(TypeError, match="checkpoint must be a Checkpoint, got None"):
         get_model(None)
+
+
+def test_keras_without_its_backend_is_not_reported_missing(tmp_path):
+    if importlib.util.find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    code = "import sys; sys.modules['tensorflow'] = None; import tuner.integration.keras"
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"} | {
+        "HOME": str(tmp_path)
+    }
+    ran = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    message = ran.stderr.splitlines()[-1]
+    assert "Keras is installed, but cannot be imported with its backend" in message
+    assert "tensorflow" in message
+    assert "KERAS_BACKEND=torch" in message

@@ -1,13 +1,12 @@
 """An integration whose framework is not installed names the package to install."""
 
-import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = {
     "keras": "keras",
@@ -28,27 +27,6 @@ def test_an_integration_without_its_framework_names_the_extra(integration):
     assert ran.stderr.splitlines()[-1].endswith(
         f'which is not installed; pip install "tuner-hpo[{integration}]"'
     )
-
-
-def test_keras_without_its_backend_is_not_reported_missing(tmp_path):
-    if importlib.util.find_spec("keras") is None or importlib.util.find_spec("torch") is None:
-        pytest.skip("keras or torch is not installed")
-    code = "import sys; sys.modules['tensorflow'] = None; import tuner.integration.keras"
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"} | {
-        "HOME": str(tmp_path)
-    }
-    ran = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    message = ran.stderr.splitlines()[-1]
-    assert "Keras is installed, but cannot be imported with its backend" in message
-    assert "tensorflow" in message
-    assert "KERAS_BACKEND=torch" in message
 
 
 def test_only_a_missing_backend_of_keras_is_reported_as_one(tmp_path):

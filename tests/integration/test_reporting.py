@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import tuner as tune
-from tuner.integration import learning_rates, pytorch_lightning, reporting
+from tuner.integration import pytorch_lightning, reporting
 
+pytestmark = pytest.mark.unit
 OFFERED = {"val_loss": 0.5, "val_acc": 0.75}
 
 
@@ -42,24 +42,6 @@ def test_a_missing_metric_is_warned_about_once():
     with pytest.warns(UserWarning, match="no metric 'val_f1' here, only 'val_loss', 'val_acc'"):
         assert selection.of(OFFERED) == {"val_loss": 0.5}
     assert selection.of(OFFERED) == {"val_loss": 0.5}
-
-
-def test_a_missing_file_of_a_checkpoint_is_named(tmp_path):
-    seen = []
-
-    def train(config):
-        reporting.report_saved(
-            {"loss": 1.0}, lambda directory: (directory / "state").write_text("x")
-        )
-        seen.append(reporting.latest_file("state").read_text())
-        with pytest.raises(FileNotFoundError, match="holds no 'other'; give the filename"):
-            reporting.latest_file("other")
-
-    result = tune.Tuner(
-        train, run_config=tune.RunConfig(storage_path=tmp_path, verbose=0, executor="inline")
-    ).fit()[0]
-    assert result.error is None
-    assert seen == ["x"]
 
 
 # Lightning's two names; modules that look like them, so that neither is imported.
@@ -137,28 +119,7 @@ def test_without_lightning_the_extra_is_named(namespaces, monkeypatch):
         pytorch_lightning.TuneReportCallback()
 
 
-# Learning rates.
-
-
-def test_rates_and_schedules_are_scaled_together():
-    torch = pytest.importorskip("torch")
-    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
-    optimizer = torch.optim.SGD(
-        [{"params": weights[:1], "lr": 0.1}, {"params": weights[1:], "lr": 0.2}]
-    )
-    parts = [
-        torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 10),
-        torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
-    ]
-    schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[1])
-    assert learning_rates.configured([optimizer]) == [[0.1, 0.2]]
-    learning_rates.rescale([optimizer], [schedule], [[10.0, 1.0]])
-    optimizer.step()
-    schedule.step()
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1.0, 0.2])
-    optimizer.step()
-    schedule.step()
-    assert schedule.get_last_lr() == pytest.approx([0.5, 0.1])
+# Workers.
 
 
 @pytest.mark.parametrize(("num_processes", "num_warnings"), [(1, 1), (2, 0)])

@@ -16,6 +16,7 @@ from sklearn.svm import SVC
 import tuner as tune
 from tuner.integration.sklearn import cross_validate_and_report, fit_and_report
 
+pytestmark = pytest.mark.process  # imports scikit-learn
 X, Y = load_iris(return_X_y=True)
 
 

@@ -1,4 +1,4 @@
-"""The estimator that searches, compared with scikit-learn's checks and searches."""
+"""The estimator that searches, compared with scikit-learn's searches."""
 
 import pickle
 
@@ -7,17 +7,16 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tuner as tune
 from schedulers import Reason, Scheduler, Stop
 from tuner.integration.sklearn import TunerSearchCV
 
+pytestmark = pytest.mark.process  # imports scikit-learn
 X, Y = load_iris(return_X_y=True)
 SPACE = {"C": [0.01, 0.1, 1.0], "kernel": ["linear", "rbf"]}
 
@@ -28,33 +27,6 @@ def search(estimator=None, space=None, **options):
         space or SPACE,
         **{"executor": "inline", "random_state": 0, "cv": 3, **options},
     )
-
-
-def expected_to_fail(estimator):
-    reason = "Ridge gives no warning of the shape of y, and neither does a search over it"
-    return {"check_supervised_y_2d": reason} if isinstance(estimator.estimator, Ridge) else {}
-
-
-# Of scikit-learn, about data that a check has made.
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-@parametrize_with_checks(
-    [
-        TunerSearchCV(
-            Ridge(), {"alpha": [0.1, 1.0]}, n_iter=2, cv=2, executor="inline", error_score="raise"
-        ),
-        TunerSearchCV(
-            LogisticRegression(),
-            {"C": [0.1, 1.0]},
-            n_iter=2,
-            cv=2,
-            executor="inline",
-            error_score="raise",
-        ),
-    ],
-    expected_failed_checks=expected_to_fail,
-)
-def test_it_passes_the_estimator_checks_of_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def test_it_has_the_results_of_a_grid_search_in_the_same_format():
