@@ -7,6 +7,7 @@ import pytest
 from tuner.core.events import Outcome, WorkerExited
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.storage.object_checkpoints import ObjectCheckpoints
@@ -29,10 +30,23 @@ class TestInline(ExecutorContract):
         return InlineExecutor(trainable, assign, capacity=CPUS)
 
 
+def forking(trainable, assign):
+    """Return an executor that takes over the zygote of the test before."""
+    (directory,) = assign.args
+    return ProcessExecutor(
+        trainable,
+        assign,
+        capacity=CPUS,
+        start_method="zygote",
+        environ={VARIABLE: str(DriverIdentity.current(directory))},
+        keeps_zygote=True,
+    )
+
+
 @pytest.mark.process
 class TestForkedProcesses(ExecutorContract):
     def make_executor(self, trainable, assign):
-        return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="zygote")
+        return forking(trainable, assign)
 
 
 @pytest.mark.process
@@ -73,7 +87,7 @@ class TestUploadingInline(ExecutorContract):
 def test_trials_in_processes_keep_the_contract_while_checkpoints_are_uploaded(test, tmp_path):
     class Contract(ExecutorContract):
         def make_executor(self, trainable, assign):
-            return uploading(ProcessExecutor(trainable, assign, capacity=CPUS), assign, tmp_path)
+            return uploading(forking(trainable, assign), assign, tmp_path)
 
     getattr(Contract(), test)()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faulty_disks import MemoryDisk
+from tests.tiers import examples
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal.reader import read, recover
 from tuner.journal.repair import ASIDE_PREFIX, repair_journal
@@ -18,9 +19,12 @@ from tuner.storage.checkpoints import Provenance, commit_from
 from tuner.storage.layout import journal_directory, segments_in
 from tuner.storage.manifest import read_manifest
 
+pytestmark = pytest.mark.property
+
 WHERE = Path("/virtual")
-NUM_DAMAGES = 6_000
-TAIL_BYTES = 64 << 10
+IS_FULL = examples(100) == 100
+NUM_DAMAGES = 6_000 if IS_FULL else 600
+TAIL_BYTES = (64 if IS_FULL else 6) << 10
 SEGMENT_BYTES = 1 << 10
 
 
@@ -74,8 +78,8 @@ def read_all(disk):
 
 
 @pytest.mark.filterwarnings("ignore:the last write to journal")
-def test_cut_at_every_byte_of_its_last_64_kib_it_holds_the_whole_lines_and_goes_on():
-    files = contents(written(800, SEGMENT_BYTES, is_closed=False))
+def test_cut_at_every_byte_of_its_last_segments_it_holds_the_whole_lines_and_goes_on():
+    files = contents(written(800 if IS_FULL else 120, SEGMENT_BYTES, is_closed=False))
     assert sum(map(len, files.values())) > TAIL_BYTES + 2 * SEGMENT_BYTES
     num_bytes, paths = 0, sorted(files)
     while num_bytes < TAIL_BYTES:
@@ -155,7 +159,7 @@ def test_a_damaged_journal_is_refused_with_file_and_byte_or_holds_what_it_held(o
 def test_one_flipped_bit_of_an_ended_experiment_never_costs_a_result(original):
     files, truth = original
     chance = chance_from(2)
-    for _ in range(1000):
+    for _ in range(NUM_DAMAGES // 6):
         path = chance.choice(sorted(files))
         data = bytearray(files[path])
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
@@ -240,7 +244,8 @@ def test_any_single_flipped_bit_is_turned_back_and_everything_is_there_again(ori
     files, truth = original
     chance = chance_from(5)
     num_mended = 0
-    for _ in range(300):
+    num_damages = NUM_DAMAGES // 20
+    for _ in range(num_damages):
         path = chance.choice(sorted(files))
         data = bytearray(files[path])
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
@@ -252,7 +257,7 @@ def test_any_single_flipped_bit_is_turned_back_and_everything_is_there_again(ori
             num_mended += 1
             assert contents(disk) == files
             assert kept_aside(disk) == {f"{ASIDE_PREFIX}{path.name}": bytes(data)}
-    assert num_mended > 250
+    assert num_mended > num_damages * 0.8
 
 
 def test_several_flipped_bits_far_apart_are_all_turned_back(original):
@@ -288,7 +293,7 @@ def test_a_zeroed_block_costs_the_records_after_it_which_are_kept_and_counted(or
 def test_salvaged_records_are_always_a_prefix_of_the_true_ones(original):
     files, truth = original
     for number, damaged in enumerate(damages(files, seed=6)):
-        if number > 400:
+        if number > NUM_DAMAGES / 15:
             break
         try:
             _, disk = salvaged(damaged)

@@ -10,6 +10,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 import tuner as tune
+from tests.waiting import wait_until
 from tuner.callbacks.files import append
 from tuner.callbacks.files.event_file import records
 from tuner.driver import run
@@ -175,8 +176,8 @@ def test_logs_are_whole_in_the_end_where_the_disk_was_full_for_a_while(
 
     class Patient(tune.Callback):
         def on_trial_result(self, iteration, trials, trial, result, **info):
-            while result["training_iteration"] == 2 and full.num_left:
-                pass
+            if result["training_iteration"] == 2:
+                wait_until(lambda: not full.num_left)
 
     given["run_config"] = tune.RunConfig(
         storage_path=tmp_path,

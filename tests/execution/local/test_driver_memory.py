@@ -49,12 +49,12 @@ def test_a_flood_ends_its_own_trial_and_leaves_no_trace_in_the_driver(start_exec
     harness.start("t00000", piece=piece)
     assert harness.exit_of("t00000").outcome is Outcome.FAILED
     before = held()
-    for number in range(1, 6):
+    for number in range(1, 3):
         trial_id = f"t{number:05d}"
         harness.start(trial_id, piece=piece)
         ended = harness.exit_of(trial_id)
         assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "malformed message")
-    assert held() - before <= MEBIBYTE
+    assert held() - before <= MEBIBYTE / 2
 
 
 def test_a_flood_does_not_stop_other_trials(start_executor):

@@ -132,7 +132,9 @@ def test_processes_of_training_code_inherit_the_identity(
 
     name = DriverIdentity.current(tmp_path)
     dead = DriverIdentity(name.pid, name.started - 1, name.device, name.inode)
-    harness = start_executor(train, start_method=start_method, environ={VARIABLE: str(dead)})
+    harness = start_executor(
+        train, start_method=start_method, environ={VARIABLE: str(dead)}, keeps_zygote=False
+    )
     harness.start("t00001")
     *strays, _worker = pids = harness.next_event("t00001", ResultReported).metrics["pids"]
     # The worker itself may be dead before it is found: it dies with the zygote.
