@@ -12,6 +12,8 @@ from tuner.driver import run
 from tuner.driver.storage_retry import StorageRetry, retry_limit_s
 from tuner.errors import StorageError
 
+pytestmark = pytest.mark.unit
+
 POLITE, URGENT = StopRequested("signal.SIGINT"), StopRequested("signal.SIGINT", is_urgent=True)
 
 

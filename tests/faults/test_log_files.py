@@ -11,7 +11,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 import tuner as tune
 from tests.waiting import wait_until
-from tuner.callbacks.files import append
+from tuner.callbacks.files import append, background_writer
 from tuner.callbacks.files.event_file import records
 from tuner.driver import run
 from tuner.journal.rows import JournalRows
@@ -26,7 +26,8 @@ def train(config):
 
 
 @pytest.fixture
-def given(tmp_path):
+def given(tmp_path, monkeypatch):
+    monkeypatch.setattr(background_writer, "_PERIOD_S", 0.02)
     return {
         "param_space": {"x": tune.grid_search([1.0, 2.0])},
         "run_config": tune.RunConfig(
