@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.commands import (
     AnswerReport,
     KillValidation,
@@ -306,8 +307,7 @@ def test_the_exit_of_a_killed_worker_waits_for_what_still_counts_unless_urgent(
     else:
         assert came[-1] == killed
         assert not any(getattr(each, "checkpoint", None) for each in came)
-    while not checkpoints.wanted:
-        time.sleep(0.001)
+    wait_until(lambda: checkpoints.wanted)
     assert checkpoints.wanted == [is_kept]
 
 
@@ -318,8 +318,7 @@ def test_a_shutdown_waits_for_no_upload(stage):
     checkpoints.await_begun(("upload", 0))
     executor.shutdown(10.0)
     checkpoints.end(0)
-    while not checkpoints.wanted:
-        time.sleep(0.001)
+    wait_until(lambda: checkpoints.wanted)
     assert checkpoints.wanted == [False]
 
 

@@ -1,8 +1,8 @@
 """PyTorch in two workers: process group, models, data loaders, checkpoints."""
 
 import dataclasses
-import datetime as dt
 import os
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -320,15 +320,11 @@ def test_a_collective_operation_that_never_ends_raises_after_the_timeout(trainer
         if train.get_context().get_world_rank() == 0:
             torch.distributed.barrier()
         else:
-            import time  # noqa: PLC0415
-
-            time.sleep(60)
+            signal.pause()
 
     given = {"torch_config": TorchConfig(timeout_s=1)}
-    began = dt.datetime.now(dt.UTC)
     with pytest.raises(train.WorkerGroupError, match="rank 0"):
         trainer(wait_alone, kind=TorchTrainer, **given).fit()
-    assert (dt.datetime.now(dt.UTC) - began).total_seconds() < 60
 
 
 def test_enable_reproducibility_seeds_all_generators():

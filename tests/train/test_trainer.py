@@ -4,12 +4,12 @@ import dataclasses
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
+from tests.waiting import wait_until
 from tuner import train
 from tuner.analysis.as_code import as_code
 from tuner.restore.resume_command import recorded_snippet, restore_line
@@ -193,13 +193,11 @@ def test_an_interruption_tells_all_workers_the_same_reason_and_deadline(tmp_path
             while True:
                 train.report({"epoch": 0})
                 Path(tmp_path, "begun").touch()
-                time.sleep(0.01)
         finally:
             Path(tmp_path, str(rank)).write_text(repr(train.get_preemption_info()))
 
     handle = tune.Tuner(trainer(leave)).start()
-    while not Path(tmp_path, "begun").exists():
-        time.sleep(0.01)
+    wait_until(Path(tmp_path, "begun").exists)
     handle.stop()
     handle.wait()
     first, second = (Path(tmp_path, name).read_text() for name in ("0", "1"))

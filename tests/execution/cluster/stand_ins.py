@@ -2,9 +2,9 @@
 
 import json
 import os
+import signal
 import socket
 import sys
-import time
 
 
 def obey(number, order):
@@ -30,6 +30,6 @@ def main(descriptor):
     if behaviour == "lonely":
         sys.exit(3)
     while behaviour in ("deaf", "stay"):
-        time.sleep(1.0)
+        signal.pause()
     for line in lines:
         say(obey(*json.loads(line)))

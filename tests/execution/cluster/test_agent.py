@@ -151,9 +151,9 @@ def test_a_stand_in_knows_its_orders():
 
 def test_the_host_dies_with_the_process_of_its_agent(still_alive):
     code = (
-        "import sys, time; from tuner.execution.cluster.agent import Agent; "
+        "import signal; from tuner.execution.cluster.agent import Agent; "
         f"agent = Agent('node', 'secret', {FACTS!r}); "
-        "print(*agent.take(60), flush=True); time.sleep(600)"
+        "print(*agent.take(60), flush=True); signal.pause()"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE)

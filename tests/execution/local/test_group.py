@@ -5,9 +5,11 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.execution.local.conftest import Harness
+from tests.waiting import wait_until
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
@@ -51,16 +53,28 @@ def test_a_group_over_several_nodes_is_refused_where_all_would_run_on_one(start_
     assert "the nodes a, b" in ended.failure.message
 
 
+def say_waiting(config):
+    """Say that this rank is going to wait for the others."""
+    path = Path(config["directory"], "waiting")
+    path.with_suffix(".tmp").write_text(str(os.getpid()))
+    path.with_suffix(".tmp").rename(path)
+
+
+def await_waiting(config):
+    """Wait until another rank has said that it is going to wait, and does."""
+    path = Path(config["directory"], "waiting")
+    wait_until(path.exists)
+    other = psutil.Process(int(path.read_text()))
+    wait_until(lambda: other.status() == psutil.STATUS_SLEEPING)
+
+
 def wait_in_turn(config):
-    """Rank 1 reports when the other's file says that it is in `report`."""
-    entered = Path(config["directory"], "entered")
+    """Rank 1 reports when the other waits in `report`."""
     if rank() == 0:
-        entered.touch()
+        say_waiting(config)
         report({"left": time.monotonic()})
     else:
-        while not entered.exists():
-            time.sleep(0.001)
-        time.sleep(0.2)
+        await_waiting(config)
         joined = time.monotonic()
         report({})
         Path(config["directory"], "joined").write_text(str(joined))
@@ -97,15 +111,19 @@ def return_early(config):
     for _ in range(3):
         report({})
     if rank() == 0:
+        say_waiting(config)
         report({})
         raise AssertionError("the report of one rank alone must not return")
-    time.sleep(config["after_s"])
+    if config["waits"]:
+        await_waiting(config)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.3])
-def test_a_rank_that_returns_while_another_reports_is_an_error_at_once(start_executor, after_s):
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_rank_that_returns_while_another_reports_is_an_error_at_once(
+    tmp_path, start_executor, waits
+):
     harness = start_executor(return_early)
-    ended = harness.run_group(after_s=after_s)
+    ended = harness.run_group(waits=waits, directory=str(tmp_path))
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "UnequalReports"
     assert ended.failure.message == (
@@ -149,12 +167,7 @@ def break_connections(config):
             report({})
             os.kill(os.getpid(), signal.SIGKILL)
     with socket.socket(socket.AF_UNIX) as connection:
-        while True:
-            try:
-                connection.connect(path)
-                break
-            except OSError:
-                time.sleep(0.001)
+        wait_until(lambda: connection.connect_ex(path) == 0)
         report({})
         if not connection.recv(1):
             raise RuntimeError("connection closed by peer")
@@ -175,12 +188,13 @@ def test_ranks_leave_together(tmp_path, start_executor):
     def train(config):
         marker = Path(config["directory"], "rank1-done")
         if rank() == 1:
-            time.sleep(0.3)
+            await_waiting(config)
             marker.touch()
         else:
             import atexit
 
             atexit.register(lambda: print("marker is there:", marker.exists()))
+            say_waiting(config)
 
     harness = start_executor(train)
     assert harness.run_group(directory=str(tmp_path)).outcome is Outcome.COMPLETED
@@ -354,38 +368,55 @@ def test_a_shortage_at_the_start_keeps_the_group_waiting(start_executor, monkeyp
     assert len(calls) == 4
 
 
-def sleep_on_rank_1(config):
+def hang_on_rank_1(config):
     if rank() == 1:
-        time.sleep(config["seconds"])
+        with open(config["gate"]):  # until the test opens it  # noqa: PTH123
+            pass
     report({})
 
 
 @pytest.fixture
-def late(start_executor, monkeypatch):
-    """Return a function that runs a group of which rank 1 is late."""
+def gate(tmp_path):
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    return path
 
-    def run(seconds, **variables):
+
+@pytest.fixture
+def late(start_executor, monkeypatch, gate):
+    """Return a function that starts a group of which rank 1 is late."""
+
+    def run(**variables):
         for name, value in variables.items():
             monkeypatch.setenv(f"RAY_TRAIN_COLLECTIVE_{name}", value)
-        harness = start_executor(sleep_on_rank_1)
-        return harness, harness.run_group(seconds=seconds)
+        harness = start_executor(hang_on_rank_1)
+        harness.start_group("t00001", gate=str(gate))
+        return harness
 
     return run
 
 
-def test_a_late_rank_is_named_with_its_innermost_frame_and_not_stopped(late, caplog):
-    harness, ended = late(2.0, WARN_INTERVAL_S="0.3")
+def test_a_late_rank_is_named_with_its_innermost_frame_and_not_stopped(late, caplog, gate):
+    harness = late(WARN_INTERVAL_S="0.3")
+
+    def warnings():
+        return [text for text in caplog.messages if "is late" in text]
+
+    while not warnings():
+        harness.executor.wait(0.05)
+    gate.write_text("")
+    ended = harness.exit_of("t00001")
     assert ended.outcome is Outcome.COMPLETED
-    first, *_ = [text for text in caplog.messages if "is late" in text]
+    first, *_ = warnings()
     assert first.startswith("rank 1 of trial t00001 is late: rank 0 called report 1 ")
     assert "test_group.py:" in first
-    assert first.endswith(" sleep_on_rank_1")
-    assert "sleep_on_rank_1" in harness.printed(stream="stderr.rank1")
+    assert first.endswith(" hang_on_rank_1")
+    assert "hang_on_rank_1" in harness.printed(stream="stderr.rank1")
     assert harness.printed(stream="stderr") == ""
 
 
 def test_ranks_wait_for_ever_unless_a_timeout_is_set(late):
-    _, ended = late(10_000, TIMEOUT_S="0.3")
+    ended = late(TIMEOUT_S="0.3").exit_of("t00001")
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "CollectiveTimeout"
     assert [blamed for blamed, _ in ended.failure.ranks] == [1]
@@ -395,10 +426,10 @@ def test_ranks_wait_for_ever_unless_a_timeout_is_set(late):
 
 
 def test_a_group_killed_for_its_silence_names_the_ranks_that_were_late_and_the_remedy(
-    start_executor,
+    start_executor, gate
 ):
-    harness = start_executor(sleep_on_rank_1)
-    harness.start_group("t00001", num_workers=3, seconds=10_000)
+    harness = start_executor(hang_on_rank_1)
+    harness.start_group("t00001", num_workers=3, gate=str(gate))
     group = harness.executor._groups["t00001", 1]
     while len(group._barrier.arrived) < 2:
         harness.executor.wait(0.05)
@@ -410,7 +441,7 @@ def test_a_group_killed_for_its_silence_names_the_ranks_that_were_late_and_the_r
     )
     assert "report_timeout_s" in ended.failure.message
     assert [blamed for blamed, _ in ended.failure.ranks] == [1]
-    assert "in sleep_on_rank_1" in ended.failure.traceback
+    assert "in hang_on_rank_1" in ended.failure.traceback
 
 
 @pytest.mark.parametrize(
@@ -477,7 +508,7 @@ def test_a_dead_rank_whose_children_live_on_is_noticed_and_they_are_killed(
             child = os.fork()
             if child == 0:
                 while True:
-                    time.sleep(1)  # it holds a copy of the connection
+                    signal.pause()  # it holds a copy of the connection
             report({"child": child})
             os.kill(os.getpid(), signal.SIGKILL)
         report({"child": None})

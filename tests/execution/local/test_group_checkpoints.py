@@ -3,11 +3,11 @@
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.events import (
     CheckpointCommitted,
     CheckpointFailed,
@@ -181,7 +181,6 @@ def test_a_thread_that_cannot_store_fails_the_attempt_with_the_cause(start_execu
             (Path(checkpoint.path) / "link").symlink_to("/etc/hosts")
         report({}, checkpoint, upload_mode=ASYNC)
         while True:
-            time.sleep(0.01)
             report({})
 
     harness = start_executor(train)
@@ -206,7 +205,6 @@ def test_a_rank_that_writes_its_directory_again_before_it_is_stored_fails_the_at
             Path(checkpoint.path, "shard1").write_text("2")
         written_again.set()
         while True:
-            time.sleep(0.01)
             report({})
 
     harness = start_executor(train)
@@ -292,28 +290,32 @@ def test_spawned_ranks_store_a_checkpoint_before_one_is_killed_and_after(start_e
     assert staging_in(harness) == []
 
 
-def slow_staging():
-    """Let this rank take a while to stage its part in a thread."""
+def slow_staging(config):
+    """Let this rank stage its part, in a thread, once another rank has gone on."""
     from tuner.execution import checkpoint_uploads
 
     real = checkpoint_uploads.stage_part
 
     def stage_slowly(*arguments, **options):
-        time.sleep(0.3)
+        wait_until(Path(config["directory"], "has-gone-on").exists)
         return real(*arguments, **options)
 
     checkpoint_uploads.stage_part = stage_slowly
 
 
-def test_a_checkpoint_stored_at_once_waits_for_those_that_other_ranks_are_storing(start_executor):
+def test_a_checkpoint_stored_at_once_waits_for_those_that_other_ranks_are_storing(
+    tmp_path, start_executor
+):
     def train(config):
         if rank() == 0:
-            slow_staging()
+            slow_staging(config)
         report({}, written("early"), upload_mode=ASYNC)
+        if rank() == 1:
+            Path(config["directory"], "has-gone-on").touch()
         report({}, written("late") if rank() == 1 else None)
 
     harness = start_executor(train)
-    assert harness.run_group().outcome is Outcome.COMPLETED
+    assert harness.run_group(directory=str(tmp_path)).outcome is Outcome.COMPLETED
     events = [
         event for event in harness.events["t00001"] if not isinstance(event, CheckpointStarted)
     ]
@@ -322,18 +324,20 @@ def test_a_checkpoint_stored_at_once_waits_for_those_that_other_ranks_are_storin
     assert len(checkpoints_in(harness)) == 2
 
 
-def test_a_thread_that_cannot_store_fails_a_report_that_waits_for_it(start_executor):
+def test_a_thread_that_cannot_store_fails_a_report_that_waits_for_it(tmp_path, start_executor):
     def train(config):
         if rank() == 0:
-            slow_staging()
+            slow_staging(config)
         checkpoint = written("early")
         if rank() == 0:
             (Path(checkpoint.path) / "link").symlink_to("/etc/hosts")
         report({}, checkpoint, upload_mode=ASYNC)
+        if rank() == 1:
+            Path(config["directory"], "has-gone-on").touch()
         report({}, written("late") if rank() == 1 else None)
 
     harness = start_executor(train)
-    ended = harness.run_group()
+    ended = harness.run_group(directory=str(tmp_path))
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "CheckpointError"
     assert "leads out of the checkpoint" in ended.failure.message

@@ -151,7 +151,7 @@ class Threaded:
     def __setstate__(self, state):
         self.__dict__.update(state)
         if os.getpid() == self.pid:
-            threading.Thread(target=time.sleep, args=[60], daemon=True).start()
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 def test_what_a_kept_zygote_cannot_load_a_new_one_does(run_once, caplog):

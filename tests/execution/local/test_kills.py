@@ -117,7 +117,7 @@ def test_a_kill_overrides_a_graceful_one(start_executor):
 def test_a_kill_while_the_zygote_is_loading_takes_effect_at_once(
     start_executor, trainable_importing
 ):
-    harness = start_executor(trainable_importing("import time; time.sleep(10_000)"))
+    harness = start_executor(trainable_importing("import signal; signal.pause()"))
     harness.start("t00001")
     harness.kill("t00001")
     assert harness.exit_of("t00001").outcome is Outcome.KILLED

@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.commands import GrantLease, KillValidation, RefuseLease
 from tuner.core.events import LeaseOwner, LeaseReleased, LeaseRequested, Outcome
 
@@ -26,11 +26,12 @@ def pids_in(directory):
     return {path.name: int(path.read_text()) for path in Path(directory).glob("*.pid")}
 
 
-def await_pids(directory, *names, within_s=60, poll=lambda: time.sleep(0.02)):
-    deadline = time.monotonic() + within_s
-    while not all(pids_in(directory).get(f"{name}.pid") for name in names):
-        assert time.monotonic() < deadline, f"only {pids_in(directory)} have come"
+def await_pids(directory, *names, poll=lambda: None):
+    def are_there():
         poll()
+        return all(pids_in(directory).get(f"{name}.pid") for name in names)
+
+    wait_until(are_there)
     return pids_in(directory)
 
 
@@ -63,7 +64,7 @@ def hang_inside(tmp_path):
         def inner(config):
             note(tmp_path, "rank", os.getpid())
             note(tmp_path, "zygote", os.getppid())
-            time.sleep(1000)
+            signal.pause()
 
         tune.Tuner(inner, run_config=tune.RunConfig(name="inner")).fit()
 
@@ -154,14 +155,16 @@ def test_a_dead_validation_leaves_no_process_of_its_experiment(
 
 
 SCRIPT = """
-    import os, sys, time
+    import os, signal, sys
     from pathlib import Path
 
     import tuner as tune
+    from tuner.driver import signals
     from tuner.train import RunConfig, ScalingConfig
     from tuner.train.trainer import DataParallelTrainer
 
     root = Path(sys.argv[1])
+    signals._ECHO_S = 0.0  # two signals in a row are two requests
 
     def note(name, pid):
         (root / f"{name}.tmp").write_text(str(pid))
@@ -170,7 +173,7 @@ SCRIPT = """
     def loop(config):
         note("inner_zygote", os.getppid())
         note("rank", os.getpid())
-        time.sleep(1000)
+        signal.pause()
 
     def trial(config):
         note("outer_zygote", os.getppid())
@@ -234,7 +237,5 @@ def test_ctrl_c_reaches_only_the_outermost_driver(script, still_alive):
     process, pids = script()
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
     assert process.wait(60) != 0
     assert still_alive(pids.values()) == []

@@ -184,11 +184,14 @@ def test_a_kill_ends_any_worker(start_executor, behaviour, wait_started):
     assert ended.failure.message == "the test says so"
 
 
-def test_a_kill_before_the_start_is_a_kill(start_executor, trainable_importing):
-    harness = start_executor(trainable_importing("import time; time.sleep(0.2)"))
+def test_a_kill_before_the_start_is_a_kill(start_executor, trainable_importing, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    harness = start_executor(trainable_importing(f"open({str(gate)!r}).close()"))
     harness.start("t00001")
     harness.kill("t00001")
     harness.kill("t00001")
+    gate.write_text("")
     assert harness.exit_of("t00001").outcome is Outcome.KILLED
     assert len(harness.events["t00001"]) == 1
 

@@ -4,11 +4,11 @@ import functools
 import os
 import signal
 import sys
-import time
 
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.commands import KillValidation
 from tuner.core.events import Outcome, ValidationEnded
 from tuner.core.trial import ValidationRequest
@@ -59,8 +59,7 @@ def test_several_validations_run_at_once_beside_a_trial(start_executor, tmp_path
         index = int(str(checkpoint.path)[-1])
         (tmp_path / f"seen{index}").touch()
         names = ["training", "seen0", "seen1"]
-        while not all((tmp_path / name).exists() for name in names):
-            time.sleep(0.01)
+        wait_until(lambda: all((tmp_path / name).exists() for name in names))
         return {"index": index}
 
     harness = start_executor(train, validator=validate)
@@ -133,7 +132,7 @@ def test_a_killed_validation_takes_its_children_along(start, tmp_path, still_ali
             write(tmp_path / "parent", os.getpid())
         else:
             write(tmp_path / "child", os.getpid())
-        time.sleep(1000)
+        signal.pause()
 
     harness = start(validate)
     harness.start_validation()
@@ -157,8 +156,7 @@ def test_a_kill_of_a_validation_that_has_ended_has_no_effect(start):
 def test_a_validation_is_lost_with_the_process_that_started_it(start, tmp_path):
     def validate(checkpoint):
         write(tmp_path / "pid", os.getppid())
-        while not (tmp_path / "again").exists():
-            time.sleep(0.01)
+        wait_until((tmp_path / "again").exists)
         return {"a": 1}
 
     harness = start(validate)
@@ -174,7 +172,7 @@ def test_a_validation_is_lost_with_the_process_that_started_it(start, tmp_path):
 def test_no_validation_outlives_the_driver(tmp_path, still_alive):
     def validate(checkpoint):
         write(tmp_path / "pid", os.getpid())
-        time.sleep(1000)
+        signal.pause()
 
     driver = os.fork()
     if driver == 0:
@@ -184,8 +182,7 @@ def test_no_validation_outlives_the_driver(tmp_path, still_alive):
         harness.start_validation()
         harness.end_of_validation()
         os._exit(0)
-    while not (tmp_path / "pid").exists():
-        time.sleep(0.01)
+    wait_until((tmp_path / "pid").exists)
     pid = int((tmp_path / "pid").read_text())
     assert psutil.pid_exists(pid)
     os.kill(driver, signal.SIGKILL)
@@ -293,7 +290,7 @@ def test_a_malformed_message_fails_the_validation(start):
                 os.write(descriptor, b'{"kind": "validated", "metrics": 3}\n')
             except OSError:
                 continue
-        time.sleep(1000)
+        signal.pause()
 
     ended = start(validate).validate()
     assert ended.failure.kind == "malformed message"

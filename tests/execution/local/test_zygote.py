@@ -7,12 +7,12 @@ import os
 import signal
 import socket
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.events import Outcome, ResultReported, WorkerExited
 from tuner.errors import TunerError
 from tuner.execution.local import zygote
@@ -42,8 +42,8 @@ def test_the_trainable_is_loaded_once_for_all_trials(start_executor, trainable_i
 
 
 SLEEPER = (
-    "import threading, time; "
-    "threading.Thread(target=time.sleep, args=[600], daemon=True, name='sleeper').start()"
+    "import threading; "
+    "threading.Thread(target=threading.Event().wait, daemon=True, name='sleeper').start()"
 )
 
 
@@ -52,28 +52,37 @@ def test_standby_workers_wait_as_long_as_needed_under_a_default_timeout():
     theirs.settimeout(0.01)  # as modules of the user's may have set for all sockets
     with ours, ThreadPoolExecutor(1) as thread:
         received = thread.submit(await_trial, theirs)
-        time.sleep(0.05)
+        wait_until(lambda: theirs.gettimeout() is None)
         socket.send_fds(ours, [b"."], [0])
         os.close(received.result(30))
 
 
-@pytest.mark.parametrize("thread", ["", SLEEPER])
-def test_trials_run_under_a_default_timeout_of_all_sockets(
-    start_executor, trainable_importing, request, thread
-):
-    request.addfinalizer(lambda: socket.setdefaulttimeout(None))
+@pytest.fixture
+def short_default_timeout():
     socket.setdefaulttimeout(0.01)  # in the driver, as a module of the user's may
+    yield
+    socket.setdefaulttimeout(None)
+
+
+@pytest.mark.parametrize("thread", ["", SLEEPER])
+@pytest.mark.usefixtures("short_default_timeout")
+def test_trials_run_under_a_default_timeout_of_all_sockets(
+    start_executor, trainable_importing, thread, tmp_path, wait_started
+):
     loads = trainable_importing(f"import socket; socket.setdefaulttimeout(0.01); {thread}")
 
     def train(config):
         loads({})
+        wait_until((tmp_path / "go").exists)
         for number in range(2):
-            time.sleep(0.03)
             report({"number": number})
 
     harness = start_executor(train)
     for trial_id in ("t00001", "t00002"):
         harness.start(trial_id)
+        wait_started(harness, trial_id)
+    assert harness.executor.wait(0.05) == []
+    (tmp_path / "go").touch()
     for trial_id in ("t00001", "t00002"):
         assert harness.exit_of(trial_id) == WorkerExited(trial_id, 1, Outcome.COMPLETED)
 
