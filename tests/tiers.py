@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.expression import Expression
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings, strategies
+from hypothesis.internal.conjecture import providers
 
 ROOT = Path(__file__).parent
 TIERS = {
@@ -197,6 +198,15 @@ def pytest_collection_finish(session):
         for name in WARM:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+        _have_hypothesis_read_the_code()
+
+
+def _have_hypothesis_read_the_code():
+    """Have it collect now what it tries later: characters, and constants of the code."""
+    # It keeps them in a folder; in a new checkout the first test that needs them takes a second.
+    strategies.text().validate()
+    with contextlib.suppress(AttributeError):
+        providers._get_local_constants()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
