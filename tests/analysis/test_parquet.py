@@ -6,9 +6,12 @@ import sys
 
 import pytest
 
+import tuner as tune
+from tests.analysis.validated import validate
 from tuner.analysis import ResultGrid
 from tuner.journal.rows import MemoryRows
 
+pytestmark = pytest.mark.heavy
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -162,3 +165,15 @@ def test_without_pyarrow_the_extra_is_named(grid, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r'pip install "tuner-hpo\[parquet\]"'):
         grid({}).to_parquet(tmp_path)
+
+
+def test_validated_metrics_are_written(fit, tmp_path):
+    def train(config):
+        for _ in range(2):
+            with tune.checkpoint_dir() as directory:
+                tune.report({}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+    fit(train, executor="inline")
+    validate(tmp_path / "experiment", {"t00000": {0: {"acc": 0.5}}})
+    grid = ResultGrid.from_directory(tmp_path / "experiment")
+    assert the_column(grid, tmp_path, "acc", "results.parquet")[0] == [0.5, None]

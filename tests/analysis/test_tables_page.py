@@ -104,6 +104,7 @@ def test_every_method_has_its_section(grid):
     assert public == {*CHARTS, "importances"}
 
 
+@pytest.mark.heavy
 def test_parquet_files_have_these_columns(grid, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     trials, results = (parquet.read_schema(path).names for path in grid.to_parquet(tmp_path))

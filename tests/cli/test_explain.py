@@ -102,6 +102,7 @@ def test_values_that_are_missing_or_no_numbers_are_strict_json(call, odd):
     assert rows[2]["loss"] == "NaN"
 
 
+@pytest.mark.heavy
 def test_parquet_is_written(call, plain, tmp_path):
     pytest.importorskip("pyarrow")
     call("export", "plain", "-o", tmp_path / "trials.parquet")

@@ -96,6 +96,7 @@ def test_pyarrows_file_system_is_used_with_its_endpoint_and_credentials(
         assert Path(directory, "step").read_text() == "2"
 
 
+@pytest.mark.heavy
 def test_pyarrows_file_system_of_this_machine_is_a_store(tmp_path):
     fs = pytest.importorskip("pyarrow.fs")
     where = {"storage_path": str(tmp_path / "store"), "storage_filesystem": fs.LocalFileSystem()}
@@ -103,6 +104,7 @@ def test_pyarrows_file_system_of_this_machine_is_a_store(tmp_path):
     assert (tmp_path / "store" / "arrow" / "experiment.json").is_file()
 
 
+@pytest.mark.heavy
 def test_what_pyarrow_has_made_of_fsspecs_is_that_again():
     fs, fsspec = pytest.importorskip("pyarrow.fs"), pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
@@ -110,6 +112,7 @@ def test_what_pyarrow_has_made_of_fsspecs_is_that_again():
     assert as_fsspec(memory) is memory
 
 
+@pytest.mark.heavy
 def test_other_file_systems_of_pyarrow_are_wrapped_and_need_a_lock_of_the_users(tmp_path):
     fs = pytest.importorskip("pyarrow.fs")
     tree = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())

@@ -125,7 +125,7 @@ def test_the_trainable_is_always_loaded_with_one_thread():
     assert environ["HOME"] == "/home/user"
 
 
-@pytest.mark.process
+@pytest.mark.heavy
 def test_pyarrow_is_loaded_without_a_background_thread():
     pytest.importorskip("pyarrow")
     program = "import os, pyarrow; print(len(os.listdir('/proc/self/task')))"
