@@ -4,22 +4,26 @@
 a benchmark repeats it and counts.
 """
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from tests.end_to_end.scripts import interruptible
+from tests.waiting import wait_until
+from tuner.driver import signals
 from tuner.journal.rows import JournalRows
 
 ROOT = Path(__file__).resolve().parents[2]
-INTERRUPTIBLE = ROOT / "tests" / "end_to_end" / "scripts" / "interruptible.py"
+INTERRUPTIBLE = Path(interruptible.__file__)
 DEADLINE_S = 180
 """Long enough for a machine under load; a script that needs it has failed."""
 
@@ -90,14 +94,30 @@ def start_interruptible(directory, kind, iterations=1_000_000, prefix=(), flags=
     return Script(*arguments, directory=directory, prefix=prefix, flags=flags)
 
 
-def still_alive(processes, within_s=10):
-    """Wait until the processes are gone; return those that stay."""
-    deadline = time.monotonic() + within_s
-    while (
-        alive := [process for process in processes if is_alive(process)]
-    ) and time.monotonic() < deadline:
-        os.sched_yield()
-    return alive
+def still_alive(processes, but_for=()):
+    """Wait until the processes are gone; return those that stay.
+
+    Args:
+        processes: The processes.
+        but_for: Command lines of those that may stay.
+    """
+
+    def alive():
+        return [process for process in processes if is_alive(process)]
+
+    def has_ended():
+        return all(command_of(process) in but_for for process in alive())
+
+    with contextlib.suppress(AssertionError):
+        wait_until(has_ended)
+    return alive()
+
+
+def command_of(process):
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def is_alive(process):
@@ -118,7 +138,7 @@ def twice(number):
     def deliver(script):
         script.signal(number)
         script.wait_for("TOLD")
-        time.sleep(0.2)  # what comes at once is an echo of the first
+        threading.Event().wait(2 * signals._ECHO_S)  # what comes at once is an echo of the first
         script.signal(number)
 
     return deliver
@@ -134,13 +154,15 @@ def to_all_processes(number):
     return deliver
 
 
-def terminate_then_kill(after_s):
-    def deliver(script):
-        script.process.terminate()
-        time.sleep(after_s)
-        script.process.kill()
+def terminate_then_kill(script):
+    script.process.terminate()
+    script.wait_for("TOLD")
+    script.process.kill()
 
-    return deliver
+
+def terminate_and_kill(script):
+    script.process.terminate()
+    script.process.kill()
 
 
 def kill_group(script):
@@ -161,10 +183,17 @@ def kill_driver_and_zygote(script):
 
 @dataclass(frozen=True)
 class Fault:
-    """A way to interrupt an experiment, and its expected exit codes."""
+    """A way to interrupt an experiment.
+
+    Attributes:
+        deliver: Interrupts the experiment of a script.
+        exit_codes: Those that may be expected.
+        may_leave: Command lines of processes that may stay until the restore finds them.
+    """
 
     deliver: Callable[[Script], None]
     exit_codes: tuple[int, ...]
+    may_leave: tuple[str, ...] = ()
 
 
 FATAL_SIGNALS = (
@@ -182,11 +211,12 @@ FAULTS = {
         f"{number.name} to all processes": Fault(to_all_processes(number), (128 + number,))
         for number in SIGNALS_TO_ALL
     },
-    "SIGTERM, then SIGKILL at once": Fault(terminate_then_kill(0.0), (-signal.SIGKILL, 143)),
-    "SIGTERM, then SIGKILL": Fault(terminate_then_kill(0.05), (-signal.SIGKILL, 143)),
+    "SIGTERM, then SIGKILL at once": Fault(terminate_and_kill, (-signal.SIGKILL, 143)),
+    "SIGTERM, then SIGKILL": Fault(terminate_then_kill, (-signal.SIGKILL, 143)),
     "kill the driver": Fault(kill_driver, (-signal.SIGKILL,)),
     "kill the group": Fault(kill_group, (-signal.SIGKILL,)),
-    "kill driver and zygote": Fault(kill_driver_and_zygote, (-signal.SIGKILL,)),
+    # What has left its group and loses driver and zygote at once may stay.
+    "kill driver and zygote": Fault(kill_driver_and_zygote, (-signal.SIGKILL,), ("sleep 600",)),
 }
 
 
@@ -198,7 +228,7 @@ class Observed:
         exit_code: Of the script that was interrupted.
         num_acknowledged: How many reports had been acknowledged by then.
         num_lost: How many of them are not in the journal.
-        left_over: Command lines of processes that were still alive after 5 s.
+        left_over: Command lines of processes that stayed.
         num_restore_lines: How often the line that restores the experiment was printed; a killed
             experiment may not print it.
         left_over_after_restore: Those of them that were still alive after the restore.
@@ -217,57 +247,46 @@ class Observed:
     num_wrong_rows: int
 
 
-def observe(directory, fault, kind="loader", delay_s=0.0):
-    """Interrupt an experiment once, `delay_s` after its trials begin to report, and restore it.
+def observe(directory, fault, kind="loader", after=1):
+    """Interrupt an experiment once, after its trials have begun to report, and restore it.
 
     Args:
         directory: An empty directory.
         fault: How to interrupt it.
         kind: What is trained.
-        delay_s: How long after the first reports.
+        after: After how many acknowledged reports.
     """
     script = start_interruptible(directory, kind)
     try:
         script.wait_for("READY")
         # The driver has received the first reports, and may not have answered yet.
-        _wait_for_acknowledgement(directory)
-        time.sleep(delay_s)
+        wait_until(lambda: len(_acknowledged(directory)) >= after, "an acknowledgement")
         born = script.descendants()
         fault.deliver(script)
         code = script.end()
     finally:
         script.close()
-    left = still_alive(born, within_s=5)
-    names = [" ".join(process.cmdline()) for process in left]
+    left = still_alive(born, but_for=fault.may_leave)
+    names = [command_of(process) for process in left]
     acknowledged = _acknowledged(directory)
     lost = acknowledged - _stored(directory)
-    again = start_interruptible(
-        directory, kind, iterations=max(count for _, count in acknowledged) + 50
-    )
-    try:
-        assert again.end() == 0, again.printed + again.errors
-    finally:
-        again.close()
-    after = [" ".join(process.cmdline()) for process in still_alive(left, within_s=0)]
+    # In another process than the one that began it.
+    iterations = max(count for _, count in acknowledged) + 50
+    restored = interruptible.declare(directory, kind, iterations, verbose=0).fit()
+    endings = str([f"{result.status} {result.ending}" for result in restored])
+    left = [command_of(process) for process in still_alive(left)]
     wrong = [
         trial_id
         for trial_id in ("t00000", "t00001")
         if not _is_whole(directory / "interrupted", trial_id)
     ]
     num_lines = script.printed.count("Tuner.restore(")
-    return Observed(
-        code, len(acknowledged), len(lost), names, num_lines, after, again.said("ENDED"), len(wrong)
-    )
-
-
-def _wait_for_acknowledgement(directory):
-    ledger, deadline = directory / "ledger", time.monotonic() + DEADLINE_S
-    while not (ledger.exists() and ledger.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.001)
+    return Observed(code, len(acknowledged), len(lost), names, num_lines, left, endings, len(wrong))
 
 
 def _acknowledged(directory):
-    lines = (directory / "ledger").read_text().splitlines()
+    ledger = directory / "ledger"
+    lines = ledger.read_text().splitlines() if ledger.exists() else []
     return {(trial_id, int(count)) for trial_id, count in map(str.split, lines)}
 
 

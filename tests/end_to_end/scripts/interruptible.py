@@ -103,23 +103,28 @@ TRAINABLES = {
     "deaf with handler": deaf_with_handler,
 }
 
-if __name__ == "__main__":
-    storage, kind, iterations, options = sys.argv[1:]
+
+def declare(storage, kind, iterations, **options):
+    """Return the experiment, new or restored."""
     trainable = TRAINABLES[kind]
-    space = {"x": tune.grid_search([1, 2]), "storage": storage}
+    space = {"x": tune.grid_search([1, 2]), "storage": str(storage)}
     run_config = RunConfig(
         name="interrupted",
         storage_path=storage,
-        stop={"training_iteration": int(iterations)},
+        stop={"training_iteration": iterations},
         callbacks=[Herald()],
         resources={"cpu": 2, "gpu": 0},
-        **json.loads(options),
+        **options,
     )
     path = f"{storage}/interrupted"
     if Tuner.can_restore(path):
-        tuner = Tuner.restore(path, trainable, param_space=space, run_config=run_config)
-    else:
-        tuner = Tuner(trainable, param_space=space, run_config=run_config)
+        return Tuner.restore(path, trainable, param_space=space, run_config=run_config)
+    return Tuner(trainable, param_space=space, run_config=run_config)
+
+
+if __name__ == "__main__":
+    storage, kind, iterations, options = sys.argv[1:]
+    tuner = declare(storage, kind, int(iterations), **json.loads(options))
     try:
         tuner.fit()
         print("WENT ON")
