@@ -23,6 +23,7 @@ from tests.end_to_end.interruption import (
 from tuner import Callback
 
 INTERRUPTED = "['TERMINATED interrupted', 'TERMINATED interrupted']"
+HOUR_S = 3600.0
 ROUNDS = range(int(os.environ.get("TUNER_FAULT_ROUNDS", "1")))
 """How often each of the slow cases is run."""
 
@@ -184,9 +185,10 @@ def test_the_echo_of_a_signal_is_not_a_second_one(closing, tmp_path):
     ],
 )
 def test_an_ignored_signal_stays_ignored(number, prefix, closing, tmp_path):
-    script = closing(start_interruptible(tmp_path, "class", iterations=2_000, prefix=prefix))
+    script = closing(start_interruptible(tmp_path, "waiting", iterations=3, prefix=prefix))
     script.wait_for("READY")
     script.signal(number)
+    (tmp_path / "go").touch()
     assert script.end() == 0
     assert script.said("ENDED") == "['TERMINATED completed', 'TERMINATED completed']"
 
@@ -310,7 +312,7 @@ def test_a_second_signal_ends_an_experiment_whose_trainable_is_still_being_loade
 
 
 def test_a_time_limit_interrupts_early_enough_and_has_a_distinct_exit_code(start, tmp_path):
-    script = start("class", time_limit_s=3.5, interrupt_grace_s=0.5)
+    script = start("class", time_limit_s=HOUR_S, interrupt_grace_s=0.5, jump_s=HOUR_S)
     born = script.descendants()
     assert script.end() == 124
     assert script.said("ENDED") == INTERRUPTED
@@ -325,7 +327,7 @@ def test_a_time_limit_interrupts_early_enough_and_has_a_distinct_exit_code(start
 def test_the_time_limit_starts_anew_with_each_restore(start):
     reached = []
     for _ in range(2):
-        script = start("class", time_limit_s=5.0, interrupt_grace_s=1.0)
+        script = start("class", time_limit_s=HOUR_S, interrupt_grace_s=1.0, jump_s=HOUR_S)
         assert script.end() == 124
         reached.append(json.loads(re.findall(r"\[.*?\]", script.said("COUNTS"))[0]))
     assert all(after > before for before, after in zip(*reached, strict=True))

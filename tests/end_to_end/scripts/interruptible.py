@@ -11,10 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import tuner as tune
+from tests.waiting import wait_until
 from tuner import Callback, RunConfig, Trainable, Tuner
+from tuner.execution.local.executor import ProcessExecutor
 
 
 def acknowledge(storage, trial_id, count):
@@ -38,6 +41,15 @@ class Counter(Trainable):
 
     def load_checkpoint(self, checkpoint):
         self.count = int(Path(checkpoint, "count").read_text())
+
+
+class Waiting(Counter):
+    """Goes on from its first step when there is a file ``go`` in the storage path."""
+
+    def step(self):
+        if self.count:
+            wait_until(Path(self.config["storage"], "go").exists, "what lets trials go on")
+        return super().step()
 
 
 class WithLoader(Counter):
@@ -77,9 +89,16 @@ def deaf_with_handler(config):
 
 
 class Herald(Callback):
-    """Prints when every trial has reported, and when they are asked to stop."""
+    """Prints when every trial has reported, and when they are asked to stop.
 
-    def __init__(self):
+    Args:
+        jump_s: By how many seconds the clock of the experiment jumps once every trial has reported.
+    """
+
+    def __init__(self, jump_s):
+        self.jump_s, self.jumped_s = jump_s, 0.0
+        if jump_s:
+            ProcessExecutor.clock = lambda executor: time.monotonic() + self.jumped_s
         self.reported = set()
         self.is_told = False
 
@@ -88,6 +107,7 @@ class Herald(Callback):
         if len(self.reported) == 2:
             self.reported.add(None)
             print("READY", flush=True)
+            self.jumped_s = self.jump_s
 
     def on_step_end(self, iteration, trials, **info):
         if not self.is_told and any(trial.intention for trial in trials):
@@ -99,12 +119,13 @@ TRAINABLES = {
     "function": count,
     "class": Counter,
     "loader": WithLoader,
+    "waiting": Waiting,
     "deaf": deaf,
     "deaf with handler": deaf_with_handler,
 }
 
 
-def declare(storage, kind, iterations, **options):
+def declare(storage, kind, iterations, *, jump_s=0.0, **options):
     """Return the experiment, new or restored."""
     trainable = TRAINABLES[kind]
     space = {"x": tune.grid_search([1, 2]), "storage": str(storage)}
@@ -112,7 +133,7 @@ def declare(storage, kind, iterations, **options):
         name="interrupted",
         storage_path=storage,
         stop={"training_iteration": iterations},
-        callbacks=[Herald()],
+        callbacks=[Herald(jump_s)],
         resources={"cpu": 2, "gpu": 0},
         **options,
     )
