@@ -6,6 +6,7 @@ Tests of Hypothesis belong to ``property`` as well.
 
 import contextlib
 import functools
+import gc
 import importlib
 import re
 import sys
@@ -44,7 +45,7 @@ HEAVY = {
     "torch", "transformers", "wandb", "xgboost",
 }  # fmt: skip
 """Modules that no unit test imports."""
-WARM = ("optuna", "pandas", "rich.console", "scipy.optimize", "scipy.stats")
+WARM = ("joblib", "optuna", "pandas", "rich.console", "scipy.optimize", "scipy.stats")
 """Modules that unit tests may import; none of them shall pay for being the first."""
 FORBIDDEN = {
     "os.fork": "starts a process",
@@ -199,6 +200,9 @@ def pytest_collection_finish(session):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         _have_hypothesis_read_the_code()
+        # Else a test pays now and then for a look at all that the tests before it have left.
+        gc.collect()
+        gc.freeze()
 
 
 def _have_hypothesis_read_the_code():

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def test_a_snapshot_of_an_earlier_release_counts_on_without_gaps():
     assert again.num_rows == 4
 
 
+@pytest.mark.property
 @given(st.data())
 def test_as_many_results_count_as_the_journal_has(data):
     """The rows count, however attempts number their results, end and continue."""

@@ -297,6 +297,7 @@ def live(directory, seed, *, options, stops_after=None):
     return searcher.made_calls, num_snapshots
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_a_replayed_searcher_gets_the_same_calls_however_slow_it_was(seed, tmp_path):
     options = [{}, {"postpones": range(4, 12, 3)}, {"ends_at": 8}][seed % 3]

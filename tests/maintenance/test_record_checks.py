@@ -144,6 +144,7 @@ KINDS = [
 FIELDS = ["id", "c", "v", "upload", "index", "outcome", "metrics", "group", "resources", "of"]
 
 
+@pytest.mark.property
 @given(
     st.lists(
         st.fixed_dictionaries(

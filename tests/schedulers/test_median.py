@@ -347,6 +347,7 @@ def made(hard_stop=True, grace_period=2, min_time_slice=0):
     )
 
 
+@pytest.mark.property
 @settings(max_examples=examples(60))
 @given(
     st.integers(0, 10**6),
@@ -359,6 +360,7 @@ def test_every_experiment_ends(seed, hard_stop, num_slots, max_alive, times):
     World(made(hard_stop, *times), seed, num_slots=num_slots, max_alive=max_alive).run()
 
 
+@pytest.mark.property
 @settings(max_examples=examples(20))
 @given(st.integers(0, 10**6), st.booleans())
 def test_with_pauses_every_trial_comes_to_its_own_end(seed, hard_stop):
@@ -373,6 +375,7 @@ def test_with_pauses_every_trial_comes_to_its_own_end(seed, hard_stop):
     assert hard_stop or not came_short
 
 
+@pytest.mark.property
 @settings(max_examples=examples(20))
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 150))
 def test_a_restore_at_any_point_changes_no_decision(seed, hard_stop, cut):

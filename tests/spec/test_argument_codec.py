@@ -217,6 +217,7 @@ DOMAINS = st.one_of(
 )
 
 
+@pytest.mark.property
 @given(
     space=st.dictionaries(
         st.text(max_size=4),

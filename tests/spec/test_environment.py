@@ -1,6 +1,7 @@
 """Script, versions and git commit are recorded, and no secrets."""
 
 import json
+import platform
 import subprocess
 import sys
 import types
@@ -81,6 +82,12 @@ def test_versions_are_those_of_loaded_packages_and_nothing_is_imported_for_them(
     assert "lazy_package" not in found
     assert {"json", "tuner", "pytest.mark"}.isdisjoint(found)
     assert found["pytest"] == pytest.__version__
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _machine():
+    """Have Python find out once what machine this is, for which it starts a process."""
+    platform.platform()
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class World:
     failing: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, seed, *, max_trials=12, max_results=12):
+    def of(cls, seed, *, max_trials=8, max_results=12):
         chance = Random(seed)  # noqa: S311  (curves, no secrets)
         num = chance.randint(4, max_trials)
         lengths = [
