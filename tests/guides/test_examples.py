@@ -74,7 +74,6 @@ EXAMPLES = {
     ),
 }
 LIGHT = {
-    "ddp_digits.py",
     "define_by_run.py",
     "digits_mlp.py",
     "sklearn_search.py",

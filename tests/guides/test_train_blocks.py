@@ -30,8 +30,14 @@ BLOCKS = {
     ],
 }
 
+HEAVY = {"distributed_checkpoint", "pytorch_save"}
+"""Of the groups of torch, two blocks and the page are enough in the tier ``guides``."""
 
-@pytest.mark.parametrize("block", BLOCKS)
+
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, marks=[pytest.mark.heavy] if block in HEAVY else []) for block in BLOCKS],
+)
 def test_a_block_of_the_guide_does_what_it_says(run_block, block):
     run_block(block).must_print(BLOCKS[block])
 
