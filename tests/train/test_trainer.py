@@ -1,6 +1,5 @@
-"""Trainers: arguments, merging of configurations, and runs of two workers."""
+"""Trainers: runs of two workers."""
 
-import dataclasses
 import os
 import signal
 import threading
@@ -14,7 +13,6 @@ from tuner import train
 from tuner.analysis.as_code import as_code
 from tuner.restore.resume_command import recorded_snippet, restore_line
 from tuner.storage.declaration import read_declaration
-from tuner.train.trainer import DataParallelTrainer, TrainLoop, takes_config
 
 pytestmark = pytest.mark.process
 
@@ -35,95 +33,6 @@ def loop(config):
         if config.get("fails") == (rank, epoch) and not first:
             raise ValueError("no data")
     return {"first": first, "size": context.get_world_size()}
-
-
-@pytest.mark.parametrize(
-    ("function", "wanted"),
-    [
-        (lambda: None, False),
-        (lambda config: None, True),
-        (lambda settings: None, True),
-        (lambda config=None: None, True),
-        (lambda verbose=False: None, False),
-    ],
-)
-def test_the_signature_says_whether_a_function_takes_its_configuration(function, wanted):
-    assert takes_config(function) is wanted
-
-
-async def asynchronous(config):
-    pass
-
-
-def yielding(config):
-    yield {"loss": 1.0}
-
-
-@pytest.mark.parametrize("function", [3, asynchronous, yielding, lambda config, data: None, dict])
-def test_what_cannot_be_called_in_a_worker_is_refused(function):
-    with pytest.raises(TypeError, match="train_loop_per_worker"):
-        DataParallelTrainer(function)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"scaling_config": {"num_workers": 2}},
-        {"run_config": {}},
-        {"train_loop_config": 3},
-        {"datasets": [1]},
-        {"dataset_config": "all"},
-        {"resume_from_checkpoint": "path"},
-        {"validation_config": len},
-        {"backend_config": "gloo"},
-    ],
-)
-def test_arguments_of_the_wrong_type_are_refused(arguments):
-    with pytest.raises(TypeError, match=next(iter(arguments))):
-        DataParallelTrainer(loop, **arguments)
-
-
-def test_metadata_belongs_to_checkpoints():
-    with pytest.raises(ValueError, match="set_metadata"):
-        DataParallelTrainer(loop, metadata={"a": 1})
-
-
-def test_a_trial_has_the_values_of_the_space_over_those_of_the_trainer():
-    config = {"lr": 0.1, "model": {"layers": 2, "width": 8}}
-    run = TrainLoop(DataParallelTrainer(loop, train_loop_config=config))
-    searched = {"train_loop_config": {"lr": 0.5, "model": {"width": 16}}}
-    assert run.loop_config(searched) == {"lr": 0.5, "model": {"layers": 2, "width": 16}}
-    assert run.loop_config({}) == config
-
-
-def test_the_number_of_workers_can_be_searched():
-    given = train.ScalingConfig(2, resources_per_worker={"CPU": 2})
-    run = TrainLoop(DataParallelTrainer(loop, scaling_config=given))
-    assert run.group_for({}).total == {"cpu": 4.0}
-    assert run.group_for({"scaling_config": {"num_workers": 3}}).total == {"cpu": 6.0}
-    assert run.group_for({"scaling_config": train.ScalingConfig(5)}).total == {"cpu": 5.0}
-    with pytest.raises(TypeError, match="scaling_config"):
-        run.group_for({"scaling_config": 3})
-
-
-def test_a_space_of_the_training_function_alone_is_refused(trainer):
-    with pytest.raises(ValueError, match="train_loop_config"):
-        tune.Tuner(trainer(loop), param_space={"lr": tune.uniform(0, 1)})
-
-
-@pytest.mark.parametrize(
-    "searched", [tune.uniform(0, 1), tune.grid_search([1, 2]), tune.sample_from(lambda: 3)]
-)
-def test_what_is_to_be_searched_belongs_to_the_space_of_a_tuner(trainer, searched):
-    made = trainer(loop, {"epochs": 1, "model": {"lr": searched}})
-    remedy = r"'model/lr'.*param_space=\{'train_loop_config': \{'model': \{'lr': \.\.\.\}\}\}"
-    with pytest.raises(ValueError, match=remedy):
-        made.fit()
-    with pytest.raises(ValueError, match=remedy):
-        tune.Tuner(made, param_space={"train_loop_config": {"epochs": 2}})
-    tune.Tuner(made, param_space={"train_loop_config": {"model": {"lr": tune.uniform(0, 1)}}})
-    tune.Tuner(made, param_space={"train_loop_config": {"model": 3}})
-    tune.Tuner(made, param_space={"train_loop_config": {"model": tune.choice([{"lr": 3}])}})
 
 
 def test_two_workers_train_one_trial(trainer):
@@ -289,23 +198,11 @@ def test_the_name_of_a_search_is_refused(trainer):
         made.fit()
 
 
-def test_datasets_to_split_are_those_of_the_trainer():
-    config = train.DataConfig(["trian"])
-    with pytest.raises(ValueError, match="got \\['trian'\\]"):
-        DataParallelTrainer(loop, datasets={"train": [1, 2]}, dataset_config=config)
-
-
 def test_a_run_begins_with_the_checkpoint_that_it_is_given(trainer):
     first = trainer(loop, {"epochs": 2}, run={"name": "first"}).fit()
     second = trainer(loop, {"epochs": 4}, resume_from_checkpoint=first.checkpoint).fit()
     assert second.return_value["first"] == 2
     assert second.metrics_dataframe["epoch"].tolist() == [2, 3]
-
-
-def test_a_checkpoint_to_begin_with_must_exist(trainer, tmp_path):
-    lost = train.Checkpoint(tmp_path / "lost")
-    with pytest.raises(FileNotFoundError, match=f"resume_from_checkpoint.*{lost.path}"):
-        trainer(loop, resume_from_checkpoint=lost)
 
 
 def test_a_run_is_not_replaced_by_one_that_begins_with_its_checkpoint(trainer):
@@ -440,11 +337,6 @@ def test_the_size_of_the_group_can_be_searched(trainer):
     assert sorted(result.return_value["size"] for result in grid) == [1, 2, 3]
 
 
-def test_a_group_larger_than_the_machine_is_refused_before_the_start(trainer):
-    with pytest.raises(ValueError, match="never fit"):
-        trainer(loop, {"epochs": 1}, num_workers=9).fit()
-
-
 def test_callbacks_need_not_be_picklable(trainer):
     class Locked(train.UserCallback):
         def __init__(self):
@@ -512,14 +404,6 @@ def test_a_checkpoint_is_due_on_all_workers_alike_whichever_reports_it(trainer):
     assert seen == [[epoch in {2, 5}] * 2 for epoch in range(8)]
 
 
-def test_a_trainer_keeps_its_settings_apart_from_later_changes():
-    config = {"lr": 1}
-    made = DataParallelTrainer(loop, train_loop_config=config)
-    config["lr"] = 2
-    assert made.train_loop_config == {"lr": 1}
-    assert dataclasses.replace(made.scaling_config, num_workers=3).num_workers == 3
-
-
 def test_checkpoints_are_listed_once_they_are_stored(trainer):
     def list_them(config):
         for epoch in range(3):
@@ -556,11 +440,6 @@ def test_a_trial_that_runs_a_trainer_reports_its_results(trainer, run_config):
     for result in grid:
         assert result.metrics_dataframe["epoch"].tolist() == [0, 1]
         assert Path(result.metrics["checkpoint_path"], "epoch-1").exists()
-
-
-def test_the_callback_of_such_a_trial_needs_one():
-    with pytest.raises(RuntimeError, match="outside a trial"):
-        train.TuneReportCallback()
 
 
 def test_a_search_over_a_trainer_is_restored_with_the_trainer(trainer, run_config):
