@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
 
 import tuner as tune
 from tests.waiting import wait_until
@@ -64,6 +63,8 @@ def losses_in(trial_dir):
 
 
 def losses_in_events(path):
+    from tensorboardX.proto.event_pb2 import Event
+
     found = []
     for event in (Event.FromString(record[12:-4]) for record in records(path.read_bytes())):
         # A restart: what was there of this step and later ones no longer counts.

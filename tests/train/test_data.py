@@ -111,6 +111,7 @@ def many_passes(shard):
     yield shard.iter_torch_batches(**options, collate_fn=lambda batch: batch)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("dataset", [ROWS, lambda: iter(ROWS)], ids=["list", "function"])
 def test_what_is_made_once_before_the_epochs_can_be_iterated_in_each(dataset):
     for iterable in many_passes(shard_of(dataset)):
@@ -146,6 +147,7 @@ def test_two_iterables_that_are_read_by_turns_disturb_neither_each_other_nor_a_p
     assert drawn == again.tolist()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 12, None])
 def test_the_number_of_batches_is_known_where_that_of_rows_is(batch_size, drop_last):
@@ -178,6 +180,7 @@ def test_a_function_that_returns_the_same_iterator_again_is_noticed():
     assert list(shard_of(lambda: iter(()))) == []
 
 
+@pytest.mark.heavy
 def test_wrong_arguments_are_refused_before_the_first_batch_is_asked_for():
     pytest.importorskip("torch")
     for make in (shard_of(ROWS).iter_batches, shard_of(ROWS).iter_torch_batches):
@@ -187,6 +190,7 @@ def test_wrong_arguments_are_refused_before_the_first_batch_is_asked_for():
             make(local_shuffle_buffer_size=0)
 
 
+@pytest.mark.heavy
 def test_tensors_are_made_of_a_torch_dataset():
     torch = pytest.importorskip("torch")
     dataset = torch.utils.data.TensorDataset(torch.arange(6.0), torch.arange(6))
@@ -196,6 +200,7 @@ def test_tensors_are_made_of_a_torch_dataset():
     assert len(rest) == 1
 
 
+@pytest.mark.heavy
 def test_tensors_have_the_types_that_are_asked_for():
     torch = pytest.importorskip("torch")
     shard = shard_of(ROWS)
@@ -206,6 +211,7 @@ def test_tensors_have_the_types_that_are_asked_for():
     assert batch.dtype == torch.float64
 
 
+@pytest.mark.heavy
 def test_text_cannot_be_a_tensor():
     pytest.importorskip("torch")
     with pytest.raises(TypeError, match="column 'name'"):

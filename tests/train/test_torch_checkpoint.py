@@ -4,6 +4,7 @@ import pytest
 
 from tuner.train import Checkpoint
 
+pytestmark = pytest.mark.heavy
 torch = pytest.importorskip("torch")
 
 from tuner.train.torch import TorchCheckpoint  # noqa: E402  (needs torch)

@@ -151,7 +151,7 @@ class Carrier:
 @given(st.data())
 def test_nothing_is_lost_doubled_or_reordered(data):
     carrier = Carrier()
-    for _ in range(data.draw(st.integers(1, 60))):
+    for _ in range(data.draw(st.integers(1, 40))):
         end = data.draw(st.integers(0, 1))
         what = data.draw(st.sampled_from(["send", "take", "lose", "deliver", "wait"]))
         if what == "wait":
