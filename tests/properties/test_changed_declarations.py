@@ -28,6 +28,7 @@ from searchers import (
 )
 from searchers.space import choice, grid_search, randint, uniform
 from tests.restore.sessions import Sessions
+from tests.tiers import examples
 
 GRIDS = {
     "plain": BasicVariantGenerator,
@@ -73,7 +74,7 @@ def frozen(config):
 
 
 @pytest.mark.parametrize("name", GRIDS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(sessions_of(grids, spots))
 def test_of_a_grid_each_combination_is_run(name, drawn):
     sessions, declared = Sessions(), None
@@ -115,7 +116,7 @@ def left_of(grid, xs, num_samples, done):
 
 
 @pytest.mark.parametrize("name", FINITE)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(sessions_of(values, values))
 def test_of_a_finite_space_each_configuration_is_run_once(name, drawn):
     sessions, declared = Sessions(), None
@@ -131,7 +132,7 @@ def test_of_a_finite_space_each_configuration_is_run_once(name, drawn):
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(sessions_of(spots, st.integers(1, 3)))
 def test_of_an_endless_space_points_are_run_and_as_many_trials_as_are_declared(name, drawn):
     try:

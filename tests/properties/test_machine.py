@@ -20,6 +20,7 @@ from schedulers import (
 )
 from searchers.space import uniform
 from tests.properties.world import BOOM, TEMPERS, Mood, WhimsicalScheduler, World
+from tests.tiers import examples
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
     CheckpointFailed,
@@ -331,4 +332,4 @@ class ExperimentMachine(RuleBasedStateMachine):
 
 
 TestMachine = ExperimentMachine.TestCase
-TestMachine.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestMachine.settings = settings(max_examples=examples(120), stateful_step_count=50)

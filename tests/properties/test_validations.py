@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler
+from tests.tiers import examples
 from tuner.core import commands as cmd
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.events import (
@@ -151,7 +152,7 @@ class Random(Conversation):
 
 
 @given(POLICIES, st.sampled_from([None, 1, 2]), ACTIONS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 def test_nothing_is_lost_or_validated_twice_whatever_happens(policy, num_to_keep, actions):
     talk = Random(policy, num_to_keep)
     for action, pick in actions:

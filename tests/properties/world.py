@@ -215,7 +215,7 @@ class World:
                 case AnswerReport():
                     self._answer(command)
                 case KillWorker():
-                    self.workers[command.trial_id, command.attempt].is_condemned = True
+                    self._condemn(command)
                 case DeleteCheckpoint():
                     self._delete(command)
                 case AskSearcher():
@@ -254,6 +254,13 @@ class World:
         leaves = command.reply is not ReportReply.CONTINUE
         worker.leaves_after_saving = leaves
         worker.mood = Mood.SAVING if command.save else Mood.LEAVING if leaves else Mood.TRAINING
+
+    def _condemn(self, command):
+        # It may have exited since in the same turn; executors ignore what is said to one that has.
+        key = (command.trial_id, command.attempt)
+        assert key in self.workers or key in self.dead
+        if key in self.workers:
+            self.workers[key].is_condemned = True
 
     def _delete(self, command):
         key = (command.trial_id, command.checkpoint.index)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, DuplicateGuard, Repeater
 from searchers.space import choice, grid_search, only_if, randint, uniform
 from tests.restore.sessions import Sessions
+from tests.tiers import examples
 
 axes = st.dictionaries(
     st.sampled_from("abc"),
@@ -38,7 +39,7 @@ def count(configs):
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(declarations)
 def test_what_is_run_is_what_is_declared_and_has_not_been_run(make, declared):
     sessions = Sessions()
@@ -66,7 +67,7 @@ def test_true_is_another_value_than_one():
     assert [repr(each["a"]) for each in ran] == ["True", "False"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(declarations, st.booleans())
 def test_random_parameters_beside_the_grid_are_drawn_once_and_count_by_the_grid(declared, constant):
     sessions = Sessions()
@@ -153,7 +154,7 @@ def test_points_crossed_with_the_grid_are_run_first_and_count_as_samples():
     assert sorted(config["a"] for config in added[2:]) == [0, 2]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(declarations)
 def test_with_skipped_duplicates_each_combination_is_run_once(declared):
     sessions = Sessions()
@@ -169,7 +170,7 @@ def test_with_skipped_duplicates_each_combination_is_run_once(declared):
             assert count(ran) == wanted
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(declarations)
 def test_repeats_are_completed(declared):
     sessions = Sessions()

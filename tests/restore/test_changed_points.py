@@ -22,6 +22,7 @@ from searchers import (
 )
 from searchers.space import randint, uniform
 from tests.restore.sessions import Sessions
+from tests.tiers import examples
 
 SPACE = {"a": uniform(0, 1), "n": randint(0, 9)}
 MAKERS = {
@@ -103,7 +104,7 @@ def test_points_are_run_although_the_samples_are_used_up(make):
 
 
 @pytest.mark.parametrize("name", QUICK)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(
     st.lists(
         st.tuples(st.lists(st.integers(0, 6), max_size=5, unique=True), st.integers(0, 6)),

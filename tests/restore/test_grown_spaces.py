@@ -19,6 +19,7 @@ from searchers import (
 )
 from searchers.space import choice
 from tests.restore.sessions import Sessions
+from tests.tiers import examples
 
 
 def with_sampler(make):
@@ -72,7 +73,7 @@ options = st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True)
 
 
 @pytest.mark.parametrize("name", [*MODELS, "brute force"])
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(st.tuples(options, options, st.integers(0, 12)), min_size=2, max_size=3))
 def test_what_is_left_of_a_finite_space_is_run(name, declared):
     sessions = Sessions()

@@ -12,6 +12,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.journal.stored_journals import Driver, FailingStore, declare, values_of
+from tests.tiers import examples
 from tuner.errors import DamagedJournal, ExperimentFenced, StorageError, StorageUnreachable
 from tuner.journal import snapshot_files
 from tuner.journal.pieces import piece_key
@@ -133,7 +134,7 @@ OPERATIONS = ["append"] * 4 + ["mirror"] * 3 + ["old_appends", "old_mirrors", "f
 OPERATIONS += ["kill", "lose_machine", "take_over"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(OPERATIONS), max_size=40), st.sampled_from([1, 100, 1 << 20]))
 def test_the_stored_journal_always_contains_what_counts_as_mirrored(operations, piece_bytes):
     with tempfile.TemporaryDirectory() as root:

@@ -19,6 +19,7 @@ from searchers.space import (
     sample_from,
     uniform,
 )
+from tests.tiers import examples
 
 SPACE = {
     "lr": loguniform(1e-4, 1.0),
@@ -40,7 +41,7 @@ def encoding_of(space=SPACE):
     return Encoding(space, "TreeSearch")
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 2**32))
 def test_snapped_vectors_equal_those_of_their_configurations(seed):
     encoding = encoding_of()

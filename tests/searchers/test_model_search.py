@@ -29,6 +29,7 @@ from searchers.space import (
     sample_from,
     uniform,
 )
+from tests.tiers import examples
 
 KINDS = [AutoSearch, GPSearch, TreeSearch, BOHBSearch, CQRSearch]
 SPACE = {
@@ -381,7 +382,7 @@ def is_whole(encoding, row):
     return not encoding.missing(encoding.decoded(row))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 2**32))
 def test_vectors_have_active_parameters_only(seed):
     encoding, space = Encoding(CONDITIONAL_SPACE, "TreeSearch"), SearchSpace(CONDITIONAL_SPACE)
