@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchers import AutoSearch, BOHBSearch, CQRSearch, GPSearch, TreeSearch
-from searchers.models import gaussian_process, linear_trend, observations
+from searchers.models import gaussian_process, gp_search, linear_trend, observations
 from searchers.models.bohb_search import Density
 from searchers.models.candidates import mutants
 from searchers.models.encoding import Encoding, key
@@ -99,35 +99,40 @@ def test_a_space_without_parameters_has_one_configuration(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pending_configurations_are_not_suggested_again(kind):
-    searcher = prepared(kind, n_initial_points=4)
-    played(searcher, 12)
-    pending = [json.dumps(searcher.suggest(f"pending {number}")) for number in range(12)]
-    assert len(set(pending)) == 12
+    searcher = prepared(kind, n_initial_points=6)
+    played(searcher, 7)
+    pending = [json.dumps(searcher.suggest(f"pending {number}")) for number in range(6)]
+    assert len(set(pending)) == 6
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_number_of_a_continuous_range_is_suggested_twice(kind, seed):
-    rates = [config["lr"] for config in played(prepared(kind, seed=seed), 60)]
-    assert len(set(rates)) == 60
+    rates = [config["lr"] for config in played(prepared(kind, seed=seed), examples(60))]
+    assert len(set(rates)) == examples(60)
     assert all(1e-4 <= rate <= 1.0 for rate in rates)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_increasing_function_of_the_metric_gives_the_same_search(kind):
-    plain = played(prepared(kind), 25)
-    assert played(prepared(kind), 25, bent=lambda value: math.exp(3 * value) - 7) == plain
-    assert played(prepared(kind, mode="max"), 25, bent=lambda value: -(value**3)) == plain
+    num = examples(25)
+    plain = played(prepared(kind), num)
+    assert played(prepared(kind), num, bent=lambda value: math.exp(3 * value) - 7) == plain
+    assert played(prepared(kind, mode="max"), num, bent=lambda value: -(value**3)) == plain
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stop", [3, 14, 23])
-def test_a_restored_search_continues_as_if_uninterrupted(kind, stop):
-    original = prepared(kind)
+@pytest.mark.parametrize("share", [0.1, 0.45, 0.75])
+def test_a_restored_search_continues_as_if_uninterrupted(kind, share):
+    num = examples(32)
+    original, stop = prepared(kind), int(share * num)
     played(original, stop)
     restored = prepared(kind, seed=99)
     restored.load_state_dict(json.loads(json.dumps(original.state_dict(), allow_nan=False)))
-    assert played(restored, 32, first=stop) == played(original, 32, first=stop)
+    assert played(restored, num, first=stop) == played(original, num, first=stop)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -189,11 +194,12 @@ def test_few_samples_have_fewer_first_points():
     )
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
 def test_failures_count_as_worst_for_models(kind):
-    searcher = prepared(kind, {"x": uniform(0, 1)}, random_fraction=0)
+    searcher = prepared(kind, {"x": uniform(0, 1)}, n_initial_points=6, random_fraction=0)
     late = []
-    for number in range(40):
+    for number in range(20):
         x = searcher.suggest(f"t{number}")["x"]
         if x < 0.5:
             searcher.on_trial_complete(f"t{number}", error=True)
@@ -201,7 +207,7 @@ def test_failures_count_as_worst_for_models(kind):
             searcher.on_trial_complete(
                 f"t{number}", {"loss": abs(x - 0.8), "training_iteration": 1}
             )
-        late += [x] if number >= 20 else []
+        late += [x] if number >= 10 else []
     assert np.mean([x < 0.45 for x in late]) < 0.3  # of random points almost half
 
 
@@ -459,11 +465,12 @@ def test_each_configuration_of_a_finite_space_is_counted_once(space):
     assert encoding.size == (24 if space is FINITE else None)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_conditional_space_is_searched_without_repetition(kind):
     searcher, space = prepared_conditional(kind), SearchSpace(CONDITIONAL_SPACE)
-    configs = played_conditional(searcher, 60)
-    assert len({json.dumps(config) for config in configs}) == 60
+    configs = played_conditional(searcher, examples(60))
+    assert len({json.dumps(config) for config in configs}) == examples(60)
     for config, trial in zip(configs, searcher.observations.trials.values(), strict=True):
         values = space.values_of(config)
         assert space.config_of(values, None) == config
@@ -474,25 +481,27 @@ def test_a_conditional_space_is_searched_without_repetition(kind):
         )
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_model_finds_the_best_option(kind):
-    configs = played_conditional(prepared_conditional(kind, random_fraction=0), 70)
-    late = [config["opt"] for config in configs[40:]]
+    configs = played_conditional(prepared_conditional(kind, random_fraction=0), 40)
+    late = [config["opt"] for config in configs[20:]]
     assert np.mean([opt != "none" and opt["name"] == "adam" for opt in late]) > 0.6
     assert (
-        np.median([conditional_loss(config) for config in configs[40:]])
+        np.median([conditional_loss(config) for config in configs[20:]])
         < np.median([conditional_loss(config) for config in configs[:10]]) - 0.5
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_finite_conditional_space_is_enumerated_once(kind):
-    searcher = prepared_conditional(kind, FINITE)
+    searcher = prepared_conditional(kind, FINITE, n_initial_points=18)
     configs = played_conditional(searcher, 40, loss=lambda config: float(config["depth"]))
     assert len(configs) == len({json.dumps(config) for config in configs}) == 24
     assert searcher.suggest("late") == searcher.FINISHED
 
 
+@pytest.mark.property
 def test_a_conditional_space_of_unknown_size_is_enumerated_once():
     searcher = prepared_conditional(TreeSearch, chained(110), random_fraction=1.0)
     configs = played_conditional(searcher, 200, loss=len)
@@ -512,15 +521,17 @@ def test_functions_make_a_conditional_space_endless(kind):
     assert all(config["a"] == 3 or config["a"]["m"] == config["a"]["n"] + 1 for config in configs)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stop", [3, 14, 23])
-def test_a_restored_search_of_a_conditional_space_continues(kind, stop):
-    original = prepared_conditional(kind)
+@pytest.mark.parametrize("share", [0.1, 0.45, 0.75])
+def test_a_restored_search_of_a_conditional_space_continues(kind, share):
+    num = examples(30)
+    original, stop = prepared_conditional(kind), int(share * num)
     played_conditional(original, stop)
     restored = prepared_conditional(kind, seed=99)
     restored.load_state_dict(json.loads(json.dumps(original.state_dict(), allow_nan=False)))
-    assert played_conditional(restored, 30, first=stop) == played_conditional(
-        original, 30, first=stop
+    assert played_conditional(restored, num, first=stop) == played_conditional(
+        original, num, first=stop
     )
 
 
@@ -564,6 +575,7 @@ def test_points_that_do_not_fit_are_refused_with_the_space(kind, point, message)
         prepared_conditional(kind, points_to_evaluate=[point])
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", KINDS)
 def test_priors_count_inside_branches(kind):
     sgd = {
@@ -581,7 +593,7 @@ def test_priors_count_inside_branches(kind):
     }
     configs = played_conditional(
         searcher,
-        30,
+        20,
         loss=lambda config: (
             abs(config["opt"]["momentum"] - 0.9) if "momentum" in config["opt"] else 2.0
         ),
@@ -688,11 +700,12 @@ def with_rounding_errors(function, rng):
     return changed
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", [AutoSearch, GPSearch, TreeSearch])
 @pytest.mark.parametrize("seed", range(3))
 def test_rounding_errors_of_linear_algebra_change_no_suggestion(kind, seed, monkeypatch):
     # Another kind of processor adds in another order.
-    expected = played(prepared(kind, seed=seed), 40)
+    expected = played(prepared(kind, seed=seed), examples(40))
     rng = np.random.default_rng(seed)
     for module, name in [
         (linear_trend, "ridge"),
@@ -702,13 +715,15 @@ def test_rounding_errors_of_linear_algebra_change_no_suggestion(kind, seed, monk
     ]:
         changed = with_rounding_errors(getattr(module, name), rng)
         monkeypatch.setattr(module, name, changed)
-    assert played(prepared(kind, seed=seed), 40) == expected
+    assert played(prepared(kind, seed=seed), examples(40)) == expected
 
 
 @pytest.mark.parametrize("kind", [GPSearch, CQRSearch])
-def test_an_explanation_counts_the_trials_that_the_model_is_fitted_to(kind):
-    # The process is fitted to 200 trials at most, and the quantiles not anew for each suggestion.
-    num_trials = 230 if kind is GPSearch else 60
+def test_an_explanation_counts_the_trials_that_the_model_is_fitted_to(kind, monkeypatch):
+    # The process is fitted to so many trials at most, and the quantiles not anew for each
+    # suggestion.
+    monkeypatch.setattr(gp_search, "MAX_ROWS", 24)
+    num_trials = 30 if kind is GPSearch else 60
     searcher = prepared(kind, n_initial_points=num_trials, random_fraction=0.0)
     played(searcher, num_trials)
     counts = []
@@ -716,4 +731,4 @@ def test_an_explanation_counts_the_trials_that_the_model_is_fitted_to(kind):
         searcher.suggest(f"late{number}")
         counts.append(int(re.search(r"fitted to (\d+) trials", searcher.explain_suggestion())[1]))
         searcher.on_trial_result(f"late{number}", {"loss": 1.0, "training_iteration": 3})
-    assert counts == [min(num_trials, 200)] * 3
+    assert counts == [24 if kind is GPSearch else num_trials] * 3
