@@ -55,6 +55,8 @@ class TestConcurrencyLimiterInBatches(SearcherContract):
 
 
 class OptunaContract(SearcherContract):
+    num_samples = 14
+
     @pytest.fixture(autouse=True)
     def _needs_optuna(self):
         pytest.importorskip("optuna")
@@ -92,6 +94,7 @@ class TestUnseededTPESampler(OptunaContract):
         return samplers().TPESampler()
 
 
+@pytest.mark.heavy
 class TestGPSampler(OptunaContract):
     @pytest.fixture(autouse=True)
     def _needs_torch(self):
@@ -198,6 +201,8 @@ class TestReusedDuplicates(TestSkippedDuplicates):
 
 
 class TestReusedDuplicatesOfOptuna(TestReusedDuplicates):
+    num_samples = 14
+
     @pytest.fixture(autouse=True)
     def _needs_optuna(self):
         pytest.importorskip("optuna")
@@ -206,6 +211,7 @@ class TestReusedDuplicatesOfOptuna(TestReusedDuplicates):
         return DuplicateGuard(OptunaSearch(), "reuse")
 
 
+@pytest.mark.heavy
 class TestHyperOptSearch(SearcherContract):
     @pytest.fixture(autouse=True)
     def _needs_hyperopt(self):
@@ -215,6 +221,7 @@ class TestHyperOptSearch(SearcherContract):
         return HyperOptSearch(n_initial_points=5)
 
 
+@pytest.mark.heavy
 class TestBayesOptSearch(SearcherContract):
     @pytest.fixture(autouse=True)
     def _needs_bayes_opt(self):
@@ -233,6 +240,7 @@ class TestBayesOptSearch(SearcherContract):
         }
 
 
+@pytest.mark.heavy
 class TestAxSearch(SearcherContract):
     @pytest.fixture(autouse=True)
     def _needs_ax(self):
@@ -245,6 +253,7 @@ class TestAxSearch(SearcherContract):
         return AxSearch(method="random_search")
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("nevergrad")
 class TestNevergradSearch(SearcherContract):
     def make_searcher(self):
@@ -257,16 +266,22 @@ class TestTreeSearch(SearcherContract):
 
 
 class TestGPSearch(SearcherContract):
+    num_samples = 8
+
     def make_searcher(self):
         return GPSearch()
 
 
 class TestAutoSearch(SearcherContract):
+    num_samples = 8
+
     def make_searcher(self):
         return AutoSearch()
 
 
 class TestAutoSearchInAFiniteSpace(SearcherContract):
+    num_samples = 8
+
     def make_searcher(self):
         return AutoSearch()
 
@@ -280,11 +295,15 @@ class TestBOHBSearch(SearcherContract):
 
 
 class TestCQRSearch(SearcherContract):
+    num_samples = 8
+
     def make_searcher(self):
         return CQRSearch()
 
 
 class TestTreeSearchInAFiniteSpace(SearcherContract):
+    num_samples = 8
+
     def make_searcher(self):
         return TreeSearch()
 

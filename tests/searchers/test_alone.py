@@ -22,14 +22,18 @@ from searchers.searcher import pass_search_properties, report_end
 from searchers.space import loguniform, uniform
 
 SPACE = {"x": uniform(0, 1), "deep": {"lr": loguniform(1e-4, 1)}, "epochs": 3}
+MODELS = [TreeSearch, BOHBSearch, CQRSearch]
+
+
+def random_ax(**given):
+    return AxSearch(method="random_search", **given)
+
+
 MAKERS = [
-    TreeSearch,
-    BOHBSearch,
-    CQRSearch,
-    HyperOptSearch,
-    BayesOptSearch,
+    *MODELS,
     OptunaSearch,
-    lambda **given: AxSearch(method="random_search", **given),
+    *(pytest.param(make, marks=pytest.mark.heavy) for make in (HyperOptSearch, BayesOptSearch)),
+    pytest.param(random_ax, marks=pytest.mark.heavy),
 ]
 
 
@@ -68,12 +72,12 @@ def test_a_searcher_continues_from_its_saved_state(make, tmp_path):
         searcher.on_trial_complete("5", {"loss": 0.5, "training_iteration": 1})
     later = play(second, "678")
     # Ax gets the history at once, and continues with other random numbers.
-    if make in MAKERS[:-1]:
+    if make is not random_ax:
         assert later == play(first, "678")
     assert not [config for config in later if config in [*known, open_one]]
 
 
-@pytest.mark.parametrize("make", MAKERS[:3])
+@pytest.mark.parametrize("make", MODELS)
 def test_a_model_with_its_own_space_takes_constants_from_param_space(make):
     searcher = made(make)
     assert not searcher.set_search_properties(None, None, {"y": uniform(0, 1)}, seed=0)

@@ -370,7 +370,7 @@ SAMPLED_ALONE = [
     Integer(1, 10**9),
     Integer(1, 10**9, is_log=True),
     Normal(),
-    choice(range(10**6)),
+    choice(range(10**4)),
 ]
 
 

@@ -38,7 +38,14 @@ MAKERS = {
     "hyperopt": HyperOptSearch,
     "bayesopt": BayesOptSearch,
 }
-FEW = {"gp": 26, "bayesopt": 26}
+HEAVY = ("gp", "hyperopt", "bayesopt")
+
+
+def kinds(*marks):
+    """Return parameters for all searchers, with marks for those without a large library."""
+    return [
+        pytest.param(kind, marks=pytest.mark.heavy if kind in HEAVY else marks) for kind in MAKERS
+    ]
 
 
 def prepared(searcher, mode="max", seed=0, space=SPACE, **spec):
@@ -76,21 +83,21 @@ def reports(value):
     return ends
 
 
-@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("kind", kinds(pytest.mark.property))
 @pytest.mark.parametrize(
     "ending", [fails, reports(math.nan), reports(math.inf)], ids=["fails", "nan", "inf"]
 )
 def test_a_search_leaves_a_bad_region_that_borders_the_best_values(kind, ending):
-    num = FEW.get(kind, 50)
-    num_bad = num_bad_of_the_last_half(prepared(MAKERS[kind]()), num, ending)
-    assert num_bad <= num // 4, f"{num_bad} of the last {num - num // 2} trials came to nothing"
+    num_bad = num_bad_of_the_last_half(prepared(MAKERS[kind]()), 26, ending)
+    assert num_bad <= 6, f"{num_bad} of the last 13 trials came to nothing"
 
 
+@pytest.mark.property
 def test_optuna_alone_does_not_learn_from_failures():
     assert num_bad_of_the_last_half(prepared(OptunaSearch(failed_trials="ignore")), 50, fails) > 20
 
 
-@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("kind", kinds())
 def test_failures_are_ignored_on_request(kind):
     """Suggest the same as a search in which the failed configurations were never run."""
     ignoring, discarding = (
@@ -242,6 +249,7 @@ def ax_data(searcher):
     return [(trial.status.name, means.get(index)) for index, trial in experiment.trials.items()]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("policy", "expected"), [("worst", ("COMPLETED", -3.0)), ("ignore", ("FAILED", None))]
 )
@@ -262,6 +270,7 @@ def test_failures_are_reported_to_ax_once_there_is_a_worst_value(policy, expecte
     ]
 
 
+@pytest.mark.heavy
 def test_a_failure_is_reported_to_ax_with_the_outcomes_of_the_worst_trial():
     pytest.importorskip("ax")
     searcher = prepared(AxSearch(method="random_search", outcome_constraints=["size <= 3"]))
@@ -271,6 +280,7 @@ def test_a_failure_is_reported_to_ax_with_the_outcomes_of_the_worst_trial():
     assert ax_data(searcher) == [("COMPLETED", 1.0)] * 2
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("nevergrad")
 def test_failures_are_reported_to_nevergrad_once_there_is_a_worst_value():
     searcher = prepared(NevergradSearch("TwoPointsDE"))

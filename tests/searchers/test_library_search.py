@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from searchers import AxSearch, BayesOptSearch, ConcurrencyLimiter, HyperOptSearch, NevergradSearch
 from searchers.space import (
@@ -21,6 +20,8 @@ from searchers.space import (
     sample_from,
     uniform,
 )
+
+pytestmark = pytest.mark.heavy
 
 NUMBERS = {
     "x": uniform(-3, 3),
@@ -80,6 +81,8 @@ def play(searcher, num=8, first=0):
 
 
 def global_states():
+    import torch  # noqa: PLC0415  (large)
+
     return (
         random.getstate(),
         np.random.get_state()[1].tolist(),  # noqa: NPY002  (the global one is meant)
@@ -88,6 +91,8 @@ def global_states():
 
 
 def test_global_generators_are_neither_used_nor_changed(make):
+    import torch  # noqa: PLC0415  (large)
+
     before = global_states()
     first = play(make(seed=3))
     assert global_states() == before

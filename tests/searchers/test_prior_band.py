@@ -68,11 +68,13 @@ def median_after(kind, prior, num_trials, **arguments):
     )
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", [TreeSearch, BOHBSearch])
 def test_a_good_prior_helps_at_once(kind):
     assert median_after(kind, 0.75, 10) < 0.2 * median_after(kind, None, 10)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", [TreeSearch, BOHBSearch])
 def test_a_bad_prior_is_recovered_from(kind):
     early, late = (

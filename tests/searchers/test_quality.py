@@ -4,6 +4,7 @@ Everything is seeded, so that the figures are the same each time; the margins ar
 seeds, far from what they measure.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -19,10 +20,13 @@ from searchers import (
     TreeSearch,
 )
 from searchers.space import choice, lograndint, loguniform, randint, uniform
+from tests.tiers import examples
 from tuner import TuneConfig
 from tuner.testing.simulation import simulate
 
-NUM_SEEDS = 5
+pytestmark = pytest.mark.property
+NUM_SEEDS = examples(25) // 5
+"""Five with ``--full``, else three."""
 MAX_T = 9
 
 
@@ -124,16 +128,11 @@ def regret_of_successive_halving(searcher, toy, seed, num_full_trainings=16):
     return loss_of(best.config)
 
 
-def median_log_regret(regret_of, kind, toy, **arguments):
+@functools.cache
+def median_log_regret(regret_of, kind, toy, num_seeds=NUM_SEEDS):
     """Return the median over the seeds of the regret's decimal logarithm."""
-    return float(
-        np.median(
-            [
-                math.log10(max(regret_of(kind(), toy, seed, **arguments), 1e-6))
-                for seed in range(NUM_SEEDS)
-            ]
-        )
-    )
+    regrets = [regret_of(kind(), toy, seed) for seed in range(num_seeds)]
+    return float(np.median([math.log10(max(regret, 1e-6)) for regret in regrets]))
 
 
 @pytest.mark.parametrize(("toy", "margin"), [("branin", 0.2), ("hartmann", 0.2), ("network", 0.2)])
@@ -160,11 +159,11 @@ def test_the_default_search_comes_much_closer_than_random_search(toy, margin):
     assert median_log_regret(regret_of_full_trainings, AutoSearch, toy) < by_chance - margin
 
 
-@pytest.mark.parametrize("kind", [BOHBSearch, CQRSearch])
-def test_the_other_models_beat_random_search(kind):
+@pytest.mark.parametrize(("kind", "num_seeds"), [(BOHBSearch, 5), (CQRSearch, NUM_SEEDS)])
+def test_the_other_models_beat_random_search(kind, num_seeds):
     differences = [
-        median_log_regret(regret_of_full_trainings, kind, toy)
-        - median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy)
+        median_log_regret(regret_of_full_trainings, kind, toy, num_seeds)
+        - median_log_regret(regret_of_full_trainings, BasicVariantGenerator, toy, num_seeds)
         for toy in TOYS
     ]
     assert np.mean(differences) < -0.1

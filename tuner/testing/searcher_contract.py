@@ -149,13 +149,21 @@ class SearcherContract(ABC):
 
     def test_failures_and_odd_results_never_raise(self) -> None:
         """Accept trials that fail, never report, are stopped, or report no finite score."""
-        odd = [{"score": value} for value in (math.nan, math.inf, -math.inf, None, "0.5")]
-        for result in (*odd, {}, None):
-            for ending in ({}, {"error": True}, {"stopped": True}):
-                search_run = _SearchRun(self._ready(), odd_result=result, odd_ending=ending)
-                assert len(search_run.run(self.num_samples)) > 1, (
-                    f"a searcher must continue after trials that ended with {result} {ending}"
+        results: list[Mapping[str, Any] | None] = [
+            {"score": value} for value in (math.nan, math.inf, -math.inf, None, "0.5")
+        ]
+        results += [{}, None]
+        for ending in ({}, {"error": True}, {"stopped": True}):
+            left = [(result, ending) for result in results]
+            while left:
+                before = list(left)
+                search_run = _SearchRun(self._ready(), left)
+                suggested = search_run.run(self.num_samples)
+                ended = before[: len(before) - len(left)]
+                assert len(suggested) > 1, (
+                    f"a searcher must continue after trials that ended with {ended}"
                 )
+                search_run.end_all()
 
     def test_repeated_results_never_raise(self) -> None:
         """Accept repeated results, as after a crash."""
@@ -253,25 +261,28 @@ class SearcherContract(ABC):
 
 
 class _SearchRun:
-    """Runs an experiment with up to three concurrent trials; each third trial may end oddly."""
+    """Runs an experiment with up to three concurrent trials; every other one may end oddly.
+
+    Args:
+        searcher: The searcher.
+        odd: Results and endings, each of which is taken away and used for one trial.
+    """
 
     NUM_SLOTS = 3
 
     def __init__(
         self,
         searcher: Searcher,
-        odd_result: Mapping[str, Any] | None = None,
-        odd_ending: Mapping[str, bool] | None = None,
+        odd: list[tuple[Mapping[str, Any] | None, Mapping[str, bool]]] | None = None,
     ) -> None:
         self.searcher = searcher
-        self._odd_result = odd_result
-        self._odd_ending = odd_ending
+        self._odd = [] if odd is None else odd
         self._running: list[str] = []
         self._num_suggested = 0
 
     def continued_by(self, searcher: Searcher) -> _SearchRun:
         """Return the experiment at the same point, with another searcher."""
-        search_run = _SearchRun(searcher, self._odd_result, self._odd_ending)
+        search_run = _SearchRun(searcher, self._odd)
         search_run._running = list(self._running)
         search_run._num_suggested = self._num_suggested
         return search_run
@@ -297,17 +308,22 @@ class _SearchRun:
                 self._end_oldest()
         return suggested
 
+    def end_all(self) -> None:
+        """End the trials that are running."""
+        while self._running:
+            self._end_oldest()
+
     def _end_oldest(self) -> None:
         trial_id = self._running.pop(0)
         number = int(trial_id[1:])
         result: Mapping[str, Any] | None = {"score": number * 7 % 11 / 11, "training_iteration": 1}
         ending: Mapping[str, bool] = {}
-        if self._odd_ending is not None and number % 3 == 0:
-            result, ending = self._odd_result, self._odd_ending
+        if self._odd and number % 2 == 0:
+            result, ending = self._odd.pop(0)
         if result is not None:
             self.searcher.on_trial_result(trial_id, result)
         # As under a scheduler that promotes from rung to rung.
-        if number % 4 == 1:
+        if number % 3 == 1:
             self.searcher.on_trial_pause(trial_id, result)
         self.searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
 
