@@ -69,6 +69,11 @@ def examples(full):
     return full if _is_full else min(full, NUM_EXAMPLES)
 
 
+def some_of(cases):
+    """Return a sequence, without ``--full`` at most `NUM_EXAMPLES` of it, spread evenly."""
+    return cases[:: -(-len(cases) // examples(len(cases))) or 1] if cases else cases
+
+
 def tier_of(path, text):
     """Return the tier of a file."""
     if found := _FILE_MARK.search(text):

@@ -42,12 +42,20 @@ MAKERS = {
     "reusing": lambda **given: DuplicateGuard(BasicVariantGenerator(**given), "reuse"),
     "repeated": lambda **given: Repeater(TreeSearch(**given), 1, set_index=False),
 }
-QUICK = [
-    name for name in MAKERS if name not in {"ax", "nevergrad", "optuna", "hyperopt", "bayesopt"}
-]
+HEAVY = ("hyperopt", "bayesopt", "ax", "nevergrad")
+QUICK = [name for name in MAKERS if name not in {*HEAVY, "optuna"}]
 
 
-@pytest.fixture(params=MAKERS)
+def named(*but):
+    """Return parameters for all searchers except some, with marks for large libraries."""
+    return [
+        pytest.param(name, marks=pytest.mark.heavy if name in HEAVY else ())
+        for name in MAKERS
+        if name not in but
+    ]
+
+
+@pytest.fixture(params=named())
 def make(request):
     try:
         MAKERS[request.param]()
@@ -125,9 +133,7 @@ def test_whatever_the_lists_were_all_points_of_the_last_one_have_been_run(name, 
     assert len(sessions.configs) == len({tuple(config.values()) for config in sessions.configs})
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in MAKERS if name not in {"random", "reusing", "ax", "nevergrad"}]
-)
+@pytest.mark.parametrize("name", named("random", "reusing", "ax", "nevergrad"))
 def test_rewards_of_a_later_session_are_learnt_and_their_points_not_run(name):
     sessions = Sessions()
     sessions.run(MAKERS[name](), SPACE, 2)
@@ -139,10 +145,7 @@ def test_rewards_of_a_later_session_are_learnt_and_their_points_not_run(name):
     assert {-1.0, 5.0} <= set(known_values(made))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name in MAKERS if name not in {"random", "reusing", "repeated", "ax", "nevergrad"}],
-)
+@pytest.mark.parametrize("name", named("random", "reusing", "repeated", "ax", "nevergrad"))
 def test_another_searcher_learns_from_what_has_been_run(name):
     sessions = Sessions()
     sessions.run(BasicVariantGenerator(), SPACE, 5)
@@ -155,6 +158,7 @@ def test_another_searcher_learns_from_what_has_been_run(name):
     )
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", ["tree", "gp", "bohb", "auto", "limited", "guarded"])
 def test_more_samples_continue_alike_from_a_journal_and_from_a_snapshot(name):
     continued = []

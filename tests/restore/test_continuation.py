@@ -80,6 +80,7 @@ def test_a_change_is_shown_by_the_name_that_users_give(change, shown):
     assert changed_line(change) == f"Changed since the last run: {shown}"
 
 
+@pytest.mark.process
 def test_the_first_lines_of_a_continued_search_say_what_goes_on(tmp_path, capsys):
     def fit(num_samples, verbose):
         tune.Tuner(

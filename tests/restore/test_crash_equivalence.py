@@ -14,6 +14,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tests.restore.others import OTHERS, REPLAYED, Learner
+from tests.tiers import some_of
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial_json import trial_fields
@@ -26,6 +27,8 @@ from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
+
+pytestmark = pytest.mark.property
 
 SCHEDULERS = {
     "fifo": FIFOScheduler,
@@ -149,18 +152,18 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
     grid = tune.Tuner(trainable, **declared()).fit()
     directory = tmp_path / "e"
     table = strict_json.dumps([trial_fields(trial) for trial in grid.trials], strict_json.opaque)
-    num_events, num_read = 1, 0
-    while num_read < num_events:
+
+    def check(num_read):
         experiment, search_adapter = fold(spec(), directory, num_read)
         assert experiment.differences == []
         assert search_adapter.excluded == {}
-        assert (
-            strict_json.dumps(
-                [trial_fields(trial) for trial in experiment.trials], strict_json.opaque
-            )
-            == table
-        )
-        num_events, num_read = experiment.num_events, num_read + 1
+        trials = [trial_fields(trial) for trial in experiment.trials]
+        assert strict_json.dumps(trials, strict_json.opaque) == table
+        return experiment.num_events
+
+    num_events = check(0)
+    for num_read in some_of(range(1, num_events)):
+        check(num_read)
     assert num_events > (20 if scheduler == "replay" else 60)
     bodies = [body for body in reader.read(directory) if records.is_event(body)]
     assert EXPECTED.get(scheduler, set()) <= {

@@ -8,6 +8,8 @@ from searchers import BasicVariantGenerator, OptunaSearch
 from tuner.journal import reader, records
 from tuner.testing import simulate
 
+pytestmark = pytest.mark.process
+
 TIMES_AND_PLACES = [
     "date",
     "timestamp",

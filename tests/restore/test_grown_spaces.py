@@ -46,9 +46,11 @@ LIBRARIES = {
     "guarded optuna": lambda options: DuplicateGuard(OptunaSearch(), "skip"),
 }
 MAKERS = {**MODELS, **LIBRARIES}
+HEAVY = pytest.param("guarded hyperopt", marks=pytest.mark.heavy)
+SLOW = pytest.param("guarded optuna", marks=pytest.mark.property)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [*MODELS, "brute force", "grid", HEAVY, SLOW])
 def test_new_options_are_run_once(name):
     if "hyperopt" in name:
         pytest.importorskip("hyperopt")
@@ -61,6 +63,7 @@ def test_new_options_are_run_once(name):
         seen |= set(options)
 
 
+@pytest.mark.heavy
 def test_hyperopt_runs_new_options_before_it_repeats_any():
     pytest.importorskip("hyperopt")
     sessions = Sessions()
@@ -72,6 +75,7 @@ def test_hyperopt_runs_new_options_before_it_repeats_any():
 options = st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", [*MODELS, "brute force"])
 @settings(max_examples=examples(10))
 @given(st.lists(st.tuples(options, options, st.integers(0, 12)), min_size=2, max_size=3))

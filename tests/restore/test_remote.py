@@ -20,6 +20,8 @@ from tuner.journal.reader import read
 from tuner.restore.remote import fetch_experiment
 from tuner.storage.object_store import ObjectStore
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def store(request):

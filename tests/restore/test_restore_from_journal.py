@@ -22,6 +22,8 @@ from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
 
+pytestmark = pytest.mark.process
+
 SPACE = {
     "start": tune.uniform(0.0, 1.0),
     "length": tune.randint(1, 9),

@@ -1,5 +1,7 @@
 """A searcher gets the same calls in a replay, pauses included, in the same order."""
 
+import pytest
+
 import tuner as tune
 from searchers import BasicVariantGenerator, Searcher
 from tests.restore.others import OTHERS, Learner
@@ -13,6 +15,8 @@ from tuner.spec.experiment_spec import derived_seed
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
+
+pytestmark = pytest.mark.process
 
 
 class Listens(Searcher):

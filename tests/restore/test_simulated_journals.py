@@ -3,6 +3,7 @@
 import pytest
 
 from tests.properties.scenarios import scenario
+from tests.tiers import examples
 from tuner.core.commands import AnswerReport, AskSearcher
 from tuner.core.events import SearchEnded, TurnEnded
 from tuner.core.experiment import Experiment
@@ -15,7 +16,8 @@ from tuner.storage import strict_json
 from tuner.testing import simulation
 from tuner.testing.simulation import simulated_settings
 
-SEEDS = range(0, 1200, 8)
+pytestmark = pytest.mark.property
+SEEDS = range(0, 1200, 1200 // examples(20))
 
 
 class Remembering(Experiment):
@@ -54,14 +56,20 @@ class Lines:
         pass
 
 
-@pytest.fixture(params=SEEDS)
-def original(request, monkeypatch, caplog):
+@pytest.fixture(scope="module", params=SEEDS)
+def original(request):
     """Run an experiment and remember everything."""
-    caplog.set_level("ERROR", "tuner")
-    monkeypatch.setattr(simulation, "Experiment", Remembering)
     planned = scenario(request.param)
-    result = planned.simulate()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(simulation, "Experiment", Remembering)
+        result = planned.simulate()
     return planned, result, Remembering.latest
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Silence warnings about odd results."""
+    caplog.set_level("ERROR", "tuner")
 
 
 def again(planned):

@@ -12,6 +12,8 @@ from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_spec import make_spec
 from tuner.storage import strict_json
 
+pytestmark = pytest.mark.process
+
 SPACE = {"x": tune.uniform(0, 1), "n": 3, "sizes": (1, 2)}
 
 

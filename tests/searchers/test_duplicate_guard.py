@@ -244,14 +244,15 @@ def test_evaluated_points_count_as_proposed():
     assert inner.calls[1:] == [("a", 0.5, False, False)]
 
 
+@pytest.mark.property
 def test_optuna_enumerates_a_small_space_without_repetition():
     pytest.importorskip("optuna")
     guard = DuplicateGuard(OptunaSearch(), "reuse")
     guard.set_search_properties(
-        "loss", "min", {"x": randint(0, 4), "k": choice(["a", "b"])}, seed=0, num_samples=100
+        "loss", "min", {"x": randint(0, 3), "k": choice(["a", "b"])}, seed=0, num_samples=100
     )
     seen = []
     while isinstance(config := guard.suggest(f"t{len(seen)}"), dict):
         seen.append((config["x"], config["k"]))
         guard.on_trial_complete(f"t{len(seen) - 1}", {"loss": config["x"]})
-    assert len(seen) == len(set(seen)) == 8
+    assert len(seen) == len(set(seen)) == 6

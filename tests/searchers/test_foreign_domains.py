@@ -190,6 +190,7 @@ def test_other_objects_of_scipy_stay_constants(stats):
     check_no_foreign_domains({"x": stats.gaussian_kde([1.0, 2.0, 4.0])}, "param_space")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("library", ["wandb", "scipy"])
 def test_a_choice_with_one_option_says_that_it_is_a_constant(library, stats, tmp_path):
     constant = {"min": 0, "max": 1} if library == "wandb" else stats.uniform(0, 1)
@@ -237,6 +238,7 @@ def test_mutations_hold_no_foreign_domains():
         PopulationBasedTraining(hyperparam_mutations={"lr": {"values": [0.1, 0.2]}})
 
 
+@pytest.mark.process
 def test_an_experiment_with_such_a_constant_is_restored(tmp_path, monkeypatch):
     space = {"x": tune.uniform(0, 1), "clip": {"min": 0, "max": 1}}
     run_config = RunConfig(storage_path=tmp_path, name="x", verbose=0, executor="inline")

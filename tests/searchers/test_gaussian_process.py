@@ -152,6 +152,7 @@ def test_the_minimum_of_a_bowl_is_found_to_three_digits():
     assert min(map(bowl, played(GPSearch(), SPACE, bowl, 30))) < 1e-5
 
 
+@pytest.mark.property
 def test_the_default_search_finds_it_too():
     assert min(map(bowl, played(AutoSearch(), SPACE, bowl, 40))) < 1e-4
 
@@ -168,6 +169,7 @@ def test_running_trials_are_not_suggested_again():
     assert min(gaps) > 0.01
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("kind", [GPSearch, AutoSearch])
 def test_conditional_spaces_and_failures(kind):
     space = {
@@ -183,10 +185,11 @@ def test_conditional_spaces_and_failures(kind):
 
 
 def test_both_models_have_their_turn():
-    by_both = played(AutoSearch(), SPACE, bowl, 30)
-    assert by_both != played(GPSearch(), SPACE, bowl, 30)
+    by_both = played(AutoSearch(), SPACE, bowl, 16)
+    assert by_both != played(GPSearch(), SPACE, bowl, 16)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("num_levels", "low", "high"), [(1, 0.35, 0.65), (2, 0.08, 0.35)])
 def test_the_process_has_fewer_turns_with_several_levels(monkeypatch, num_levels, low, high):
     turns = []

@@ -59,6 +59,7 @@ def test_each_option_is_suggested_once(kind, options):
     assert len(found) == len(set(found)) == len(options)
 
 
+@pytest.mark.process
 def test_a_restored_search_repeats_no_configuration_with_nan(tmp_path):
     run_config = RunConfig(storage_path=tmp_path, name="x", verbose=0, executor="inline")
     tune_config = TuneConfig(

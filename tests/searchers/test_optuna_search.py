@@ -429,6 +429,7 @@ def test_a_stored_study_of_the_other_direction_is_refused():
         prepared(storage=storage, study_name="mine", mode="max").suggest("a")
 
 
+@pytest.mark.process
 def test_a_storage_may_be_a_url(tmp_path):
     searcher = prepared(storage=f"sqlite:///{tmp_path / 'study.db'}", study_name="mine")
     evaluate(searcher, "a")

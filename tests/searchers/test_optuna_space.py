@@ -67,6 +67,7 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.property
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_suggestions_have_active_parameters_only(sampler):
@@ -78,6 +79,7 @@ def test_suggestions_have_active_parameters_only(sampler):
         assert set(searcher.study.trials[number].params) == set(values)
 
 
+@pytest.mark.property
 def test_the_model_finds_the_best_branch():
     searcher = prepared()
     for number in range(30):
@@ -346,6 +348,7 @@ def bounded(config):
     return {"loss": -config["x"], "memory": config["x"] - 0.4}
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("constraints", [["memory"], lambda result: [result["memory"], -1.0]])
 def test_the_default_sampler_and_the_best_trial_respect_constraints(constraints):
     searcher = single(constraints=constraints)
@@ -357,6 +360,7 @@ def test_the_default_sampler_and_the_best_trial_respect_constraints(constraints)
     )
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", ["TPESampler", "NSGAIISampler"])
 def test_a_given_sampler_respects_constraints(name):
     options = {"population_size": 8} if name == "NSGAIISampler" else {}

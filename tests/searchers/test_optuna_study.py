@@ -96,6 +96,7 @@ def seen(where):
     return json.loads(done.stdout)
 
 
+@pytest.mark.process
 def test_another_process_can_read_the_trials_while_the_search_runs(place):
     make, where = place
     searcher = prepared(storage=make(), study_name="mine", constraints=["memory"])

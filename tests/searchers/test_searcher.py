@@ -196,6 +196,7 @@ def test_a_subclass_may_use_total_samples_for_another_purpose():
     assert (searcher.total_samples, searcher.num_trials_for(4)) == (7, 4)
 
 
+@pytest.mark.process
 def test_total_samples_can_be_read_after_the_experiment(tmp_path):
     searcher = BasicVariantGenerator()
     settings = tune.TuneConfig(num_samples=2, search_alg=searcher)
