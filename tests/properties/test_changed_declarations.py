@@ -131,7 +131,13 @@ def test_of_a_finite_space_each_configuration_is_run_once(name, drawn):
         assert Counter(tuple(config.values()) for config in ran) <= Counter(left)
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.heavy if name in {"hyperopt", "bayesopt"} else ())
+        for name in ENDLESS
+    ],
+)
 @settings(max_examples=examples(8))
 @given(sessions_of(spots, st.integers(1, 3)))
 def test_of_an_endless_space_points_are_run_and_as_many_trials_as_are_declared(name, drawn):

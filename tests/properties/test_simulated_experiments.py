@@ -6,13 +6,14 @@ from collections import Counter
 import pytest
 
 from tests.properties.scenarios import scenario
+from tests.tiers import examples
 from tuner.core.events import ResultReported, TrialSuggested, WorkerExited, WorkerStarted
 from tuner.core.policies import StopExperiment
 from tuner.core.trial import Status, TerminationReason
 
 pytestmark = pytest.mark.usefixtures("quiet")
-NUM_SCENARIOS = 2_000
-BATCH = 250
+NUM_SCENARIOS = 16 * examples(125)
+BATCH = NUM_SCENARIOS // 8
 
 
 @pytest.mark.parametrize("first", range(0, NUM_SCENARIOS, BATCH))
@@ -99,7 +100,7 @@ def test_the_same_seed_gives_the_same_history(seed):
 
 def test_the_scenarios_cover_what_can_happen():
     seen = Counter()
-    for seed in range(0, NUM_SCENARIOS, 7):
+    for seed in range(0, 2_000, 7):
         simulation = scenario(seed).simulate()
         seen.update(str(trial.ending) for trial in simulation.grid.trials)
         seen.update(type(decision).__name__ for decision in simulation.decisions)

@@ -8,6 +8,7 @@ import pytest
 
 from searchers import ConcurrencyLimiter, DuplicateGuard, Repeater, Searcher
 from searchers.space import choice, randint, uniform
+from tests.tiers import examples
 
 SPACES = [
     {"x": randint(0, 6)},
@@ -87,7 +88,7 @@ def restored(searcher, seed):
     return again, inner
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(examples(100)))
 def test_a_wrapped_searcher_is_talked_to_by_the_rules(seed):
     rng = random.Random(seed)
     searcher, inner = stack(seed)

@@ -38,6 +38,7 @@ def count(configs):
     return Counter(tuple(sorted(config.items())) for config in configs)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @settings(max_examples=examples(25))
 @given(declarations)
@@ -67,6 +68,7 @@ def test_true_is_another_value_than_one():
     assert [repr(each["a"]) for each in ran] == ["True", "False"]
 
 
+@pytest.mark.property
 @settings(max_examples=examples(25))
 @given(declarations, st.booleans())
 def test_random_parameters_beside_the_grid_are_drawn_once_and_count_by_the_grid(declared, constant):
@@ -154,6 +156,7 @@ def test_points_crossed_with_the_grid_are_run_first_and_count_as_samples():
     assert sorted(config["a"] for config in added[2:]) == [0, 2]
 
 
+@pytest.mark.property
 @settings(max_examples=examples(25))
 @given(declarations)
 def test_with_skipped_duplicates_each_combination_is_run_once(declared):
@@ -170,6 +173,7 @@ def test_with_skipped_duplicates_each_combination_is_run_once(declared):
             assert count(ran) == wanted
 
 
+@pytest.mark.property
 @settings(max_examples=examples(25))
 @given(declarations)
 def test_repeats_are_completed(declared):

@@ -111,6 +111,7 @@ def test_points_are_run_although_the_samples_are_used_up(make):
     assert after == [point(1), point(2)]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", QUICK)
 @settings(max_examples=examples(8))
 @given(
