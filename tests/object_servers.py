@@ -3,7 +3,6 @@
 import http.client
 import importlib.util
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,14 +58,12 @@ class FaultProxy:
         fault: Called with the number of the request, from 1, its method and path; returns None or
             the name of a fault: "503" answers so without forwarding, "cut" ends the answer in the
             middle of its body, "lose" forwards and closes without an answer, "stall" forwards and
-            does not answer for `stall_s`. A status and an S3 code answer with those.
-        stall_s: See there.
+            never answers. A status and an S3 code answer with those.
         requests: Method and path of every request.
     """
 
     target: str
     fault: object = lambda number, method, path: None
-    stall_s: float = 3.0
     requests: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -136,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         status, reason, headers, content = self._forward(body)
         if fault == "stall":
-            time.sleep(self.proxy.stall_s)
+            self.connection.recv(1)  # until the client gives up, or the proxy ends
         if fault in ("lose", "stall"):
             self.close_connection = True
             return

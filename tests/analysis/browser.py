@@ -58,7 +58,7 @@ class Browser:
             self._begin()
         except BaseException:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(60)
             raise
         return self
 
@@ -76,7 +76,7 @@ class Browser:
             self.ask("Browser.close")
         os.close(self._out)
         os.close(self._in)
-        self._process.wait(20)
+        self._process.wait(60)
 
     def ask(self, method, **params):
         """Send a command of the DevTools protocol and return its answer."""
@@ -107,9 +107,9 @@ class Browser:
         assert self.comes("document.body?.dataset.drawn"), "the charts are not drawn"
 
     def comes(self, condition):
-        """Return whether a condition becomes true within half a minute."""
+        """Return whether a condition becomes true within a minute."""
         wait = (
-            "const end = Date.now() + 30000; "
+            "const end = Date.now() + 60000; "
             f"const wait = () => ({condition}) || Date.now() > end ? done() : setTimeout(wait, 20);"
         )
         self.run(f"new Promise(done => {{ {wait} wait(); }})")

@@ -70,7 +70,12 @@ def run(
             seed=1,
         ),
         run_config=tune.RunConfig(
-            name=name, storage_path=str(path), verbose=0, executor="inline", **more
+            name=name,
+            storage_path=str(path),
+            verbose=0,
+            executor="inline",
+            durability="process",
+            **more,
         ),
     )
     return tuner.fit()

@@ -79,7 +79,7 @@ def test_reaching_the_early_mark_wakes_the_thread():
     sink.batches = type("Batches", (list,), {"append": lambda self, batch: has_written.set()})()
     for number in range(3):
         writer.add(sink, number)
-    assert has_written.wait(30)
+    assert has_written.wait(60)
     writer.close()
 
 

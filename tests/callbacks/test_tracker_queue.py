@@ -30,7 +30,7 @@ class Notebook(Tracker):
 
     def connect(self):
         if self.gate:
-            self.gate.wait(30)
+            self.gate.wait(60)
         if self.errors:
             raise self.errors.pop(0)
         self.story.append("connect")
@@ -67,7 +67,7 @@ class Logger(TrackerCallback):
     product = "Notebook"
     kind = "mlflow"
 
-    def __init__(self, tracker, upload_timeout=30.0):
+    def __init__(self, tracker, upload_timeout=300.0):
         super().__init__(upload_timeout)
         self.book = tracker
 
@@ -337,7 +337,7 @@ def test_one_that_could_not_be_set_up_recalls_nothing_and_ends_nothing(make_tria
     broken = Logger(Notebook(RuntimeError("as planned")))
     broken.setup()
     broken.catch_up([make_trial()], lambda _: [])
-    broken._queue._thread.join(30)
+    broken._queue._thread.join(60)
     broken.catch_up([make_trial()], lambda _: [])
     with pytest.raises(RuntimeError, match="as planned"):
         broken.log_trial_start(make_trial())

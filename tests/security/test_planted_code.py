@@ -48,6 +48,7 @@ def settings(storage):
             storage_path=storage,
             verbose=0,
             executor="inline",
+            durability="process",
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
         ),
     }

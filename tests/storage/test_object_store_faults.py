@@ -12,7 +12,7 @@ from tuner.errors import StorageUnreachable
 from tuner.storage.object_store import ObjectStore
 
 # The library retries nothing, so that each fault reaches the store's own retries.
-OPTIONS = {"config_kwargs": {"retries": {"total_max_attempts": 1}, "read_timeout": 1}}
+CONFIG = {"retries": {"total_max_attempts": 1}}
 pytestmark = pytest.mark.heavy
 LARGE_BYTES = 33 << 20
 """Uploaded in several parts."""
@@ -32,7 +32,7 @@ def shared_proxy(moto):
 @pytest.fixture(scope="module")
 def shared_store(shared_proxy, bucket):
     """Return a bucket; connecting to it anew for each test would take a second."""
-    return ObjectStore(bucket, S3Server(shared_proxy.endpoint).filesystem(**OPTIONS))
+    return ObjectStore(bucket, S3Server(shared_proxy.endpoint).filesystem(config_kwargs=CONFIG))
 
 
 @pytest.fixture
@@ -43,8 +43,26 @@ def proxy(shared_proxy):
 
 
 @pytest.fixture
-def store(shared_store, proxy, tmp_path):
-    shared_store.retry_s = 20.0
+def on_pause(monkeypatch):
+    """Return a function that has another called in place of the first pause between tries.
+
+    There are no others.
+    """
+
+    def call(happen):
+        happenings = iter([happen])
+        monkeypatch.setattr(
+            "tuner.storage.store_calls.time.sleep",
+            lambda _: next(happenings, lambda: None)(),
+        )
+
+    return call
+
+
+@pytest.fixture
+def store(shared_store, proxy, tmp_path, on_pause):
+    shared_store.retry_s = 120.0
+    on_pause(lambda: None)
     return shared_store.child(tmp_path.name)
 
 
@@ -138,16 +156,18 @@ def test_a_creation_that_conflicts_with_another_is_tried_again(store, proxy):
     assert store.create("lock", b"mine") is True
 
 
-def test_a_server_that_stalls_is_asked_again(store, proxy):
+def test_a_server_that_stalls_is_asked_again(proxy, bucket, tmp_path):
+    impatient = S3Server(proxy.endpoint).filesystem(config_kwargs={**CONFIG, "read_timeout": 1})
+    store = ObjectStore(f"{bucket}/{tmp_path.name}", impatient)
     proxy.fault = lambda number, method, path: "stall" if number == 1 else None
     store.put("key", b"content")
     assert store.get("key") == b"content"
 
 
-def test_a_server_that_is_away_for_a_while_is_waited_for(store, proxy):
+def test_a_server_that_is_away_for_a_while_is_waited_for(store, proxy, on_pause):
     store.put("key", b"content")
     proxy.__exit__()
-    threading.Timer(0.7, proxy.__enter__).start()
+    on_pause(proxy.__enter__)
     assert store.get("key") == b"content"
 
 
@@ -162,11 +182,11 @@ def test_a_server_that_stays_away_is_named_with_the_cause_and_the_time(store, pr
     proxy.__enter__()
 
 
-def test_retrying_ends_early_where_the_limit_is_lowered_meanwhile(store, proxy):
+def test_retrying_ends_early_where_the_limit_is_lowered_meanwhile(store, proxy, on_pause):
     store.put("key", b"content")
     proxy.__exit__()
     store.retry_s = 600.0
-    threading.Timer(0.5, setattr, (store.child("deep"), "retry_s", 0.0)).start()
+    on_pause(lambda: setattr(store.child("deep"), "retry_s", 0.0))
     with pytest.raises(StorageUnreachable):
         store.get("key")
     proxy.__enter__()
@@ -208,7 +228,7 @@ def test_a_machine_without_credentials_is_told_so(moto, bucket, monkeypatch):
 def test_a_store_with_retries_of_its_own_leaves_those_of_the_other_alone(store, proxy):
     impatient = store.with_retry_s(0.0)
     impatient.put("key", b"content")
-    assert (store.get("key"), store.retry_s) == (b"content", 20.0)
+    assert (store.get("key"), store.retry_s) == (b"content", 120.0)
     proxy.fault = lambda number, method, path: "503"
     with pytest.raises(StorageUnreachable):
         impatient.get("key")
