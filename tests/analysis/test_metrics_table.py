@@ -247,12 +247,11 @@ def test_the_table_of_a_real_experiment_holds_the_frames_of_its_trials(experimen
             result.trial_id for result in found if len(result.metrics_dataframe)
         ]
         for result in found:
-            own = table[table["trial_id"] == result.trial_id]
             frame = result.metrics_dataframe
-            for name in frame.columns:
-                pd.testing.assert_series_equal(
-                    own[name].reset_index(drop=True), frame[name], check_dtype=False
-                )
+            own = table.loc[table["trial_id"] == result.trial_id, frame.columns]
+            pd.testing.assert_frame_equal(
+                own.reset_index(drop=True), frame, check_dtype=False, check_frame_type=False
+            )
 
 
 @pytest.mark.process

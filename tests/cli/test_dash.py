@@ -139,6 +139,7 @@ def test_only_requests_for_this_machine_are_answered(host, status):
     assert asked(application, "/", HTTP_HOST=host)[0].startswith(status)
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("path", "status"),

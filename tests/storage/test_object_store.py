@@ -150,7 +150,7 @@ def test_a_hostile_key_in_a_listing_is_refused():
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("s3://", "names no bucket"),
+        pytest.param("s3://", "names no bucket", marks=pytest.mark.heavy),
         ("simplecache::s3://bucket/run", "chain of URLs"),
         ("nonsense://bucket/run", "nonsense"),
         ("run", "relative"),

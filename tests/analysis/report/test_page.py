@@ -21,6 +21,7 @@ from tuner.storage.strict_json import Opaque
 from tuner.version import __version__
 
 pytest.importorskip("plotly")
+pytestmark = pytest.mark.usefixtures("plotly")
 
 
 class Page(HTMLParser):
@@ -56,13 +57,6 @@ class Page(HTMLParser):
 
     def sections(self):
         return [attrs["id"] for tag, attrs in self.elements if tag == "section"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _plotly():
-    """Import all of it before the first test, which should not pay for that."""
-    pytest.importorskip("plotly.graph_objects")
-    pytest.importorskip("plotly.io")
 
 
 @pytest.fixture(autouse=True)
