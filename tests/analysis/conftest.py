@@ -67,13 +67,6 @@ def make():
 
 
 @pytest.fixture(scope="session")
-def plotly():
-    """Import all of Plotly, which no test should pay for that happens to be the first."""
-    for name in ("plotly.graph_objects", "plotly.io"):
-        pytest.importorskip(name)
-
-
-@pytest.fixture(scope="session")
 def experiment(tmp_path_factory):
     """Returns the grid of a kind of experiment that was really run, each once."""
     path = tmp_path_factory.mktemp("experiments")

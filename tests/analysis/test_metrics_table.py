@@ -238,6 +238,7 @@ def test_a_pickled_result_holds_no_other_trials_and_a_pickled_grid_no_table(expe
     pd.testing.assert_frame_equal(result.metrics_dataframe, grid[1].metrics_dataframe)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["pbt", "plain", "asha"])
 def test_the_table_of_a_real_experiment_holds_the_frames_of_its_trials(experiment, kind):
     grid = experiment(kind)

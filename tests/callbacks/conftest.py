@@ -1,5 +1,6 @@
 """Trials and results as the driver would hand them to loggers."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from tests.callbacks.scenes import new_idle_writer, progress_of, some_trials
 from tuner.callbacks.files.background_writer import BatchWriter
+from tuner.callbacks.files.event_file import EventEncoder
 from tuner.core.progress import Progress
 from tuner.core.trial import (
     CheckpointRecord,
@@ -31,6 +33,13 @@ def make_trial(tmp_path: Path) -> MakeTrial:
         return trial
 
     return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def event_messages() -> None:
+    """Import tensorboardX, which looks for boto3, before the first test that needs it."""
+    with contextlib.suppress(ImportError):
+        EventEncoder()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Contract tests of the callbacks."""
 
+import contextlib
 import itertools
 
 import pytest
@@ -15,8 +16,16 @@ from tuner.callbacks import (
     LoggerCallback,
     TBXLoggerCallback,
 )
+from tuner.callbacks.files.event_file import EventEncoder
 from tuner.core.progress import Progress
 from tuner.testing.callback_contract import CallbackContract
+
+
+@pytest.fixture(scope="module", autouse=True)
+def event_messages():
+    """Import tensorboardX, which looks for boto3, before the first test that needs it."""
+    with contextlib.suppress(ImportError):
+        EventEncoder()
 
 
 class TestCallback(CallbackContract):

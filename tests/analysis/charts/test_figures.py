@@ -23,7 +23,7 @@ from tuner.analysis.charts.style import (
 from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("plotly")
-pytestmark = pytest.mark.usefixtures("plotly")
+pytestmark = pytest.mark.process
 
 OURS = re.compile(r"<br>|<extra></extra>|</?b>")
 """The markup that charts have of themselves."""
@@ -295,7 +295,6 @@ def test_a_pareto_front_has_a_plane_for_each_pair_of_metrics(experiment):
     )
 
 
-@pytest.mark.heavy
 def test_a_notebook_shows_a_figure_without_nbformat_and_which_charts_there_are(
     experiment, monkeypatch
 ):

@@ -21,7 +21,7 @@ from tuner.storage.strict_json import Opaque
 from tuner.version import __version__
 
 pytest.importorskip("plotly")
-pytestmark = pytest.mark.usefixtures("plotly")
+pytestmark = pytest.mark.process
 
 
 class Page(HTMLParser):
@@ -234,7 +234,6 @@ def test_the_foot_shows_how_the_experiment_was_searched_and_how_to_reproduce_it(
     assert re.search(r"Begun\d{4}-\d\d-\d\d \d\d:\d\d UTC", text)
 
 
-@pytest.mark.process
 def test_the_foot_shows_the_environment_of_the_latest_session(experiment, page_of, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(experiment("asha").experiment_path, copy)
@@ -320,7 +319,6 @@ def test_nothing_of_the_users_is_markup_or_code(grid, page_of, make):
     assert HOSTILE in page.text
 
 
-@pytest.mark.process
 def test_the_policy_allows_only_these_scripts_and_no_loading(experiment, page_of, library):
     page = page_of(experiment("asha"))
     [policy] = [
@@ -418,7 +416,6 @@ def test_importances_name_what_has_to_be_installed(make, grid, page_of, monkeypa
     assert 'needs Optuna, which is not installed; pip install "tuner-hpo[optuna]"' in page.text
 
 
-@pytest.mark.process
 def test_the_page_says_what_is_left_out(make, tmp_path, page_of):
     trials, rows = [], {}
     for n in range(210):
@@ -442,7 +439,6 @@ def test_a_directory_gets_a_report_html(experiment, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-@pytest.mark.process
 def test_a_grid_read_from_its_directory_has_the_same_page(experiment, page_of_kind, page_of):
     grid = experiment("asha")
     ran, read = page_of_kind("asha"), page_of(ResultGrid.from_directory(grid.experiment_path))
