@@ -58,7 +58,7 @@ class PlainScheduler(Scheduler):
 
 class PlainStopper(Stopper):
     def __call__(self, trial_id, result):
-        return result["step"] >= 4
+        return result["step"] >= 3
 
     def stop_all(self):
         return False
@@ -97,7 +97,7 @@ def training(ledger):
         start = 0
         if checkpoint := tune.get_checkpoint():
             start = int(Path(checkpoint.path, "step").read_text())
-        for step in range(start + 1, 6):
+        for step in range(start + 1, 5):
             with tune.checkpoint_dir() as directory:
                 Path(directory, "step").write_text(str(step))
                 tune.report(

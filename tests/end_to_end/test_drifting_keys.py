@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import tuner as tune
 from tests.callbacks.table_cells import is_in
+from tests.tiers import examples
 from tuner.callbacks.files.csv_logger import read_table
 from tuner.core.result import flatten
 from tuner.journal.rows import JournalRows
@@ -77,7 +78,7 @@ def holds(line, row, columns):
     return all(is_in(cell, flat.get(column)) for column, cell in zip(columns, line, strict=True))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     reports=st.lists(REPORTS, min_size=2, max_size=2),
     deaths=st.lists(st.integers(1, 8), max_size=2),

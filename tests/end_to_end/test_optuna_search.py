@@ -150,10 +150,10 @@ def test_a_restored_experiment_goes_on_in_its_stored_study(
         scheduler = ASHAScheduler(max_t=6, reduction_factor=2, type="promotion")
         return {"metric": "loss", "mode": "min", "num_samples": num_samples, "scheduler": scheduler}
 
-    declare(searcher(), Learner, **settings(8)).fit()
+    declare(searcher(), Learner, **settings(5)).fit()
     if is_snapshot_lost:
         shutil.rmtree(tmp_path / "e" / "snapshot", ignore_errors=True)  # with CMA-ES there is none
-    grid = tune.Tuner.restore(tmp_path / "e", Learner, search_alg=searcher(), num_samples=14).fit()
+    grid = tune.Tuner.restore(tmp_path / "e", Learner, search_alg=searcher(), num_samples=8).fit()
     trials = optuna.load_study(
         study_name="mine", storage=f"sqlite:///{tmp_path / 'study.db'}"
     ).trials
@@ -164,8 +164,8 @@ def test_a_restored_experiment_goes_on_in_its_stored_study(
     assert all(trial.state.is_finished() for trial in trials)
     shutil.move(tmp_path / "e", tmp_path / "first")
     (tmp_path / "study.db").unlink()
-    whole = declare(searcher(), Learner, **settings(8)).fit()
-    assert [result.config for result in whole] == [result.config for result in grid][:8]
+    whole = declare(searcher(), Learner, **settings(5)).fit()
+    assert [result.config for result in whole] == [result.config for result in grid][:5]
 
 
 def test_a_paused_trial_stays_running_in_the_users_storage_and_is_pruned_for_the_sampler(

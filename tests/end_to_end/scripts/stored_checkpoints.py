@@ -1,16 +1,18 @@
 """Train with checkpoints in an object store; see `tests.end_to_end.test_stored_checkpoints`.
 
-Arguments: ``fit`` or ``restore``, the URL and the local directory.
+Arguments: ``fit`` or ``restore``, the URL and the local directory. With ``fit``, the trials do not
+get beyond some steps, so that the experiment can be killed.
 """
 
 import sys
 import tempfile
-import time
+import threading
 from pathlib import Path
 
 import tuner as tune
 
 NUM_STEPS = 10
+HANGS_AT = 7 if sys.argv[1] == "fit" else None
 
 
 def train(config):
@@ -19,7 +21,8 @@ def train(config):
         with checkpoint.as_directory() as directory:
             begin = int(Path(directory, "step").read_text())
     for step in range(begin + 1, NUM_STEPS + 1):
-        time.sleep(0.05)
+        if step == HANGS_AT:
+            threading.Event().wait()
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "step").write_text(str(step))
             Path(directory, "weights").write_bytes(bytes(100_000))
