@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
+from tests.waiting import wait_until
 from tuner.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.heavy
@@ -123,13 +124,6 @@ def start(tmp_path, s3_url):
         process.communicate()
 
 
-def wait_until(condition, timeout_s=60.0):
-    until_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until_s, "it has not come in time"
-        time.sleep(0.1)
-
-
 def results_in(url):
     return sum(len(each.rows.of(each.trial_id)) for each in tune.ResultGrid.from_directory(url))
 
@@ -205,7 +199,9 @@ def test_trials_wait_while_the_store_is_down_and_go_on(start, s3_proxy, s3_url):
     store = ObjectStore(url)
     wait_until(lambda: store.get_if_exists("experiment.json") and results_in(url) > 0)
     s3_proxy.__exit__()
-    time.sleep(4)
+    with socket.create_server(("127.0.0.1", s3_proxy._port)) as closes_at_once:
+        for _ in range(6):
+            closes_at_once.accept()[0].close()
     s3_proxy.__enter__()
     output, _ = driver.communicate(timeout=120)
     assert driver.returncode == 0, output

@@ -2,13 +2,13 @@
 
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
-from tests.faults.test_storage_fails import PATIENCE_S, fill
+from tests.faults.test_storage_fails import fill
+from tests.waiting import wait_until
 from tuner import train
 from tuner.train import DataParallelTrainer, ScalingConfig
 
@@ -32,17 +32,11 @@ class Machine:
             fill(Path(self.storage))
 
     def free_when_refused(self):
-        wait_while(lambda: not Path(self.refused).exists())
+        wait_until(Path(self.refused).exists)
         Path(self.storage, "filler").unlink()
 
     def wait_for_room(self):
-        wait_while(Path(self.storage, "filler").exists)
-
-
-def wait_while(is_true):
-    until_s = time.monotonic() + PATIENCE_S
-    while is_true() and time.monotonic() < until_s:
-        time.sleep(0.01)
+        wait_until(lambda: not Path(self.storage, "filler").exists())
 
 
 def write(directory, name, epoch, machine):
