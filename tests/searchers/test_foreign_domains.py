@@ -94,6 +94,7 @@ def test_every_line_is_an_expression_that_gives_a_domain(stats):
         call(*map(ast.literal_eval, expression.args))
 
 
+@pytest.mark.heavy
 def test_expressions_of_hyperopt():
     hp = pytest.importorskip("hyperopt").hp
     assert line_for(hp.uniform("x", 0, 1)) == "tune.uniform(0, 1)"

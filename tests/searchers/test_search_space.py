@@ -359,6 +359,7 @@ def suggestion_of(searcher):
     return searcher.suggest("t")
 
 
+@pytest.mark.heavy
 def test_bounds_of_ranges():
     pytest.importorskip("bayes_opt")
     bounds = BayesOptSearch.convert_search_space(SPACE)
@@ -396,6 +397,7 @@ def test_other_searchers_accept_the_space_unchanged(kind):
 
 
 @pytest.mark.parametrize("config", [{"a": (0, 1)}, {"a": [0.5, 2], "b": "constant"}])
+@pytest.mark.heavy
 def test_bounds_in_param_space_are_refused_by_bayesopt(config):
     pytest.importorskip("bayes_opt")
     with pytest.raises(
@@ -428,6 +430,7 @@ def test_a_client_of_ax_and_two_seeds_are_refused():
         AxSearch(seed=1, random_seed=2)
 
 
+@pytest.mark.heavy
 def test_the_seed_of_the_older_client_is_recorded_by_its_name():
     pytest.importorskip("ax.api.client")
     assert AxSearch(random_seed=3).declared_arguments == {"random_seed": 3}
@@ -464,6 +467,7 @@ def train(config):
         {"a": (np.int64(0), np.int64(1)), "b": [np.float32(2.0), np.float32(3.0)]},
     ],
 )
+@pytest.mark.heavy
 def test_bounds_are_ranges_for_bayesopt(bounds):
     pytest.importorskip("bayes_opt")
     searcher = BayesOptSearch(bounds, "loss", "min")
@@ -474,6 +478,7 @@ def test_bounds_are_ranges_for_bayesopt(bounds):
         assert isinstance(config["a"], float)
 
 
+@pytest.mark.heavy
 def test_bounds_beside_domains_are_refused():
     pytest.importorskip("bayes_opt")
     message = (
@@ -483,6 +488,7 @@ def test_bounds_beside_domains_are_refused():
         BayesOptSearch({"a": (0, 1), "b": uniform(0, 1)})
 
 
+@pytest.mark.heavy
 def test_ax_accepts_its_list_of_dictionaries():
     pytest.importorskip("ax")
     space = [
@@ -513,6 +519,7 @@ def test_ax_accepts_its_list_of_dictionaries():
         AxSearch([{"name": "x", "type": "range", "bounds": [0, 1], "digits": 3}])
 
 
+@pytest.mark.heavy
 def test_domains_of_hyperopt_are_refused():
     hp = pytest.importorskip("hyperopt").hp
     space = {"deep": {"x": hp.uniform("x", 0, 1)}}
@@ -549,7 +556,13 @@ def test_distributions_of_optuna_are_accepted_by_optuna_only():
         Tuner(train, param_space=space)
 
 
-@pytest.mark.parametrize("make", [lambda space: TreeSearch(space=space), HyperOptSearch])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda space: TreeSearch(space=space),
+        pytest.param(HyperOptSearch, marks=pytest.mark.heavy),
+    ],
+)
 def test_a_space_that_is_not_a_dictionary_is_refused(make):
     with pytest.raises(
         TypeError, match=r"space must be a dictionary for \w+, got \[1\]; write \w+\(space="
