@@ -135,12 +135,12 @@ def test_points_that_do_not_fit_are_refused_with_the_space():
 
 def test_a_restored_search_continues_as_if_uninterrupted():
     straight = prepared()
-    expected = [evaluate(straight, number) for number in range(25)]
+    expected = [evaluate(straight, number) for number in range(16)]
     first = prepared()
-    before = [evaluate(first, number) for number in range(13)]
+    before = [evaluate(first, number) for number in range(12)]
     second = prepared()
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert before + [evaluate(second, number) for number in range(13, 25)] == expected
+    assert before + [evaluate(second, number) for number in range(12, 16)] == expected
 
 
 @pytest.mark.parametrize(

@@ -379,6 +379,7 @@ def test_unknown_trials_are_ignored():
     assert searcher.study.trials == []
 
 
+@pytest.mark.property
 def test_the_sampler_learns_from_paused_trials():
     searcher = prepared_with_pauses()
     for number in range(40):

@@ -94,15 +94,16 @@ def test_random_search_has_two_names(name):
     ("name", "kind"),
     [
         ("optuna", "OptunaSearch"),
-        ("hyperopt", "HyperOptSearch"),
-        ("bayesopt", "BayesOptSearch"),
-        ("ax", "AxSearch"),
+        pytest.param("hyperopt", "HyperOptSearch", marks=pytest.mark.heavy),
+        pytest.param("bayesopt", "BayesOptSearch", marks=pytest.mark.heavy),
+        pytest.param("ax", "AxSearch", marks=pytest.mark.heavy),
     ],
 )
 def test_searchers_that_wrap_a_library_have_its_name(name, kind):
     assert isinstance(create_searcher(name, metric="loss", mode="min"), getattr(searchers, kind))
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("nevergrad")
 def test_nevergrad_has_its_name():
     assert isinstance(create_searcher("nevergrad", optimizer="CMA"), searchers.NevergradSearch)
