@@ -1,3 +1,4 @@
+import importlib
 import json
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ import tuner as tune
 from schedulers import FIFOScheduler
 from searchers import BasicVariantGenerator
 from tuner.cli import main
+from tuner.cli.app import COMMANDS
 
 NUM_ITERATIONS = 4
 
@@ -95,8 +97,15 @@ def odd(ready_made, storage):
     return shutil.copytree(ready_made.odd, storage / "odd")
 
 
+@pytest.fixture(scope="session")
+def modules():
+    """Import all subcommands, so that no test pays for it that happens to be the first."""
+    for command in COMMANDS.values():
+        importlib.import_module(f"tuner.cli.{command.module}")
+
+
 @pytest.fixture
-def call():
+def call(modules):
     """Runs the command in this process."""
 
     def call(*arguments, code=0):

@@ -505,10 +505,13 @@ def test_several_objectives_need_a_metric_for_options_that_concern_one(call, sev
         assert f"{option} needs --metric, as {several.name} optimises" in told
 
 
-def test_a_report_is_written_to_a_folder_that_exists(plain, tmp_path):
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("report", "a.html"), pytest.param("to_parquet", "a.parquet", marks=pytest.mark.heavy)],
+)
+def test_a_report_is_written_to_a_folder_that_exists(plain, tmp_path, method, name):
     results = tune.ResultGrid.from_directory(plain)
-    for write in (results.report, results.to_parquet):
-        with pytest.raises(
-            FileNotFoundError, match="nowhere' does not exist; make it, or choose another path"
-        ):
-            write(tmp_path / "nowhere" / ("a.html" if write == results.report else "a.parquet"))
+    with pytest.raises(
+        FileNotFoundError, match="nowhere' does not exist; make it, or choose another path"
+    ):
+        getattr(results, method)(tmp_path / "nowhere" / name)

@@ -181,7 +181,7 @@ def run_script(script, storage, num_samples, cwd):
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

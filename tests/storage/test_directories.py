@@ -30,6 +30,7 @@ def plant(root, node):
             (root / name).write_bytes(child)
 
 
+@pytest.mark.property
 @given(st.dictionaries(NAMES, TREES, max_size=4), st.booleans())
 def test_a_copy_is_byte_identical_and_the_source_untouched(tree_of, tree, has_copy_range):
     place = Path(tempfile.mkdtemp())
