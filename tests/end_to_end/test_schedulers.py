@@ -1,4 +1,4 @@
-"""Schedulers that pause, clone and resize trials, on real processes."""
+"""Schedulers that pause, clone and resize trials, in threads and on real processes."""
 
 import json
 from pathlib import Path
@@ -56,6 +56,7 @@ def fit(tmp_path):
             "storage_path": tmp_path,
             "verbose": 0,
             "resources": {"cpu": slots},
+            "executor": "inline",
             **run,
         }
         return tune.Tuner(
@@ -78,9 +79,10 @@ def pbt(**options):
     )
 
 
-@pytest.mark.parametrize("kind", ["promotion", "auto"])
-def test_only_the_best_train_to_the_end_and_go_on_from_where_they_were(fit, kind, capsys):
-    grid = fit(ASHAScheduler(max_t=NUM_STEPS, reduction_factor=2, type=kind), slots=1)
+@pytest.mark.parametrize(("kind", "executor"), [("promotion", "process"), ("auto", "inline")])
+def test_only_the_best_train_to_the_end_and_go_on_from_where_they_were(fit, kind, executor, capsys):
+    scheduler = ASHAScheduler(max_t=NUM_STEPS, reduction_factor=2, type=kind)
+    grid = fit(scheduler, slots=1, executor=executor)
     best = grid.get_best_result()
     assert (best.config["lr"], best.metrics["way"]) == (4.0, 36.0)
     assert list(best.metrics_dataframe["training_iteration"]) == list(range(1, NUM_STEPS + 1))
@@ -112,11 +114,11 @@ def test_hyperband_waits_for_its_rungs_and_ends(fit):
 
 
 @pytest.mark.parametrize("synch", [False, True])
-@pytest.mark.parametrize("slots", [2, 4])
+@pytest.mark.parametrize(("slots", "executor"), [(2, "process"), (4, "inline")])
 def test_a_population_hands_on_weights_and_its_policies_can_be_replayed(
-    fit, synch, slots, tmp_path
+    fit, synch, slots, executor, tmp_path
 ):
-    grid = fit(pbt(synch=synch), slots=slots)
+    grid = fit(pbt(synch=synch), slots=slots, executor=executor)
     clones = [trial for trial in grid.trials if trial.grafts]
     assert clones
     assert all(trial.ending is TerminationReason.COMPLETED for trial in grid.trials)
@@ -186,7 +188,13 @@ def leaves_traces(config):
 
 
 def test_what_ends_leaves_its_resources_to_those_that_go_on(fit):
-    grid = fit(ResourceChangingScheduler(), trainable=leaves_traces, rates=(9.0, 1.0, 2.0), slots=3)
+    grid = fit(
+        ResourceChangingScheduler(),
+        trainable=leaves_traces,
+        rates=(9.0, 1.0, 2.0),
+        slots=3,
+        executor="process",
+    )
     best = grid.get_best_result()
     assert best.metrics["rates"] == ",".join(["9.0"] * NUM_STEPS)
     assert best.metrics["cpus"] > 1.0
