@@ -302,28 +302,39 @@ print("script ends with", len(results))
 """
 
 
-@pytest.fixture
-def script(tmp_path):
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory):
     """A directory with a script without a main guard, run once, and an environment to rerun it."""
-    (tmp_path / "colorama_of_no_one.py").write_text("__version__ = '4.2'\n")
-    (tmp_path / "train.py").write_text(SCRIPT)
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "colorama_of_no_one.py").write_text("__version__ = '4.2'\n")
+    (folder / "train.py").write_text(SCRIPT)
     root = Path(__file__).parents[2]
 
     def run(*command, code=0, **variables):
         environ = {
             **os.environ,
-            "PYTHONPATH": f"{root}:{tmp_path}",
-            "HOME": str(tmp_path),
+            "PYTHONPATH": f"{root}:{folder}",
+            "HOME": str(folder),
             **variables,
         }
         done = subprocess.run(  # noqa: PLW1510
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100
+            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=100
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done
 
     run(sys.executable, "train.py", "--seed", "3", "--hub-token", "abc")
-    return tmp_path, run
+    (folder / "results").rename(folder / "original")
+    return folder, run
+
+
+@pytest.fixture
+def script(run_once):
+    """Return the directory as it was after the script had run, and how to run something in it."""
+    folder, run = run_once
+    shutil.rmtree(folder / "results", ignore_errors=True)
+    shutil.copytree(folder / "original", folder / "results", symlinks=True)
+    return folder, run
 
 
 def test_the_command_trains_a_trial_again_with_the_script_and_its_arguments(script):
