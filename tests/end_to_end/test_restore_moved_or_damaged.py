@@ -16,7 +16,7 @@ def restore():
     """Return a function that continues the experiment in a directory."""
 
     def run(path, trainable, space, *, resume_errored=False, **run):
-        run_config = RunConfig(verbose=0, **run)
+        run_config = RunConfig(verbose=0, executor="inline", **run)
         return Tuner.restore(
             path, trainable, resume_errored=resume_errored, param_space=space, run_config=run_config
         ).fit()
@@ -82,11 +82,10 @@ def test_the_idiom_of_restoring_if_there_is_something_to_restore(tmp_path):
         tune.report({"x": 1})
 
     def run():
+        run_config = RunConfig(name="idiom", storage_path=tmp_path, verbose=0, executor="inline")
         if Tuner.can_restore(tmp_path / "idiom"):
-            return Tuner.restore(tmp_path / "idiom", train, run_config=RunConfig(verbose=0)).fit()
-        return Tuner(
-            train, run_config=RunConfig(name="idiom", storage_path=tmp_path, verbose=0)
-        ).fit()
+            return Tuner.restore(tmp_path / "idiom", train, run_config=run_config).fit()
+        return Tuner(train, run_config=run_config).fit()
 
     assert (
         [result.trial_id for result in run()] == [result.trial_id for result in run()] == ["t00000"]
