@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from tests.waiting import wait_until
 from tuner import Checkpoint
 from tuner.core import timeouts
 from tuner.execution import checkpoint_uploads
@@ -104,43 +105,43 @@ def test_a_trial_that_stores_a_large_checkpoint_does_not_count_as_hanging(fit, t
     assert lines == ["begin", "end"] * (len(lines) // 2)
 
 
-class Releasing(logging.Handler):
-    """Lets a trial go on that reads from a pipe, when it has been said to be silent."""
+class Naming(logging.Handler):
+    """Makes a file when the second trial has been said to be silent."""
 
-    def __init__(self, pipe):
+    def __init__(self, path):
         super().__init__()
-        self.pipe = pipe
+        self.path = path
 
     def emit(self, record):
-        if "may hang" in record.getMessage():
-            self.pipe.write_text("go on")
+        if record.getMessage().startswith("trial t00001 has been silent for "):
+            self.path.touch()
 
 
 def test_without_a_limit_a_silent_trial_is_named_once_and_goes_on(
     fit, monkeypatch, caplog, tmp_path
 ):
     monkeypatch.setattr(timeouts, "_MIN_SILENCE_S", 0.2)
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    releasing = Releasing(pipe)
-    logger = logging.getLogger("tuner")
+    named = tmp_path / "named"
+    naming, logger = Naming(named), logging.getLogger("tuner")
 
     def train(config):
         for _ in range(20):
             tune.report({"epoch": 0})
         if config["is_slow"]:
-            pipe.read_text()
+            wait_until(named.exists, "the warning")
         tune.report({"epoch": 1})
 
-    logger.addHandler(releasing)
+    logger.addHandler(naming)
     try:
         with caplog.at_level(logging.WARNING):
             results = fit(train, {"is_slow": tune.grid_search([False, True])})
     finally:
-        logger.removeHandler(releasing)
+        logger.removeHandler(naming)
     assert [result.metrics["epoch"] for result in results] == [1, 1]
+    # On a machine under load, the other trial may have been silent as well.
     (warning,) = [
-        record.getMessage() for record in caplog.records if "may hang" in record.getMessage()
+        message
+        for message in caplog.messages
+        if "may hang" in message and message.startswith("trial t00001 has been silent for ")
     ]
-    assert warning.startswith("trial t00001 has been silent for ")
     assert "report_timeout_s" in warning
