@@ -40,7 +40,7 @@ def in_thread(wait):
     thread.start()
 
     def result():
-        thread.join(10)
+        thread.join(60)
         return got[0]
 
     return result
@@ -118,7 +118,7 @@ def test_the_end_of_the_connection_ends_all_waiting(connection):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert caught == ["the driver is gone"] * 2
 
 

@@ -45,7 +45,7 @@ def slow_store(monkeypatch):
     may_store, real = threading.Event(), checkpoint_uploads.commit
 
     def wait(*arguments, **options):
-        assert may_store.wait(30)
+        assert may_store.wait(60)
         return real(*arguments, **options)
 
     monkeypatch.setattr(checkpoint_uploads, "commit", wait)
@@ -194,7 +194,7 @@ def stored_later(monkeypatch):
     may_begin, real = threading.Event(), UploadQueue.put
 
     def put(self, job):
-        real(self, lambda: may_begin.wait(30) and job())
+        real(self, lambda: may_begin.wait(60) and job())
 
     monkeypatch.setattr(UploadQueue, "put", put)
     return may_begin

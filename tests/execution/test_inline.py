@@ -112,7 +112,7 @@ def test_a_driver_that_is_woken_answers_a_trial_that_does_not_wait_yet(driver, m
     receive = InlineExecutor._await_turn
 
     def late(executor, worker, timeout_s=None):
-        assert may_wait.wait(30.0)
+        assert may_wait.wait(60)
         return receive(executor, worker, timeout_s)
 
     monkeypatch.setattr(InlineExecutor, "_await_turn", late)
@@ -308,12 +308,12 @@ def test_a_trial_killed_in_its_turn_is_stopped_at_its_next_report_which_is_dropp
 
     def train(config):
         reached.set()
-        goes_on.wait(30)
+        goes_on.wait(60)
         report({})
 
     driver = driver(train)
     driver.start("a", "b")
-    threading.Thread(target=lambda: (reached.wait(30), driver.executor.wake())).start()
+    threading.Thread(target=lambda: (reached.wait(60), driver.executor.wake())).start()
     assert kinds(driver.wait()) == ["WorkerStarted"]
     driver.kill("a")
     goes_on.set()
@@ -390,7 +390,7 @@ def test_shutdown_stops_every_trial_and_may_be_called_again(driver):
 
 def test_shutdown_does_not_wait_for_a_trial_that_hangs(driver):
     hangs = threading.Event()
-    driver = driver(lambda config: hangs.wait(30))
+    driver = driver(lambda config: hangs.wait(60))
     driver.start("a", "b")
     threading.Timer(0.0, driver.executor.wake).start()
     driver.wait()
@@ -415,7 +415,7 @@ def test_a_validation_runs_in_its_turn_and_ends_with_one_event(tmp_path):
         validator=lambda checkpoint: {"n": len(str(checkpoint.path)) > 0, "nan": 1 / 0},
     )
     executor.carry_out([command, replace(command, num_try=2), KillValidation("a", 2, 2, "late")])
-    events = [*executor.wait(10), *executor.wait(10)]
+    events = [*executor.wait(60), *executor.wait(60)]
     assert [(event.num_try, event.outcome) for event in events] == [
         (2, Outcome.KILLED),
         (1, Outcome.FAILED),

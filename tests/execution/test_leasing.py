@@ -147,11 +147,11 @@ def test_threads_use_the_own_share_one_after_another(hold):
     def first():
         with lease(group(1)):
             inside.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=first)
     thread.start()
-    inside.wait(10)
+    inside.wait(60)
     with lease(group(1)):
         pass
     leave.set()

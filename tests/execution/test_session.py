@@ -155,7 +155,7 @@ def test_reporting_after_the_end_is_an_error(tmp_path):
 
     converse(lambda config: threading.Thread(target=late).start(), tmp_path)
     goes_on.set()
-    assert reported.wait(30)
+    assert reported.wait(60)
     assert errors == [
         "trial t00000 is over, nothing can be reported any more; join threads before returning"
     ]
@@ -168,12 +168,12 @@ def test_the_end_waits_for_a_report_that_is_under_way(tmp_path):
     class Slow(Script):
         def receive(self, timeout_s=None):
             asked.set()
-            answered.wait(30)
+            answered.wait(60)
             return super().receive()
 
     def train(config):
         threading.Thread(target=report, args=({},)).start()
-        asked.wait(30)
+        asked.wait(60)
         threading.Timer(0.0, answered.set).start()
 
     script = Slow()

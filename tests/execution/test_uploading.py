@@ -159,7 +159,7 @@ def told(executor, inner, *events):
 
 def waited(executor, num):
     """Return the next events of which there are so many."""
-    events, end_s = [], time.monotonic() + 30
+    events, end_s = [], time.monotonic() + 60
     while len(events) < num and time.monotonic() < end_s:
         events += executor.wait(1.0)
     return events

@@ -1,7 +1,7 @@
 """A harness that runs real worker processes."""
 
+import contextlib
 import importlib
-import os
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest, WorkerGroup
@@ -236,13 +237,13 @@ def is_alive(pid):
 
 @pytest.fixture
 def still_alive():
-    """Wait until none of the processes is alive; return those that stay."""
+    """Wait, unless `at_once`, until none of the processes is alive; return those that stay."""
 
-    def wait(pids, within_s=10):
-        deadline = time.monotonic() + within_s
-        while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
-            os.sched_yield()
-        return alive
+    def wait(pids, *, at_once=False):
+        if not at_once:
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: not any(map(is_alive, pids)))
+        return [pid for pid in pids if is_alive(pid)]
 
     return wait
 

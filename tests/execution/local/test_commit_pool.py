@@ -30,12 +30,12 @@ def test_the_end_waits_for_jobs_that_run_and_drops_the_others():
 
     def job():
         has_begun.set()
-        may_end.wait(30)
+        may_end.wait(60)
         ended.append("job")
 
     for _ in range(20):
         pool.submit(job, ended.append, "x")
-    assert has_begun.wait(30)
+    assert has_begun.wait(60)
     threading.Timer(0.05, may_end.set).start()
     assert pool.close(30) == []
     assert 0 < len(ended) < 20
@@ -44,6 +44,6 @@ def test_the_end_waits_for_jobs_that_run_and_drops_the_others():
 def test_the_end_names_jobs_that_hang_and_does_not_wait_for_them():
     pool, may_end, has_begun = CommitPool(), threading.Event(), threading.Event()
     pool.submit(lambda: has_begun.set() or may_end.wait(), print, "checkpoint_000003")
-    assert has_begun.wait(30)
+    assert has_begun.wait(60)
     assert pool.close(0.01) == ["checkpoint_000003"]
     may_end.set()

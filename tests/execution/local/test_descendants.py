@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import wait_until
+
 pytestmark = pytest.mark.process
 
 
@@ -26,8 +28,7 @@ def with_loaders(config):
         subprocess.Popen(["sleep", "600"], start_new_session=leaves).pid for leaves in (False, True)
     ]
     print(os.getppid(), os.getpid(), *loaders, flush=True)
-    while psutil.Process(os.getppid()).status() != psutil.STATUS_STOPPED:
-        os.sched_yield()
+    wait_until(lambda: psutil.Process(os.getppid()).status() == psutil.STATUS_STOPPED)
 
 
 def test_processes_of_a_trial_die_with_it_while_the_zygote_is_stopped(
@@ -36,8 +37,7 @@ def test_processes_of_a_trial_die_with_it_while_the_zygote_is_stopped(
     one = start_executor(with_loaders, start_method=start_method)
     one.start("t00001")
     output = one.directory / "t00001" / "stdout"
-    while not (output.exists() and output.read_text().endswith("\n")):
-        os.sched_yield()
+    wait_until(lambda: output.exists() and output.read_text().endswith("\n"))
     zygote, worker, *loaders = map(int, output.read_text().split())
     os.kill(zygote, signal.SIGSTOP)
     try:
@@ -61,14 +61,12 @@ def test_processes_of_a_trial_die_with_the_zygote_even_if_its_pipe_stays_open_fo
     one = start_executor(train, start_method="zygote")
     one.start("t00001")
     output = one.directory / "t00001" / "stdout"
-    while not (output.exists() and output.read_text().endswith("\n")):
-        os.sched_yield()
+    wait_until(lambda: output.exists() and output.read_text().endswith("\n"))
     zygote, worker, loader = map(int, output.read_text().split())
     # Like a worker that is just being forked: it holds a copy of all descriptors of the zygote.
     holders = [os.open(path, os.O_WRONLY | os.O_NONBLOCK) for path in writing_ends(zygote)]
     os.kill(zygote, signal.SIGKILL)
-    while psutil.Process(zygote).status() != psutil.STATUS_ZOMBIE:
-        os.sched_yield()
+    wait_until(lambda: psutil.Process(zygote).status() == psutil.STATUS_ZOMBIE)
     for liveness_writer in holders:
         os.close(liveness_writer)
     assert still_alive([worker, loader]) == []

@@ -151,7 +151,7 @@ def test_the_first_failure_ends_all_ranks_and_names_its_own(start_executor, stil
     (failure,) = (failure for _, failure in ended.failure.ranks)
     assert 'raise KeyError("no such weight")' in failure.traceback
     assert ended.failure.traceback.startswith("rank 1: KeyError: 'no such weight'\n")
-    assert still_alive(pids, within_s=0) == []
+    assert still_alive(pids, at_once=True) == []
 
 
 def break_connections(config):
@@ -331,7 +331,7 @@ def test_a_killed_group_exits_once_for_the_reason_given(start_executor, still_al
     assert ended.outcome is Outcome.KILLED
     assert ended.failure.message == "the test says so"
     assert "rank 1:\n" in ended.failure.traceback
-    assert still_alive([metrics["pid"] for metrics in result.rank_metrics], within_s=0) == []
+    assert still_alive([metrics["pid"] for metrics in result.rank_metrics], at_once=True) == []
 
 
 def test_a_group_is_lost_with_the_zygote_and_can_be_started_again(start_executor, still_alive):
@@ -519,4 +519,4 @@ def test_a_dead_rank_whose_children_live_on_is_noticed_and_they_are_killed(
     assert ended.failure.kind == "killed by SIGKILL"
     assert [blamed for blamed, _ in ended.failure.ranks] == [1]
     child = harness.results()[0].rank_metrics[1]["child"]
-    assert still_alive([child], within_s=1) == []
+    assert still_alive([child]) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.events import Outcome, ResultReported
 from tuner.execution.local import kept_zygote, zygote
 from tuner.execution.local.kept_zygote import Surroundings
@@ -118,7 +119,7 @@ def test_in_other_surroundings_there_is_a_new_zygote_and_the_old_one_ends(
     first = run_once(number=1)["zygote"]
     monkeypatch.setenv("SOME_VARIABLE", "1")
     assert run_once(number=2)["zygote"] != first
-    assert still_alive([first], within_s=0) == []
+    assert still_alive([first], at_once=True) == []
 
 
 def test_a_module_that_may_have_been_edited_is_loaded_anew(
@@ -177,10 +178,7 @@ def test_a_trainable_is_freed_when_its_experiment_ends(run_once, tmp_path):
 
     run_once(train)
     assert kept_pid()
-    until_s = time.monotonic() + 30.0
-    while not freed.exists() and time.monotonic() < until_s:
-        os.sched_yield()
-    assert freed.exists()
+    wait_until(freed.exists)
 
 
 def test_experiments_side_by_side_have_their_own_and_one_is_kept(start_executor, still_alive):
@@ -268,7 +266,7 @@ def test_two_fits_of_a_script_share_one_that_ends_with_the_script(tmp_path, stil
     first, second, kept = map(int, ended.stdout.split())
     assert first == second == kept
     assert ended.returncode == (0 if end == "exit" else -signal.SIGKILL)
-    assert still_alive([kept], within_s=10 if end == "kill" else 0) == []
+    assert still_alive([kept], at_once=end != "kill") == []
 
 
 def test_a_parked_zygote_ends_after_a_time(monkeypatch):

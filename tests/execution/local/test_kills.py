@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.execution.local.conftest import Harness
+from tests.waiting import wait_until
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerStarted
 from tuner.core.trial import ReportReply
@@ -21,8 +22,7 @@ def await_print(harness, trial_id="t00001"):
     """Wait until the training code has printed something, which the executor has noticed."""
     harness.next_event(trial_id, WorkerStarted)
     file = harness.directory / trial_id / "stdout"
-    while not (file.exists() and file.read_text()):
-        os.sched_yield()
+    wait_until(lambda: file.exists() and file.read_text())
 
 
 def kill_gently(harness, trial_id, term_grace_s):
@@ -102,7 +102,7 @@ def test_the_processes_of_a_trial_get_sigterm_too(start_executor, start_method, 
     kill_gently(harness, "t00001", 2.0)
     harness.exit_of("t00001")
     assert harness.printed() == "asked\n"
-    assert still_alive([child], within_s=0) == []
+    assert still_alive([child], at_once=True) == []
 
 
 def test_a_kill_overrides_a_graceful_one(start_executor):
@@ -135,8 +135,8 @@ def test_all_processes_of_a_trial_are_gone_before_its_exit_is_reported(
     harness.exit_of("t00001")
     # It has its own session, so the zygote does not wait for its end.
     leaver = reported.metrics["children"][-1]
-    assert still_alive([pid for pid in group if pid != leaver], within_s=0) == []
-    assert still_alive([leaver], within_s=1) == []
+    assert still_alive([pid for pid in group if pid != leaver], at_once=True) == []
+    assert still_alive([leaver]) == []
 
 
 def busy(config):
@@ -149,8 +149,7 @@ def busy(config):
     ]
     for _ in range(3):
         threading.Thread(target=threading.Event().wait).start()
-    while len(psutil.Process().children(recursive=True)) < 6:
-        threading.Event().wait(0.01)
+    wait_until(lambda: len(psutil.Process().children(recursive=True)) >= 6)
     report({"children": [child.pid for child in children]})
     while config["is_endless"]:
         report({})

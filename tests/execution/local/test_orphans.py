@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner.execution.local.orphans import (
     VARIABLE,
     DriverIdentity,
@@ -122,8 +123,7 @@ def test_processes_of_training_code_inherit_the_identity(
         if (fork := os.fork()) == 0:
             os.setsid()
             signal.pause()
-        while os.getsid(fork) != fork:
-            os.sched_yield()
+        wait_until(lambda: os.getsid(fork) == fork)
         report = __import__("tuner").report
         report({"pids": [child, fork, os.getpid()]})
         signal.pause()
@@ -139,7 +139,7 @@ def test_processes_of_training_code_inherit_the_identity(
     *strays, _worker = pids = harness.next_event("t00001", ResultReported).metrics["pids"]
     # The worker itself may be dead before it is found: it dies with the zygote.
     assert set(strays) <= {orphan.pid for orphan in kill_orphans(tmp_path)}
-    assert still_alive(pids, within_s=0) == []
+    assert still_alive(pids, at_once=True) == []
 
 
 def test_without_orphans_nothing_is_killed(tmp_path):

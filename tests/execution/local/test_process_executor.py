@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
 from tuner.execution.local.executor import ProcessExecutor
@@ -223,7 +224,7 @@ def test_an_exit_comes_when_all_descendants_are_gone(
     assert (
         still_alive(
             [int(line) for line in harness.printed().split()],
-            within_s=5 if manner == "session" else 0,
+            at_once=manner != "session",
         )
         == []
     )
@@ -239,12 +240,11 @@ def test_a_daemon_ends_with_its_trial(start_executor, still_alive, wait_started)
     harness = start_executor(train)
     harness.start("t00001", is_owner=True)
     wait_started(harness, "t00001")
-    while not (harness.directory / "t00001/stdout").read_text():
-        os.sched_yield()
+    wait_until((harness.directory / "t00001/stdout").read_text)
     for trial_id in ("t00002", "t00003"):
         harness.run(trial_id, is_owner=False)
     daemon = int(harness.printed("t00001"))
-    assert still_alive([daemon], within_s=0) == [daemon]
+    assert still_alive([daemon], at_once=True) == [daemon]
     harness.kill("t00001")
     harness.exit_of("t00001")
     assert still_alive([daemon]) == []
@@ -516,7 +516,7 @@ def test_a_shutdown_kills_workers_and_may_be_repeated(start_executor, still_aliv
     zygote = psutil.Process(pid).ppid()
     harness.executor.shutdown(10)
     harness.executor.shutdown(10)
-    assert still_alive([pid, zygote], within_s=2) == []
+    assert still_alive([pid, zygote]) == []
     harness.executor.wake()
     harness.start("t00002")
     assert harness.executor.wait(None) == []

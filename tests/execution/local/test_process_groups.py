@@ -79,7 +79,7 @@ def test_no_process_outlives_a_killed_driver(family, still_alive):
     zygote = zygote_of(children)
     all_pids = pids | {child.pid for child in zygote.children(recursive=True)} | {zygote.pid}
     driver.send_signal(signal.SIGKILL)
-    assert still_alive(all_pids, within_s=2) == []
+    assert still_alive(all_pids) == []
 
 
 def test_no_process_outlives_driver_and_zygote_killed_together(family, still_alive):
@@ -90,7 +90,7 @@ def test_no_process_outlives_driver_and_zygote_killed_together(family, still_ali
     os.kill(zygote.pid, signal.SIGSTOP)
     driver.send_signal(signal.SIGKILL)
     zygote.kill()
-    assert still_alive(members - leavers, within_s=2) == []
+    assert still_alive(members - leavers) == []
     for pid in leavers:  # those in sessions of their own are found only by the next driver
         os.kill(pid, signal.SIGKILL)
 
@@ -114,7 +114,7 @@ def test_no_process_outlives_a_driver_that_ends_without_a_shutdown(tmp_path, sti
         [sys.executable, script], env=environ, capture_output=True, check=True, timeout=60
     )
     assert printed.stderr == b""
-    assert still_alive([int(printed.stdout)], within_s=2) == []
+    assert still_alive([int(printed.stdout)]) == []
 
 
 def test_definitions_of_a_script_and_its_modules_can_be_used_in_trials(tmp_path):

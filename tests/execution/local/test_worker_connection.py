@@ -58,18 +58,16 @@ JSON = st.recursive(
 @settings(max_examples=examples(50))
 @given(
     messages=st.lists(st.dictionaries(st.text(), JSON), max_size=5),
-    sizes=st.lists(st.integers(1, 64), min_size=1, max_size=8),
+    cuts=st.lists(st.floats(0.0, 1.0), max_size=8),
 )
-def test_messages_survive_any_fragmentation(messages, sizes):
+def test_messages_survive_any_fragmentation(messages, cuts):
     stream = b"".join(strict_json.dumps(message).encode() + b"\n" for message in messages)
     received = []
     with contextlib.closing(Pair()) as pair:
-        for size in itertools.cycle(sizes):
-            if not stream:
-                break
-            pair.raw.sendall(stream[:size])
+        places = sorted(round(cut * len(stream)) for cut in cuts)
+        for begin, end in itertools.pairwise([0, *places, len(stream)]):
+            pair.raw.sendall(stream[begin:end])
             received += pair.driver.receive()
-            stream = stream[size:]
     assert received == messages
 
 

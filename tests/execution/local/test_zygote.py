@@ -54,7 +54,7 @@ def test_standby_workers_wait_as_long_as_needed_under_a_default_timeout():
         received = thread.submit(await_trial, theirs)
         wait_until(lambda: theirs.gettimeout() is None)
         socket.send_fds(ours, [b"."], [0])
-        os.close(received.result(30))
+        os.close(received.result(60))
 
 
 @pytest.fixture
@@ -137,13 +137,11 @@ def test_the_death_of_the_zygote_loses_its_workers_and_a_new_one_starts(
     harness = start_executor(train)
     harness.start("t00001", is_patient=True)
     worker = wait_started(harness, "t00001")
-    while not (
-        pids := harness.printed().split() if (harness.directory / "t00001/stdout").exists() else []
-    ):
-        os.sched_yield()
+    wait_until((harness.directory / "t00001/stdout").exists)
+    pids = wait_until(lambda: harness.printed().split())
     psutil.Process(worker).parent().kill()
     assert harness.exit_of("t00001").outcome is Outcome.LOST
-    assert still_alive([worker, *map(int, pids)], within_s=2) == []
+    assert still_alive([worker, *map(int, pids)]) == []
     assert harness.run("t00002", is_patient=False).outcome is Outcome.COMPLETED
     assert len(warnings_in(caplog)) == 1
 
