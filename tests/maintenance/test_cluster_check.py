@@ -225,7 +225,13 @@ def test_a_storage_that_the_driver_cannot_use_is_found_before_any_node_is_asked(
 @pytest.mark.process
 @pytest.mark.parametrize("kind", ["directory", "store", "none"])
 def test_real_nodes_are_asked_and_ended_again(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(cluster_check, "_QUIET_S", 0.5)
+    are_settled = ClusterCheck.is_complete
+    monkeypatch.setattr(cluster_check, "_QUIET_S", 0.0)
+    monkeypatch.setattr(
+        ClusterCheck,
+        "is_complete",
+        lambda check, now_s: len(check._nodes) == 2 and are_settled(check, now_s),
+    )
     place = {"directory": str(tmp_path), "store": f"file://{tmp_path}", "none": None}[kind]
     if kind == "store":
         pytest.importorskip("fsspec")
