@@ -65,6 +65,8 @@ class TestPBTByTimeAfterABurnIn(Contract):
 
 
 class TestPBTInGenerations(Contract):
+    num_trials = 8
+
     def make_scheduler(self):
         return PopulationBasedTraining(
             time_attr="training_iteration",
