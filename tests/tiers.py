@@ -58,6 +58,8 @@ MAX_CPU_S = 0.2
 USUAL_S = 0.025
 """What `_slowness` takes where unit tests take what is said here."""
 NUM_EXAMPLES = 15
+FULL_TIMEOUT_S = 1_800
+"""How long a test may take with ``--full``; the usual limit would be short on a busy machine."""
 
 _MARK = re.compile(rf"\bpytest\.mark\.({'|'.join(TIERS)})\b")
 _FILE_MARK = re.compile(rf"^pytestmark = [^\n]*?{_MARK.pattern}", re.MULTILINE)
@@ -92,9 +94,12 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-timeout reads its option
 def pytest_configure(config):
     global _is_full  # noqa: PLW0603  (asked for where tests are decorated)
     _is_full = config.option.full
+    if _is_full and config.getoption("timeout", None) is None:
+        config.option.timeout = FULL_TIMEOUT_S
     for name, what in TIERS.items():
         config.addinivalue_line("markers", f"{name}: {what}")
     # How fast a machine is says nothing about the code: nothing may fail because another job was

@@ -13,7 +13,6 @@ from tests.simulation.run import run_scenario
 from tests.simulation.scenario import scenario
 from tests.tiers import examples
 
-pytestmark = pytest.mark.timeout(900)  # the campaign with `--full`, on a busy machine
 NUM_EXPERIMENTS = 20 * examples(100)
 OFTEN = set(RECOVERIES) - {
     "journal vanished in a power cut",
