@@ -49,15 +49,15 @@ def assignment(**config):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    st.lists,
-    max_leaves=5,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=3,
 )
 
 
 @settings(max_examples=examples(50))
 @given(
-    messages=st.lists(st.dictionaries(st.text(), JSON), max_size=5),
+    messages=st.lists(st.dictionaries(st.text(max_size=8), JSON, max_size=3), max_size=3),
     cuts=st.lists(st.floats(0.0, 1.0), max_size=8),
 )
 def test_messages_survive_any_fragmentation(messages, cuts):
