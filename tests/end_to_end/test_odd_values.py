@@ -77,8 +77,8 @@ WARNED = [
 ]
 
 
-# With the inline executor, the process that trains and imports PyTorch is the driver's.
-@pytest.mark.parametrize("executor", ["process", pytest.param("inline", marks=pytest.mark.heavy)])
+@pytest.mark.heavy  # PyTorch's values are among them
+@pytest.mark.parametrize("executor", ["process", "inline"])
 def test_every_kind_of_value_is_converted_as_the_table_lists(tmp_path, executor):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
