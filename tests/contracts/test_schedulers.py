@@ -108,7 +108,7 @@ class TestMFPBTInGenerations(Contract):
     def make_scheduler(self):
         return MFPopulationBasedTraining(
             time_attr="training_iteration",
-            perturbation_interval=2,
+            perturbation_interval=4,
             frequencies=(1, 2, 4),
             synch=True,
         )
