@@ -234,6 +234,7 @@ def test_a_fork_gets_the_workers_of_its_own_configuration():
     assert (start.trial_id, start.group.num_workers) == (fork.trial_id, 3)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("strategy", ["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"])
 def test_a_group_in_an_object_store_is_placed_as_it_asks_to_be(monkeypatch, strategy):
     group = WorkerGroup(2, {"cpu": 1.0}, 2, 2, strategy=strategy)
