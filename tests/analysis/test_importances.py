@@ -9,6 +9,7 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("optuna")
+pytestmark = pytest.mark.process  # since Optuna imports scikit-learn for them
 
 
 @pytest.fixture
@@ -48,7 +49,6 @@ def by_act(config):
     return (config["model"]["act"] == "tanh") * 5.0 + config["noise"] / 10
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("evaluator", EVALUATORS)
 def test_the_most_important_parameter_comes_first_by_its_flattened_name(grid_of, evaluator):
     pytest.importorskip("sklearn")
@@ -62,7 +62,6 @@ def test_the_most_important_parameter_comes_first_by_its_flattened_name(grid_of,
     assert found["epochs"] == 0.0
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("evaluator", ["fanova", "mdi"])
 def test_categories_count_like_numbers(grid_of, evaluator):
     pytest.importorskip("sklearn")
@@ -74,7 +73,6 @@ def test_categories_count_like_numbers(grid_of, evaluator):
     )
 
 
-@pytest.mark.process
 def test_the_direction_says_which_trials_are_the_best(grid_of):
     def only_matters_where_low(config):
         return min(config["noise"], 0.3) + 0.0001 * config["model"]["depth"]
@@ -91,7 +89,6 @@ def test_any_value_in_a_configuration_can_be_a_category(grid_of, value):
     assert found.index[0] == "x"
 
 
-@pytest.mark.heavy
 def test_parameters_that_only_some_trials_have_are_judged_by_ped_anova_and_left_out_by_forests(
     grid_of,
 ):
@@ -211,7 +208,6 @@ def test_where_a_result_lacks_the_metric_a_trials_newest_value_up_to_there_count
     )
 
 
-@pytest.mark.process
 def test_a_share_comes_with_its_standard_error_which_few_trials_make_large(make):
     few, many = (
         grid_of_curves(make, halved(num)).plot.data.importances().set_index("parameter")

@@ -94,6 +94,7 @@ def test_the_data_of_a_chart_have_these_columns_and_types(experiment, name):
             assert pd.api.types.infer_dtype(frame[column].dropna()) == KINDS[kind], column
 
 
+@pytest.mark.process
 def test_importances_have_these_columns(experiment):
     pytest.importorskip("optuna")
     assert list(experiment("asha").plot.data.importances().columns) == list(columns("importances"))

@@ -116,7 +116,7 @@ def test_frames_have_a_column_for_each_parameter_and_a_row_for_each_setting(sour
     assert data.parallel_coordinates(mode="max")["is_best"].tolist() == [True, False]
 
 
-@pytest.mark.heavy
+@pytest.mark.process
 def test_importances_are_those_of_the_grid(source):
     pytest.importorskip("optuna")
     experiment = source(
