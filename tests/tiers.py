@@ -150,6 +150,7 @@ class _Watch:
         self.is_on = False
         self.found = []
         self.uncounted_s = 0.0
+        self.loaded = set()
         sys.addaudithook(self._hear)
         # Python tells of these two from 3.12 on.
         threading.Thread.start = self._noted(threading.Thread.start, "starts a thread")
@@ -157,21 +158,17 @@ class _Watch:
 
     def _hear(self, event, arguments):
         if event in FORBIDDEN:
-            self._note(FORBIDDEN[event])
-        elif event == "import" and self.is_on:
-            name = arguments[0].partition(".")[0]
-            if name in HEAVY and name not in sys.modules:
-                self._note(f"imports {name}")
+            self.note(FORBIDDEN[event])
 
     def _noted(self, function, what):
         @functools.wraps(function)
         def call(*arguments, **options):
-            self._note(what)
+            self.note(what)
             return function(*arguments, **options)
 
         return call
 
-    def _note(self, what):
+    def note(self, what):
         if self.is_on and threading.current_thread() is threading.main_thread():
             where = "".join(traceback.format_stack(limit=12)[:-2])
             self.found.append(f"{what}, and is no unit test; mark it\n{where}")
@@ -229,6 +226,7 @@ def pytest_runtest_protocol(item, nextitem):
     if not item.get_closest_marker("unit"):
         return (yield)
     _watch.is_on, _watch.found = True, []
+    _watch.loaded = HEAVY & sys.modules.keys()
     try:
         return (yield)
     finally:
@@ -242,6 +240,8 @@ def pytest_runtest_call(item):
     began_s, _watch.uncounted_s = time.thread_time(), 0.0
     result = yield
     used_s = time.thread_time() - began_s - _watch.uncounted_s
+    if imported := (HEAVY & sys.modules.keys()) - _watch.loaded:
+        _watch.note(f"imports {', '.join(sorted(imported))}")
     if _watch.found:
         pytest.fail(f"the test {_watch.found[0]}", pytrace=False)
     if not _is_full and used_s > MAX_CPU_S and used_s > MAX_CPU_S * _slowness():
