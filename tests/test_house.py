@@ -33,10 +33,13 @@ TIERS = {
     },
     "process": {
         "searchers.models.cqr_search",
+        "searchers.models.gp_search",
         "tuner.analysis.charts.plots",
         "tuner.analysis.result_grid",
         "tuner.handle",
         "tuner.integration.cv_results",
+        "tuner.integration.folds",
+        "tuner.integration.growing",
         "tuner.integration.sklearn",
         "tuner.integration.sklearn_search",
         "tuner.journal.writer",
