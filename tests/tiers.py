@@ -45,7 +45,9 @@ HEAVY = {
     "torch", "transformers", "wandb", "xgboost",
 }  # fmt: skip
 """Modules that no unit test imports."""
-WARM = ("joblib", "optuna", "pandas", "rich.console", "scipy.optimize", "scipy.stats")
+WARM = (
+    "joblib", "optuna", "pandas", "rich.console", "scipy.optimize", "scipy.stats", "tensorboardX",
+)  # fmt: skip
 """Modules that unit tests may import; none of them shall pay for being the first."""
 FORBIDDEN = {
     "os.fork": "starts a process",
@@ -226,7 +228,7 @@ def pytest_runtest_protocol(item, nextitem):
     if not item.get_closest_marker("unit"):
         return (yield)
     _watch.is_on, _watch.found = True, []
-    _watch.loaded = HEAVY & sys.modules.keys()
+    _watch.loaded = _heavy_modules()
     try:
         return (yield)
     finally:
@@ -240,7 +242,7 @@ def pytest_runtest_call(item):
     began_s, _watch.uncounted_s = time.thread_time(), 0.0
     result = yield
     used_s = time.thread_time() - began_s - _watch.uncounted_s
-    if imported := (HEAVY & sys.modules.keys()) - _watch.loaded:
+    if imported := _heavy_modules() - _watch.loaded:
         _watch.note(f"imports {', '.join(sorted(imported))}")
     if _watch.found:
         pytest.fail(f"the test {_watch.found[0]}", pytrace=False)
@@ -248,6 +250,12 @@ def pytest_runtest_call(item):
         told = f"the test took {used_s:.2f} s of CPU time; a unit test may take {MAX_CPU_S}"
         pytest.fail(told, pytrace=False)
     return result
+
+
+def _heavy_modules():
+    """Return which are imported; one that stands in for a library was found nowhere."""
+    found = HEAVY & sys.modules.keys()
+    return {name for name in found if getattr(sys.modules[name], "__spec__", None)}
 
 
 def _slowness():

@@ -53,8 +53,8 @@ def test_nested_names_are_compared_where_they_stand():
         declare(space, {"opf": {"lr": tune.uniform(0, 1)}})
 
 
+@pytest.mark.process
 def test_bounds_of_pb2_are_compared_as_well():
-    pytest.importorskip("sklearn")
     with pytest.warns(RuntimeWarning, match="hyperparam_bounds mutates 'momentun'"):
         Tuner(
             train,
