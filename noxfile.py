@@ -151,7 +151,7 @@ def benchmarks(session: nox.Session) -> None:
 @nox.session
 def faults(session: nox.Session) -> None:
     """Run the fault and security cases, or those named after ``--``, and update their table."""
-    install(session, "test")
+    install(session, "test-heavy")
     # A case that does not hold is listed in the table as such; it does not fail the session.
     session.run("python", "-m", "benchmarks.faults", *session.posargs, success_codes=range(256))
     session.run("python", "-m", "benchmarks.faults", "--write")

@@ -1,6 +1,7 @@
 """Which tier a test is in, what is collected, and what a unit test must not do."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +83,13 @@ def test_a_unit_test_that_does_more_fails_and_other_tiers_are_not_imported(tmp_p
 def test_with_all_examples_a_unit_test_may_take_longer(tmp_path):
     (tmp_path / "test_of_unit.py").write_text(OF_UNIT)
     assert "1 passed" in run(tmp_path, "--full", "-k", "slow")
+
+
+def test_no_test_sleeps_but_while_it_waits():
+    """See `tests.waiting`; what runs as a script of its own is not looked at."""
+    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    sleeping = re.compile(r"^import time$.*^ +time\.sleep\(", re.MULTILINE | re.DOTALL)
+    found = {
+        path.relative_to(ROOT).as_posix() for path, text in texts.items() if sleeping.search(text)
+    }
+    assert found == {"tests/waiting.py"}
