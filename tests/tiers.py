@@ -209,7 +209,7 @@ def pytest_collection_finish(session):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         _have_hypothesis_read_the_code()
-        # Else a test pays now and then for a look at all that the tests before it have left.
+        # The tests, some ten thousand, stay to the end; no search for garbage has to look at them.
         gc.collect()
         gc.freeze()
 
@@ -239,9 +239,13 @@ def pytest_runtest_protocol(item, nextitem):
 def pytest_runtest_call(item):
     if not item.get_closest_marker("unit"):
         return (yield)
+    gc.disable()  # else a test pays now and then for what all others have left
     began_s, _watch.uncounted_s = time.thread_time(), 0.0
-    result = yield
-    used_s = time.thread_time() - began_s - _watch.uncounted_s
+    try:
+        result = yield
+    finally:
+        used_s = time.thread_time() - began_s - _watch.uncounted_s
+        gc.enable()
     if imported := _heavy_modules() - _watch.loaded:
         _watch.note(f"imports {', '.join(sorted(imported))}")
     if _watch.found:
