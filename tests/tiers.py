@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import os
 import re
 import sys
 import threading
@@ -68,6 +69,11 @@ _FILE_MARK = re.compile(rf"^pytestmark = [^\n]*?{_MARK.pattern}", re.MULTILINE)
 _is_full = False
 
 
+def is_full():
+    """Return whether tests are run with ``--full``, as in a night."""
+    return _is_full
+
+
 def examples(full):
     """Return how many examples a property is tried with: `full` of them with ``--full``."""
     return full if _is_full else min(full, NUM_EXAMPLES)
@@ -92,7 +98,9 @@ def _within_tests(path):
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--full", action="store_true", help="try all examples and simulate all experiments"
+        "--full",
+        action="store_true",
+        help="try all examples, simulate all experiments, and leave out no variant",
     )
 
 
@@ -113,6 +121,16 @@ def pytest_configure(config):
         max_examples=examples(100),
     )
     settings.load_profile("house")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Return how many processes ``-n auto`` starts: one more than cores, since many tests wait.
+
+    Unit tests do not.
+    """
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return num_cores + (config.option.markexpr != "unit")
 
 
 def pytest_ignore_collect(collection_path, config):

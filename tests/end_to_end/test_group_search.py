@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from tests.end_to_end import interruption
+from tests.tiers import is_full
 
 pytestmark = pytest.mark.heavy
 
@@ -31,10 +32,15 @@ def run(storage, kind, num_samples, kill=None, after=0):
 
 
 def case(kind, module, num_samples, kills):
-    """Return a case that is skipped where a package is missing."""
+    """Return a case that is skipped where a package is missing.
+
+    The frameworks run with ``--full`` alone: they continue from checkpoints in tests of their own.
+    """
     missing = [name for name in ("torch", "sklearn", module) if not importlib.util.find_spec(name)]
-    skip = pytest.mark.skipif(bool(missing), reason=f"{missing} not installed")
-    return pytest.param(kind, num_samples, kills, marks=skip, id=kind)
+    marks = [pytest.mark.skipif(bool(missing), reason=f"{missing} not installed")]
+    if kind != "cnn":
+        marks.append(pytest.mark.skipif(not is_full(), reason="is run with --full"))
+    return pytest.param(kind, num_samples, kills, marks=marks, id=kind)
 
 
 @pytest.mark.timeout(400)  # several runs, each of which imports PyTorch

@@ -30,6 +30,13 @@ pytestmark = [pytest.mark.heavy, pytest.mark.filterwarnings("ignore::ResourceWar
 
 @pytest.fixture(scope="module")
 def cluster():
+    with pytest.MonkeyPatch.context() as patch:
+        # Lightning sets it in whatever process trains, and Ray's inherit it.
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        yield from running_cluster()
+
+
+def running_cluster():
     cluster = Cluster(
         initialize_head=True,
         head_node_args={
