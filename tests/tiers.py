@@ -8,7 +8,6 @@ import contextlib
 import functools
 import gc
 import importlib
-import os
 import re
 import sys
 import threading
@@ -121,16 +120,6 @@ def pytest_configure(config):
         max_examples=examples(100),
     )
     settings.load_profile("house")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config):
-    """Return how many processes ``-n auto`` starts: one more than cores, since many tests wait.
-
-    Unit tests do not.
-    """
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return num_cores + (config.option.markexpr != "unit")
 
 
 def pytest_ignore_collect(collection_path, config):
