@@ -14,8 +14,10 @@ HEAVY_PAGES = {
     "docs/frameworks.md": "LightGBM",
     "docs/storage.md": "s3fs",
     "docs/trackers.md": "MLflow",
+    "docs/training.md": "groups of processes with PyTorch",
+    "docs/validation.md": "groups of processes with PyTorch",
 }
-"""Pages whose code imports a large library."""
+"""Pages whose code imports a large library, or PyTorch many times."""
 MARK = "---- block {} of {}"
 
 

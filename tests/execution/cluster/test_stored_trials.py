@@ -16,7 +16,7 @@ from tuner.execution.cluster.storage_probe import StoreProof
 from tuner.execution.session import Checkpoint, get_checkpoint, get_context, report
 from tuner.storage.object_store import ObjectStore
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.heavy
 
 STORED = {"kind": "journal_stored"}
 
