@@ -120,9 +120,7 @@ def test_a_trial_goes_on_without_checkpoints_that_the_store_does_not_take(
 def test_a_driver_that_is_killed_and_whose_machine_is_lost_goes_on_from_the_store(url, tmp_path):
     store = tmp_path / "store" / "killed"
     killed = Script(SCRIPT, "fit", url, tmp_path / "local", directory=tmp_path)
-    # Of both trials, neither of which gets further than to the next one.
-    uploaded = f"t0000[01]/checkpoint_000004.*/{MANIFEST}"
-    wait_until(lambda: len(list(store.glob(uploaded))) == 2, "a checkpoint of each trial")
+    wait_until(lambda: list(store.glob(f"t00001/checkpoint_000004.*/{MANIFEST}")), "a checkpoint")
     killed.signal(signal.SIGKILL)
     killed.end()
     shutil.rmtree(tmp_path / "local")
