@@ -2,12 +2,11 @@
 
 import doctest
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.interpreter import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
@@ -56,20 +55,9 @@ TIERS = {
 """Modules whose examples are in another tier than ``unit``."""
 
 
-def run_python(*arguments, cwd):
-    """Run a fresh interpreter with `cwd` as its home, and return its standard output."""
-    environment = os.environ | {"HOME": str(cwd), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(  # noqa: S603  (our own interpreter and files)
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def modules_after_importing(package, cwd):
+    code = f"import sys, {package}; print(*sys.modules)"
+    return run_python("-c", code, cwd=cwd).stdout.split()
 
 
 def modules_with_examples():
@@ -85,7 +73,7 @@ def modules_with_examples():
 @pytest.mark.process
 @pytest.mark.parametrize("package", PACKAGES)
 def test_importing_a_package_loads_nothing_heavy(package, tmp_path):
-    loaded = run_python("-c", f"import sys, {package}; print(*sys.modules)", cwd=tmp_path).split()
+    loaded = modules_after_importing(package, tmp_path)
     assert package in loaded
     assert HEAVY.isdisjoint(loaded)
 
@@ -93,7 +81,7 @@ def test_importing_a_package_loads_nothing_heavy(package, tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize("package", ["schedulers", "searchers"])
 def test_schedulers_and_searchers_work_without_the_engine(package, tmp_path):
-    loaded = run_python("-c", f"import sys, {package}; print(*sys.modules)", cwd=tmp_path).split()
+    loaded = modules_after_importing(package, tmp_path)
     assert "tuner" not in loaded
 
 

@@ -1,6 +1,8 @@
 """Trials and progress as displays see them."""
 
+from searchers.space import grid_search, uniform
 from tuner.callbacks.files.background_writer import BatchWriter
+from tuner.callbacks.files.tensorboard_logger import TBXLoggerCallback
 from tuner.core.progress import Progress
 from tuner.core.trial import Failure, Status, TerminationReason, Trial
 from tuner.core.trial_metrics import Evaluation, TrackedMetric
@@ -28,6 +30,25 @@ def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):
     trial.summarise(results[-1])
     trial.objective = TrackedMetric.of_results(results, "val/loss", "min")
     return trial
+
+
+def event_logger(writer):
+    """Return a logger of event files that knows a metric and a space."""
+    logger = TBXLoggerCallback(writer)
+    logger.setup(
+        metric="loss",
+        mode="min",
+        space={"lr": uniform(0, 1), "net": {"width": grid_search([1, 2])}, "data": "x"},
+    )
+    return logger
+
+
+def finish(logger, trial, *, failed=False):
+    """End a trial and its experiment for a logger."""
+    trial.move_to(Status.ERROR if failed else Status.TERMINATED)
+    trial.ending = TerminationReason.FAILED if failed else TerminationReason.COMPLETED
+    logger.log_trial_end(trial, failed=failed)
+    logger.on_experiment_end(trials=[trial])
 
 
 def failed_trial(number, *, is_over=True, message="exploded"):

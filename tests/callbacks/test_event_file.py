@@ -10,29 +10,15 @@ from pathlib import Path
 import pytest
 
 from searchers.space import choice, grid_search, only_if, sample_from, uniform
-from tests.callbacks.scenes import new_idle_writer
+from tests.callbacks.scenes import event_logger, finish, new_idle_writer
 from tuner.callbacks import BatchWriter
 from tuner.callbacks.files.event_file import EventEncoder, records
 from tuner.callbacks.files.tensorboard_logger import TBXLoggerCallback, searched_names
-from tuner.core.trial import Status, TerminationReason
 
 
 @pytest.fixture
 def logger(idle_writer):
-    logger = TBXLoggerCallback(idle_writer)
-    logger.setup(
-        metric="loss",
-        mode="min",
-        space={"lr": uniform(0, 1), "net": {"width": grid_search([1, 2])}, "data": "x"},
-    )
-    return logger
-
-
-def finish(logger, trial, *, failed=False):
-    trial.move_to(Status.ERROR if failed else Status.TERMINATED)
-    trial.ending = TerminationReason.FAILED if failed else TerminationReason.COMPLETED
-    logger.log_trial_end(trial, failed=failed)
-    logger.on_experiment_end(trials=[trial])
+    return event_logger(idle_writer)
 
 
 @pytest.mark.parametrize("theirs", ["0000000001.vm", "9999999999.vm.1234.0"])

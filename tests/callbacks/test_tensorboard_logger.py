@@ -15,8 +15,7 @@ from tensorboard.plugins.hparams.api_pb2 import Status as SessionStatus
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
 from tensorboard.util import tensor_util
 
-from searchers.space import grid_search, uniform
-from tests.callbacks.scenes import new_idle_writer
+from tests.callbacks.scenes import event_logger, finish, new_idle_writer
 from tuner.callbacks.files.event_file import EventEncoder, records
 from tuner.callbacks.files.json_logger import encode_json
 from tuner.callbacks.files.tensorboard_logger import TBXLoggerCallback
@@ -27,13 +26,7 @@ pytestmark = pytest.mark.heavy
 
 @pytest.fixture
 def logger(idle_writer):
-    logger = TBXLoggerCallback(idle_writer)
-    logger.setup(
-        metric="loss",
-        mode="min",
-        space={"lr": uniform(0, 1), "net": {"width": grid_search([1, 2])}, "data": "x"},
-    )
-    return logger
+    return event_logger(idle_writer)
 
 
 def read(trial):
@@ -60,13 +53,6 @@ def served(trial, tag, accumulator=None):
 
 def hparams(trial, tag):
     return read(trial).summary_metadata[tag].plugin_data.content
-
-
-def finish(logger, trial, *, failed=False):
-    trial.move_to(Status.ERROR if failed else Status.TERMINATED)
-    trial.ending = TerminationReason.FAILED if failed else TerminationReason.COMPLETED
-    logger.log_trial_end(trial, failed=failed)
-    logger.on_experiment_end(trials=[trial])
 
 
 def test_curves_have_the_users_names_and_the_training_iteration_as_step(logger, make_trial, report):

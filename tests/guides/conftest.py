@@ -4,13 +4,12 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.interpreter import run_python
 from tuner import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,17 +84,7 @@ def _run_once(script, directory, storage, *, is_silent=False):
             shutil.rmtree(directory, ignore_errors=True)  # of a run that has failed
             directory.mkdir()
             options = ["-W", "error"] if is_silent else []
-            command = [sys.executable, *options, str(script), str(directory / storage)]
-            environment = os.environ | {"HOME": str(directory), "PYTHONPATH": str(ROOT)}
-            ran = subprocess.run(
-                command,
-                cwd=directory,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert ran.returncode == 0, ran.stdout + ran.stderr
+            ran = run_python(*options, str(script), str(directory / storage), cwd=directory)
             if is_silent:
                 assert ran.stderr == ""
                 assert [path.name for path in directory.iterdir()] == [storage]

@@ -1,14 +1,13 @@
 """The code on the documentation pages runs and prints what the pages show."""
 
 import doctest
-import os
-import subprocess
-import sys
+import functools
 from pathlib import Path
 
 import pytest
 
-from tests.pages import PROGRAMS, ROOT, code_of
+from tests.interpreter import run_python
+from tests.pages import PROGRAMS, code_of
 
 HEAVY_PAGES = {
     "docs/frameworks.md": "LightGBM",
@@ -38,28 +37,10 @@ def test_code_on_the_pages_runs_and_prints_what_they_say(page, tmp_path):
         for mark, program in zip(marks, programs, strict=True)
     )
     script.write_text("\n\n".join(parts), encoding="utf-8")
-    environment = os.environ | {
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-        "MPLBACKEND": "agg",
-        "COLUMNS": "120",
-    }
-    done = subprocess.run(
-        [sys.executable, script.name],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    run = functools.partial(run_python, cwd=tmp_path, MPLBACKEND="agg", COLUMNS="120")
+    done = run(script.name)
     if "\nclass Test" in script.read_text():
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", script.name]
-        tests = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert tests.returncode == 0, tests.stdout
+        run("-m", "pytest", "-q", "-p", "no:cacheprovider", script.name)
     rest = done.stdout
     for number, program in enumerate(programs):
         _, _, rest = rest.partition(marks[number] + "\n")

@@ -1,11 +1,10 @@
 """The examples run."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.interpreter import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
@@ -91,14 +90,5 @@ def test_the_examples_run(name, tmp_path):
     # A fixed seed, so that the best trial and what is printed about it stay: few trials of a wide
     # space may all be bad ones.
     options = [*arguments, "--seed", "3", "--storage-path", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name), *options],
-        cwd=tmp_path,
-        env=os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python(str(ROOT / "examples" / name), *options, cwd=tmp_path)
     assert [text for text in expected if text not in done.stdout] == []

@@ -3,13 +3,12 @@
 Each of them has been run on Ray Tune 2.60 as well.
 """
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.interpreter import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTS = [
@@ -244,15 +243,4 @@ def test_a_program_runs_with_other_imports(name, tmp_path):
     assert "ray" not in program
     (tmp_path / "program.py").write_text(BEGIN + program)
     (tmp_path / "runs").mkdir()
-    environment = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "program.py", str(tmp_path / "runs")]
-    ran = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    run_python("program.py", str(tmp_path / "runs"), cwd=tmp_path, timeout_s=90)
