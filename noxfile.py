@@ -73,8 +73,9 @@ def heavy(session: nox.Session) -> None:
 @nox.session(name="all", python=False)
 def all_(session: nox.Session) -> None:
     """Run the tests of all tiers in full."""
-    for name in ("tests-3.11", "property", "heavy"):
+    for name in ("tests-3.11", "property"):
         session.notify(name)
+    session.notify("heavy", posargs=["--full"])
 
 
 @nox.session
