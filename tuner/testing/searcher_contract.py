@@ -153,7 +153,8 @@ class SearcherContract(ABC):
             {"score": value} for value in (math.nan, math.inf, -math.inf, None, "0.5")
         ]
         results += [{}, None]
-        for ending in ({}, {"error": True}, {"stopped": True}):
+        endings: tuple[Mapping[str, bool], ...] = ({}, {"error": True}, {"stopped": True})
+        for ending in endings:
             left = [(result, ending) for result in results]
             while left:
                 before = list(left)
