@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ProgressReporter,
         TBXLoggerCallback,
     )
+    from .command import Command
     from .core.secret_reference import Secret
     from .core.stoppers import (
         CombinedStopper,
@@ -101,6 +102,7 @@ _NAMES_BY_MODULE = {
         "CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig",
     ),
     "tuner.spec.sync_config": ("SyncConfig",),
+    "tuner.command": ("Command",),
     "tuner.core.secret_reference": ("Secret",),
     "tuner.core.stoppers": (
         "CombinedStopper", "ExperimentPlateauStopper", "FunctionStopper", "MaximumIterationStopper",
@@ -173,6 +175,7 @@ __all__ = [
     "CheckpointConfig",
     "Cluster",
     "CombinedStopper",
+    "Command",
     "DaskCluster",
     "Experiment",
     "ExperimentAnalysis",

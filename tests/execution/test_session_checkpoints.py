@@ -1,21 +1,13 @@
 """Checkpoints reported by training code, and what it can find out about its trial."""
 
-import warnings
 from pathlib import Path
 
 import pytest
 
 from tests.execution.conversation import PAUSE_AND_SAVE, SAVE, converse
 from tuner.errors import CheckpointError
-from tuner.execution import session
 from tuner.execution.session import checkpoint_dir, get_checkpoint, get_context, report
 from tuner.storage.checkpoints import Checkpoint, read_manifest, verify
-
-
-@pytest.fixture(autouse=True)
-def _forget_the_warning():
-    session._warn_of_no_trial.cache_clear()
-
 
 # Checkpoints of functions.
 
@@ -170,12 +162,9 @@ def test_the_context_describes_the_trial(tmp_path):
     ]
 
 
-def test_outside_a_trial_report_warns_once_and_does_nothing():
-    with pytest.warns(UserWarning, match="outside a trial"):
-        report({"loss": 1})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        report({"loss": 1})
+def test_outside_a_trial_report_prints(capsys):
+    report({"loss": 1}, epoch=2)
+    assert capsys.readouterr().out == "loss: 1  epoch: 2\n"
 
 
 def test_outside_a_trial_there_is_no_checkpoint_and_no_context():

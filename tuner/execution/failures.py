@@ -96,6 +96,9 @@ def _one_line(text: str) -> str:
 
 
 def _traceback(error: BaseException) -> str:
+    # Of a failure outside Python, what it has printed tells more than where it was noticed.
+    if isinstance(output := getattr(error, "program_output", None), str) and output:
+        return _encodable(redact(output))
     try:
         return redact(
             "".join(

@@ -17,10 +17,8 @@ class GroupTrainable(Protocol):
 
     Its process knows its rank from `session.get_context`. Where it has an attribute ``func``, the
     user's function, it is named after that, and a restore notices changes of that function's code.
-    Where it has a method ``check_space``, that is called with the search space, and raises
-    `ValueError` if the function cannot be searched in it; a method ``check_run`` is called likewise
-    with the `RunConfig`. Where it has an attribute ``trainer``, the module and name of the class
-    that it comes from, that is recorded.
+    See `checks_of` for what it may check. Where it has an attribute ``trainer``, the module and
+    name of the class that it comes from, that is recorded.
     """
 
     def __call__(self, config: Mapping[str, Any]) -> Any:
@@ -47,6 +45,46 @@ class TrainableSource(Protocol):
 
     def as_trainable(self) -> GroupTrainable:
         """Return what its workers run."""
+
+
+@runtime_checkable
+class RecordedTrainable(Protocol):
+    """A training function that an experiment's directory tells how to make again.
+
+    So the experiment can be continued without the user's script. See `checks_of` for what it may
+    check.
+    """
+
+    def __call__(self, config: Mapping[str, Any]) -> Any:
+        """Train."""
+
+    def as_record(self) -> Mapping[str, Any]:
+        """Return what it is made from, as JSON."""
+
+    def resume_line(self, address: str) -> str:
+        """Return the command of the shell that continues an experiment at this address."""
+
+
+def recorded_part(trainable: Any) -> RecordedTrainable | None:
+    """Return what is recorded of a trainable, without what `with_resources` has added; or None."""
+    while trainable is not None and not isinstance(trainable, type):
+        if isinstance(trainable, RecordedTrainable):
+            return trainable
+        trainable = getattr(trainable, "func", None)
+    return None
+
+
+def checks_of(trainable: Any, name: str) -> Callable[[Any], None] | None:
+    """Return a check that a trainable makes before the experiment begins; None for none.
+
+    Args:
+        trainable: A trainable; only those that are a `GroupTrainable` or `RecordedTrainable` check.
+        name: ``check_space``, which is called with the search space, or ``check_run``, with the
+            `RunConfig`. It raises `ValueError` if the function cannot be searched like that.
+    """
+    checking = trainable if isinstance(trainable, GroupTrainable) else recorded_part(trainable)
+    check: Callable[[Any], None] | None = getattr(checking, name, None)
+    return check
 
 
 def what_runs(trainable: Any) -> Any:

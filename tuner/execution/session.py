@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import logging
 import os
@@ -12,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from tuner.core.result import DONE
 from tuner.core.trial import Failure
@@ -74,8 +75,8 @@ def report(
 
     To stop the trial, `report` raises an exception that is not an `Exception` (see `StopTraining`),
     so that ``finally`` clauses and context managers run; do not catch it. `report` may be called
-    from any thread of the trial. Outside a trial it warns once and does nothing, so that training
-    code also runs by itself.
+    from any thread of the trial. Outside a trial it prints the metrics, so that training code also
+    runs by itself.
 
     Args:
         metrics: Numbers by name; nested dictionaries become ``"a/b"`` in tables. For other values
@@ -97,10 +98,12 @@ def report(
             trainables, which return their metrics from ``step``.
     """
     attempt = current_attempt()
-    if attempt is None:
-        _warn_of_no_trial()
-    else:
+    if attempt is not None:
         attempt.report(_joined(metrics, more), checkpoint)
+    elif (session := outer_session()) is not None:
+        session.report(_joined(metrics, more), checkpoint)
+    else:
+        _print(_joined(metrics, more))
 
 
 def _is_number(value: Any) -> bool:
@@ -129,13 +132,10 @@ def _joined(metrics: Any, more: Mapping[str, Any]) -> Any:
     return {**metrics, **more}
 
 
-@functools.cache
-def _warn_of_no_trial() -> None:
-    warnings.warn(
-        "report was called outside a trial and does nothing; "
-        "pass the function to Tuner to record results",
-        stacklevel=3,
-    )
+def _print(metrics: Any) -> None:
+    """Print metrics that belong to no trial."""
+    shown = metrics.items() if isinstance(metrics, Mapping) else [("metrics", metrics)]
+    print("  ".join(f"{name}: {value}" for name, value in shown), flush=True)  # noqa: T201
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -145,8 +145,8 @@ def get_checkpoint() -> Checkpoint | None:
         The checkpoint; None at the first start of a trial, and outside a trial. If the trial takes
         over the state of another one, it is that trial's checkpoint.
     """
-    attempt = current_attempt()
-    directory = attempt.ask_for_checkpoint() if attempt else None
+    asked = current_attempt() or outer_session()
+    directory = asked.ask_for_checkpoint() if asked else None
     return Checkpoint(directory) if directory else None
 
 
@@ -188,11 +188,43 @@ def get_context() -> TuneContext:
     """
     attempt = current_attempt()
     if attempt is None:
+        if (session := outer_session()) is not None:
+            return TuneContext(session.assignment, session.trainable_name)
         raise RuntimeError(
             "get_context was called outside a trial; "
             "call it in the function that Tuner runs, or pass the information as an argument"
         )
     return TuneContext(attempt.assignment, attempt.trainable_name)
+
+
+class OuterSession(Protocol):
+    """Answers training code outside all attempts: in a program that a trial has started.
+
+    Attributes:
+        assignment: The trial's attempt, as far as the program is told of it.
+        trainable_name: Name of the trainable.
+    """
+
+    assignment: Assignment
+    trainable_name: str
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+        """Report a result; see `report`."""
+
+    def ask_for_checkpoint(self) -> str | None:
+        """Return the directory of the checkpoint to continue from."""
+
+
+@functools.cache
+def outer_session() -> OuterSession | None:
+    """Return the session that the environment names, None for none.
+
+    ``TUNER_SESSION`` is a module whose function ``connect`` returns it. Whoever starts the process
+    sets it, so that this package knows none of them.
+    """
+    name = os.environ.get("TUNER_SESSION")
+    session: OuterSession | None = importlib.import_module(name).connect() if name else None
+    return session
 
 
 def give_master_socket(descriptor: int) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from schedulers.decisions import Reason
 from tuner.errors import ExperimentFenced, StorageLost
+from tuner.execution.group_trainable import recorded_part
 from tuner.spec import argument_codec
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig
@@ -128,6 +129,8 @@ def restore_line(directory: Path, spec: ExperimentSpec, **others: str) -> str:
         spec: What was declared.
         **others: Further arguments of `Tuner.restore`, as Python code.
     """
+    if (recorded := recorded_part(spec.trainable)) and not others:
+        return recorded.resume_line(address_of(directory))
     run, origin = spec.run, origin_of(directory)
     if origin and origin.has_filesystem:
         others["storage_filesystem"] = "storage_filesystem"
@@ -278,6 +281,8 @@ def _folder_of(record: Record) -> str:
 
 def how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
     """Return the line of Python that continues an experiment, and the command if there is one."""
+    if recorded := recorded_part(spec.trainable):
+        return f"continue with\n    {recorded.resume_line(address_of(directory))}"
     command = resume_line(directory)
     in_python = f"continue with\n    {restore_line(directory, spec)}"
     return f"{in_python}\nor in a shell with\n    {command}" if command else in_python

@@ -30,6 +30,7 @@ from tuner.execution.group_trainable import (
     GroupTrainable,
     TrainableSource,
     checked_group,
+    checks_of,
     what_runs,
 )
 from tuner.execution.trainable import (
@@ -362,10 +363,10 @@ def make_spec(
     parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
     run = replace(run, **{name: replace(part) for name, part in parts.items() if part is not None})
     space = checked_space(param_space)
-    if isinstance(trainable, GroupTrainable) and hasattr(trainable, "check_space"):
-        trainable.check_space(space)
-    if isinstance(trainable, GroupTrainable) and hasattr(trainable, "check_run"):
-        trainable.check_run(run)
+    if check := checks_of(trainable, "check_space"):
+        check(space)
+    if check := checks_of(trainable, "check_run"):
+        check(run)
     if run.executor == "process":
         check_portable(space)
     if run.cluster is not None:

@@ -1,0 +1,144 @@
+"""A declared command: its words, how it reports, and what is checked before it runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from searchers.space import flat_name, leaves
+
+from .template import Template, variable_names
+
+_INTERPRETERS: Final = frozenset(
+    {"bash", "dash", "julia", "ksh", "lua", "node", "perl", "ruby", "Rscript", "sh", "zsh"}
+)
+_SCRIPTS: Final = frozenset({".R", ".jl", ".js", ".lua", ".pl", ".py", ".rb", ".sh"})
+_MAX_GRACE_S: Final = 1e9
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The arguments of `Command`, checked; see there.
+
+    Attributes:
+        template: The command.
+        report: The regular expressions of its metrics.
+        report_file: The file with its results, None for none.
+        progress: The metric that counts its iterations.
+        checkpoints: Whether it was declared to save its state.
+        environ: Further variables.
+        variables: Whether each parameter is a variable.
+        cwd: The working directory, absolute.
+        grace_s: How many seconds it has to end.
+        allow_unused: Whether parameters may be named nowhere.
+    """
+
+    template: Template
+    report: Sequence[str]
+    report_file: str | None
+    progress: str | None
+    checkpoints: bool
+    environ: Mapping[str, str]
+    variables: bool
+    cwd: str
+    grace_s: float
+    allow_unused: bool
+
+    def __post_init__(self) -> None:
+        grace_s = self.grace_s
+        is_number = isinstance(grace_s, int | float) and not isinstance(grace_s, bool)
+        if not (is_number and 0 <= grace_s <= _MAX_GRACE_S):
+            raise ValueError(f"grace_s must be at least 0 seconds, got {grace_s!r}")
+        if not os.path.isabs(self.cwd):  # noqa: PTH117
+            raise ValueError(f"cwd must be an absolute path, got {self.cwd!r}")
+
+    @property
+    def name(self) -> str:
+        """Name of the script, or else of the program."""
+        words = self.template.words
+        if self.template.is_line:
+            words = shlex.split(words[0])
+        scripts = [word for word in words[1:] if Path(word).suffix in _SCRIPTS]
+        return Path((scripts or words)[0]).name
+
+    @property
+    def saves(self) -> bool:
+        """Whether the program saves its state, so that it can be paused and continued."""
+        return self.checkpoints or bool({"checkpoint_dir", "resume_dir"} & self.template.names)
+
+    def check_space(self, space: Mapping[str, Any]) -> None:
+        """Check the placeholders against a search space.
+
+        Raises:
+            ValueError: If one names no parameter, or a parameter is used nowhere.
+        """
+        self.template.check(space, allow_unused=self.allow_unused or self.variables)
+        if self.variables:
+            variable_names(flat_name(path) for path, _ in leaves(dict(space)))
+        if self.report_file is not None:
+            Template([self.report_file]).check(space, allow_unused=True)
+
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the program: that of this process with further variables."""
+        # Of a trial around this one, which may itself run in a program.
+        inherited = {
+            name: value for name, value in os.environ.items() if name != "TUNER_RESUME_DIR"
+        }
+        # Or the lines that Python prints would come in blocks, long after they were printed.
+        environ = {**inherited, "PYTHONUNBUFFERED": "1", **self.environ, **more}
+        # Last: `python` is the one that runs this where there is no other.
+        here = os.path.dirname(sys.executable)  # noqa: PTH120
+        environ["PATH"] = os.pathsep.join(filter(None, [environ.get("PATH"), here]))
+        return environ
+
+    def check_program(self) -> None:
+        """Check that the program is there, and the script that an interpreter is to run.
+
+        Raises:
+            ValueError: If one is not found, or the program cannot be executed.
+        """
+        if not os.path.isdir(self.cwd):  # noqa: PTH112
+            raise ValueError(
+                f"cwd must be a directory, got {self.cwd!r}; create it, or name another"
+            )
+        if self.template.is_line:
+            return
+        program, *others = self.template.words
+        if Template([program]).names:
+            return
+        self._check_executable(program)
+        name = Path(program).name
+        if not others or not (name in _INTERPRETERS or name.startswith("python")):
+            return
+        script = others[0]
+        if not (
+            script.startswith("-") or Template([script]).names or Path(self.cwd, script).exists()
+        ):
+            raise ValueError(
+                f"the script {script!r} of the command is not in {self.cwd!r}; give its path, or "
+                "another working directory as cwd (--cwd)"
+            )
+
+    def _check_executable(self, program: str) -> None:
+        place = os.fspath(Path(self.cwd, program)) if os.sep in program else program
+        if shutil.which(place, path=self.environment({})["PATH"]) is not None:
+            return
+        here = Path(self.cwd, program)
+        if not here.is_file():
+            raise ValueError(
+                f"the program {program!r} is not found in "
+                f"{repr(self.cwd) if os.sep in program else 'PATH'}; give its path, or install it"
+            )
+        if os.access(here, os.X_OK):
+            raise ValueError(f"the program {program!r} is not in PATH; write ./{program}")
+        with_python = f"write python {program}, or " if here.suffix == ".py" else ""
+        raise ValueError(
+            f"{program!r} is not executable; {with_python}make it so with chmod +x {program}"
+        )

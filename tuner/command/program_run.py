@@ -1,0 +1,271 @@
+"""One run of a program: what it is told, what it reports, and whether it has failed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, final
+
+from tuner.execution.attempt import StopTraining, current_attempt
+from tuner.execution.session import checkpoint_dir, get_checkpoint, report
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.layout import STAGING_PREFIX
+
+from .declaration import Declaration
+from .file_tail import FileTail, signature_of
+from .process import Asked, Event, Looked, Printed, Program, Told
+from .reports import JsonReports, OutputReports, Progress, compiled, nearest_number
+from .template import Template, as_text, parameters_of, plain, variable_names
+
+CHECKPOINT: Final = "checkpoint"
+"""In a line of JSON: the directory of the result's checkpoint, or true for the usual one."""
+_NUM_SHOWN_LINES: Final = 5
+_SESSION: Final = "tuner.command.program"
+
+
+class CommandFailed(RuntimeError):
+    """The program of a trial has failed.
+
+    Attributes:
+        program_output: The end of what it has printed, which stands in ``error.txt``.
+    """
+
+    def __init__(self, message: str, program_output: str = "") -> None:
+        super().__init__(message)
+        self.program_output = program_output
+
+
+@final
+class ProgramRun:
+    """One run of a program, for an attempt of a trial.
+
+    Args:
+        declaration: The command, and how it reports.
+        config: The configuration.
+        closing: Closes what the run uses.
+    """
+
+    def __init__(
+        self, declaration: Declaration, config: Mapping[str, Any], closing: contextlib.ExitStack
+    ) -> None:
+        self._declaration = declaration
+        self._name = declaration.name
+        self._attempt = current_attempt()
+        self._output = OutputReports(compiled(declaration.report))
+        self._json = JsonReports()
+        self._tail: FileTail | None = None
+        self._num_results = 0
+        iteration = self._attempt.assignment.iteration if self._attempt else 0
+        self._progress = Progress(declaration.progress, iteration)
+        self._place(config, closing)
+
+    def _place(self, config: Mapping[str, Any], closing: contextlib.ExitStack) -> None:
+        """Make the directory of the attempt, and fill in the command."""
+        declaration, attempt = self._declaration, self._attempt
+        trial_dir = os.fspath(attempt.assignment.trial_dir) if attempt else os.curdir
+        number = attempt.assignment.attempt if attempt else 1
+        place = os.path.abspath(os.path.join(trial_dir, f"{STAGING_PREFIX}program-{number}"))  # noqa: PTH100, PTH118
+        shutil.rmtree(place, ignore_errors=True)
+        os.mkdir(place, 0o700)  # noqa: PTH102
+        closing.callback(shutil.rmtree, place, ignore_errors=True)
+        self._checkpoint_dir = f"{place}/checkpoint"
+        os.mkdir(self._checkpoint_dir)  # noqa: PTH102
+        resumed = get_checkpoint()
+        resume_dir = None if resumed is None else closing.enter_context(resumed.as_directory())
+        if resume_dir is not None and declaration.saves:
+            shutil.copytree(resume_dir, self._checkpoint_dir, dirs_exist_ok=True)
+        self._is_resumed = resume_dir is not None
+        self._saved = signature_of(self._checkpoint_dir)
+        told = {str(key): plain(value) for key, value in config.items()}
+        with open(f"{place}/config.json", "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(told, file)
+        facts = {
+            "json": f"{place}/config.json",
+            "trial_id": attempt.assignment.trial_id if attempt else "trial",
+            "trial_dir": os.path.abspath(trial_dir),  # noqa: PTH100
+            "seed": str(attempt.assignment.seed if attempt else 0),
+            "checkpoint_dir": self._checkpoint_dir,
+            "resume_dir": resume_dir,
+        }
+        self.words = declaration.template.filled(config, facts)
+        self.environ = declaration.environment(self._variables(config, facts))
+        if declaration.report_file is not None:
+            path = Template([declaration.report_file]).filled(config, facts)[0]
+            self._tail = FileTail(os.path.join(declaration.cwd, path))  # noqa: PTH118
+
+    def _variables(
+        self, config: Mapping[str, Any], facts: Mapping[str, str | None]
+    ) -> dict[str, str]:
+        attempt, declaration = self._attempt, self._declaration
+        variables = {
+            "TUNER_CONFIG": facts["json"],
+            "TUNER_CHECKPOINT_DIR": facts["checkpoint_dir"],
+            "TUNER_RESUME_DIR": facts["resume_dir"],
+            "TUNER_TRIAL_ID": facts["trial_id"],
+            "TUNER_TRIAL_DIR": facts["trial_dir"],
+            "TUNER_SEED": facts["seed"],
+            "TUNER_ATTEMPT": str(attempt.assignment.attempt if attempt else 1),
+            "TUNER_EXPERIMENT": attempt.assignment.experiment_name if attempt else "",
+            "TUNER_RESOURCES": json.dumps(dict(attempt.assignment.resources) if attempt else {}),
+            "TUNER_TRAINABLE": self._name,
+            "TUNER_SESSION": _SESSION,
+        }
+        if declaration.variables:
+            values = parameters_of(config)
+            names = variable_names(values)
+            variables |= {
+                names[name]: ("" if value is None else as_text(value))
+                for name, value in values.items()
+            }
+        return {name: value for name, value in variables.items() if value is not None}
+
+    def run(self) -> None:
+        """Run the program to its end."""
+        declaration = self._declaration
+        is_alone = threading.current_thread() is threading.main_thread()
+        try:
+            program = Program(
+                self.words,
+                self.environ,
+                declaration.cwd,
+                is_line=declaration.template.is_line,
+                # A worker leads a session, and trains in its main thread.
+                is_worker=bool(self._attempt) and is_alone and os.getsid(0) == os.getpid(),
+                looks=self._tail is not None,
+            )
+        except OSError as cause:
+            raise CommandFailed(
+                f"{shlex.join(self.words)} cannot be started in {declaration.cwd!r}: "
+                f"{cause.strerror}"
+            ) from cause
+        try:
+            for event in program.events():
+                self._follow(event, program)
+            for metrics in self._tail.read(is_end=True) if self._tail else ():
+                self._report(metrics)
+        finally:
+            program.end(declaration.grace_s)
+        self._judge(program)
+
+    def _follow(self, event: Event, program: Program) -> None:
+        match event:
+            case Printed(line):
+                if metrics := self._output.read(line):
+                    self._report(metrics)
+            case Told(line):
+                if metrics := self._json.read(line):
+                    self._report(metrics)
+            case Asked(request, answer):
+                self._answer(request, answer, program)
+            case Looked():
+                for metrics in self._tail.read() if self._tail else ():
+                    self._report(metrics)
+
+    def _answer(
+        self,
+        request: Mapping[str, Any],
+        answer: Callable[[Mapping[str, Any]], None],
+        program: Program,
+    ) -> None:
+        """Report what a Python program has reported, and pass the answer on."""
+        metrics = dict(request["metrics"])
+        try:
+            self._report(
+                metrics | {CHECKPOINT: request[CHECKPOINT]} if request[CHECKPOINT] else metrics
+            )
+        except StopTraining:
+            program.was_told = True
+            answer({"stop": True})
+            raise
+        except Exception as error:  # noqa: BLE001  (it is raised where it belongs)
+            answer({"error": {"kind": type(error).__name__, "message": str(error)}})
+        else:
+            answer({})
+
+    def _report(self, metrics: Mapping[str, Any]) -> None:
+        metrics = dict(metrics)
+        given = metrics.pop(CHECKPOINT, None)
+        counted = self._progress.counted(metrics)
+        if given and not isinstance(given, bool):
+            saved = Checkpoint.from_directory(os.path.join(self._declaration.cwd, str(given)))  # noqa: PTH118
+            report(counted, checkpoint=saved)
+        else:
+            self._report_saved(counted, is_asked=bool(given))
+        self._num_results += 1
+
+    def _report_saved(self, metrics: Mapping[str, Any], *, is_asked: bool) -> None:
+        """Report a result with what has been saved since the one before, if that is whole."""
+        now = signature_of(self._checkpoint_dir)
+        if not (is_asked or self._declaration.saves) or not now or now == self._saved:
+            report(metrics)
+            return
+        with checkpoint_dir() as copy:
+            with contextlib.suppress(OSError, shutil.Error):
+                shutil.copytree(self._checkpoint_dir, copy, dirs_exist_ok=True)
+            # The program may be writing: then it counts with the next result.
+            if signature_of(self._checkpoint_dir) != now:
+                report(metrics)
+                return
+            self._saved = now
+            report(metrics, checkpoint=Checkpoint.from_directory(copy))
+
+    def _judge(self, program: Program) -> None:
+        """Raise if the program has failed."""
+        refused = [one for one in (self._json, self._tail and self._tail.json) if one]
+        for one in refused:
+            if one.num_refused:
+                warnings.warn(
+                    f"{one.num_refused} lines that {self._name} has reported are no JSON objects, "
+                    f'the first one is {one.first_refused!r}; write lines such as {{"loss": 0.5}}',
+                    stacklevel=2,
+                )
+        if program.code:
+            last = (program.last_errors or program.last_output or [""])[-1].strip()
+            raise CommandFailed(
+                f"{self._name} {_how_it_ended(program.code)}{f': {last}' if last else ''}",
+                "\n".join(program.last_errors or program.last_output),
+            )
+        if not self._num_results and not self._is_resumed:
+            raise CommandFailed(
+                self._why_nothing(list(program.last_output), refused),
+                "\n".join(program.last_output),
+            )
+
+    def _why_nothing(self, lines: Sequence[str], refused: Sequence[JsonReports]) -> str:
+        declaration = self._declaration
+        names = [name for pattern in compiled(declaration.report) for name in pattern.groupindex]
+        ways = (
+            f"no line of its output matches {' or '.join(map(repr, declaration.report))}"
+            if declaration.report
+            else "it has called neither tuner.report nor written to the file TUNER_REPORT"
+        )
+        if self._tail:
+            ways = (
+                f"{self._tail.path!r} {'holds no result' if self._tail.exists else 'is not there'}"
+            )
+        bad = next((one.first_refused for one in refused if one.num_refused), "")
+        nearest = nearest_number(lines, names)
+        shown = " | ".join(line.strip() for line in lines[-_NUM_SHOWN_LINES:])
+        return (
+            f"{self._name} has ended without reporting anything: {ways}"
+            f"{f', and {bad!r} is no JSON object' if bad else ''}; "
+            + (f"it has printed {nearest}; " if nearest else "")
+            + (f"its last lines are: {shown}" if shown else "it has printed nothing")
+        )
+
+
+def _how_it_ended(code: int) -> str:
+    if code > 0:
+        return f"exited with code {code}"
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(-code).name
+        cause = "; the system may have run out of memory" if name == "SIGKILL" else ""
+        return f"was killed by {name}{cause}"
+    return f"was killed by signal {-code}"

@@ -1,0 +1,267 @@
+"""What a program tells about its training: lines of output, lines of JSON, rows of a file."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, final
+
+AUTO: Final = "auto"
+_PROGRESS: Final = ("epoch", "step")
+"""Metrics that become ``training_iteration`` by themselves, the first one that is there."""
+TRAINING_ITERATION: Final = "training_iteration"
+_NUMBER: Final = r"[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|[-+]?inf"
+_NAMED_NUMBER: Final = re.compile(
+    r"(?P<name>[A-Za-z][\w./@-]*(?: [A-Za-z][\w./@-]*)?)"
+    rf"\s*(?:[:=]|\s|is)\s*(?P<number>{_NUMBER})(?![\w.])",
+    re.IGNORECASE,
+)
+_MAX_SHOWN: Final = 120
+
+
+def compiled(patterns: str | Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of the metrics in a program's output.
+
+    Raises:
+        TypeError: If they are neither a string nor several.
+        ValueError: If one is no regular expression, or has no named group.
+    """
+    given = [patterns] if isinstance(patterns, str) else patterns
+    if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+        raise TypeError(f"report must be regular expressions, got {patterns!r:.80}")
+    return tuple(map(_compiled, given))
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        found = re.compile(pattern)
+    except re.error as cause:
+        raise ValueError(
+            f"report must be a regular expression, got {pattern!r}: {cause}; escape characters "
+            "such as ( and [ that are meant literally by a backslash"
+        ) from cause
+    if not found.groupindex:
+        raise ValueError(
+            f"report must have a named group for each metric, got {pattern!r}; write for example "
+            r"'val_loss: (?P<val_loss>\S+)'"
+        )
+    return found
+
+
+def number_or_text(text: str) -> Any:
+    """Return a number that was printed, or the text if it is none.
+
+    Example:
+        >>> number_or_text("1_000"), number_or_text("98.5%"), number_or_text("yes")
+        (1000, 98.5, 'yes')
+    """
+    stripped = text.strip().rstrip(",;").removesuffix("%")
+    for kind in (int, float):
+        try:
+            return kind(stripped)
+        except ValueError:
+            continue
+    return text.strip()
+
+
+@final
+class OutputReports:
+    """Results in lines of output.
+
+    What several patterns find is collected; a line that matches the last one of them completes a
+    result.
+
+    Args:
+        patterns: From `compiled`.
+    """
+
+    def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
+        self._patterns = patterns
+        self._collected: dict[str, Any] = {}
+
+    def read(self, line: str) -> dict[str, Any] | None:
+        """Return the result that a line completes, None for none."""
+        is_complete = False
+        for pattern in self._patterns:
+            if found := pattern.search(line):
+                self._collected |= {
+                    name: number_or_text(text)
+                    for name, text in found.groupdict().items()
+                    if text is not None
+                }
+                is_complete = pattern is self._patterns[-1]
+        if not (is_complete and self._collected):
+            return None
+        result, self._collected = self._collected, {}
+        return result
+
+
+@final
+class JsonReports:
+    """Results as lines of JSON.
+
+    Attributes:
+        num_refused: How many lines were no JSON objects.
+        first_refused: The first of them.
+    """
+
+    def __init__(self) -> None:
+        self.num_refused = 0
+        self.first_refused = ""
+
+    def read(self, line: str) -> dict[str, Any] | None:
+        """Return the result in a line, None if it is empty or no JSON object."""
+        if not line.strip():
+            return None
+        try:
+            result = json.loads(line)
+        except (ValueError, RecursionError):
+            result = None
+        if isinstance(result, dict) and result:
+            return result
+        self.num_refused += 1
+        self.first_refused = self.first_refused or line.strip()[:_MAX_SHOWN]
+        return None
+
+
+@final
+class FileReports:
+    """Results in a file that the program appends to: CSV with a header, or lines of JSON.
+
+    A file that the program writes anew, as some loggers do when a column is added, is read again
+    without the rows that have been read.
+
+    Args:
+        is_csv: Whether it is CSV; None to find out by its first line.
+        num_old: How many bytes of it are of an earlier run.
+    """
+
+    def __init__(self, *, is_csv: bool | None = None, num_old: int = 0) -> None:
+        self.json = JsonReports()
+        self._is_csv = is_csv
+        self._num_old = num_old
+        self._num_read = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._text = ""
+        self._offset = self._num_rows = 0
+        self._header: list[str] | None = None
+
+    @property
+    def offset(self) -> int:
+        """From which byte on the file is to be read next."""
+        return self._offset
+
+    def restart(self) -> None:
+        """Note that the file is another one, or has become shorter."""
+        self._begin()
+        self._num_old = 0
+
+    def read(self, data: bytes, *, is_end: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the results in the next part of the file.
+
+        Args:
+            data: The part, from `offset` on.
+            is_end: Whether nothing will follow, so that a last line needs no end.
+        """
+        begin = self._offset
+        self._offset += len(data)
+        self._text += data.decode("utf-8", "replace")
+        *lines, self._text = self._text.split("\n")
+        if is_end and self._text:
+            lines, self._text = [*lines, self._text], ""
+        for line in lines:
+            begin += len(line.encode()) + 1
+            row = self._row(line.rstrip("\r"))
+            if row is None or begin <= self._num_old:
+                continue
+            self._num_rows += 1
+            if self._num_rows > self._num_read:
+                self._num_read = self._num_rows
+                yield row
+
+    def _row(self, line: str) -> dict[str, Any] | None:
+        if not line.strip():
+            return None
+        if self._is_csv is None:
+            self._is_csv = not line.lstrip().startswith("{")
+        if not self._is_csv:
+            return self.json.read(line)
+        cells = next(csv.reader([line], delimiter="\t" if "\t" in line else ","))
+        if self._header is None:
+            self._header = [cell.strip().lstrip("\ufeff") for cell in cells]
+            return None
+        row = {
+            name: number_or_text(cell)
+            for name, cell in zip(self._header, cells, strict=False)
+            if name and cell.strip()
+        }
+        return row or None
+
+
+@final
+class Progress:
+    """Counts a program's own epochs or steps as iterations.
+
+    Args:
+        name: The metric that becomes ``training_iteration``; `AUTO` for ``epoch``, or else
+            ``step``; None for none.
+        iteration: The iteration at which the attempt begins.
+    """
+
+    def __init__(self, name: str | None, iteration: int) -> None:
+        self._names = _PROGRESS if name == AUTO else tuple(filter(None, [name]))
+        self._iteration = iteration
+
+    def counted(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Return metrics with the iteration that they were reported at.
+
+        It grows with each result even where the program's own count does not, as it does not from
+        0 to the first epoch.
+        """
+        name = next((name for name in self._names if name in metrics), None)
+        value = metrics.get(TRAINING_ITERATION, metrics[name] if name else None)
+        self._iteration += 1
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or value != int(value)
+            or value <= self._iteration
+        ):
+            return dict(metrics)
+        self._iteration = int(value)
+        return {**metrics, TRAINING_ITERATION: self._iteration}
+
+
+def nearest_number(lines: Iterable[str], names: Sequence[str]) -> str:
+    """Return how to report what looks most like a metric in a program's output; empty for nothing.
+
+    Args:
+        lines: The last lines of the output.
+        names: Metrics that were expected; any that ends in a number is taken where there are none.
+    """
+    wanted = [re.split(r"[./]", name)[-1].lower() for name in names]
+    best: tuple[float, re.Match[str] | None] = (0.0, None)
+    for line in lines:
+        for found in _NAMED_NUMBER.finditer(line):
+            written = re.sub(r"\W", "_", found["name"]).lower()
+            likeness = max(
+                (difflib.SequenceMatcher(None, written, name).ratio() for name in wanted),
+                default=0.5,
+            )
+            if likeness >= max(best[0], 0.4):
+                best = likeness, found
+    if best[1] is None:
+        return ""
+    found = best[1]
+    metric = names[0] if names else (re.sub(r"\W", "_", found["name"]))
+    before = re.escape(found.string[found.start("name") : found.start("number")]).replace(
+        r"\ ", " "
+    )
+    return f"{found[0]!r}, which --report {f'{before}(?P<{metric}>{chr(92)}S+)'!r} would report"
