@@ -247,6 +247,19 @@ _CLASSES: Mapping[str, str] = {
 }
 
 
+def scheduler_class(name: str) -> type[Scheduler]:
+    """Return the class of a scheduler by its short name; see `create_scheduler`.
+
+    Raises:
+        ValueError: If there is no such scheduler; suggests a similar name.
+    """
+    # Imported by name, so that one scheduler does not load all others.
+    kind: type[Scheduler] = getattr(
+        importlib.import_module(__package__), found_by_name(name, _CLASSES)
+    )
+    return kind
+
+
 def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
     """Construct a scheduler by its short name, e.g. from a command line.
 
@@ -268,8 +281,4 @@ def create_scheduler(name: str, **kwargs: Any) -> Scheduler:
     Departures:
         Ray Tune silently ignores arguments that it does not know.
     """
-    # Imported by name, so that one scheduler does not load all others.
-    kind: type[Scheduler] = getattr(
-        importlib.import_module(__package__), found_by_name(name, _CLASSES)
-    )
-    return constructed_with(kind, kwargs)
+    return constructed_with(scheduler_class(name), kwargs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from tuner.core.trial import WorkerGroup
 
 _ELLIPSIS = "…"
 _MAX_ITEMS = 20
+_PER_UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN: Final = re.compile(r"(?:(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]))")
 
 
 def printable(text: str) -> str:
@@ -87,3 +90,16 @@ def duration(seconds: float) -> str:
     if whole < 3600:  # noqa: PLR2004  (seconds of an hour)
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a time span as tables show it, None for other texts.
+
+    Example:
+        >>> seconds_of("1m41s"), seconds_of("2d ago"), seconds_of("0.5")
+        (101.0, 172800.0, None)
+    """
+    span = text.strip().removesuffix(" ago")
+    if not span or _SPAN.sub("", span):
+        return None
+    return sum(float(part["number"]) * _PER_UNIT_S[part["unit"]] for part in _SPAN.finditer(span))

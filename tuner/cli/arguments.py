@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tuner.restore.readable_copy import ReadableCopy
-from tuner.spec.cluster import Cluster, DaskCluster, RayCluster
+from tuner.spec.cluster import Cluster, cluster_at
 from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
 from tuner.storage.object_store import ObjectStore
@@ -20,10 +20,6 @@ from tuner.storage.urls import is_like_url, split_url
 
 _MAX_LISTED: Final = 5
 _FIRST: Final = "t00000"
-_ENGINES: Final = ("ray", "dask")
-_DASK_PROTOCOLS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
-_USUAL_ENGINES: Final = {"6379": "ray", "8786": "dask"}
-"""Engines by the ports that they use unless they are told otherwise."""
 
 
 def default_storage() -> Path:
@@ -168,38 +164,10 @@ class ClusterType(click.ParamType[Cluster]):
         """Return the cluster, to which nothing connects yet."""
         if isinstance(value, Cluster):
             return value
-        engine, address = _engine_of(str(value))
         try:
-            match engine:
-                case "ray":
-                    return RayCluster(address)
-                case "dask":
-                    return DaskCluster(address)
+            return cluster_at(str(value))
         except (TypeError, ValueError) as refusal:
             raise click.BadParameter(str(refusal), ctx, param) from refusal
-        raise click.BadParameter(
-            f"it is not clear whether {value!r} is a Ray or a Dask cluster; write ray:{value} or "
-            f"dask:{value}",
-            ctx,
-            param,
-        )
-
-
-def _engine_of(text: str) -> tuple[str, str]:
-    """Return the engine, empty if that is not clear, and the address or file.
-
-    Example:
-        >>> _engine_of("ray:auto"), _engine_of("tcp://10.0.0.1:8786"), _engine_of("node:1234")
-        (('ray', 'auto'), ('dask', 'tcp://10.0.0.1:8786'), ('', 'node:1234'))
-    """
-    if text == "auto" or text.startswith("ray://"):
-        return "ray", text
-    engine, colon, address = text.partition(":")
-    if engine in _ENGINES and colon and address and not address.startswith("//"):
-        return engine, address
-    if text.startswith(_DASK_PROTOCOLS) or Path(text).is_file():
-        return "dask", text
-    return _USUAL_ENGINES.get(text.rpartition(":")[2], ""), text
 
 
 def trial_folders(experiment: Path) -> list[str]:

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -292,23 +291,6 @@ def distinct(columns: Sequence[Column]) -> list[Column]:
         found.append(replace(column, title="") if is_taken else column)
         titles.add(found[-1].title or column.key)
     return found
-
-
-_PER_UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SPAN: Final = re.compile(r"(?:(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]))")
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the seconds of a time span as tables show it, None for other texts.
-
-    Example:
-        >>> seconds_of("1m41s"), seconds_of("2d ago"), seconds_of("0.5")
-        (101.0, 172800.0, None)
-    """
-    span = text.strip().removesuffix(" ago")
-    if not span or _SPAN.sub("", span):
-        return None
-    return sum(float(part["number"]) * _PER_UNIT_S[part["unit"]] for part in _SPAN.finditer(span))
 
 
 def table_of(records: Sequence[Record], columns: Sequence[Column]) -> tables.Table:

@@ -14,7 +14,9 @@ from typing import Any, Final, final
 
 import click
 
-from .output import Column, Output, Record, distinct, seconds_of
+from tuner.callbacks.formatting import seconds_of
+
+from .output import Column, Output, Record, distinct
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,

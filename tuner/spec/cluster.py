@@ -31,6 +31,10 @@ _DASK_SECURITY: Final = (
 _LEASE_S: Final = 20.0
 _MIN_LEASE_S: Final = 5.0
 _MAX_LEASE_S: Final = 60.0
+_ENGINES: Final = ("ray", "dask")
+_DASK_PROTOCOLS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
+_USUAL_ENGINES: Final = {"6379": "ray", "8786": "dask"}
+"""Engines by the ports that they use unless they are told otherwise."""
 _HOST_AND_PORT: Final = re.compile(r"[^/]+:\d+")
 _RAY_SELECTOR: Final = re.compile(r"!?([\w.-]*|in\([\w.-]+(,\s*[\w.-]+)*\))")
 """A value of Ray's label selectors."""
@@ -343,6 +347,48 @@ class DaskCluster(_LibraryCluster):
             f"the scheduler file must exist, got {str(path)!r}; "
             f"start the scheduler by: dask scheduler --scheduler-file {path}"
         )
+
+
+def cluster_at(text: str) -> Cluster:
+    """Return the cluster that a text names, to which nothing connects yet.
+
+    Args:
+        text: ``ray:ADDRESS``, ``dask:ADDRESS`` or ``dask:FILE``, or what only one of them can mean.
+
+    Raises:
+        TypeError, ValueError: If it is not clear which cluster is meant, or the address is none.
+
+    Example:
+        >>> cluster_at("ray:auto").describe(), cluster_at("tcp://10.0.0.1:8786").describe()
+        ('the Ray cluster at auto', 'the Dask cluster at tcp://10.0.0.1:8786')
+    """
+    engine, address = _engine_of(text)
+    match engine:
+        case "ray":
+            return RayCluster(address)
+        case "dask":
+            return DaskCluster(address)
+    raise ValueError(
+        f"it is not clear whether {text!r} is a Ray or a Dask cluster; write ray:{text} or "
+        f"dask:{text}"
+    )
+
+
+def _engine_of(text: str) -> tuple[str, str]:
+    """Return the engine, empty if that is not clear, and the address or file.
+
+    Example:
+        >>> _engine_of("ray:auto"), _engine_of("tcp://10.0.0.1:8786"), _engine_of("node:1234")
+        (('ray', 'auto'), ('dask', 'tcp://10.0.0.1:8786'), ('', 'node:1234'))
+    """
+    if text == "auto" or text.startswith("ray://"):
+        return "ray", text
+    engine, colon, address = text.partition(":")
+    if engine in _ENGINES and colon and address and not address.startswith("//"):
+        return engine, address
+    if text.startswith(_DASK_PROTOCOLS) or Path(text).is_file():
+        return "dask", text
+    return _USUAL_ENGINES.get(text.rpartition(":")[2], ""), text
 
 
 def _check_nodes(lease_s: Any, scratch_dir: Any) -> None:
