@@ -47,10 +47,14 @@ class Subcommand:
     help: str
 
 
+_RUN = "Run experiments"
 _LOOK, _SEARCH = "Look at experiments", "Export results"
 _STEER, _KEEP = "Control running experiments", "Maintain experiments"
 
 COMMANDS: Final = {
+    "run": Subcommand(
+        _RUN, "run", "run", "Run a program with many configurations, and find the best one."
+    ),
     "ls": Subcommand(
         _LOOK, "listing", "list_experiments", "List experiments with their state and best value."
     ),
@@ -238,7 +242,7 @@ def _discard_output() -> None:
 )
 @click.version_option(__version__, prog_name="tuner")
 def main() -> None:
-    """Inspect and manage experiments.
+    """Run, inspect and manage experiments.
 
     EXP is the directory of an experiment, its name under the default storage path,
     ~/tuner_results, or its URL in an object store, such as s3://bucket/dir/name. TRIAL is the id of

@@ -1,0 +1,323 @@
+"""``tuner run``: search for the best command line of any program."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import click
+from click.shell_completion import CompletionItem
+
+from tuner.analysis.result_grid import ResultGrid
+from tuner.callbacks.formatting import printable
+from tuner.command import Command
+from tuner.command.space_text import assignment, dotted
+from tuner.command.sweep import Given, Sweep
+from tuner.command.sweep_keys import given_by_file
+from tuner.command.sweep_values import TYPE, checked
+from tuner.driver.signals import has_failed
+from tuner.errors import MetricNotReported
+from tuner.spec.config import IF_EXISTS, MODES, RunConfig
+from tuner.spec.experiment_location import named_location
+from tuner.tuner import Tuner
+
+from .app import FOUND, OK
+from .arguments import ClusterType, named_value
+from .dry_run import line_of, show_dry_run
+
+SCHEDULERS: Final = (
+    "auto", "asha", "fifo", "hyperband", "median_stopping_rule", "mf_pbt", "pasha", "patient_pbt",
+    "pb2", "pbt",
+)  # fmt: skip
+"""Schedulers that the shell completes; all names of `create_scheduler` are accepted."""
+SEARCHERS: Final = ("auto", "ax", "bohb", "cqr", "gp", "hyperopt", "optuna", "random", "tree")
+"""Searchers, likewise."""
+
+
+@final
+class _NameType(click.ParamType[str]):
+    """A name, of which the shell completes some; it is checked together with what a file says."""
+
+    name = "NAME"
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin like this."""
+        return [CompletionItem(name) for name in self._known if name.startswith(incomplete)]
+
+
+@final
+class _RunCommand(click.Command):
+    """A subcommand whose last arguments, behind ``--``, are the words of another command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what is before ``--``; the words behind it become the parameter ``words``."""
+        end = args.index("--") if "--" in args else len(args)
+        has_words = end < len(args)
+        ctx.params["words"] = args[end + 1 :]
+        try:
+            return super().parse_args(ctx, args[:end])
+        except click.NoSuchOption as error:
+            if has_words or error.possibilities:
+                raise
+            told = error.format_message().rstrip(".")
+            raise click.UsageError(
+                f"{told}; write -- before the words of the command", ctx
+            ) from error
+
+
+def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds options, in this order."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _several(flag: str, metavar: str, text: str, *others: str) -> Callable[..., Any]:
+    return click.option(*others, flag, multiple=True, metavar=metavar, help=text)
+
+
+_what: Final = _options(
+    click.option(
+        "--name",
+        metavar="NAME",
+        help="Name of the experiment, by default the program's and a date.",
+    ),
+    click.option(
+        "-n", "--num-samples", type=int, metavar="N", help="How many trials; -1 for no limit."
+    ),
+    _several(
+        "--param",
+        "NAME=DOMAIN",
+        "A parameter: uniform(0,1), loguniform(1e-5,1e-1), randint(1,9), choice(a,b,c), "
+        "grid_search(1,2), or a constant. Nested ones are written model.width=...",
+        "-p",
+    ),
+    click.option("--metric", metavar="NAME", help="What to optimise, as the program reports it."),
+    click.option("--mode", type=click.Choice(MODES), help="Which values of the metric are better."),
+    click.option(
+        "--scheduler",
+        type=_NameType(SCHEDULERS),
+        help="Which trials are stopped early, e.g. asha; a default is chosen without it.",
+    ),
+    click.option(
+        "--max-t",
+        type=float,
+        metavar="N",
+        help="How many iterations (reports, or epochs) a full training takes.",
+    ),
+    _several("--scheduler-arg", "NAME=VALUE", "Another argument of the scheduler."),
+    click.option(
+        "--searcher",
+        type=_NameType(SEARCHERS),
+        help="Where configurations come from, e.g. random; a model of the results by default.",
+    ),
+    _several("--searcher-arg", "NAME=VALUE", "An argument of the searcher."),
+)
+_how: Final = _options(
+    _several(
+        "--report",
+        "REGEX",
+        "A regular expression with a named group for each metric, searched for in each line of "
+        "output: 'loss=(?P<loss>[0-9.e+-]+)'.",
+    ),
+    click.option(
+        "--report-file", metavar="FILE", help="A CSV or JSON-lines file that the program writes."
+    ),
+    click.option(
+        "--progress",
+        metavar="NAME",
+        help="The metric that counts iterations; epoch or step by default, none for none.",
+    ),
+    click.option(
+        "--checkpoints",
+        is_flag=True,
+        help="The program saves into TUNER_CHECKPOINT_DIR and continues from TUNER_RESUME_DIR.",
+    ),
+    click.option("--shell", is_flag=True, help="COMMAND is one line for the shell."),
+    _several("--env", "NAME=VALUE", "A variable of the program's environment."),
+    click.option(
+        "--variables", is_flag=True, help="Give parameters as variables, too: TUNER_PARAM_LR."
+    ),
+    click.option(
+        "--allow-unused", is_flag=True, help="Parameters need not be named in the command."
+    ),
+    click.option("--cwd", metavar="DIR", help="The program's working directory."),
+    click.option(
+        "--grace-s", type=float, metavar="S", help="How long the program has to end; 5 seconds."
+    ),
+)
+_where: Final = _options(
+    click.option("--cpus", type=float, metavar="N", help="CPUs of each trial; 1 by default."),
+    click.option("--gpus", type=float, metavar="N", help="GPUs of each trial, e.g. 2 or 0.5."),
+    _several("--resources", "NAME=N", "Another resource that each trial occupies."),
+    _several("--total-resources", "NAME=N", "How much there is of a resource, e.g. cpu=4."),
+    _several("--stop", "METRIC=LIMIT", "End a trial where a metric reaches a value."),
+    click.option("--max-concurrent", type=int, metavar="N", help="How many trials run at once."),
+    click.option(
+        "--max-failures", type=int, metavar="N", help="How often a failed trial is tried again."
+    ),
+    click.option("--time-limit", metavar="TIME", help="Time for the whole sweep, e.g. 1h30m."),
+    click.option("--trial-time-limit", metavar="TIME", help="Time for each trial, e.g. 10m."),
+    click.option(
+        "--storage", metavar="DIR|URL", help="Where to store it; ~/tuner_results by default."
+    ),
+    click.option("--cluster", type=ClusterType(), help="Run trials on a Ray or Dask cluster."),
+    click.option("--seed", type=int, metavar="N", help="Seed of everything random."),
+    click.option(
+        "--if-exists",
+        type=click.Choice(IF_EXISTS),
+        help="What to do if there is an experiment of this name.",
+    ),
+)
+
+
+@click.command("run", cls=_RunCommand)
+@click.argument(
+    "sweep",
+    required=False,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="[SWEEP] [-- COMMAND...]",
+)
+@_what
+@_how
+@_where
+@click.option("--resume", is_flag=True, help="Continue the experiment of this name, if there is.")
+@click.option("--dry-run", is_flag=True, help="Show the first commands, and start nothing.")
+def run(
+    words: Sequence[str], sweep: Path | None, *, resume: bool, dry_run: bool, **flags: Any
+) -> int:
+    """Run a program with many configurations, and find the best one.
+
+    COMMAND is what is run for each trial. In its words, {lr} stands for the parameter lr, {args}
+    for all parameters as --lr 0.01 --width 64, {hydra} for all as lr=0.01 width=64, and {json} for
+    a file with all of them, which the variable TUNER_CONFIG names as well.
+
+    The program reports by tuner.report(...) if it is in Python, or by lines of JSON in the file
+    that TUNER_REPORT names; or its output or a file that it writes is read (--report,
+    --report-file).
+
+    SWEEP is a YAML or TOML file. Its keys are the options below with _ for -, and command, space
+    (a mapping of names to domains) and points. Options override what it says.
+
+    Exits with 1 if all trials have failed.
+
+    \b
+    Examples:
+      tuner run --name digits -n 50 -p 'lr=loguniform(1e-5,1e-1)' -p 'width=choice(64,128)'
+          --metric val_loss --mode min -- python train.py --lr {lr} --width {width}
+      tuner run sweep.yaml --dry-run
+      tuner run sweep.yaml -n 100 --resume
+    """
+    try:
+        given = given_by_file(sweep) if sweep else Given()
+        declared = Sweep.of(given.overridden_by(_given_by_flags(words, flags)))
+        arguments, remarks = declared.arguments()
+        _check_name(arguments["run_config"], is_resumed=resume)
+        if dry_run:
+            show_dry_run(declared, arguments, remarks)
+            return OK
+        tuner = Tuner(**arguments, resume="auto" if resume else None)
+        for remark in remarks:
+            click.echo(remark)
+        grid = tuner.fit()
+    except MetricNotReported as error:
+        what, _, _ = str(error).partition("\n")
+        raise click.ClickException(
+            f"{what.rstrip('.')}; have the program report it, or give the name of one that it "
+            "reports as --metric"
+        ) from error
+    except (ImportError, TypeError, ValueError) as refusal:
+        raise click.UsageError(str(refusal)) from refusal
+    _show_best(grid, arguments["trainable"])
+    return FOUND if has_failed(grid.trials, "") else OK
+
+
+def _given_by_flags(words: Sequence[str], flags: Mapping[str, Any]) -> Given:
+    """Return what the options declare, each checked."""
+    values: dict[str, Any] = {"command": list(words)} if words else {}
+    places = {"command": "COMMAND"}
+    for key, value in flags.items():
+        if value is None or value is False or value == ():
+            continue
+        flag = f"--{key.replace('_', '-')}"
+        if key == "param":
+            values["space"] = _space_of(value)
+            places["space"] = flag
+        elif key in ("scheduler_arg", "searcher_arg"):
+            algorithm = key.removesuffix("_arg")
+            named = {} if flags[algorithm] is None else {TYPE: flags[algorithm]}
+            values[algorithm] = named | _mapping_of(value, flag)
+            places[algorithm] = flag
+        elif key not in values:
+            given = _mapping_of(value, flag) if key in _MAPPINGS else value
+            values[key] = checked(key, list(given) if isinstance(given, tuple) else given, flag)
+            places[key] = flag
+    return Given(values, places)
+
+
+_MAPPINGS: Final = ("env", "resources", "stop", "total_resources")
+
+
+def _mapping_of(texts: Iterable[str], flag: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, value = named_value(text, flag)
+        if name in found:
+            raise ValueError(f"{flag} {name} is given twice; give it once")
+        found[name] = text.partition("=")[2] if flag == "--env" else value
+    return found
+
+
+def _space_of(texts: Iterable[str]) -> dict[Any, Any]:
+    space: dict[Any, Any] = {}
+    for text in texts:
+        try:
+            path, value = assignment(text)
+        except ValueError as error:
+            raise ValueError(f"--param: {error}") from error
+        if path in space:
+            raise ValueError(f"--param: {dotted(path)} is given twice; give it once")
+        space[path] = value
+    return space
+
+
+def _check_name(config: RunConfig, *, is_resumed: bool) -> None:
+    """Check that there is an experiment to resume, or none in the way, by its name.
+
+    Raises:
+        ValueError: If that is not so.
+    """
+    if config.name is None and is_resumed:
+        raise ValueError("--resume needs the name of the experiment to continue; add --name NAME")
+    if config.name is None or is_resumed or config.if_exists != "error":
+        return
+    location = named_location(config)
+    if location.has_experiment():
+        name = shlex.quote(location.address)
+        raise ValueError(
+            f"there is an experiment {config.name!r} in {location.address}; continue it with "
+            f"--resume or tuner resume {name}, run this one beside it with --if-exists new, remove "
+            "it with --if-exists replace, or choose another --name"
+        )
+
+
+def _show_best(grid: ResultGrid, command: Command) -> None:
+    """Print the command of the best trial, if there is one."""
+    if not (grid.trials and grid.objectives):
+        return
+    try:
+        best = grid.get_best_result()
+    except (RuntimeError, ValueError):
+        return  # no trial has reported the metric
+    click.echo(f"command of the best trial:\n    {printable(line_of(command, best.config))}")
