@@ -1,15 +1,19 @@
 """Settings and fixtures of all tests."""
 
 import atexit
+import contextlib
 import importlib.util
 import signal
+import sys
 
+import cloudpickle
 import pytest
 
 from tests.object_servers import ceph, moto, s3_proxy, s3_url
 from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
 from tuner.callbacks.trackers.mlflow_logger import make_sqlite_store
 from tuner.driver import signals
+from tuner.execution import pickling
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 
 __all__ = ["ceph", "moto", "s3_proxy", "s3_url"]
@@ -31,6 +35,30 @@ def pytest_configure():
 
 def _do_nothing(number, frame):
     pass
+
+
+@contextlib.contextmanager
+def _tests_pickled_by_value(definition):
+    modules = [sys.modules[name] for name in ("tests", "tuner.testing") if name in sys.modules]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        with _pickling_by_value(definition):
+            yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+_pickling_by_value = pickling.pickling_by_value
+
+
+@pytest.fixture(scope="session", autouse=True)
+def light_trainables():
+    """Send processes the code of a trainable; to import its test module takes them longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pickling, "pickling_by_value", _tests_pickled_by_value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,9 @@
 
 import dataclasses
 
+from tuner.execution.assignment import Assignment
 from tuner.execution.session import run_attempt
-from tuner.execution.worker_protocol import Assignment, to_event
+from tuner.execution.worker_protocol import to_event
 from tuner.storage import strict_json
 
 CONTINUE = {"verdict": "continue", "save": False}

@@ -3,9 +3,8 @@
 import pytest
 
 from tuner.core.events import Outcome, WorkerExited, WorkerStarted
+from tuner.execution.checkpoint_part import Part, PartKind
 from tuner.execution.group_protocol import (
-    Part,
-    PartKind,
     PartStored,
     RankReported,
     duplicates_among,

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import CheckpointError
+from tuner.execution.assignment import Assignment
 from tuner.execution.trainable import Trainable
-from tuner.execution.worker_protocol import Assignment
 from tuner.storage.checkpoints import Checkpoint
 
 

@@ -5,8 +5,8 @@ import pytest
 import tuner as tune
 from tests.execution.conversation import Script, assignment
 from tuner import train
+from tuner.execution.assignment import Rank
 from tuner.execution.session import run_attempt
-from tuner.execution.worker_protocol import Rank
 from tuner.train import checkpoint_every
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tuner.execution.worker_protocol import Rank
+from tuner.execution.assignment import Rank
 from tuner.train.exchange import Star, own_address
 
 pytestmark = pytest.mark.process

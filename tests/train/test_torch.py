@@ -13,7 +13,7 @@ import pytest
 import tuner as tune
 from tests.execution.conversation import assignment
 from tuner import train
-from tuner.execution.worker_protocol import Rank
+from tuner.execution.assignment import Rank
 
 pytestmark = pytest.mark.heavy
 

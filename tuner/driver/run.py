@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.analysis.explain import why_never_compared
 from tuner.analysis.failed_validations import why_none_validated
@@ -87,7 +88,6 @@ from tuner.storage.lock import ExperimentLock
 
 from .assembly import Assembly, assemble
 from .checkpoint_store import CheckpointDeleter, CheckpointStore
-from .cluster_session import ClusterSession
 from .control import RequestQueue
 from .driver import Timing
 from .event_dispatch import EventDispatch
@@ -99,6 +99,9 @@ from .signals import Interrupts, cause_of_interruption, exit_code, has_failed, i
 from .snapshots import Snapshots
 from .storage_retry import StorageRetry
 from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
+
+if TYPE_CHECKING:
+    from .cluster_session import ClusterSession
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
@@ -263,6 +266,8 @@ class Run:
     def _make_executor(self, resources: Mapping[str, float] | None) -> Executor:
         spec, directory, environment = self._spec, self._directory, self._environment
         if spec.run.cluster:
+            from .cluster_session import ClusterSession  # noqa: PLC0415  (few need its many modules)
+
             on_packages = environment.add_packages
             self._cluster = ClusterSession(
                 spec.run.cluster, spec, directory, on_packages, self._remote

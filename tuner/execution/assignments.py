@@ -12,8 +12,8 @@ from tuner.storage import layout
 from tuner.storage.directories import make_own_folder
 from tuner.storage.urls import join_url
 
+from .assignment import Assignment
 from .validation import ValidationAssignment
-from .worker_protocol import Assignment
 
 
 @final

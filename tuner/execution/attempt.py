@@ -25,6 +25,8 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged,
 from tuner.storage.urls import join_url
 
 from .answers import Answers
+from .assignment import Assignment
+from .checkpoint_part import Part, PartKind
 from .checkpoint_uploads import (
     CheckpointPlan,
     UploadQueue,
@@ -37,7 +39,6 @@ from .checkpoint_uploads import (
     watch_for_changes,
 )
 from .failures import as_message, describe
-from .group_protocol import Part, PartKind
 from .metric_conversion import Converter, note_replaced_iteration
 from .preload import imported_since, missing, packages_since
 from .report_options import (
@@ -49,7 +50,6 @@ from .report_options import (
 from .result_fields import AutoFill, counters_of, here
 from .storage_failures import StorageFailures, is_storage_error
 from .validation import NO_VALIDATION, ValidationContext
-from .worker_protocol import Assignment
 
 CANNOT_SAVE = Failure(
     "NotImplementedError",

@@ -35,7 +35,7 @@ from tuner.storage.checkpoints import (
 from tuner.storage.layout import MANIFEST
 from tuner.storage.tree_state import TreeState, check_unchanged, state_of
 
-from .group_protocol import Part, PartKind
+from .checkpoint_part import Part, PartKind
 from .report_options import CheckpointUploadMode, ReportOptions
 
 MAX_OUTSTANDING: Final = 2

@@ -31,7 +31,6 @@ since others may still need what it hosts.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,40 +38,10 @@ from typing import Any, Final
 from tuner.core.events import CheckpointCommitted, CheckpointSaved, Event, ResultReported
 from tuner.storage.checkpoint_parts import check_directory_name, is_staging_name
 
+from .checkpoint_part import Part, PartKind
 from .worker_protocol import directory_name, to_event
 
 _MAX_SOURCE_LENGTH: Final = 100
-
-
-class PartKind(enum.StrEnum):
-    """What a worker has done with the checkpoint that it reports."""
-
-    STAGED = "staged"
-    PLACED = "placed"
-    PLACEHOLDER = "placeholder"
-    PENDING = "pending"
-    DROPPED = "dropped"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One worker's part of a checkpoint.
-
-    Attributes:
-        kind: What the worker has done.
-        name: Name of its directory inside the trial's, empty for PENDING and DROPPED.
-        why: Why it could not be prepared, for DROPPED. In a ``result`` the storage is at fault, and
-            training goes on; where the part was pending, the attempt fails.
-    """
-
-    kind: PartKind
-    name: str = ""
-    why: str = ""
-
-    def as_message(self) -> dict[str, str]:
-        """Return the part as a message field."""
-        fields = {"kind": self.kind.value, "name": self.name}
-        return fields | ({"why": self.why} if self.why else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import Failure, ReportReply
 
+from .assignment import Assignment
 from .failures import as_message, describe
 from .session import run_attempt
 from .validation import (
@@ -45,13 +46,7 @@ from .validation import (
 )
 from .validation_arguments import Validator
 from .validation_payloads import Payloads
-from .worker_protocol import (
-    Assignment,
-    checkpoints_answer,
-    report_answer,
-    to_event,
-    to_validation_end,
-)
+from .worker_protocol import checkpoints_answer, report_answer, to_event, to_validation_end
 
 _STOP = {"verdict": ReportReply.STOP, "save": False}
 

@@ -20,6 +20,7 @@ from tuner.core.trial import Failure
 from tuner.storage.checkpoints import Checkpoint
 
 from .answers import Answers
+from .assignment import Assignment
 from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
 from .metric_conversion import as_metrics
 from .resources import PlacementGroupFactory
@@ -33,7 +34,6 @@ from .trainable import (
     write_checkpoint,
 )
 from .validation import NOT_DECLARED, DeclaredValidator, ValidationContext
-from .worker_protocol import Assignment
 
 __all__ = [
     "Channel",

@@ -27,11 +27,11 @@ from tuner.storage.checkpoints import Checkpoint, Provenance, read_manifest
 from tuner.storage.directories import contents_of, make_folder
 from tuner.storage.manifest import write_manifest
 
+from .assignment import Assignment
 from .group_trainable import GroupTrainable, TrainableSource, what_runs
 from .metric_conversion import Converter, note_replaced_iteration
 from .resources import PlacementGroupFactory, ResourceRequest, checked_labels, total_amounts
 from .result_fields import AutoFill, counters_of, here
-from .worker_protocol import Assignment
 
 DICT_CHECKPOINT = "_dict_checkpoint.pkl"
 """File for the dictionary that `Trainable.save_checkpoint` returned."""

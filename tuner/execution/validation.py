@@ -22,9 +22,8 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
-from tuner.core.commands import StartValidation
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import ValidationRequest
 from tuner.storage import layout
@@ -44,6 +43,10 @@ from .validation_arguments import (
     restored,
     unpickled,
 )
+
+if TYPE_CHECKING:
+    # To define the classes of commands takes time in each process that starts.
+    from tuner.core.commands import StartValidation
 
 LARGE_BYTES: Final = 10 * 2**20
 """Size of a payload above which a warning is logged."""

@@ -6,7 +6,6 @@ instances shared between processes, and file systems that threads must not use a
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 import os
@@ -213,6 +212,8 @@ class FsspecObjects:
         # Where fsspec has made the method of a coroutine, it is an attribute of the object.
         coroutine_of = getattr(filesystem, f"_{name}", None)
         if name in vars(filesystem) and inspect.iscoroutinefunction(coroutine_of):
+            import asyncio  # noqa: PLC0415  (loaded already by such a file system, and only there)
+
             made = coroutine_of(*arguments, **options)
             return deadline.result_of(asyncio.run_coroutine_threadsafe(made, filesystem.loop))
         call = partial(getattr(filesystem, name), *arguments, **options)

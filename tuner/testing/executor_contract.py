@@ -25,9 +25,9 @@ from tuner.core.events import (
 )
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerGroup
+from tuner.execution.assignment import Assignment
 from tuner.execution.executor import Executor
 from tuner.execution.trainable import Trainable
-from tuner.execution.worker_protocol import Assignment
 
 Assign = Callable[[StartWorker], Assignment]
 """Completes a `StartWorker` with what a worker with files needs."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.core.trial import CheckpointRecord
 from tuner.execution import session
+from tuner.execution.assignment import Assignment
 from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import (
     NO_OPTIONS,
@@ -20,7 +21,6 @@ from tuner.execution.report_options import (
     ValidationTask,
 )
 from tuner.execution.session import TuneContext
-from tuner.execution.worker_protocol import Assignment
 from tuner.spec.training_config import ValidationTaskConfig
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.urls import join_url

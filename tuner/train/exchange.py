@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, final
 
+from tuner.execution.assignment import Rank
 from tuner.execution.attempt import Attempt, current_attempt
 from tuner.execution.session import take_master_socket
-from tuner.execution.worker_protocol import Rank
 from tuner.storage import atomic
 from tuner.storage.directories import make_folder
 from tuner.storage.layout import STAGING_PREFIX

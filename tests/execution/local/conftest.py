@@ -13,10 +13,10 @@ from tests.waiting import wait_until
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest, WorkerGroup
+from tuner.execution.assignment import Assignment
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.validation import ValidationAssignment
-from tuner.execution.worker_protocol import Assignment
 
 DEADLINE_S = 60
 """Long enough for a machine under load; a test that needs it has failed."""

@@ -60,6 +60,11 @@ def staging_in(harness):
     return sorted(path.name for path in harness.directory.joinpath("t00001").glob(".tmp-*"))
 
 
+def await_no_staging(harness):
+    """Wait until a thread has removed the parts of a checkpoint that was refused."""
+    wait_until(lambda: not staging_in(harness), "the end of the staging directories")
+
+
 def test_the_parts_of_all_ranks_are_one_checkpoint_that_all_ranks_know(start_executor):
     def train(config):
         for number in range(2):
@@ -78,7 +83,7 @@ def test_the_parts_of_all_ranks_are_one_checkpoint_that_all_ranks_know(start_exe
     verify(path)
     last = harness.results()[-1]
     assert [metrics["latest"] for metrics in last.rank_metrics] == [str(Checkpoint(path))] * 2
-    assert staging_in(harness) == []
+    await_no_staging(harness)
     names = [result.metrics["checkpoint_dir_name"] for result in harness.results()]
     assert names == ["checkpoint_000004", "checkpoint_000005", None]
 
@@ -121,7 +126,7 @@ def test_a_lent_directory_is_the_same_on_all_ranks_and_gone_if_it_is_not_reporte
         assert sorted(read_manifest(path).files) == ["shard0", "shard1"]
         verify(path)
     assert checkpoints_in(harness) == ["checkpoint_000000", "checkpoint_000001"]
-    assert staging_in(harness) == []
+    await_no_staging(harness)
 
 
 def test_a_checkpoint_stored_in_threads_is_committed_when_all_ranks_have_stored_theirs(
@@ -146,7 +151,7 @@ def test_a_checkpoint_stored_in_threads_is_committed_when_all_ranks_have_stored_
     for name in checkpoints_in(harness):
         verify(harness.directory / "t00001" / name)
     assert len(checkpoints_in(harness)) == 5
-    assert staging_in(harness) == []
+    await_no_staging(harness)
     assert list(harness.directory.joinpath("t00001").glob(".source-*")) == []
 
 
@@ -235,7 +240,7 @@ def test_ranks_may_report_the_same_directory_that_is_deleted_when_all_have_store
         assert sorted(read_manifest(path).files) == ["shard0", "shard1", "shard2"]
         verify(path)
     assert list(harness.directory.joinpath("t00001").glob(".*source*")) == []
-    assert staging_in(harness) == []
+    await_no_staging(harness)
 
 
 def test_a_part_of_a_checkpoint_that_was_given_up_is_not_taken_for_the_next(start_executor):
@@ -259,7 +264,7 @@ def test_a_part_of_a_checkpoint_that_was_given_up_is_not_taken_for_the_next(star
     assert checkpoints_in(harness) == ["checkpoint_000000"]
     path = harness.directory / "t00001" / "checkpoint_000000"
     assert [(path / f"shard{rank}").read_text() for rank in (0, 1)] == ["kept", "kept"]
-    assert staging_in(harness) == []
+    await_no_staging(harness)
 
 
 def test_spawned_ranks_store_a_checkpoint_before_one_is_killed_and_after(start_executor):
@@ -287,7 +292,7 @@ def test_spawned_ranks_store_a_checkpoint_before_one_is_killed_and_after(start_e
     ]
     assert texts == ["killed0", "killed1", "again0", "again1"]
     assert harness.validate(3).metrics == {"text": "again1"}
-    assert staging_in(harness) == []
+    await_no_staging(harness)
 
 
 def slow_staging(config):
@@ -360,7 +365,7 @@ def test_ranks_may_name_the_directory_alike(start_executor):
     verify(harness.directory / "t00001" / "best")
     assert all("'of-rank-0', 'of-rank-1'" in told["error"] for told in second.rank_metrics)
     assert second.metrics["training_iteration"] == 2  # the refused report does not count
-    assert staging_in(harness) == []
+    await_no_staging(harness)
     assert kinds(harness).count(CheckpointFailed) == 1
 
 
@@ -434,7 +439,7 @@ def test_a_full_disk_on_one_rank_costs_the_checkpoint_and_not_the_metrics(start_
     ]
     assert harness.results()[0].metrics["checkpoint_dir_name"] is None
     assert "no space left" in caplog.text
-    assert staging_in(harness) == []
+    await_no_staging(harness)
 
 
 def test_a_full_disk_at_the_commit_costs_the_checkpoint_and_not_the_metrics(

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiers import examples
+from tuner.execution.assignment import Assignment
 from tuner.execution.local.worker_connection import (
     MAX_FRAME_BYTES,
     Bootstrap,
@@ -20,7 +21,6 @@ from tuner.execution.local.worker_connection import (
     WorkerEnd,
     pickled,
 )
-from tuner.execution.worker_protocol import Assignment
 from tuner.storage import strict_json
 
 

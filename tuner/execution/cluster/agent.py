@@ -24,8 +24,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self, final
 
+from tuner.execution.local.interpreter import command
 from tuner.execution.local.process_setup import WakeupPipe, inherited_output
-from tuner.execution.local.trainable_blob import command
 from tuner.storage import strict_json
 
 HOST: Final = "tuner.execution.cluster.node_host"

@@ -39,8 +39,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
 from tuner.errors import ClusterError
+from tuner.execution.local.interpreter import command
 from tuner.execution.local.process_setup import ignore_termination_signals
-from tuner.execution.local.trainable_blob import command
 from tuner.storage import strict_json
 
 from .engine import Engine, Unmet, load_engine

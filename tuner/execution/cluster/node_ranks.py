@@ -8,6 +8,7 @@ from typing import Any, Protocol, final
 
 from tuner.core.commands import StartWorker
 from tuner.core.trial import Failure
+from tuner.execution.assignment import Rank
 from tuner.execution.local.rank_relay import (
     RankGone,
     RankNews,
@@ -15,7 +16,6 @@ from tuner.execution.local.rank_relay import (
     RankUnstarted,
 )
 from tuner.execution.local.start_retry import is_shortage
-from tuner.execution.worker_protocol import Rank
 
 from .rank_messages import Listening, Refused, SourceDamaged, news_message, read_start
 from .stored_ranks import KINDS, StoredRanks

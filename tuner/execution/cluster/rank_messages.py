@@ -46,6 +46,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.core.trial import Failure
+from tuner.execution.assignment import Rank
 from tuner.execution.failures import as_message
 from tuner.execution.local.rank_relay import (
     RankGone,
@@ -55,7 +56,7 @@ from tuner.execution.local.rank_relay import (
     RankUnstarted,
     RankViolated,
 )
-from tuner.execution.worker_protocol import Rank, failure_of
+from tuner.execution.worker_protocol import failure_of
 from tuner.storage.manifest import FileEntry, PartContents, check_names
 
 _MAX_PORT = 2**16 - 1

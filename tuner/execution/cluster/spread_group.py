@@ -27,6 +27,7 @@ from tuner.core.events import (
     WorkerExited,
 )
 from tuner.core.trial import Failure
+from tuner.execution.assignment import Rank
 from tuner.execution.local.commit_pool import CommitPool
 from tuner.execution.local.exit_diagnosis import ExitInfo
 from tuner.execution.local.group import IF_SILENT, Patience, RemoteGroup
@@ -40,7 +41,6 @@ from tuner.execution.local.rank_relay import (
     RankViolated,
 )
 from tuner.execution.local.start_retry import StartRetryQueue
-from tuner.execution.worker_protocol import Rank
 from tuner.storage import layout
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 

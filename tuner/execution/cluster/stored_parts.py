@@ -16,7 +16,7 @@ from typing import Any, final
 
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
-from tuner.execution.group_protocol import Part, PartKind
+from tuner.execution.checkpoint_part import Part, PartKind
 from tuner.execution.local.group_checkpoint import Committed, GroupCheckpoint, NodeLost
 from tuner.storage.manifest import PartContents, group_manifest
 from tuner.storage.object_checkpoints import ObjectCheckpoints

@@ -51,6 +51,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import Failure
 from tuner.errors import TunerError
+from tuner.execution.assignment import Assignment, Rank
 from tuner.execution.group_protocol import PartStored, RankReported
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.resources import machine_capacity
@@ -61,7 +62,7 @@ from tuner.execution.validation import (
 )
 from tuner.execution.validation_arguments import Validator
 from tuner.execution.validation_payloads import Payloads
-from tuner.execution.worker_protocol import Assignment, Rank, checkpoints_answer, lease_answer
+from tuner.execution.worker_protocol import checkpoints_answer, lease_answer
 from tuner.storage import strict_json
 from tuner.storage.layout import STDERR
 

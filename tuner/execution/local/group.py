@@ -45,13 +45,8 @@ from tuner.core.trial import (
 )
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.attempt import CANNOT_SAVE
-from tuner.execution.group_protocol import (
-    Part,
-    PartKind,
-    PartStored,
-    RankReported,
-    duplicates_among,
-)
+from tuner.execution.checkpoint_part import Part, PartKind
+from tuner.execution.group_protocol import PartStored, RankReported, duplicates_among
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json

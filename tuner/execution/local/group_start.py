@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from tuner.core.commands import StartWorker
-from tuner.execution.worker_protocol import Assignment, Rank
+from tuner.execution.assignment import Assignment, Rank
 
 from .worker_connection import Bootstrap
 from .zygote_protocol import blocking_pair

@@ -16,8 +16,9 @@ from typing import Any, Final
 from tuner.execution import preload
 from tuner.execution.resources import loading_environment
 
+from .interpreter import command
 from .process_setup import inherited_output
-from .trainable_blob import TrainableBlob, command
+from .trainable_blob import TrainableBlob
 from .zygote_protocol import (
     DumpStack,
     Kill,

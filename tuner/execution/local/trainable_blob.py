@@ -1,4 +1,4 @@
-"""The pickled trainable in anonymous memory, and the command line of processes that inherit it.
+"""The pickled trainable in anonymous memory.
 
 The blob also holds the declared validation function, and the driver's module path and arguments. It
 is inherited as a descriptor: nothing of it is written to a disk or shown in a list of processes, no
@@ -12,12 +12,10 @@ import mmap
 import os
 import pickle
 import struct
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, final
 
 from tuner.execution.validation import NOT_DECLARED, DeclaredValidator, own_validator
@@ -25,21 +23,6 @@ from tuner.execution.validation import NOT_DECLARED, DeclaredValidator, own_vali
 CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """The variable with the name of the test that runs, which pytest sets anew for each one."""
 _LENGTH: Final = struct.Struct("!Q")
-_ROOT: Final = str(Path(__file__).resolve().parents[3])
-_CODE: Final = (
-    "import sys; root, module, *rest = sys.argv[1:]; sys.path.insert(0, root); "
-    "__import__('importlib').import_module(module).main(*rest)"
-)
-
-
-def command(module: str, *arguments: object) -> list[str]:
-    """Return the command line that calls the module's ``main`` with the arguments, as strings.
-
-    ``-P`` keeps the working directory out of the module path: its files must not shadow ours.
-    """
-    # multiprocessing passes the interpreter's flags on with the same private function
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    return [sys.executable, *flags, "-P", "-c", _CODE, _ROOT, module, *map(str, arguments)]
 
 
 class UserCode(NamedTuple):

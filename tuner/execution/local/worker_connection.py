@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
+from tuner.execution.assignment import Assignment, Rank
 from tuner.execution.metric_conversion import MAX_SIZE_BYTES
 from tuner.execution.resources import devices_of_rank, worker_environment
 from tuner.execution.validation import ValidationAssignment
-from tuner.execution.worker_protocol import Assignment, Rank
 from tuner.storage import strict_json
 from tuner.storage.layout import STDERR, STDOUT, of_rank
 

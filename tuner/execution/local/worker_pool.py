@@ -18,7 +18,8 @@ from typing import Final, NoReturn, Protocol, final
 from tuner.execution import preload
 
 from . import process_setup, worker
-from .trainable_blob import TrainableBlob, UserCode, command
+from .interpreter import command
+from .trainable_blob import TrainableBlob, UserCode
 from .zygote_protocol import blocking_pair, receive_with_descriptor
 
 # 3n - 2 standby workers for n running ones, but no more than 8: one for the first trial, which is

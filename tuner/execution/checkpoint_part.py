@@ -1,0 +1,37 @@
+"""One worker's part of the checkpoint that the workers of a group report together."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class PartKind(enum.StrEnum):
+    """What a worker has done with the checkpoint that it reports."""
+
+    STAGED = "staged"
+    PLACED = "placed"
+    PLACEHOLDER = "placeholder"
+    PENDING = "pending"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One worker's part of a checkpoint.
+
+    Attributes:
+        kind: What the worker has done.
+        name: Name of its directory inside the trial's, empty for PENDING and DROPPED.
+        why: Why it could not be prepared, for DROPPED. In a ``result`` the storage is at fault, and
+            training goes on; where the part was pending, the attempt fails.
+    """
+
+    kind: PartKind
+    name: str = ""
+    why: str = ""
+
+    def as_message(self) -> dict[str, str]:
+        """Return the part as a message field."""
+        fields = {"kind": self.kind.value, "name": self.name}
+        return fields | ({"why": self.why} if self.why else {})
