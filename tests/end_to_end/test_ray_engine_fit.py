@@ -23,9 +23,14 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), QUIET]
 
 @pytest.fixture(scope="module")
 def cluster():
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
-    )
+    # A node that does not answer is dead after two seconds.
+    checks = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": 500,
+        "health_check_failure_threshold": 4,
+    }
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": checks}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(3):
         cluster.add_node(num_cpus=2)
     yield cluster
@@ -72,7 +77,9 @@ def run(storage, cluster, callback, num_samples=12):
             name="experiment",
             storage_path=storage,
             cluster=RayCluster(
-                cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}
+                cluster.address,
+                runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+                lease_s=10.0,  # what a node runs that is merely cut off lives as long
             ),
             callbacks=[callback],
             verbose=0,

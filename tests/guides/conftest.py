@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.guides.script_runner import ScriptRunner
 from tests.interpreter import run_python
 from tuner import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "guides" / "scripts"
+BLOCKS = SCRIPTS / "blocks"
 
 
 @dataclass(frozen=True)
@@ -69,27 +71,61 @@ def run_block(shared):
     """
 
     def run(name):
-        script = SCRIPTS / "blocks" / f"{name}.py"
-        return _run_once(script, shared / f"block_{name}", "tuner_results")
+        return _run_once(BLOCKS / f"{name}.py", shared / f"block_{name}", "tuner_results")
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory):
+    """Return what runs scripts one after the other in one process, see `ScriptRunner`."""
+    runner = ScriptRunner(tmp_path_factory.mktemp("runner") / "home", BLOCKS)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="session")
+def run_heavy_block(runner, shared):
+    """Return a function that runs a block like `run_block`, whose libraries take long to load."""
+
+    def run(name):
+        directory = shared / f"block_{name}"
+
+        def run_block():
+            printed = runner.run(BLOCKS / f"{name}.py")
+            if runner.storage.exists():
+                runner.storage.rename(directory / runner.storage.name)
+            return printed
+
+        return Ran(_printed_once(directory, run_block), directory / runner.storage.name)
 
     return run
 
 
 def _run_once(script, directory, storage, *, is_silent=False):
     """Run a script unless another process has, and return what it has printed and stored."""
+
+    def run():
+        options = ["-W", "error"] if is_silent else []
+        ran = run_python(*options, str(script), str(directory / storage), cwd=directory)
+        if is_silent:
+            assert ran.stderr == ""
+            assert [path.name for path in directory.iterdir()] == [storage]
+        return ran.stdout
+
+    return Ran(_printed_once(directory, run), directory / storage)
+
+
+def _printed_once(directory, run):
+    """Return the lines that `run` returns, which is called with a new directory, once."""
     printed = directory.with_suffix(".printed")
     with directory.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not printed.exists():
             shutil.rmtree(directory, ignore_errors=True)  # of a run that has failed
             directory.mkdir()
-            options = ["-W", "error"] if is_silent else []
-            ran = run_python(*options, str(script), str(directory / storage), cwd=directory)
-            if is_silent:
-                assert ran.stderr == ""
-                assert [path.name for path in directory.iterdir()] == [storage]
-            printed.write_text(ran.stdout)
-    return Ran(printed.read_text().splitlines(), directory / storage)
+            printed.write_text(run())
+    return printed.read_text().splitlines()
 
 
 @pytest.fixture

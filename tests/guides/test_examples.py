@@ -58,7 +58,7 @@ EXAMPLES = {
         ["--members", "2", "--epochs", "6"],
         ["Learning rates that it reported:", "members were restarted"],
     ),
-    "nested_validation.py": (["--epochs", "2"], ["checkpoint_000001: loss", "of 597 images"]),
+    "nested_validation.py": (["--epochs", "1"], ["checkpoint_000000: loss", "of 597 images"]),
     "lightning_ddp.py": ([], ["Trials by epochs trained: 2 x 1, 1 x 9", "Best configuration:"]),
     "transformers_ddp.py": (["--epochs", "4"], ["Loss by epoch:", "Best model: epoch"]),
     "accelerate_ddp.py": (["--epochs", "4"], ["Accuracy by epoch:", "Files:"]),
@@ -85,10 +85,15 @@ LIGHT = {
     "name",
     [pytest.param(name, marks=[] if name in LIGHT else [pytest.mark.heavy]) for name in EXAMPLES],
 )
-def test_the_examples_run(name, tmp_path):
+def test_the_examples_run(name, tmp_path, runner):
     arguments, expected = EXAMPLES[name]
     # A fixed seed, so that the best trial and what is printed about it stay: few trials of a wide
     # space may all be bad ones.
     options = [*arguments, "--seed", "3", "--storage-path", str(tmp_path)]
-    done = run_python(str(ROOT / "examples" / name), *options, cwd=tmp_path)
-    assert [text for text in expected if text not in done.stdout] == []
+    script = ROOT / "examples" / name
+    # Keras has one backend in a process, and this example wants another one than the blocks.
+    if name in {*LIGHT, "keras_digits.py"}:
+        printed = run_python(str(script), *options, cwd=tmp_path).stdout
+    else:
+        printed = runner.run(script, *options)
+    assert [text for text in expected if text not in printed] == []

@@ -58,24 +58,24 @@ def framework(request):
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_does_what_it_says(run_block, block):
-    run_block(block).must_print(BLOCKS[block])
+def test_a_block_does_what_it_says(run_heavy_block, block):
+    run_heavy_block(block).must_print(BLOCKS[block])
 
 
-def test_lightning_keeps_the_best_two_by_a_metric_that_it_has_logged(run_block):
-    (kept,) = [line for line in run_block("lightning_save").lines if line.startswith("kept")]
+def test_lightning_keeps_the_best_two_by_a_metric_that_it_has_logged(run_heavy_block):
+    (kept,) = [line for line in run_heavy_block("lightning_save").lines if line.startswith("kept")]
     assert kept == "kept: 2 ascending: True"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_lightning_trains_no_epoch_again_that_has_been_saved(run_block, rank):
-    lines = run_block("lightning_restore").logged(rank)
+def test_lightning_trains_no_epoch_again_that_has_been_saved(run_heavy_block, rank):
+    lines = run_heavy_block("lightning_restore").logged(rank)
     epochs = [line for line in lines if line.startswith("epoch ")]
     assert epochs == ["epoch 0", "epoch 1", "epoch 2", "epoch 2", "epoch 3"]
 
 
-def test_a_validator_may_start_two_workers_in_a_run_of_its_own_name(run_block):
-    ran = run_block("nested_validation")
+def test_a_validator_may_start_two_workers_in_a_run_of_its_own_name(run_heavy_block):
+    ran = run_heavy_block("nested_validation")
     scores = [float(line.split()[-1]) for line in ran.lines if line.startswith("epoch")]
     assert scores[0] == pytest.approx(math.log(2), abs=1e-4)  # weights of zero
     assert len(scores) == 2

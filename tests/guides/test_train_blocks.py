@@ -38,8 +38,9 @@ HEAVY = {"distributed_checkpoint", "pytorch_save"}
     "block",
     [pytest.param(block, marks=[pytest.mark.heavy] if block in HEAVY else []) for block in BLOCKS],
 )
-def test_a_block_of_the_guide_does_what_it_says(run_block, block):
-    run_block(block).must_print(BLOCKS[block])
+def test_a_block_of_the_guide_does_what_it_says(run_block, run_heavy_block, block):
+    run = run_heavy_block if block in HEAVY else run_block
+    run(block).must_print(BLOCKS[block])
 
 
 @pytest.mark.parametrize("rank", [0, 1])

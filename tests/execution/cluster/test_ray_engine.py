@@ -234,7 +234,7 @@ def test_nodes_join_drain_and_leave(connect, add_node, cluster):
 
 
 def test_a_node_that_dies_takes_its_agent_along(connect, add_node):
-    driver = connect()
+    driver = connect(lease_s=5.0)  # a trial of a node that is merely cut off would live as long
     driver.wait_for_agents(3)
     node = add_node(num_cpus=1, labels={"zone": "d"})
     driver.wait_for_agents(4)
