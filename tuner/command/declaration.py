@@ -19,6 +19,8 @@ _INTERPRETERS: Final = frozenset(
     {"bash", "dash", "julia", "ksh", "lua", "node", "perl", "ruby", "Rscript", "sh", "zsh"}
 )
 _SCRIPTS: Final = frozenset({".R", ".jl", ".js", ".lua", ".pl", ".py", ".rb", ".sh"})
+_ACTIVATED: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
+"""Variables by which an environment of Python tells that it has been activated."""
 _MAX_GRACE_S: Final = 1e9
 
 
@@ -93,9 +95,10 @@ class Declaration:
         }
         # Or the lines that Python prints would come in blocks, long after they were printed.
         environ = {**inherited, "PYTHONUNBUFFERED": "1", **self.environ, **more}
-        # Last: `python` is the one that runs this where there is no other.
-        here = os.path.dirname(sys.executable)  # noqa: PTH120
-        environ["PATH"] = os.pathsep.join(filter(None, [environ.get("PATH"), here]))
+        if not any(environ.get(name) for name in _ACTIVATED):
+            # With `.venv/bin/tuner run`, `python` is meant to be that of the same environment.
+            here = os.path.dirname(sys.executable)  # noqa: PTH120
+            environ["PATH"] = os.pathsep.join([here, environ.get("PATH") or os.defpath])
         return environ
 
     def check_program(self) -> None:
@@ -128,7 +131,7 @@ class Declaration:
 
     def _check_executable(self, program: str) -> None:
         place = os.fspath(Path(self.cwd, program)) if os.sep in program else program
-        if shutil.which(place, path=self.environment({})["PATH"]) is not None:
+        if shutil.which(place, path=self.environment({}).get("PATH")) is not None:
             return
         here = Path(self.cwd, program)
         if not here.is_file():

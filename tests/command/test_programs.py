@@ -1,0 +1,403 @@
+"""Programs as trials: real processes that report, are stopped, continued and killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler, PopulationBasedTraining
+from tests.waiting import wait_until
+from tuner.command import Command
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Write a program into the working directory and return its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text, name="train.py"):
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        path.chmod(0o755)
+        return name
+
+    return write
+
+
+def fit(command, space=None, *, samples=1, stop=None, executor="process", **tune_config):
+    """Run trials of a command and return their results."""
+    return tune.Tuner(
+        command,
+        param_space=space or {"lr": tune.grid_search([1, 2])},
+        tune_config=tune.TuneConfig(num_samples=samples, **tune_config),
+        run_config=tune.RunConfig(
+            name="exp",
+            storage_path=Path.cwd() / "results",
+            stop=stop,
+            verbose=0,
+            executor=executor,
+            resources={"cpu": 2},
+        ),
+    ).fit()
+
+
+def python(name, *words):
+    return [sys.executable, name, *words]
+
+
+def losses(results):
+    return [list(result.metrics_dataframe["loss"]) for result in results]
+
+
+# How programs report.
+
+WAYS = {
+    "tuner.report": (
+        """
+        import sys
+        import tuner as tune
+        for epoch in range(3):
+            tune.report({"loss": float(sys.argv[1]) * epoch})
+        """,
+        {},
+    ),
+    "lines of JSON": (
+        """
+        import os, sys
+        with open(os.environ["TUNER_REPORT"], "a") as file:
+            for epoch in range(3):
+                print('{"loss": %f}' % (float(sys.argv[1]) * epoch), file=file, flush=True)
+        """,
+        {},
+    ),
+    "output": (
+        """
+        import sys
+        for epoch in range(3):
+            print("loss is", float(sys.argv[1]) * epoch, end="" if epoch == 2 else "\\n")
+        """,
+        {"report": r"loss is (?P<loss>\S+)"},
+    ),
+    "progress bar": (
+        """
+        import sys
+        for epoch in range(3):
+            print("loss is", float(sys.argv[1]) * epoch, end="\\r", file=sys.stderr)
+        """,
+        {"report": r"loss is (?P<loss>\S+)"},
+    ),
+    "CSV": (
+        """
+        import sys
+        with open(f"log{sys.argv[1]}.csv", "w") as file:
+            print("step,loss", file=file)
+            for epoch in range(3):
+                print(epoch, float(sys.argv[1]) * epoch, sep=",", file=file)
+        """,
+        {"report_file": "log{lr}.csv"},
+    ),
+}
+
+
+@pytest.mark.parametrize("executor", ["process", "inline"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_program_reports(way, executor, script):
+    text, options = WAYS[way]
+    results = fit(Command(python(script(text), "{lr}"), **options), executor=executor)
+    assert not results.errors
+    assert losses(results) == [[0, 1, 2], [0, 2, 4]]
+
+
+def test_a_shell_script_with_awk_reports(script):
+    name = script(
+        """\
+        #!/bin/sh
+        for epoch in 1 2 3; do
+            awk -v lr="$TUNER_PARAM_LR" -v epoch=$epoch 'BEGIN { print "{\\"loss\\": " lr / epoch "}" }' >> "$TUNER_REPORT"
+        done
+        """,
+        "train.sh",
+    )
+    results = fit(Command(f"./{name}", variables=True))
+    assert losses(results) == [[1, 0.5, 0.333333], [2, 1, 0.666667]]
+
+
+def test_a_line_for_the_shell_has_pipes_and_its_values_quoted(script):
+    command = Command(
+        "echo loss {lr} {name} | sed 's/loss/loss:/'", shell=True, report=r"loss: (?P<loss>\d+) a b"
+    )
+    results = fit(command, {"lr": tune.grid_search([1, 2]), "name": "a b"})
+    assert losses(results) == [[1], [2]]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_compiled_program_reports(script, tmp_path):
+    script(
+        """
+        #include <stdio.h>
+        #include <stdlib.h>
+        int main(int argc, char **argv) {
+            FILE *report = fopen(getenv("TUNER_REPORT"), "a");
+            for (int epoch = 0; epoch < 3; epoch++)
+                fprintf(report, "{\\"loss\\": %f}\\n", atof(argv[1]) * epoch), fflush(report);
+            return 0;
+        }
+        """,
+        "train.c",
+    )
+    subprocess.run(["cc", "-o", "train", "train.c"], check=True, cwd=tmp_path)
+    assert losses(fit(Command("./train {lr}"))) == [[0, 1, 2], [0, 2, 4]]
+
+
+def test_a_program_knows_its_trial(script):
+    name = script(
+        """
+        import json, os
+        import tuner as tune
+        context = tune.get_context()
+        with open(os.environ["TUNER_CONFIG"]) as file:
+            config = json.load(file)
+        assert config == {"lr": 1, "model": {"width": 8}}, config
+        assert context.get_trial_id() == os.environ["TUNER_TRIAL_ID"] == "t00000"
+        assert context.get_trial_resources()["cpu"] == 2
+        assert os.path.isdir(context.get_trial_dir())
+        assert tune.get_checkpoint() is None and "TUNER_RESUME_DIR" not in os.environ
+        tune.report(loss=context.get_seed() % 7)
+        """
+    )
+    command = Command(python(name, "--config", "{json}"), resources={"cpu": 2})
+    results = fit(command, {"lr": 1, "model": {"width": 8}})
+    assert not results.errors
+    assert results[0].metrics["loss"] in range(7)
+
+
+def test_the_output_is_that_of_the_trial(script):
+    name = script(
+        """
+        import sys
+        import tuner as tune
+        print("to stdout", flush=True)
+        print("to stderr", file=sys.stderr)
+        tune.report(loss=1)
+        """
+    )
+    results = fit(Command(python(name, "{args}")))
+    trial_dir = Path(results[0].path)
+    assert (trial_dir / "stdout").read_text(encoding="utf-8") == "to stdout\n"
+    assert (trial_dir / "stderr").read_text(encoding="utf-8") == "to stderr\n"
+    assert not list(trial_dir.glob(".tmp*"))
+
+
+def test_an_error_of_a_report_is_raised_in_the_program(script):
+    name = script(
+        """
+        import tuner as tune
+        try:
+            tune.report({str(n): n for n in range(2000)})
+        except ValueError as error:
+            assert "1,000" in str(error) or "1000" in str(error), error
+            tune.report(loss=1)
+        """
+    )
+    assert losses(fit(Command(python(name, "{args}")))) == [[1], [1]]
+
+
+def test_of_processes_that_train_together_the_first_one_reports(script):
+    name = script(
+        """
+        import os, subprocess, sys
+        if "RANK" not in os.environ:
+            ranks = [subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "RANK": str(n)}) for n in range(2)]
+            sys.exit(max(rank.wait() for rank in ranks))
+        import tuner as tune
+        tune.report(loss=int(os.environ["RANK"]))
+        """
+    )
+    assert losses(fit(Command(python(name, "{args}")))) == [[0], [0]]
+
+
+# How programs end.
+
+ENDLESS = """
+    import atexit, itertools, sys, time
+    import tuner as tune
+    try:
+        for epoch in itertools.count(1):
+            tune.report(loss=float(sys.argv[1]))
+    finally:
+        with open(f"ended{sys.argv[1]}", "w") as file:
+            file.write(str(epoch))
+    """
+
+
+def test_a_python_program_that_is_stopped_unwinds_by_itself(script, tmp_path):
+    results = fit(Command(python(script(ENDLESS), "{lr}")), stop={"training_iteration": 3})
+    assert not results.errors
+    assert losses(results) == [[1, 1, 1], [2, 2, 2]]
+    assert {path.name for path in tmp_path.glob("ended*")} == {"ended1", "ended2"}
+
+
+def test_another_program_that_is_stopped_gets_sigterm_and_leaves_nothing_behind(script, tmp_path):
+    name = script(
+        """\
+        #!/bin/sh
+        trap 'touch terminated; kill $child; exit 1' TERM
+        setsid sleep 1000 & child=$!
+        setsid sh -c 'echo $$ > escaped; exec sleep 1000' &
+        echo $child > child
+        while [ ! -s escaped ]; do :; done
+        while :; do echo '{"loss": 1}' >> "$TUNER_REPORT"; wait $child & done
+        """,
+        "train.sh",
+    )
+    results = fit(Command(f"./{name} {{lr}}"), {"lr": 1}, stop={"training_iteration": 3})
+    assert not results.errors
+    assert (tmp_path / "terminated").exists()
+    for file in ("child", "escaped"):
+        pid = int((tmp_path / file).read_text())
+        wait_until(lambda pid=pid: not Path(f"/proc/{pid}/exe").exists(), "the process is gone")
+
+
+def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(script):
+    name = script(
+        """
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            print("loss", 1)
+        """
+    )
+    command = Command(python(name, "{lr}"), report=r"loss (?P<loss>\d)", grace_s=0.1)
+    results = fit(command, {"lr": 1}, stop={"training_iteration": 3})
+    assert not results.errors
+    assert losses(results) == [[1, 1, 1]]
+
+
+def test_asha_stops_programs(script):
+    name = script(
+        """
+        import sys
+        for epoch in range(1, 10):
+            print(f"loss {float(sys.argv[1]) / epoch}")
+        """
+    )
+    results = fit(
+        Command(python(name, "{lr}"), report=r"loss (?P<loss>\S+)"),
+        {"lr": tune.grid_search([1, 2, 3, 4])},
+        metric="loss",
+        mode="min",
+        max_concurrent_trials=1,
+        scheduler=ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
+    )
+    assert not results.errors
+    assert [len(curve) for curve in losses(results)] == [9, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import sys; print('a\\nbad data', file=sys.stderr); sys.exit(3)",
+            "train.py exited with code 3: bad data",
+        ),
+        ("raise ValueError('lr too large')", "exited with code 1: ValueError: lr too large"),
+        ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
+        (
+            "pass",
+            "ended without reporting anything: no line of its output matches '^loss (?P<loss>\\\\S+)'",
+        ),
+        (
+            "print('val loss = 0.5')",
+            "has printed 'val loss = 0.5', which --report 'val loss = (?P<loss>",
+        ),
+    ],
+)
+def test_a_failure_is_told_by_what_the_program_has_printed(text, said, script):
+    results = fit(Command(python(script(text), "{lr}"), report=r"^loss (?P<loss>\S+)"), {"lr": 1})
+    [error] = results.errors
+    assert said in str(error)
+
+
+def test_failures_are_grouped_by_what_was_raised_in_the_program(script):
+    name = script("import sys\nraise ValueError(f'lr is {sys.argv[1]}')\n")
+    results = fit(Command(python(name, "{lr}")), max_concurrent_trials=1)
+    text = Path(results[0].path, "error.txt").read_text(encoding="utf-8")
+    assert "ValueError: lr is 1" in text
+    assert "train.py:2" in text or "line 2" in text
+    frame = results.get_dataframe()
+    assert len(frame) == 2
+
+
+def test_lines_that_are_no_json_are_counted_and_the_first_is_shown(script):
+    name = script(
+        "import os\nopen(os.environ['TUNER_REPORT'], 'a').write('loss=1\\nx\\n{\"loss\": 2}\\n')\n"
+    )
+    results = fit(Command(python(name, "{lr}")), {"lr": 1})
+    assert losses(results) == [[2]]
+    told = Path(results[0].path, "stderr").read_text(encoding="utf-8")
+    assert "2 lines that train.py has reported are no JSON objects" in told
+    assert "'loss=1'" in told
+
+
+# Checkpoints.
+
+COUNTING = """
+    import os, pathlib, sys
+    import tuner as tune
+    state = pathlib.Path(os.environ["TUNER_CHECKPOINT_DIR"], "count")
+    count = int(state.read_text()) if state.exists() else 0
+    print("from", count, flush=True)
+    while count < 9:
+        count += 1
+        state.with_suffix(".new").write_text(str(count))
+        state.with_suffix(".new").rename(state)
+        if os.environ.get("KILL_AT") == f"{sys.argv[1]}:{count}":
+            open("killing", "w").close()
+            os.kill(int(open("driver").read()), 9)
+            import time
+            time.sleep(1000)
+        tune.report(loss=float(sys.argv[1]) / count, count=count)
+    """
+
+
+def test_programs_that_save_are_paused_and_promoted(script):
+    results = fit(
+        Command(python(script(COUNTING), "{lr}"), checkpoints=True),
+        {"lr": tune.grid_search([4, 3, 2, 1])},
+        metric="loss",
+        mode="min",
+        max_concurrent_trials=1,
+        scheduler=ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
+    )
+    assert not results.errors
+    best = results.get_best_result()
+    assert best.config == {"lr": 1}
+    assert [int(count) for count in best.metrics_dataframe["count"]] == list(range(1, 10))
+    starts = Path(best.path, "stdout").read_text(encoding="utf-8").split()[1::2]
+    assert starts[0] == "0"
+
+
+def test_a_population_clones_what_programs_have_saved(script):
+    results = fit(
+        Command(python(script(COUNTING), "{lr}"), checkpoints=True),
+        {"lr": tune.uniform(1, 9)},
+        samples=4,
+        metric="loss",
+        mode="min",
+        seed=1,
+        scheduler=PopulationBasedTraining(
+            perturbation_interval=2, hyperparam_mutations={"lr": tune.uniform(1, 9)}
+        ),
+    )
+    assert not results.errors
+    assert all(result.metrics["count"] == 9 for result in results)
+    assert all(result.metrics["training_iteration"] == 9 for result in results)
