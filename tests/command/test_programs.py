@@ -1,5 +1,6 @@
 """Programs as trials: real processes that report, are stopped, continued and killed."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, PopulationBasedTraining
 from tests.waiting import wait_until
 from tuner.command import Command
+from tuner.testing import FakeCluster
 
 pytestmark = pytest.mark.process
 
@@ -108,8 +110,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("executor", ["process", "inline"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "executor"),
+    [*((way, "process") for way in WAYS), ("tuner.report", "inline"), ("output", "inline")],
+)
 def test_a_program_reports(way, executor, script):
     text, options = WAYS[way]
     results = fit(Command(python(script(text), "{lr}"), **options), executor=executor)
@@ -122,8 +126,8 @@ def test_a_shell_script_with_awk_reports(script):
         """\
         #!/bin/sh
         for epoch in 1 2 3; do
-            awk -v lr="$TUNER_PARAM_LR" -v epoch=$epoch 'BEGIN { print "{\\"loss\\": " lr / epoch "}" }' >> "$TUNER_REPORT"
-        done
+            echo "$TUNER_PARAM_LR $epoch" | awk '{ print "{\\"loss\\": " $1 / $2 "}" }'
+        done >> "$TUNER_REPORT"
         """,
         "train.sh",
     )
@@ -132,7 +136,7 @@ def test_a_shell_script_with_awk_reports(script):
 
 
 def test_a_line_for_the_shell_has_pipes_and_its_values_quoted(script):
-    command = Command(
+    command = Command(  # noqa: S604  (in a shell, which is what is tested)
         "echo loss {lr} {name} | sed 's/loss/loss:/'", shell=True, report=r"loss: (?P<loss>\d+) a b"
     )
     results = fit(command, {"lr": tune.grid_search([1, 2]), "name": "a b"})
@@ -154,7 +158,8 @@ def test_a_compiled_program_reports(script, tmp_path):
         """,
         "train.c",
     )
-    subprocess.run(["cc", "-o", "train", "train.c"], check=True, cwd=tmp_path)
+    compiler = [shutil.which("cc"), "-o", "train", "train.c"]
+    subprocess.run(compiler, check=True, cwd=tmp_path)  # noqa: S603
     assert losses(fit(Command("./train {lr}"))) == [[0, 1, 2], [0, 2, 4]]
 
 
@@ -216,7 +221,10 @@ def test_of_processes_that_train_together_the_first_one_reports(script):
         """
         import os, subprocess, sys
         if "RANK" not in os.environ:
-            ranks = [subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "RANK": str(n)}) for n in range(2)]
+            ranks = [
+                subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "RANK": rank})
+                for rank in "01"
+            ]
             sys.exit(max(rank.wait() for rank in ranks))
         import tuner as tune
         tune.report(loss=int(os.environ["RANK"]))
@@ -313,7 +321,7 @@ def test_asha_stops_programs(script):
         ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
         (
             "pass",
-            "ended without reporting anything: no line of its output matches '^loss (?P<loss>\\\\S+)'",
+            "without reporting anything: no line of its output matches '^loss (?P<loss>\\\\S+)'",
         ),
         (
             "print('val loss = 0.5')",
@@ -348,7 +356,7 @@ def test_lines_that_are_no_json_are_counted_and_the_first_is_shown(script):
     assert "'loss=1'" in told
 
 
-# Checkpoints.
+# Checkpoints, and experiments that are interrupted.
 
 COUNTING = """
     import os, pathlib, sys
@@ -401,3 +409,137 @@ def test_a_population_clones_what_programs_have_saved(script):
     assert not results.errors
     assert all(result.metrics["count"] == 9 for result in results)
     assert all(result.metrics["training_iteration"] == 9 for result in results)
+
+
+@pytest.fixture
+def counting(script):
+    script(COUNTING)
+    script(
+        """
+        import os
+        import sys
+        from pathlib import Path
+        import tuner as tune
+
+        command = tune.Command([sys.executable, "train.py", "{lr}"], checkpoints=True)
+        if __name__ == "__main__":
+            Path("driver").write_text(str(os.getpid()))
+            tune.Tuner(
+                command,
+                param_space={"lr": tune.grid_search([4, 3, 2, 1])},
+                tune_config=tune.TuneConfig(metric="loss", mode="min"),
+                run_config=tune.RunConfig(
+                    name="exp", storage_path=Path("results").absolute(), verbose=0
+                ),
+            ).fit()
+        """,
+        "sweep.py",
+    )
+    script(
+        """
+        import os
+        import sys
+        from pathlib import Path
+        import tuner as tune
+        from sweep import command
+
+        if __name__ == "__main__":
+            Path("driver").write_text(str(os.getpid()))
+            tune.Tuner.restore(sys.argv[1], command).fit()
+        """,
+        "restore.py",
+    )
+    return Command(python("train.py", "{lr}"), checkpoints=True)
+
+
+def run_until_killed(where, *words):
+    """Run a script whose driver a trial kills at some count; return its exit code."""
+    environ = {**os.environ, "KILL_AT": where}
+    return subprocess.run(python(*words), env=environ, check=False).returncode  # noqa: S603
+
+
+def curves(results):
+    return [
+        frame[["training_iteration", "count", "loss"]].values.tolist()
+        for frame in (result.metrics_dataframe for result in results)
+    ]
+
+
+def test_an_experiment_that_is_killed_twice_ends_as_if_it_had_not_been(counting, tmp_path):
+    place = tmp_path / "results" / "exp"
+    whole = tune.Tuner(
+        counting,
+        param_space={"lr": tune.grid_search([4, 3, 2, 1])},
+        run_config=tune.RunConfig(name="whole", storage_path=tmp_path / "results", verbose=0),
+    ).fit()
+    assert run_until_killed("3:5", "sweep.py") == -signal.SIGKILL
+    assert run_until_killed("2:8", "restore.py", place) == -signal.SIGKILL
+    restored = tune.Tuner.restore(place, counting).fit()
+    assert not restored.errors
+    assert curves(restored) == curves(whole)
+    for result in restored:
+        assert not list(Path(result.path).glob(".tmp*"))
+
+
+def test_a_machine_that_is_lost_is_continued_from_the_store(counting, tmp_path):
+    url = f"file://{tmp_path}/store"
+    space = {"lr": tune.grid_search([4, 3])}
+    config = tune.RunConfig(name="exp", storage_path=url, local_dir=tmp_path / "local", verbose=0)
+    tune.Tuner(
+        counting, param_space=space, run_config=dataclasses.replace(config, stop={"count": 5})
+    ).fit()
+    shutil.rmtree(tmp_path / "local")
+    results = tune.Tuner.restore(
+        f"{url}/exp",
+        counting,
+        stop={"count": 9},
+        local_dir=tmp_path / "other",
+        resume_config=tune.ResumeConfig(finished="resume"),
+    ).fit()
+    assert [list(result.metrics_dataframe["count"]) for result in results] == [[*range(1, 10)]] * 2
+
+
+def test_programs_run_on_the_nodes_of_a_cluster(counting):
+    with FakeCluster({"a": {"cpu": 1}, "b": {"cpu": 1}}) as cluster:
+        results = tune.Tuner(
+            counting,
+            param_space={"lr": tune.grid_search([2, 1])},
+            run_config=tune.RunConfig(
+                name="exp", storage_path=Path.cwd() / "results", cluster=cluster, verbose=0
+            ),
+        ).fit()
+    assert not results.errors
+    assert all(result.metrics["count"] == 9 for result in results)
+
+
+# What is recorded of a command, and what is refused.
+
+
+def test_a_command_is_made_again_from_its_record(tmp_path):
+    command = Command(
+        "python train.py {args}",
+        report=r"loss (?P<loss>\S+)",
+        environ={"A": "b"},
+        cwd=tmp_path,
+        grace_s=1,
+        resources={"cpu": 2},
+    )
+    record = json.loads(json.dumps(command.as_record()))
+    assert Command.from_record(record).as_record() == record
+
+
+def test_secrets_are_not_recorded(monkeypatch):
+    command = Command(
+        "python train.py --api-key abcdefgh {args}", environ={"WANDB_API_KEY": "topsecret"}
+    )
+    record = command.as_record()
+    assert "abcdefgh" not in json.dumps(record)
+    assert "topsecret" not in json.dumps(record)
+    with pytest.raises(ValueError, match=r"held what looked like a secret"):
+        Command.from_record(record)
+    record["command"] = ["python", "train.py"]
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    with pytest.raises(ValueError, match=r"variable WANDB_API_KEY .* set it in the environment"):
+        Command.from_record(record)
+    monkeypatch.setenv("WANDB_API_KEY", "topsecret")
+    assert Command.from_record(record).as_record()["environ"] == {"WANDB_API_KEY": None}

@@ -6,10 +6,13 @@ import contextlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, final
 
 from tuner.execution.resources import ResourceRequest, total_amounts
 from tuner.spec.config import RunConfig
+from tuner.spec.environment import WITHHELD, is_name_of_secret, without_secrets
+from tuner.spec.experiment_directory import read_record
 
 from .declaration import Declaration
 from .program_run import ProgramRun
@@ -139,17 +142,24 @@ class Command:
             self._declaration.check_program()
 
     def as_record(self) -> dict[str, Any]:
-        """Return the arguments as JSON; see `from_record`."""
+        """Return the arguments as JSON; see `from_record`.
+
+        What looks like a secret is left out. Of such a variable the name is kept.
+        """
         declared = self._declaration
         template = declared.template
+        words = without_secrets(template.words)
         return {
-            "command": template.words[0] if template.is_line else list(template.words),
+            "command": words[0] if template.is_line else words,
             "report": list(declared.report),
             "report_file": declared.report_file,
             "progress": declared.progress,
             "checkpoints": declared.checkpoints,
             "shell": template.is_line,
-            "environ": dict(declared.environ),
+            "environ": {
+                name: None if is_name_of_secret(name) else value
+                for name, value in declared.environ.items()
+            },
             "variables": declared.variables,
             "cwd": declared.cwd,
             "grace_s": declared.grace_s,
@@ -161,14 +171,45 @@ class Command:
     def from_record(cls, record: Mapping[str, Any]) -> Command:
         """Return the command that `as_record` has told of.
 
+        Variables whose values were left out are those of this process.
+
         Raises:
-            TypeError, ValueError: If the record is of no command.
+            TypeError: If the record is of no command.
+            ValueError: If a secret was left out of it, or is not in the environment.
         """
-        return cls(**record)
+        words = record["command"]
+        if any(WITHHELD in word for word in ([words] if isinstance(words, str) else words)):
+            raise ValueError(
+                f"the command {words!r} held what looked like a secret, which was not recorded; "
+                "give the whole command again, with tuner run --resume or Tuner.restore, and put "
+                "the secret into a variable of the environment"
+            )
+        environ = dict(record["environ"])
+        for name in [name for name, value in environ.items() if value is None]:
+            if name not in os.environ:
+                raise ValueError(
+                    f"the variable {name} was given to the command and looked like a secret, so it "
+                    "was not recorded; set it in the environment"
+                )
+            environ[name] = os.environ[name]
+        return cls(**{**record, "environ": environ})
 
     def resume_line(self, address: str) -> str:
         """Return the command that continues an experiment."""
         return f"tuner resume {shlex.quote(address)}"
+
+
+def recorded_command(directory: Path) -> Command | None:
+    """Return the command whose experiment this is, None if it is of another trainable.
+
+    Raises:
+        StorageError: If the experiment cannot be read.
+        ValueError: If its command cannot be made again, see `Command.from_record`.
+    """
+    trainable = read_record(directory).trainable
+    if trainable.get("module") != Command.__module__ or "record" not in trainable:
+        return None
+    return Command.from_record(trainable["record"])
 
 
 def _template(command: str | Sequence[str], *, is_line: bool) -> Template:

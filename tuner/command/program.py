@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
+from tuner.execution.assignment import Assignment
 from tuner.execution.attempt import StopTraining
 from tuner.execution.metric_conversion import Converter
-from tuner.execution.worker_protocol import Assignment
 from tuner.storage.checkpoints import Checkpoint
 
 ADDRESS: Final = "TUNER_SESSION_ADDRESS"
