@@ -34,6 +34,7 @@ SCHEDULERS: Final = (
 """Schedulers that the shell completes; all names of `create_scheduler` are accepted."""
 SEARCHERS: Final = ("auto", "ax", "bohb", "cqr", "gp", "hyperopt", "optuna", "random", "tree")
 """Searchers, likewise."""
+_BEHIND: Final = "write a command and its options behind --, as in tuner run ... -- python train.py"
 
 
 @final
@@ -59,17 +60,16 @@ class _RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse what is before ``--``; the words behind it become the parameter ``words``."""
         end = args.index("--") if "--" in args else len(args)
-        has_words = end < len(args)
         ctx.params["words"] = args[end + 1 :]
         try:
             return super().parse_args(ctx, args[:end])
-        except click.NoSuchOption as error:
-            if has_words or error.possibilities:
+        except click.BadParameter:
+            raise
+        except click.UsageError as error:
+            if end < len(args):
                 raise
             told = error.format_message().rstrip(".")
-            raise click.UsageError(
-                f"{told}; write -- before the words of the command", ctx
-            ) from error
+            raise click.UsageError(f"{told}; {_BEHIND}", ctx) from error
 
 
 def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -186,7 +186,7 @@ _where: Final = _options(
 @click.argument(
     "sweep",
     required=False,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="[SWEEP] [-- COMMAND...]",
 )
 @_what
@@ -219,6 +219,8 @@ def run(
       tuner run sweep.yaml --dry-run
       tuner run sweep.yaml -n 100 --resume
     """
+    if sweep and not sweep.is_file():
+        raise click.UsageError(f"there is no file {str(sweep)!r}; {_BEHIND}")
     try:
         given = given_by_file(sweep) if sweep else Given()
         declared = Sweep.of(given.overridden_by(_given_by_flags(words, flags)))

@@ -1,0 +1,124 @@
+"""What sweep files declare, and what is refused in them, with file and line."""
+
+import pytest
+
+from searchers.space import loguniform
+from tuner.command.sweep_keys import given_by_file
+
+
+@pytest.fixture
+def declare(tmp_path, monkeypatch):
+    """Writes a file into the working directory and returns what it declares."""
+    monkeypatch.chdir(tmp_path)
+
+    def declare(text, name="sweep.yaml"):
+        path = tmp_path / name
+        path.write_text(text)
+        return given_by_file(path.relative_to(tmp_path))
+
+    return declare
+
+
+def test_a_file_can_say_everything(declare):
+    given = declare("""\
+command: [python, train.py, --lr, {lr}, "{args}"]
+space:
+  lr: loguniform(1e-5, 1e-1)
+  model: {width: 64}
+  model.depth: 2
+name: digits
+metric: val_loss
+mode: min
+num_samples: 50
+scheduler: {type: asha, reduction_factor: 3}
+searcher: random
+max_t: 27
+points:
+  - {lr: 1e-3, model.width: 64}
+report: 'loss=(?P<loss>\\S+)'
+progress: none
+checkpoints: true
+env: {OMP_NUM_THREADS: 1, DEBUG: true}
+cpus: 2
+gpus: 0.5
+resources: {licence: 1}
+stop: {training_iteration: 27, loss: <= 0.1}
+max_concurrent: 4
+time_limit: 1h30m
+trial_time_limit: 600
+cluster: dask:tcp://10.0.0.1:8786
+seed: 0
+if_exists: new
+""")
+    values = given.values
+    assert values["command"] == ["python", "train.py", "--lr", "{lr}", "{args}"]
+    assert repr(values["space"]) == repr({
+        ("lr",): loguniform(1e-5, 1e-1),
+        ("model", "width"): 64,
+        ("model", "depth"): 2,
+    })  # fmt: skip
+    assert values["scheduler"] == {"type": "asha", "reduction_factor": 3}
+    assert values["searcher"] == {"type": "random"}
+    assert values["points"] == [{"lr": 0.001, "model": {"width": 64}}]
+    assert values["report"] == [r"loss=(?P<loss>\S+)"]
+    assert values["progress"] is None
+    assert values["env"] == {"OMP_NUM_THREADS": "1", "DEBUG": "true"}
+    assert values["stop"] == {"training_iteration": 27, "loss": "<= 0.1"}
+    assert (values["time_limit"], values["trial_time_limit"]) == (5400, 600)
+    assert values["cluster"].describe() == "the Dask cluster at tcp://10.0.0.1:8786"
+    assert given.places["metric"] == "sweep.yaml:7"
+
+
+def test_keys_without_a_value_say_nothing(declare):
+    given = declare("name:\nspace:\nprogress:\nseed: null\n")
+    assert given.values == {"progress": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\n", "sweep.yaml:1: unknown key 'a'; the keys are space, command, name, "),
+        ("seed: 1\nschedular: asha", "sweep.yaml:2: unknown key 'schedular'; did you mean 'sched"),
+        ("space: [lr]", "sweep.yaml:1: space must be a mapping such as lr: loguniform"),
+        ("space:\n  lr: logunifrm(1, 2)", "sweep.yaml:2: lr: 'logunifrm(1, 2)' is no domain; did"),
+        ("space:\n  lr: [0.1, 0.2]", "sweep.yaml:2: lr must be a domain or a constant, got the"),
+        ("space:\n  a b: 1", "sweep.yaml:2: a b: a parameter's name must have no spaces"),
+        ("space:\n  m: {w: 1}\n  m.w: 2", "sweep.yaml:3: m.w is given twice"),
+        ("command: []", "sweep.yaml:1: command must be a text such as python train.py"),
+        ("command: [a, [b]]", "command must be words, got ['b']"),
+        ("name: a/../b", "sweep.yaml:1: name "),
+        ("metric: 3", "sweep.yaml:1: metric must be a text, got 3"),
+        ("mode: minimize", "sweep.yaml:1: mode must be 'min' or 'max', got 'minimize'"),
+        ("num_samples: fifty", "sweep.yaml:1: num_samples must be a whole number, got 'fifty'"),
+        ("num_samples: 0", "num_samples must be at least 1, or -1 for endless, got 0"),
+        ("scheduler: ahsa", "scheduler must be one of 'fifo', 'asha', "),
+        ("scheduler: ahsa", "got 'ahsa'; did you mean 'asha'?"),
+        ("scheduler: {max_t: 3}", "scheduler must be the name of a scheduler, or a mapping"),
+        ("searcher: optna", "got 'optna'; did you mean 'optuna'?"),
+        ("max_t: 0", "max_t must be a number of iterations, got 0"),
+        ("points: {lr: 1}", "points must be a list of configurations"),
+        ("points: [{lr: 'uniform(0, 1)'}]", "points must have values, got 'uniform(0, 1)'"),
+        ("report: 'loss=(.*)'", "sweep.yaml:1: report "),
+        ("report: 'loss=(?P<loss'", "sweep.yaml:1: report "),
+        ("report: [1]", "report must be a regular expression, or a list of some"),
+        ("checkpoints: maybe", "checkpoints must be true or false, got 'maybe'"),
+        ("env: [A=1]", "env must be a mapping such as {OMP_NUM_THREADS: 1}"),
+        ("env: {A: [1]}", "env A must be a text, got [1]"),
+        ("cpus: -1", "cpus must be a number of at least 0, got -1"),
+        ("resources: {licence: a}", "resources licence must be a number of at least 0, got 'a'"),
+        ("stop: {loss: [1]}", "stop loss must be a number, or a comparison such as '<= 0.1'"),
+        ("max_concurrent: -2", "max_concurrent must be at least 1"),
+        ("max_failures: many", "max_failures must be a whole number, got 'many'"),
+        ("time_limit: soon", "time_limit must be a number of seconds, or a text such as 1h30m"),
+        ("time_limit: 0", "time_limit must be a number of seconds, or a text such as 1h30m, got 0"),
+        ("storage: ''", "storage must name a directory"),
+        ("cluster: node:1234", "cluster it is not clear whether 'node:1234' is a Ray or a Dask"),
+        ("seed: -1", "seed must be a whole number of at least 0, got -1"),
+        ("if_exists: overwrite", "if_exists must be one of 'error', 'new', 'replace'"),
+    ],
+)
+def test_what_is_not_accepted_is_refused_with_file_and_line(declare, text, told):
+    with pytest.raises(ValueError) as refusal:
+        declare(text)
+    assert told in str(refusal.value)
+    assert str(refusal.value).startswith("sweep.yaml:")
