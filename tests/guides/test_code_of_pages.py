@@ -2,6 +2,7 @@
 
 import doctest
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,23 @@ HEAVY_PAGES = {
     "docs/validation.md": "groups of processes with PyTorch",
 }
 """Pages whose code imports a large library, or PyTorch many times."""
+MAX_TRIALS = {
+    "README.md": 6,
+    "docs/index.md": 4,
+    "docs/schedulers.md": 6,
+}
+"""How many trials an experiment of a page runs here; readers see more, which takes longer."""
 MARK = "---- block {} of {}"
+
+
+def _with_fewer_trials(code, limit):
+    if limit is None:
+        return code
+    fewer, num_found = re.subn(
+        r"num_samples=(\d+)", lambda found: f"num_samples={min(int(found[1]), limit)}", code
+    )
+    assert num_found
+    return fewer
 
 
 @pytest.mark.parametrize(
@@ -36,7 +53,8 @@ def test_code_on_the_pages_runs_and_prints_what_they_say(page, tmp_path):
         f"print({mark!r}, flush=True)\n{code_of(program)}"
         for mark, program in zip(marks, programs, strict=True)
     )
-    script.write_text("\n\n".join(parts), encoding="utf-8")
+    code = _with_fewer_trials("\n\n".join(parts), MAX_TRIALS.get(page))
+    script.write_text(code, encoding="utf-8")
     run = functools.partial(run_python, cwd=tmp_path, MPLBACKEND="agg", COLUMNS="120")
     done = run(script.name)
     if "\nclass Test" in script.read_text():

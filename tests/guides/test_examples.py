@@ -72,12 +72,8 @@ EXAMPLES = {
         ],
     ),
 }
-LIGHT = {
-    "define_by_run.py",
-    "digits_mlp.py",
-    "sklearn_search.py",
-}
-"""The first that readers of the pages come to; the others are tried with the large libraries."""
+LIGHT = {"digits_mlp.py"}
+"""The first that readers come to; the others are tried with the large libraries."""
 
 
 @pytest.mark.timeout(300)  # some import PyTorch or TensorFlow several times

@@ -78,9 +78,10 @@ def test_the_content_of_a_checkpoint_is_what_was_written(function):
     assert state == {"epoch": 6, "total": 21}
 
 
-# Torch.
+# Torch; a block of the guide to training shows a failure in the tier ``guides``.
 
 
+@pytest.mark.heavy
 def test_a_failure_at_epoch_1_trains_epochs_0_and_1_and_then_2_to_4(torch_run):
     assert epochs_printed(torch_run.trial("torch", 0)) == [0, 1, 2, 3, 4]
     assert (
@@ -91,6 +92,7 @@ def test_a_failure_at_epoch_1_trains_epochs_0_and_1_and_then_2_to_4(torch_run):
     assert not (torch_run.trial("torch", 1) / "error.txt").exists()
 
 
+@pytest.mark.heavy
 def test_model_optimizer_and_momentum_survive_so_that_a_failure_changes_nothing(torch_run):
     failed, undisturbed = torch_run.lines[-2:]
     assert failed == undisturbed
@@ -98,6 +100,7 @@ def test_model_optimizer_and_momentum_survive_so_that_a_failure_changes_nothing(
     assert failed.endswith(" 2")
 
 
+@pytest.mark.heavy
 def test_the_files_of_a_checkpoint_are_those_that_torch_has_saved(torch_run, checkpoints_in):
     trial = torch_run.trial("torch", 0)
     assert checkpoints_in(trial) == NAMES[3:5]

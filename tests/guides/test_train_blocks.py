@@ -30,8 +30,8 @@ BLOCKS = {
     ],
 }
 
-HEAVY = {"distributed_checkpoint", "pytorch_save"}
-"""Of the groups of torch, two blocks and the page are enough in the tier ``guides``."""
+HEAVY = {"checkpoint_config", "ddp_single_worker", "distributed_checkpoint", "pytorch_save"}
+"""Of the groups of torch, one block is enough in the tier ``guides``."""
 
 
 @pytest.mark.parametrize(

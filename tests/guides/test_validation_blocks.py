@@ -16,7 +16,14 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+HEAVY = {"map_batches_validation"}
+"""Of two that import PyTorch in each process, one is enough in the tier ``guides``."""
+
+
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, marks=[pytest.mark.heavy] if block in HEAVY else []) for block in BLOCKS],
+)
 def test_a_block_of_the_guide_does_what_it_says(run_block, block):
     run_block(block).must_print(BLOCKS[block])
 
