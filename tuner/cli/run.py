@@ -236,8 +236,8 @@ def run(
     except MetricNotReported as error:
         what, _, _ = str(error).partition("\n")
         raise click.ClickException(
-            f"{what.rstrip('.')}; have the program report it, or give the name of one that it "
-            "reports as --metric"
+            f"{what}; have the program report it, or name another --metric, and add --resume, "
+            "which keeps what has been reported"
         ) from error
     except (ImportError, TypeError, ValueError) as refusal:
         raise click.UsageError(str(refusal)) from refusal
