@@ -36,7 +36,7 @@ def case(kind, module, num_samples, kills):
 
     The frameworks run with ``--full`` alone: they continue from checkpoints in tests of their own.
     """
-    missing = [name for name in ("torch", "sklearn", module) if not importlib.util.find_spec(name)]
+    missing = [name for name in ("torch", module) if not importlib.util.find_spec(name)]
     marks = [pytest.mark.skipif(bool(missing), reason=f"{missing} not installed")]
     if kind != "cnn":
         marks.append(pytest.mark.skipif(not is_full(), reason="is run with --full"))

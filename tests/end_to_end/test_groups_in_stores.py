@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 import tuner as tune
 from tests.end_to_end.test_cluster import SOON, Once, at_step
+from tests.end_to_end.test_groups_on_clusters import WithoutOptimizers
 from tuner.storage import strict_json
 from tuner.storage.layout import MANIFEST
 from tuner.storage.object_store import ObjectStore
@@ -82,6 +83,7 @@ def search(s3_url, tmp_path, monkeypatch):
                 "fails_at": fails_at,
                 "marker": str(tmp_path / "marker"),
             },
+            torch_config=WithoutOptimizers(),
             scaling_config=ScalingConfig(num_workers=4, placement_strategy="SPREAD"),
             run_config=RunConfig(),
         )

@@ -13,11 +13,17 @@ import tuner as tune
 from tests.end_to_end.test_cluster import SOON, Once, at_step
 from tuner.testing import FakeCluster
 from tuner.train import Checkpoint, RunConfig, ScalingConfig, get_checkpoint, get_context, report
-from tuner.train.torch import TorchTrainer
+from tuner.train.torch import TorchConfig, TorchTrainer
 
 pytestmark = pytest.mark.heavy
 
 NUM_STEPS = 5
+
+
+class WithoutOptimizers(TorchConfig):
+    """Has nodes not load what the first optimizer of a process needs, which takes seconds."""
+
+    preloaded_modules = ("torch", "torch.distributed")
 
 
 def train(config):
@@ -48,6 +54,7 @@ def search(directory, cluster, strategy, callbacks=()):
     trainer = TorchTrainer(
         train,
         train_loop_config={"x": 1},
+        torch_config=WithoutOptimizers(),
         scaling_config=ScalingConfig(num_workers=4, placement_strategy=strategy),
         run_config=RunConfig(),
     )

@@ -31,7 +31,7 @@ def cluster():
     }
     head = {"num_cpus": 0, "include_dashboard": False, "_system_config": checks}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(3):
+    for _ in range(2):
         cluster.add_node(num_cpus=2)
     yield cluster
     cluster.shutdown()
@@ -63,7 +63,7 @@ class Once(tune.Callback):
             then(result)
 
 
-def run(storage, cluster, callback, num_samples=12):
+def run(storage, cluster, callback, num_samples=8):
     grid = tune.Tuner(
         count,
         param_space={"x": tune.uniform(1, 2)},

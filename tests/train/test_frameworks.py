@@ -1,5 +1,6 @@
 """Lightning, Transformers and Accelerate in two workers, without changes to their code."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,24 @@ pytestmark = pytest.mark.heavy
 
 torch = pytest.importorskip("torch")
 
-from tuner.train.torch import TorchTrainer  # noqa: E402  (needs torch)
+from tuner.train.torch import TorchConfig, TorchTrainer  # noqa: E402  (needs torch)
+
+
+class Preloading(TorchConfig):
+    """Has frameworks loaded once, before the first workers are forked, rather than in each."""
+
+    preloaded_modules = (
+        *TorchConfig.preloaded_modules,
+        "accelerate",
+        "lightning.pytorch",
+        "transformers.trainer",
+    )
+
+
+@pytest.fixture
+def trainer(trainer):
+    """Return a function that makes a `TorchTrainer` of two workers."""
+    return partial(trainer, kind=TorchTrainer, torch_config=Preloading())
 
 
 def lightning_loop(config):
@@ -56,19 +74,19 @@ def lightning_loop(config):
 
 def test_lightning_trains_in_two_workers_without_changes(trainer):
     pytest.importorskip("lightning")
-    result = trainer(lightning_loop, {"is_stock": True, "epochs": 1}, kind=TorchTrainer).fit()
+    result = trainer(lightning_loop, {"is_stock": True, "epochs": 1}).fit()
     assert result.return_value == {"size": 2, "steps": 2}
 
 
 def test_lightning_continues_with_the_strategy_for_workers(trainer):
     pytest.importorskip("lightning")
     given = {"is_stock": False, "epochs": 2}
-    result = trainer(lightning_loop, given, kind=TorchTrainer).fit()
+    result = trainer(lightning_loop, given).fit()
     assert result.return_value == {"size": 2, "steps": 4}
     assert {"loss", "epoch", "step"} <= result.metrics.keys()
     assert Path(result.checkpoint.path, "checkpoint.ckpt").is_file()
     given["epochs"] = 3
-    again = trainer(lightning_loop, given, kind=TorchTrainer).fit()
+    again = trainer(lightning_loop, given).fit()
     assert again.return_value["steps"] == 6
     assert again.metrics_dataframe["epoch"].tolist() == [0, 1, 2]
 
@@ -111,11 +129,11 @@ def transformers_loop(config):
 
 def test_transformers_train_in_two_workers_and_continue(trainer):
     pytest.importorskip("transformers")
-    result = trainer(transformers_loop, {"epochs": 2}, kind=TorchTrainer).fit()
+    result = trainer(transformers_loop, {"epochs": 2}).fit()
     assert result.return_value == {"size": 2, "steps": 4}
     assert result.metrics["eval_loss"] >= 0
     assert Path(result.checkpoint.path, "checkpoint", "trainer_state.json").exists()
-    again = trainer(transformers_loop, {"epochs": 3}, kind=TorchTrainer).fit()
+    again = trainer(transformers_loop, {"epochs": 3}).fit()
     assert again.return_value["steps"] == 6
 
 
@@ -161,7 +179,7 @@ def accelerate_loop(config):
 
 def test_accelerate_trains_in_two_workers(trainer):
     pytest.importorskip("accelerate")
-    metrics = trainer(accelerate_loop, kind=TorchTrainer).fit().metrics
+    metrics = trainer(accelerate_loop).fit().metrics
     assert (metrics["size"], metrics["batches"]) == (2, 2)
 
 
@@ -202,6 +220,6 @@ def test_a_callback_of_the_integrations_reports_from_all_workers(trainer):
         data = torch.utils.data.TensorDataset(torch.ones(16, 2))
         trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=4))
 
-    result = trainer(loop, kind=TorchTrainer).fit()
+    result = trainer(loop).fit()
     assert len(result.metrics_dataframe) == 2
     assert Path(result.checkpoint.path, "checkpoint.ckpt").is_file()

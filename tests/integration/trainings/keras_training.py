@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "torch"
@@ -23,12 +24,19 @@ def data():
     return x, x.sum(1)
 
 
+def hide_tensorflow():
+    """Keep Keras from loading TensorFlow, which takes seconds, in each process that saves."""
+    sys.modules.setdefault("tensorflow", None)
+
+
 def loss_of(checkpoint):
     """Return the loss of the model in a checkpoint."""
+    hide_tensorflow()
     return TuneReportCheckpointCallback.get_model(checkpoint).evaluate(*data(), verbose=0)
 
 
 def train(config):
+    hide_tensorflow()
     keras.utils.set_random_seed(0)
     x, y = data()
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(1)])
