@@ -126,12 +126,15 @@ def test_a_line_for_the_shell_is_shown_as_it_is(call, folder):
         ),
         ((*SEARCH, "--stop", "loss", *COMMAND), "--stop must be NAME=VALUE, got 'loss'"),
         ((*SEARCH, "--env", "A=1", "--env", "A=2", *COMMAND), "--env A is given twice"),
-        ((*SEARCH, "--report", "loss=.*", *COMMAND), "--report "),
+        ((*SEARCH, "--report", "loss=.*", *COMMAND), "--report must have a named group"),
         (
             (*SEARCH, "--time-limit", "soon", *COMMAND),
             "--time-limit must be a number of seconds, or",
         ),
-        ((*SEARCH, "--cpus", "1000", *COMMAND), "resources of a trial never fit"),
+        (
+            (*SEARCH, "--cpus", "1000", *COMMAND),
+            "; ask for less cpu, or give --total-resources, or a",
+        ),
         ((*SEARCH, "--cwd", "nowhere", *COMMAND), "cwd must be a directory, got "),
         ((*SEARCH, "--resume", *COMMAND), "--resume needs the name of the experiment to continue"),
         ((*SEARCH, "--lr", "{lr}"), "; write a command and its options behind --"),

@@ -69,6 +69,16 @@ if_exists: new
     assert given.places["metric"] == "sweep.yaml:7"
 
 
+def test_a_nested_name_may_be_any(declare):
+    given = declare("space: {model: {min: 1, max: 2, width: 3}, data: {values: {low: 1}}}")
+    assert [*given.values["space"]] == [
+        ("model", "min"),
+        ("model", "max"),
+        ("model", "width"),
+        ("data", "values", "low"),
+    ]
+
+
 def test_keys_without_a_value_say_nothing(declare):
     given = declare("name:\nspace:\nprogress:\nseed: null\n")
     assert given.values == {"progress": None}
@@ -79,6 +89,12 @@ def test_keys_without_a_value_say_nothing(declare):
     [
         ("a: 1\n", "sweep.yaml:1: unknown key 'a'; the keys are space, command, name, "),
         ("seed: 1\nschedular: asha", "sweep.yaml:2: unknown key 'schedular'; did you mean 'sched"),
+        ("parameters: {}", "sweep.yaml:1: unknown key 'parameters'; did you mean 'space'?"),
+        ("space: {lr: {min: 0, max: 1}}", "sweep.yaml:1: lr must be a domain such as uniform(MIN"),
+        ("space: {lr: {values: [1, 2]}}", "lr must be a domain such as choice(VALUE, ...), got"),
+        ("space:\n  lr: 0.1, 0.2", "sweep.yaml:2: lr: '0.1, 0.2' is several values; write choice"),
+        ("metric: {name: loss}", "sweep.yaml:1: metric must be a text, got {'name': 'loss'}"),
+        ("stop: {loss: ~3}", "sweep.yaml:1: stop loss must be a number (reached by"),
         ("space: [lr]", "sweep.yaml:1: space must be a mapping such as lr: loguniform"),
         ("space:\n  lr: logunifrm(1, 2)", "sweep.yaml:2: lr: 'logunifrm(1, 2)' is no domain; did"),
         ("space:\n  lr: [0.1, 0.2]", "sweep.yaml:2: lr must be a domain or a constant, got the"),
@@ -87,7 +103,7 @@ def test_keys_without_a_value_say_nothing(declare):
         ("command: []", "sweep.yaml:1: command must be a text such as python train.py"),
         ("command: [a, [b]]", "command must be words, got ['b']"),
         ("name: a/../b", "sweep.yaml:1: name "),
-        ("metric: 3", "sweep.yaml:1: metric must be a text, got 3"),
+        ("metric: 3", "sweep.yaml:1: metric must be a text, got 3; put it in quotes"),
         ("mode: minimize", "sweep.yaml:1: mode must be 'min' or 'max', got 'minimize'"),
         ("num_samples: fifty", "sweep.yaml:1: num_samples must be a whole number, got 'fifty'"),
         ("num_samples: 0", "num_samples must be at least 1, or -1 for endless, got 0"),
@@ -98,8 +114,8 @@ def test_keys_without_a_value_say_nothing(declare):
         ("max_t: 0", "max_t must be a number of iterations, got 0"),
         ("points: {lr: 1}", "points must be a list of configurations"),
         ("points: [{lr: 'uniform(0, 1)'}]", "points must have values, got 'uniform(0, 1)'"),
-        ("report: 'loss=(.*)'", "sweep.yaml:1: report "),
-        ("report: 'loss=(?P<loss'", "sweep.yaml:1: report "),
+        ("report: 'loss=(.*)'", "sweep.yaml:1: report must have a named group for each metric"),
+        ("report: 'loss=(?P<loss'", "sweep.yaml:1: report must be a regular expression, got"),
         ("report: [1]", "report must be a regular expression, or a list of some"),
         ("checkpoints: maybe", "checkpoints must be true or false, got 'maybe'"),
         ("env: [A=1]", "env must be a mapping such as {OMP_NUM_THREADS: 1}"),

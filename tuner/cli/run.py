@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,10 @@ SCHEDULERS: Final = (
 """Schedulers that the shell completes; all names of `create_scheduler` are accepted."""
 SEARCHERS: Final = ("auto", "ax", "bohb", "cqr", "gp", "hyperopt", "optuna", "random", "tree")
 """Searchers, likewise."""
+_OPTIONS: Final = {
+    "give RunConfig(resources=...), or a cluster=...": "give --total-resources, or a --cluster",
+    "set max_concurrent_trials": "set --max-concurrent",
+}
 _BEHIND: Final = "write a command and its options behind --, as in tuner run ... -- python train.py"
 
 
@@ -240,8 +245,8 @@ def run(
             "which keeps what has been reported"
         ) from error
     except (ImportError, TypeError, ValueError) as refusal:
-        raise click.UsageError(str(refusal)) from refusal
-    _show_best(grid, arguments["trainable"])
+        raise click.UsageError(_in_options(str(refusal))) from refusal
+    _show_best(grid, arguments["trainable"], has_file=declared.allow_unused or declared.variables)
     return FOUND if has_failed(grid.trials, "") else OK
 
 
@@ -314,12 +319,28 @@ def _check_name(config: RunConfig, *, is_resumed: bool) -> None:
         )
 
 
-def _show_best(grid: ResultGrid, command: Command) -> None:
-    """Print the command of the best trial, if there is one."""
+def _in_options(message: str) -> str:
+    """Return a message of the engine with options in the place of Python's arguments."""
+    for argument, option in _OPTIONS.items():
+        message = message.replace(argument, option)
+    return message
+
+
+def _show_best(grid: ResultGrid, command: Command, *, has_file: bool) -> None:
+    """Print the command of the best trial, if there is one.
+
+    Args:
+        grid: The results.
+        command: The command.
+        has_file: Whether the command itself may lack parameters.
+    """
     if not (grid.trials and grid.objectives):
         return
     try:
         best = grid.get_best_result()
     except (RuntimeError, ValueError):
         return  # no trial has reported the metric
-    click.echo(f"command of the best trial:\n    {printable(line_of(command, best.config))}")
+    line = line_of(command, best.config)
+    click.echo(f"command of the best trial:\n    {printable(line)}")
+    if has_file or "<json>" in line:
+        click.echo(f"with the configuration\n    {json.dumps(best.config, default=str)}")

@@ -50,6 +50,8 @@ _CALL: Final = re.compile(r"(?:tune\.)?([A-Za-z_]\w*)\s*\((.*)\)", re.DOTALL)
 _UNCLOSED: Final = re.compile(r"(?:tune\.)?([A-Za-z_]\w*)\s*\([^)]*")
 _KEYWORD: Final = re.compile(r"([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
 _STEP: Final = re.compile(r"[^\s./{}=:,'\"]+")
+_NUMBERS: Final = re.compile(r"[-+\d.eE]+(\s*,\s*[-+\d.eE]+)+")
+"""Values as Hydra takes them in a sweep."""
 _OPENING, _CLOSING, _QUOTES = "([{", ")]}", "'\""
 
 
@@ -170,6 +172,11 @@ def value_of(text: str) -> Any:
         raise ValueError(f"{text!r} has no closing bracket; write {_usage(_name_of(begun[1]))}")
     if text.startswith("[") and text.endswith("]"):
         return [value_of(item) for item in _items(text[1:-1], text)]
+    if _NUMBERS.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is several values; write choice({text}), which draws one of them, "
+            f"grid_search({text}), which tries all, or the text in quotes"
+        )
     return _constant(text)
 
 

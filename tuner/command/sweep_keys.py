@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from searchers.space import Path as Steps
 
@@ -12,6 +12,31 @@ from .space_text import dotted, path_of, value_of
 from .sweep import Given
 from .sweep_file import Section, parsed, plain
 from .sweep_values import KEYS, checked, unknown_key
+
+_DESCRIPTIONS: Final = {
+    ("min", "max"): "uniform(MIN, MAX) or loguniform(MIN, MAX)",
+    ("low", "high"): "uniform(LOW, HIGH) or loguniform(LOW, HIGH)",
+    ("lower", "upper"): "uniform(LOWER, UPPER) or loguniform(LOWER, UPPER)",
+    ("values",): "choice(VALUE, ...)",
+    ("choices",): "choice(VALUE, ...)",
+    ("distribution",): "uniform(MIN, MAX) or choice(VALUE, ...)",
+}
+_DESCRIBING: Final = frozenset(
+    {
+        "distribution",
+        "log",
+        "mu",
+        "name",
+        "prior",
+        "probabilities",
+        "q",
+        "scale",
+        "sigma",
+        "step",
+        "type",
+        "value",
+    }
+).union(*_DESCRIPTIONS)
 
 
 def given_by_file(path: Path) -> Given:
@@ -62,6 +87,7 @@ def _parameters(section: Section, above: Steps) -> Iterator[tuple[Steps, Any, st
         except ValueError as error:
             raise section.refusal(key, f"{key}: {error}") from error
         if isinstance(value, Section):
+            _check_nested(key, value, section)
             yield from _parameters(value, path)
         elif isinstance(value, list):
             raise section.refusal(
@@ -72,3 +98,15 @@ def _parameters(section: Section, above: Steps) -> Iterator[tuple[Steps, Any, st
             )
         else:
             yield path, read, section.place(key)
+
+
+def _check_nested(key: str, value: Section, section: Section) -> None:
+    """Refuse a mapping by which other tools describe a domain."""
+    meant = next((domain for names, domain in _DESCRIPTIONS.items() if {*names} <= {*value}), None)
+    has_inner = any(isinstance(inner, Section) for inner in value.values())
+    if meant and value.keys() <= _DESCRIBING and not has_inner:
+        raise section.refusal(
+            key,
+            f"{key} must be a domain such as {meant}, got the mapping {plain(value)!r}; a mapping "
+            "holds the parameters of a nested name",
+        )

@@ -21,6 +21,24 @@ from .space_text import path_of, space_of, value_of
 TYPE: Final = "type"
 """The argument of a scheduler or searcher that is its short name."""
 _MAX_S: Final = 1e9
+_MEANT: Final = {
+    "direction": "mode",
+    "early_terminate": "scheduler",
+    "goal": "mode",
+    "method": "searcher",
+    "n": "num_samples",
+    "n_trials": "num_samples",
+    "objective": "metric",
+    "parameters": "space",
+    "params": "space",
+    "program": "command",
+    "run_cap": "num_samples",
+    "samples": "num_samples",
+    "search_space": "space",
+    "timeout": "time_limit",
+    "trials": "num_samples",
+}
+"""What other tools call these keys."""
 
 
 def _refusal(accepted: str, value: Any, remedy: str = "") -> ValueError:
@@ -29,7 +47,8 @@ def _refusal(accepted: str, value: Any, remedy: str = "") -> ValueError:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _refusal("a text", value, "put it in quotes")
+        is_word = isinstance(value, int | float)
+        raise _refusal("a text", value, "put it in quotes" if is_word else "")
     return value
 
 
@@ -99,6 +118,10 @@ def _variable(value: Any) -> str:
 def _limit(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise _refusal("a number, or a comparison such as '<= 0.1'", value)
+    try:
+        RunConfig(stop={"": value})
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("stop[''] ")) from error
     return value
 
 
@@ -124,7 +147,10 @@ def _patterns(value: Any) -> list[str]:
     patterns = [value] if isinstance(value, str) else value
     if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
         raise _refusal("a regular expression, or a list of some", value)
-    compiled(list(patterns))
+    try:
+        compiled(list(patterns))
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("report ")) from error
     return list(patterns)
 
 
@@ -256,6 +282,6 @@ def checked(key: str, value: Any, name: str = "") -> Any:
 
 def unknown_key(key: str) -> str:
     """Return the message about a key that there is not."""
-    close = difflib.get_close_matches(key, KEYS, n=1)
+    close = [_MEANT[key]] if key in _MEANT else difflib.get_close_matches(key, KEYS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"the keys are {', '.join(KEYS)}"
     return f"unknown key {key!r}; {hint}"
