@@ -20,7 +20,7 @@ def test_sleepy(): time.sleep(0.001)
 def test_threaded(): threading.Thread(target=int).start()
 def test_forking(): subprocess.run([sys.executable, "-c", ""], check=True)
 def test_loading(): import sklearn
-def test_slow(): sum(number * number for number in range(20_000_000))
+def test_slow(): sum(number * number for number in range(8_000_000))
 @pytest.mark.process
 def test_marked(): time.sleep(0.001)
 """

@@ -20,6 +20,8 @@ from _pytest.mark.expression import Expression
 from hypothesis import HealthCheck, is_hypothesis_test, settings, strategies
 from hypothesis.internal.conjecture import providers
 
+from tuner.callbacks.files.event_file import import_alone
+
 ROOT = Path(__file__).parent
 TIERS = {
     "unit": "no process, thread, sleep or heavy import, and at most 200 ms of CPU time",
@@ -45,9 +47,7 @@ HEAVY = {
     "torch", "transformers", "wandb", "xgboost",
 }  # fmt: skip
 """Modules that no unit test imports."""
-WARM = (
-    "joblib", "optuna", "pandas", "rich.console", "scipy.optimize", "scipy.stats", "tensorboardX",
-)  # fmt: skip
+WARM = ("joblib", "optuna", "pandas", "rich.console", "scipy.optimize", "scipy.stats")
 """Modules that unit tests may import; none of them shall pay for being the first."""
 FORBIDDEN = {
     "os.fork": "starts a process",
@@ -215,6 +215,8 @@ def pytest_collection_finish(session):
         for name in WARM:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+        with contextlib.suppress(ImportError):
+            import_alone("tensorboardX.proto.event_pb2")
         _have_hypothesis_read_the_code()
         # The tests, some ten thousand, stay to the end; no search for garbage has to look at them.
         gc.collect()
