@@ -55,7 +55,7 @@ class TestConcurrencyLimiterInBatches(SearcherContract):
 
 
 class OptunaContract(SearcherContract):
-    num_samples = 14
+    num_samples = 10
 
     @pytest.fixture(autouse=True)
     def _needs_optuna(self):
@@ -261,6 +261,8 @@ class TestNevergradSearch(SearcherContract):
 
 
 class TestTreeSearch(SearcherContract):
+    num_samples = 14
+
     def make_searcher(self):
         return TreeSearch()
 
@@ -298,7 +300,7 @@ class TestCQRSearch(SearcherContract):
     num_samples = 8
 
     def make_searcher(self):
-        return CQRSearch()
+        return CQRSearch(n_initial_points=5)
 
 
 class TestTreeSearchInAFiniteSpace(SearcherContract):

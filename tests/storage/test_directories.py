@@ -120,7 +120,7 @@ def test_permissions_are_kept_but_for_writing_by_others(tmp_path):
     assert (tmp_path / "copy.sh").stat().st_mode & 0o777 == 0o755
 
 
-HOLE = 8 << 20
+HOLE = 1 << 20
 
 
 @pytest.mark.parametrize("pieces", [[], [0], [1], [0, 2, 3], [1, 4]])

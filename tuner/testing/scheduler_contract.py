@@ -192,7 +192,7 @@ class SchedulerContract(ABC):
             assert "\n" not in text, f"debug_string must be one line, got {text!r}"
 
 
-_NUM_ALONE: Final = 8
+_NUM_ALONE: Final = 5
 """At how many points the only restart of an experiment is tried."""
 _SHARE_DUE: Final = 0.9
 """Share of the decisions that have to be made however late results are judged."""

@@ -135,15 +135,15 @@ def test_runs_that_overlap_have_slots_of_their_own(source):
     ]
 
 
-def test_no_two_runs_share_a_slot_at_one_time(experiment):
-    for kind in ("asha", "promotion", "pbt"):
-        found = run_intervals(experiment(kind)._source())
-        assert found
-        for slot in {interval.slot for interval in found}:
-            there = sorted(
-                (interval.start_s, interval.end_s) for interval in found if interval.slot == slot
-            )
-            assert all(end <= start for (_, end), (start, _) in pairwise(there))
+@pytest.mark.parametrize("kind", ["asha", "promotion", "pbt"])
+def test_no_two_runs_share_a_slot_at_one_time(experiment, kind):
+    found = run_intervals(experiment(kind)._source())
+    assert found
+    for slot in {interval.slot for interval in found}:
+        there = sorted(
+            (interval.start_s, interval.end_s) for interval in found if interval.slot == slot
+        )
+        assert all(end <= start for (_, end), (start, _) in pairwise(there))
 
 
 def test_where_there_is_no_journal_there_are_no_slots(source):
