@@ -7,7 +7,7 @@ import enum
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, TypeGuard, final
 
 _MAX_POWER: Final = 64
 _OPERATIONS: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
@@ -201,6 +201,6 @@ def imports(tree: ast.Module, library: str) -> bool:
     )
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Return whether a value is a number and no boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
