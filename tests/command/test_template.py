@@ -51,6 +51,12 @@ def test_a_parameter_that_a_condition_has_left_out_is_left_out_with_its_option()
     assert filled("train {args}", {"lr": 1, "momentum": None}) == ["train", "--lr", "1"]
 
 
+def test_only_an_option_that_is_written_so_is_left_out_with_its_value():
+    config = {"lr": -1, "amp": "--amp", "quick": None}
+    assert filled("train --lr {lr} {quick}", config) == ["train", "--lr", "-1"]
+    assert filled("train {amp} {quick} {args}", config) == ["train", "--amp", "--lr", "-1"]
+
+
 def test_parameters_come_before_what_the_trial_knows():
     assert filled("train {seed}", {"seed": 7}, seed="42") == ["train", "7"]
     assert filled("train {args}", {"args": "x"}) == ["train", "x"]

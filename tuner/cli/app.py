@@ -55,6 +55,9 @@ COMMANDS: Final = {
     "run": Subcommand(
         _RUN, "run", "run", "Run a program with many configurations, and find the best one."
     ),
+    "init": Subcommand(
+        _RUN, "init", "init", "Write a sweep file for a program, from the options of its script."
+    ),
     "ls": Subcommand(
         _LOOK, "listing", "list_experiments", "List experiments with their state and best value."
     ),

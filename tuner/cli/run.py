@@ -230,6 +230,7 @@ def run(
         given = given_by_file(sweep) if sweep else Given()
         declared = Sweep.of(given.overridden_by(_given_by_flags(words, flags)))
         arguments, remarks = declared.arguments()
+        remarks = [*given.remarks, *remarks]
         _check_name(arguments["run_config"], is_resumed=resume)
         if dry_run:
             show_dry_run(declared, arguments, remarks)

@@ -13,6 +13,7 @@ from .python_source import parse_file
 from .script_option import Option
 from .script_options import Script, read_script
 from .script_reports import Reporting, Way, reporting_of
+from .space_text import written
 from .suggested_domains import Suggestion, domain_for_name, suggestion_for
 from .sweep_template import Entry, Paragraph, as_toml, as_yaml
 from .template import FACTS, LISTS, Template
@@ -80,7 +81,7 @@ def first_sweep(
         _command(draft),
         _space(draft, found),
         _metric(reporting, is_script=script is not None),
-        _search(draft, reporting, script, command),
+        _search(draft, reporting),
         _OTHERS,
     ]
     return (as_toml if file.endswith(".toml") else as_yaml)(head, paragraphs)
@@ -165,7 +166,7 @@ def _add_options(
             draft.todo.append(f"TODO: replace {value}, which the script requires")
             continue
         if is_searched and one.has_default:
-            draft.defaults[option.name] = option.default
+            draft.defaults[option.name] = written(option.default)
         draft.space.append(_entry(one, is_searched=is_searched))
         is_written = option.flag == f"--{option.name}" and words is behind
         if is_searched and not is_written and option.name not in named:
@@ -290,15 +291,8 @@ def _ways(metric: str, *, is_script: bool) -> list[Entry]:
 _REPORT_FILE: Final = Entry("report_file", "{trial_dir}/metrics.csv", "CSV or JSON lines")
 
 
-def _search(
-    draft: _Draft, reporting: Reporting, script: Path | None, command: Sequence[str]
-) -> Paragraph:
-    stem = script.stem if script else Path(command[0]).stem
-    name = re.sub(r"[^\w-]+", "-", stem).strip("-") or "sweep"
-    entries = [
-        Entry("name", name, "of the experiment, and of its directory"),
-        Entry("num_samples", _NUM_SAMPLES, "how many configurations to try"),
-    ]
+def _search(draft: _Draft, reporting: Reporting) -> Paragraph:
+    entries = [Entry("num_samples", _NUM_SAMPLES, "how many configurations to try")]
     if draft.defaults and not draft.is_example:
         points = [_nested(draft.defaults)]
         entries.append(Entry("points", points, "to begin with: the program's own defaults"))
@@ -329,6 +323,7 @@ def _scheduler(length: Option | None, reporting: Reporting) -> Entry:
 _ASHA: Final = Entry("type", "asha", "ends trials that are worse than most at the same point")
 _OTHERS: Final = (
     Entry(note="Uncomment what you need."),
+    Entry("name", "my-search", "by default that of the program and a date", is_active=False),
     Entry("cpus", 1, "CPUs of a trial", is_active=False),
     Entry("gpus", 1, "GPUs of a trial; 0.5 lets two share one", is_active=False),
     Entry("max_concurrent", 4, "how many trials run at a time", is_active=False),

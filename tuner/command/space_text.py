@@ -180,6 +180,24 @@ def value_of(text: str) -> Any:
     return _constant(text)
 
 
+def written(value: Any) -> Any:
+    """Return a constant as it is written in a sweep file, so that `value_of` returns it again.
+
+    Example:
+        >>> written("adam"), written("null"), written("f(x)"), written([1, "a"]), written(0.1)
+        ('adam', "'null'", "'f(x)'", "[1, 'a']", 0.1)
+    """
+    if isinstance(value, list | tuple | dict):
+        return repr(value)
+    if not isinstance(value, str):
+        return value
+    try:
+        is_itself = value_of(value) == value
+    except ValueError:
+        is_itself = False
+    return value if is_itself and value else repr(value)
+
+
 def _constant(text: str) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]

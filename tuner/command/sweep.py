@@ -62,10 +62,12 @@ class Given:
     Attributes:
         values: Checked values by their keys, see `checked`; of ``space`` by paths.
         places: Where each key was given, such as ``sweep.yaml:3`` or ``--metric``.
+        remarks: Sentences for the user.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
     def overridden_by(self, other: Given) -> Given:
         """Return what both say; where they differ, the other one counts.
@@ -81,7 +83,7 @@ class Given:
                 values[key] = value if is_other else {**before, **value}
             else:
                 values[key] = value
-        return Given(values, {**self.places, **other.places})
+        return Given(values, {**self.places, **other.places}, [*self.remarks, *other.remarks])
 
 
 @final

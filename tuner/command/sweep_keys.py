@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from .space_text import dotted, path_of, value_of
 from .sweep import Given
 from .sweep_file import Section, parsed, plain
 from .sweep_values import KEYS, checked, unknown_key
+from .wandb_sweep import is_wandb_sweep, translated
 
 _DESCRIPTIONS: Final = {
     ("min", "max"): "uniform(MIN, MAX) or loguniform(MIN, MAX)",
@@ -40,14 +42,18 @@ _DESCRIBING: Final = frozenset(
 
 
 def given_by_file(path: Path) -> Given:
-    """Return what a sweep file declares.
+    """Return what a sweep file declares, one of W&B's included.
 
     Raises:
         ValueError: If the file is not well-formed, or a key or value is not accepted; begins with
             file and line.
         OSError: If it cannot be read.
     """
-    return given_by(parsed(path))
+    keys = parsed(path)
+    if not is_wandb_sweep(keys):
+        return given_by(keys)
+    keys, remarks = translated(keys)
+    return replace(given_by(keys), remarks=remarks)
 
 
 def given_by(keys: Section) -> Given:

@@ -134,7 +134,7 @@ class Template:
         if self.is_line:
             return [_replaced(self.words[0], look_up.quoted)]
         words: list[str] = []
-        for word in self.words:
+        for before, word in zip(["", *self.words], self.words, strict=False):
             found = _PLACEHOLDER.fullmatch(word)
             if found and found["name"] in LISTS and not look_up.has_parameter(found["name"]):
                 words += look_up.several(found["name"])
@@ -143,7 +143,7 @@ class Template:
                 for found in _PLACEHOLDER.finditer(word)
             ):
                 # Without what it is the value of: `--resume {resume_dir}`.
-                if words and found and _is_option(words[-1]):
+                if found and _is_option(before):
                     words.pop()
             else:
                 words.append(_replaced(word, look_up.text))
@@ -299,7 +299,7 @@ def _dotted(name: str) -> str:
 
 
 def _is_option(word: str) -> bool:
-    return word.startswith("-") and "=" not in word
+    return word.startswith("-") and "=" not in word and not Template([word]).names
 
 
 def _is_number(text: str) -> bool:

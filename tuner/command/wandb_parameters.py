@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Final, final
 
 from .python_source import is_number
-from .space_text import value_of
+from .space_text import value_of, written
 from .sweep_file import Section, plain
 
 _NO_COUNTERPART: Final = frozenset({"log_normal", "q_log_normal", "beta", "q_beta"})
@@ -87,7 +87,7 @@ class WandbParameter:
         """
         distribution = self._distribution()
         if distribution == "constant":
-            return self._constant(self.given["value"]), ""
+            return written(self._as_flag(plain(self.given["value"]))), ""
         if distribution.startswith("categorical"):
             return self._choice()
         if distribution in ("normal", "q_normal"):
@@ -109,7 +109,7 @@ class WandbParameter:
         """
         distribution = self._distribution()
         if distribution == "constant":
-            return self._constant(self.given["value"])
+            return written(self._as_flag(plain(self.given["value"])))
         if distribution == "categorical" and "probabilities" not in self.given:
             return self._call("grid_search", map(self._value, self._listed()))
         if distribution == "int_uniform":
@@ -288,24 +288,10 @@ class WandbParameter:
         """Return a value as it stands in a domain."""
         return _text(self._as_flag(value))
 
-    def _constant(self, value: Any) -> Any:
-        value = self._as_flag(plain(value))
-        if isinstance(value, str):
-            return value if value and value_or_none(value) == value else repr(value)
-        return repr(value) if isinstance(value, list | dict) else value
-
     def _as_flag(self, value: Any) -> Any:
         if not self.is_flag:
             return value
         return f"--{self.name}" if value else None
-
-
-def value_or_none(text: str) -> Any:
-    """Return what a text stands for, None if it is no domain and no constant."""
-    try:
-        return value_of(text)
-    except ValueError:
-        return None
 
 
 def _is_whole(value: Any) -> bool:
