@@ -65,7 +65,7 @@ def test_domains_keep_to_the_bounds_of_an_option(bounds, name, kind, default, do
 @pytest.mark.parametrize(
     ("name", "kind", "default", "reason"),
     [
-        ("seed", "int", 1, "{seed} in the command"),
+        ("seed", "int", 1, "--seed {seed}"),
         ("device", "str", "cpu", "where it runs"),
         ("num-workers", "int", 4, "where it runs"),
         ("data", "str", "mnist", "files"),

@@ -29,6 +29,7 @@ _NAMES_OF_LIBRARIES: Final = {
 """What a learning rate is called as a rule, by the library that reads the command line."""
 _TRAINING: Final = ("train", "fit", "run", "main", "tune")
 _MAX_HELP: Final = 56
+_MAX_NOTE: Final = 72
 _NUM_SAMPLES: Final = 30
 _DOMAINS: Final = (
     "Domains: uniform(0, 1), loguniform(1e-5, 1e-1), randint(1, 10), choice(a, b), grid(1, 2, 3);"
@@ -182,6 +183,8 @@ def _entry(one: Suggestion, *, is_searched: bool) -> Entry:
     help_text = _short_help(option)
     default = "" if option.default is None or one.left_out else f"default {_value(option)}"
     note = "; ".join(filter(None, [one.left_out, help_text, default]))
+    if len(note) > _MAX_NOTE:
+        note = one.left_out or default or help_text
     shown: Any = one.domain
     if not one.domain:
         is_plain = isinstance(option.default, str | int | float)
@@ -197,7 +200,7 @@ def _value(option: Option) -> str:
 def _short_help(option: Option) -> str:
     """Return what an option says about itself, without its default."""
     text = re.sub(r"%\(\w+\)[sdfr]", "...", option.help).replace("%%", "%")
-    text = re.sub(r"\s*[\[(][^\])]*default[^\])]*[\])]", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"\s*[\[(](?:[^\])]*default[^\])]*|\.\.\.)[\])]", "", text, flags=re.IGNORECASE)
     text = text.strip(" .,;")
     return text if len(text) <= _MAX_HELP else f"{text[: _MAX_HELP - 3].rstrip()}..."
 

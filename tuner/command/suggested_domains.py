@@ -83,12 +83,12 @@ def suggestion_for(option: Option) -> Suggestion:  # noqa: PLR0911  (a line per 
         >>> suggestion_for(Option("lr", "--lr", "float", 1e-3)).domain
         'loguniform(1e-5, 0.1)'
         >>> suggestion_for(Option("seed", "--seed", "int", 1)).left_out
-        'not searched; {seed} in the command gives each trial its own'
+        'not searched; --seed {seed} gives each trial its own'
     """
     words = _words(option.name)
     if reason := _why_left_out(option, words):
         is_length = _is_length(words) and option.takes is Takes.VALUE
-        return Suggestion(option, left_out=reason, is_length=is_length)
+        return Suggestion(option, _flag_choice(option), reason, is_length=is_length)
     if option.takes is not Takes.VALUE:
         return _flag(option)
     if option.truth_of_text:
@@ -135,7 +135,7 @@ def _why_left_out(  # noqa: PLR0911  (a line per reason)
     option: Option, words: frozenset[str]
 ) -> str:
     if {"seed", "state"} & words and option.kind in ("int", ""):
-        return "not searched; {seed} in the command gives each trial its own"
+        return "not searched; --seed {seed} gives each trial its own"
     if _is_length(words):
         return "how long to train: see max_t below"
     if words & {"rate", "lr", *_RATES} and option.kind == "float":
@@ -154,12 +154,17 @@ def _why_left_out(  # noqa: PLR0911  (a line per reason)
 
 def _flag(option: Option) -> Suggestion:
     """Return how to search an option that takes no value, or several."""
-    name = option.name.replace(".", "_")
     if option.takes is Takes.VALUES:
         return Suggestion(option, left_out="takes several values; write them into the command")
-    how = f"a flag; to search it, also put {{{name}}} into the command, before {{args}}"
-    off = json.dumps(option.off_flag) if option.off_flag else "null"
-    return Suggestion(option, f"choice({json.dumps(option.flag)}, {off})", how)
+    how = f"a flag: also put {{{option.name}}} before {{args}}"
+    return Suggestion(option, _flag_choice(option), how)
+
+
+def _flag_choice(option: Option) -> str:
+    """Return the domain of a flag as a word of its own; empty for other options."""
+    if option.takes not in (Takes.NOTHING, Takes.OR_NO):
+        return ""
+    return choice_of([option.flag, option.off_flag or None])
 
 
 def _among(option: Option, choices: Iterable[Any]) -> Suggestion:

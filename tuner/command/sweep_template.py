@@ -12,6 +12,7 @@ from typing import Any, Final
 _RESERVED: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _PLAIN: Final = re.compile(r"(?:[A-Za-z_/]|\.{1,2}/)[^\n\r\t]*")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_DOTTED: Final = re.compile(rf"{_NAME.pattern}(?:\.[A-Za-z0-9_-]+)*")
 _MAX_ALIGNED: Final = 44
 _MAX_LINE: Final = 100
 
@@ -103,7 +104,7 @@ def _yaml_lines(entries: Sequence[Entry], indent: str = "") -> Iterator[str]:
     pending: list[tuple[str, str]] = []
     for entry in entries:
         prefix = indent + ("" if entry.is_active else "# ")
-        key = f"{prefix}{_yaml_text(entry.key, _NAME)}:"
+        key = f"{prefix}{_yaml_text(entry.key, _DOTTED)}:"
         if not entry.key:
             pending += [(f"{indent}{line}", "") for line in _comments(entry.note)]
         elif entry.is_section or (isinstance(entry.value, list) and entry.value):
@@ -136,7 +137,8 @@ def _aligned(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
     widths = [len(text) for text, note in given if note and len(text) <= _MAX_ALIGNED]
     width = max(widths, default=0)
     for text, note in given:
-        yield from _with_note(text.ljust(width) if note else text, note)
+        has_room = note and width + len(note) + len("  # ") <= _MAX_LINE
+        yield from _with_note(text.ljust(width) if has_room else text, note)
 
 
 def _with_note(text: str, note: str) -> Iterator[str]:
@@ -178,7 +180,7 @@ def _yaml(value: Any) -> str:
 
 def _flow(value: Any) -> str:
     """Return a value inside brackets, where more signs have a meaning."""
-    return _yaml_text(value, _NAME) if isinstance(value, str) else _yaml(value)
+    return _yaml_text(value, _DOTTED) if isinstance(value, str) else _yaml(value)
 
 
 def _yaml_text(text: str, plain: re.Pattern[str]) -> str:

@@ -36,6 +36,8 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 _USUAL: Final = {"mu": 0.0, "sigma": 1.0}
 _MAX_PARTS: Final = 100
 """Into how many equal parts probabilities are split."""
+_MAX_ERROR: Final = 0.01
+"""By what share of itself a probability may be rounded for that."""
 _MAX_GRID: Final = 10_000
 
 
@@ -137,7 +139,7 @@ class WandbParameter:
 
     def _distribution(self) -> str:
         given = self.given
-        distribution = given.get("distribution", self._implied())
+        distribution = given["distribution"] if "distribution" in given else self._implied()
         if distribution in _NO_COUNTERPART:
             raise self.refusal(
                 f"the distribution {distribution} has no counterpart; write log_uniform_values or "
@@ -268,7 +270,11 @@ class WandbParameter:
             )
         parts = [Fraction(one).limit_denominator(_MAX_PARTS) for one in probabilities]
         whole = math.lcm(*(part.denominator for part in parts))
-        if whole > _MAX_PARTS or sum(parts) != 1:
+        is_near = all(
+            abs(part - one) <= _MAX_ERROR * one
+            for part, one in zip(parts, probabilities, strict=True)
+        )
+        if whole > _MAX_PARTS or sum(parts) != 1 or not is_near:
             raise self.refusal(
                 f"probabilities must be multiples of 1/{_MAX_PARTS}, since a value is listed as "
                 f"often as it is likely, got {probabilities!r:.80}; round them",

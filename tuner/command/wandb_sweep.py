@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
@@ -205,18 +204,22 @@ class _Translation:
             self.remarks.append(f"The name {name!r} becomes {made!r}, since it is a directory's.")
 
     def _reporting(self) -> None:
-        """Remark how the program is to report, unless it reports to tuner already."""
+        """Have what the program prints read, or remark how it is to report."""
         metric = self.made.get("metric", "loss")
-        found = _reporting_of(Path(str(self._keys.get("program", ""))))
+        program = str(self._keys.get("program", ""))
+        found = _reporting_of(Path(program))
         if found.way in (Way.REPORT, Way.LINES):
             return
-        example = "--report REGEX"
         if found.way is Way.OUTPUT and metric in found.metrics:
-            example = " ".join(f"--report {shlex.quote(one)}" for one in found.patterns)
+            self._put("report", list(found.patterns), "metric")
+            self.remarks.append(
+                f"{metric} is taken from what {program} prints in line {found.line}."
+            )
+            return
         self.remarks.append(
             "What the program tells wandb.log alone does not come here: call tune.report("
             f"{{{metric!r}: ...}}) beside it, write lines of JSON to the file that TUNER_REPORT "
-            f"names, or have what it prints or a file read: {example}, --report-file FILE."
+            "names, or have its output or a file read: --report REGEX, --report-file FILE."
         )
 
 

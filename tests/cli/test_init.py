@@ -1,0 +1,76 @@
+"""``tuner init``: where it writes, and what it refuses."""
+
+import pytest
+
+SCRIPT = """
+parser.add_argument("--lr", type=float, default=1e-3)
+print(f"val_loss {loss}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def test_the_file_lies_beside_the_script(call, folder):
+    done = call("init", "code/train.py")
+    assert done.stdout == (
+        "code/sweep.yaml is written; try it: tuner run code/sweep.yaml --dry-run\n"
+    )
+    assert "command: python code/train.py {args}" in (folder / "code/sweep.yaml").read_text()
+
+
+def test_what_is_written_can_be_tried(call):
+    call("init", "code/train.py")
+    assert "python code/train.py --lr 0.001\n" in call("run", "code/sweep.yaml", "--dry-run").stdout
+
+
+def test_a_file_is_not_overwritten_unless_that_is_asked_for(call, folder):
+    (folder / "code" / "sweep.yaml").write_text("mine")
+    refused = call("init", "code/train.py", code=2).stderr
+    assert "'code/sweep.yaml' exists; overwrite it with --force" in refused
+    assert (folder / "code" / "sweep.yaml").read_text() == "mine"
+    call("init", "code/train.py", "--force")
+    assert "metric: val_loss" in (folder / "code" / "sweep.yaml").read_text()
+
+
+def test_another_file(call, folder):
+    call("init", "code/train.py", "-o", "digits.toml")
+    assert 'metric = "val_loss"' in (folder / "digits.toml").read_text()
+
+
+def test_printing(call, folder):
+    assert "metric: val_loss" in call("init", "code/train.py", "-o", "-").stdout
+    assert not (folder / "code" / "sweep.yaml").exists()
+
+
+def test_a_command(call, folder):
+    done = call("init", "--", "./train", "--lr", "{lr}")
+    assert "edit its 3 lines with TODO, then try it" in done.stdout
+    assert "command: ./train --lr {lr}\n" in (folder / "sweep.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "there is no program to write a sweep file for; name a Python script"),
+        (("none.py",), "there is no script 'none.py'; write a command"),
+        (("code",), "there is no script 'code'"),
+        (("code/train.py", "-o", "a.txt"), "FILE must end in .yaml, .yml, .toml, or be -"),
+        (("code/train.py", "-o", "none/a.yaml"), "folder 'none' does not exist"),
+        (("code/train.py", "--frce"), "--force"),
+    ],
+)
+def test_refusals(call, arguments, told):
+    assert told in call("init", *arguments, code=2).stderr
+
+
+def test_a_script_that_is_no_python(call, folder):
+    (folder / "train.sh").write_text("echo loss | awk '{print $1}'")
+    refused = call("init", "train.sh", code=2).stderr
+    assert "train.sh:1: this is no Python that can be read" in refused
+    assert "write its command after --" in refused
