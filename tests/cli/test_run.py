@@ -57,6 +57,7 @@ def test_a_dry_run_of_a_grid_shows_all_its_commands(call, folder):
         "",
     ]
     assert facts(done)["trials"].strip() == "2"
+    assert facts(done)["stored in"].strip() == str(folder / "tuner_results" / "echo_<date>")
     assert facts(done)["metric"].strip() == "none"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -15,10 +14,9 @@ from tuner.callbacks.formatting import duration, printable, show
 from tuner.command import Command
 from tuner.command.sweep import Sweep
 from tuner.execution.resources import machine_capacity
+from tuner.spec.experiment_directory import safe_name, storage_root
 from tuner.spec.experiment_location import named_location
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
-
-from .arguments import default_storage
 
 _NUM_COMMANDS: Final = 5
 
@@ -102,5 +100,5 @@ def _saving(command: Command) -> str:
 def _place_of(spec: ExperimentSpec) -> str:
     if spec.run.name is not None:
         return named_location(spec.run).address
-    root = spec.run.storage_path or default_storage()
-    return f"{os.fspath(root)}{os.sep}{Path(spec.name).stem}_<date>"
+    root = spec.run.storage_url or os.fspath(storage_root(spec.run))
+    return f"{root}/{safe_name(spec.name)}_<date>"

@@ -420,7 +420,7 @@ def _experiments_in(folder: Path, max_depth: int) -> Iterator[Path]:
 
 def _dated(root: Path, trainable: str) -> Path:
     date = dt.datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
-    stem = f"{_safe(trainable)}_{date}"
+    stem = f"{safe_name(trainable)}_{date}"
     # Two experiments of the same trainable may start in the same second.
     for number in range(1000):
         directory = root / (stem if number == 0 else f"{stem}_{number}")
@@ -432,9 +432,10 @@ def _dated(root: Path, trainable: str) -> Path:
     raise StorageError(f"no free directory name like {stem!r} is left in {str(root)!r}")
 
 
-def _safe(name: str) -> str:
+def safe_name(trainable: str) -> str:
+    """Return a trainable's name as the name of a directory begins with it."""
     kept = "".join(
         letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_"
-        for letter in name
+        for letter in trainable
     ).lstrip("_-")
     return kept[:60] or "experiment"
