@@ -52,16 +52,16 @@ def test_requests_of_nodes_that_fail_are_tried_again(run, cluster, s3_proxy):
 
 
 def test_uploads_wait_while_the_store_is_away(run, cluster, s3_proxy, tmp_path):
-    is_away = threading.Event()
+    refusals = []
 
     def go_away():
-        is_away.set()
-        threading.Timer(2.0, is_away.clear).start()
+        refusals.extend(["503"] * 12)
 
-    s3_proxy.fault = lambda number, method, path: "503" if is_away.is_set() else None
+    s3_proxy.fault = lambda number, method, path: refusals.pop() if refusals else None
     results = run(
         count, cluster(TWO), tune={"num_samples": 2}, callbacks=[Once(at_step(3), go_away)]
     )
+    assert not refusals
     check_complete(results)
     check_saved(results)
     assert records(tmp_path / "local" / "experiment", "node_left") == []

@@ -21,15 +21,23 @@ from tests.waiting import wait_until
 from tuner.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.heavy
+ROOT = Path(__file__).resolve().parents[2]
+NUM_STEPS = 6
 
 SCRIPT = """
-import json, sys, tempfile, time
+import sys, tempfile
 from pathlib import Path
 
 import schedulers
 import tuner as tune
 
-KIND, URL, LOCAL, STEP_S = sys.argv[1:5]
+KIND, URL, LOCAL, GATE, NUM_FREE = sys.argv[1:6]
+
+
+def pace(num_done):
+    from tests.waiting import wait_until
+
+    wait_until(lambda: num_done < int(NUM_FREE) or Path(GATE).exists())
 
 
 class Counter(tune.Trainable):
@@ -37,7 +45,7 @@ class Counter(tune.Trainable):
         self.n = 0
 
     def step(self):
-        time.sleep(float(STEP_S))
+        pace(self.n)
         self.n += 1
         return {"loss": self.config["x"] / self.n, "n": self.n}
 
@@ -54,7 +62,7 @@ def count(config):
         with checkpoint.as_directory() as directory:
             n = int(Path(directory, "n").read_text())
     while n < 6:
-        time.sleep(float(STEP_S))
+        pace(n)
         n += 1
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "n").write_text(str(n))
@@ -67,7 +75,7 @@ pbt = schedulers.PopulationBasedTraining(
 )
 asha = schedulers.ASHAScheduler(max_t=6, grace_period=2)
 is_pbt = KIND == "pbt"
-if len(sys.argv) > 5:
+if len(sys.argv) > 6:
     tune.Tuner.restore(f"{URL}/{KIND}", count, steal=True, local_dir=LOCAL).fit()
     raise SystemExit
 tune.Tuner(
@@ -93,13 +101,22 @@ tune.Tuner(
 
 
 @pytest.fixture
-def start(tmp_path, s3_url):
-    """Return a function that starts a run on a machine, which is a local directory."""
+def gate(tmp_path):
+    """Return the path of a file for which trials wait before their later steps."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def start(tmp_path, s3_url, gate):
+    """Return a function that starts a run on a machine, which is a local directory.
+
+    Trials wait for the gate when they have done so many steps.
+    """
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     running = []
 
-    def start(kind, machine, step_s=0.3, *more):
+    def start(kind, machine, num_free, *more):
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -107,9 +124,11 @@ def start(tmp_path, s3_url):
                 kind,
                 s3_url,
                 str(tmp_path / machine),
-                str(step_s),
+                str(gate),
+                str(num_free),
                 *more,
             ],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -138,14 +157,14 @@ def rows_of(url):
 @pytest.mark.parametrize("kind", ["asha", "pbt"])
 def test_an_experiment_goes_on_elsewhere_when_its_machine_is_lost(start, s3_url, tmp_path, kind):
     url = f"{s3_url}/{kind}"
-    first = start(kind, "first")
+    first = start(kind, "first", 3)
     store = ObjectStore(url)
     wait_until(lambda: store.get_if_exists("experiment.json") and results_in(url) > 3)
     first.send_signal(signal.SIGKILL)
     first.wait()
     kept = rows_of(url)
     shutil.rmtree(tmp_path / "first")
-    second = start(kind, "second", step_s=0.01)
+    second = start(kind, "second", NUM_STEPS)
     output, _ = second.communicate(timeout=120)
     assert second.returncode == 0, output
     grid, rows = tune.ResultGrid.from_directory(url), rows_of(url)
@@ -167,24 +186,27 @@ def assert_no_secret(store, folder):
     assert not [content for content in contents if secret in content]
 
 
-def test_one_of_two_machines_that_start_at_once_gets_the_experiment(start, s3_url):
-    drivers = [start("asha", machine) for machine in ("first", "second")]
+def test_one_of_two_machines_that_start_at_once_gets_the_experiment(start, s3_url, gate):
+    drivers = [start("asha", machine, 1) for machine in ("first", "second")]
+    wait_until(lambda: any(driver.poll() is not None for driver in drivers))
+    gate.touch()
     outputs = [driver.communicate(timeout=120)[0] for driver in drivers]
     codes = sorted(driver.returncode for driver in drivers)
     assert codes[0] == 0, outputs
-    # The other one is refused, or continues what the first has completed.
-    refused = [output for output, driver in zip(outputs, drivers, strict=True) if driver.returncode]
-    assert all("is driven by process" in output or "already holds" in output for output in refused)
+    (refused,) = [
+        output for output, driver in zip(outputs, drivers, strict=True) if driver.returncode
+    ]
+    assert "is driven by process" in refused or "already holds" in refused
     rows = rows_of(f"{s3_url}/asha")
     assert all(len(set(found)) == len(found) for found in rows.values())
 
 
 def test_a_driver_that_is_replaced_stops_and_names_the_other_one(start, s3_url):
     url = f"{s3_url}/asha"
-    first = start("asha", "first", 1.0)
+    first = start("asha", "first", 1)
     store = ObjectStore(url)
     wait_until(lambda: store.get_if_exists("experiment.json") and results_in(url) > 0)
-    second = start("asha", "second", 0.01, "steal")
+    second = start("asha", "second", NUM_STEPS, "steal")
     output, _ = first.communicate(timeout=60)
     assert first.returncode == 1
     assert f"{url} was taken over by process {second.pid} on " in output
@@ -193,12 +215,13 @@ def test_a_driver_that_is_replaced_stops_and_names_the_other_one(start, s3_url):
     assert all(len(set(found)) == len(found) for found in rows_of(url).values())
 
 
-def test_trials_wait_while_the_store_is_down_and_go_on(start, s3_proxy, s3_url):
+def test_trials_wait_while_the_store_is_down_and_go_on(start, s3_proxy, s3_url, gate):
     url = f"{s3_url}/pbt"
-    driver = start("pbt", "first", 0.1)
+    driver = start("pbt", "first", 1)
     store = ObjectStore(url)
     wait_until(lambda: store.get_if_exists("experiment.json") and results_in(url) > 0)
     s3_proxy.__exit__()
+    gate.touch()
     with socket.create_server(("127.0.0.1", s3_proxy._port)) as closes_at_once:
         for _ in range(6):
             closes_at_once.accept()[0].close()
@@ -208,9 +231,9 @@ def test_trials_wait_while_the_store_is_down_and_go_on(start, s3_proxy, s3_url):
     assert tune.ResultGrid.from_directory(url).num_terminated == 3
 
 
-def test_requests_reach_a_driver_through_the_store(start, s3_url):
+def test_requests_reach_a_driver_through_the_store(start, s3_url, gate):
     url = f"{s3_url}/pbt"
-    driver = start("pbt", "first", 1.5)
+    driver = start("pbt", "first", 1)
     store = ObjectStore(url)
     wait_until(lambda: store.get_if_exists("experiment.json") and results_in(url) > 1)
     handle = tune.attach(url)
@@ -219,6 +242,7 @@ def test_requests_reach_a_driver_through_the_store(start, s3_url):
     forked = handle.fork_trial("t00001", {"x": 0.25})
     handle.resume_trial("t00002")
     handle.stop()
+    gate.touch()
     assert driver.wait(timeout=60) == 0
     grid = handle.wait(timeout_s=10)
     assert forked in [each.trial_id for each in grid]
