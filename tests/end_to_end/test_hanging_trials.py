@@ -74,16 +74,25 @@ def test_a_hanging_trial_is_killed_and_retried_from_its_checkpoint(fit, rows_of)
 
 
 def test_a_trial_that_stores_a_large_checkpoint_does_not_count_as_hanging(fit, tmp_path):
-    ledger = tmp_path / "ledger"
+    ledger, hung, killed = (tmp_path / name for name in ("ledger", "hung", "killed"))
 
-    def train(config):
+    def hang():
+        """Hang once the other trial stores, and tell when that was too long."""
+        wait_until(ledger.exists, "a checkpoint that is stored")
+        if hung.exists():
+            killed.touch()
+            return
+        hung.touch()
+        sleep_for_ever()
+
+    def store():
         genuine = checkpoint_uploads.commit_from
 
         def commit_from(*arguments, **options):
             is_first = not ledger.exists()
             note("begin")
             if is_first:
-                threading.Event().wait(2.0)  # longer than a trial may be silent
+                wait_until(killed.exists, "the end of a trial that has hung as long")
             try:
                 return genuine(*arguments, **options)
             finally:
@@ -98,8 +107,13 @@ def test_a_trial_that_stores_a_large_checkpoint_does_not_count_as_hanging(fit, t
             file.write(f"{text}\n")
 
     # Endless retries: on a machine under load a start alone may take longer than that.
-    (result,) = fit(train, {}, failure={"max_failures": -1, "report_timeout_s": 1})
-    assert result.checkpoint
+    stored, _ = fit(
+        lambda config: hang() if config["hangs"] else store(),
+        {"hangs": tune.grid_search([False, True])},
+        failure={"max_failures": -1, "report_timeout_s": 1},
+        resources={"cpu": 2},
+    )
+    assert stored.checkpoint
     # Nothing is killed while it stores.
     lines = ledger.read_text().split()
     assert lines == ["begin", "end"] * (len(lines) // 2)

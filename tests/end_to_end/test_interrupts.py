@@ -291,9 +291,11 @@ def test_a_second_signal_ends_an_experiment_whose_trainable_is_still_being_loade
 
             def press(self):
                 wait_until(loading.exists, "the loading of the trainable")
-                for _ in range(2):
+                signals._ECHO_S = 0.0
+                taken = signal.getsignal(signal.SIGINT).__self__
+                for number in (1, 2):
                     os.kill(os.getpid(), signal.SIGINT)
-                    threading.Event().wait(2 * signals._ECHO_S)
+                    wait_until(lambda: taken._num_requests == number, "the handler")
 
         run_config = tuner.RunConfig(
             storage_path={str(tmp_path)!r},
