@@ -49,6 +49,11 @@ def test_a_dry_run_with_the_same_seed_shows_the_same_commands(call, folder):
     assert "(drawn; --seed fixes it)" in call("run", *SEARCH, "--dry-run", *COMMAND).stdout
 
 
+def test_a_dry_run_shows_no_more_commands_than_there_are_trials(call, folder):
+    done = call("run", *SEARCH, "-n", 2, "--dry-run", *COMMAND)
+    assert len(done.stdout.partition("\n\n")[0].splitlines()) == 2
+
+
 def test_a_dry_run_of_a_grid_shows_all_its_commands(call, folder):
     done = call("run", "-p", "lr=grid(1, 2)", "-p", "name=a b", "--dry-run", "--", "echo", "{args}")
     assert done.stdout.splitlines()[:3] == [

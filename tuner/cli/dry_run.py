@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import click
 
-from searchers.searcher import Searcher
 from tuner.callbacks.formatting import duration, printable, show
 from tuner.command import Command
 from tuner.command.sweep import Sweep
@@ -37,7 +36,7 @@ def show_dry_run(sweep: Sweep, arguments: Mapping[str, Any], remarks: Sequence[s
         spec.check_resources(machine_capacity(spec.run.resources))
     spec.connect()
     command: Command = arguments["trainable"]
-    for config in _first_configurations(spec.searcher):
+    for config in _first_configurations(spec):
         click.echo(printable(line_of(command, config)))
     click.echo()
     facts = dict(_facts(sweep, spec, command))
@@ -54,9 +53,10 @@ def line_of(command: Command, config: Mapping[str, Any]) -> str:
     return words[0] if command.as_record()["shell"] else shlex.join(words)
 
 
-def _first_configurations(searcher: Searcher) -> Iterator[Mapping[str, Any]]:
-    for number in range(_NUM_COMMANDS):
-        suggested = searcher.suggest(f"t{number:05d}")
+def _first_configurations(spec: ExperimentSpec) -> Iterator[Mapping[str, Any]]:
+    total = spec.searcher.num_trials_for(spec.tune.num_samples)
+    for number in range(_NUM_COMMANDS if total is None else min(_NUM_COMMANDS, total)):
+        suggested = spec.searcher.suggest(f"t{number:05d}")
         if not isinstance(suggested, Mapping):
             return  # there are no more, or it waits for results
         yield suggested

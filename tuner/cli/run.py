@@ -213,7 +213,8 @@ def run(
     --report-file).
 
     SWEEP is a YAML or TOML file. Its keys are the options below with _ for -, and command, space
-    (a mapping of names to domains) and points. Options override what it says.
+    (a mapping of names to domains) and points. Options override what it says. tuner init writes
+    one for a script; those of W&B are read as well, as far as they have a meaning here.
 
     Exits with 1 if all trials have failed.
 
