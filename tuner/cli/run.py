@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from tuner.command.sweep_keys import given_by_file
 from tuner.command.sweep_values import TYPE, checked
 from tuner.driver.signals import has_failed
 from tuner.errors import MetricNotReported
+from tuner.restore.resume_command import RERUN, RESUME
 from tuner.spec.config import IF_EXISTS, MODES, RunConfig
 from tuner.spec.experiment_location import named_location
 from tuner.tuner import Tuner
@@ -311,6 +313,8 @@ def _check_name(config: RunConfig, *, is_resumed: bool) -> None:
         raise ValueError("--resume needs the name of the experiment to continue; add --name NAME")
     if config.name is None or is_resumed or config.if_exists != "error":
         return
+    if os.environ.keys() & {RERUN, RESUME}:
+        return  # tuner rerun has started this
     location = named_location(config)
     if location.has_experiment():
         name = shlex.quote(location.address)
