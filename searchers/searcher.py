@@ -536,6 +536,19 @@ _CLASSES: Mapping[str, str] = {
 }
 
 
+def searcher_class(name: str) -> type[Searcher]:
+    """Return the class of a searcher by its short name; see `create_searcher`.
+
+    Raises:
+        ValueError: If there is no such searcher; suggests a similar name.
+    """
+    # By name, so that only its module is imported.
+    kind: type[Searcher] = getattr(
+        importlib.import_module(__package__), found_by_name(name, _CLASSES)
+    )
+    return kind
+
+
 def create_searcher(name: str, **kwargs: Any) -> Searcher:
     """Construct a searcher by its short name, e.g. from a command line.
 
@@ -557,8 +570,4 @@ def create_searcher(name: str, **kwargs: Any) -> Searcher:
     Departures:
         Ray Tune silently drops unknown arguments.
     """
-    # By name, so that only its module is imported.
-    kind: type[Searcher] = getattr(
-        importlib.import_module(__package__), found_by_name(name, _CLASSES)
-    )
-    return constructed_with(kind, kwargs)
+    return constructed_with(searcher_class(name), kwargs)

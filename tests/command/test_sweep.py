@@ -156,6 +156,14 @@ def test_asha_ends_trials_where_the_sweep_says(values, arguments):
     assert spec.scheduler.declared_arguments == {**arguments, "type": "stopping"}
 
 
+@pytest.mark.parametrize("name", ["hyperband", "pasha", "patient_pbt"])
+def test_a_scheduler_that_divides_a_full_training_needs_its_length(name):
+    with pytest.raises(ValueError, match=r"needs to know how many iterations .* \(--max-t 27\)"):
+        made(scheduler={"type": name}, checkpoints=True)
+    spec, _ = made(scheduler={"type": name}, checkpoints=True, max_t=9)
+    assert spec.scheduler.declared_arguments["max_t"] == 9
+
+
 def test_asha_stops_a_program_that_saves_nothing_and_says_so():
     spec, (remark,) = made(scheduler={"type": "asha"})
     assert spec.scheduler.declared_arguments["type"] == "stopping"

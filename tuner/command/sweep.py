@@ -7,7 +7,6 @@ where it was read, so that a message can tell file and line; here they are put t
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
@@ -259,7 +258,6 @@ class Sweep:
             ImportError: If a library that the searcher needs is not installed.
         """
         command = self.trainable()
-        command.check_space(self.space)
         scheduler, remarks = self._scheduler(command)
         searcher = self._searcher()
         tune = TuneConfig(
@@ -334,7 +332,7 @@ class Sweep:
         remarks = []
         parameters = inspect.signature(kind).parameters
         if "max_t" in parameters:
-            given |= self._max_t(given, parameters)
+            given |= self._max_t(kind, given)
         if kind is schedulers.ASHAScheduler:
             given["type"] = "promotion" if command.saves else "stopping"
             remarks.append(_PROMOTES if command.saves else _STOPS)
@@ -359,20 +357,19 @@ class Sweep:
             )
         return schedulers.create_scheduler(short, **given), remarks
 
-    def _max_t(
-        self, given: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
-    ) -> dict[str, Any]:
-        """Return where trials end: as declared, or else nowhere."""
-        limit = self.max_t if self.max_t is not None else given.get("max_t")
-        if limit is None:
-            limit = self.stop.get(TRAINING_ITERATION)
-        is_number = isinstance(limit, int | float) and math.isfinite(limit)
-        time_attr = given.get("time_attr", parameters["time_attr"].default)
-        if is_number and (time_attr == TRAINING_ITERATION or self.max_t or "max_t" in given):
+    def _max_t(self, kind: type[Scheduler], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return where trials end, if the scheduler is not told: at the limit, or else nowhere."""
+        if self.max_t is not None or "max_t" in given:
+            return {} if self.max_t is None else {"max_t": self.max_t}
+        limit = self.stop.get(TRAINING_ITERATION)
+        if isinstance(limit, int | float) and given.get("time_attr") in (None, TRAINING_ITERATION):
             return {"max_t": limit}
-        if "stop_last_trials" in parameters:
+        if kind in (schedulers.ASHAScheduler, schedulers.MOASHAScheduler):
             return {"max_t": NO_END, "stop_last_trials": False}
-        return {}
+        raise ValueError(
+            f"{kind.__name__} needs to know how many iterations a full training takes; add "
+            "max_t: 27 (--max-t 27), for example"
+        )
 
 
 def _mutations(space: Mapping[str, Any]) -> dict[str, Any]:

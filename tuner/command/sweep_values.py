@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from schedulers.scheduler import scheduler_class
-from searchers.searcher import create_searcher
+from searchers.searcher import searcher_class
 from searchers.space import Path, is_word
 from tuner.callbacks.formatting import seconds_of
 from tuner.spec.cluster import Cluster, cluster_at
@@ -173,13 +173,6 @@ def _algorithm(kinds: Callable[[str], Any], what: str) -> Callable[[Any], dict[s
     return check
 
 
-def _searcher_name(name: str) -> None:
-    try:
-        create_searcher(name)
-    except (ImportError, TypeError):
-        return  # it needs a library or arguments, which is told when it is constructed
-
-
 def _points(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
         raise _refusal("a list of configurations such as {lr: 0.1}", value)
@@ -232,7 +225,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "mode": _of_settings(TuneConfig, "mode"),
     "num_samples": _of_settings(TuneConfig, "num_samples"),
     "scheduler": _algorithm(scheduler_class, "scheduler"),
-    "searcher": _algorithm(_searcher_name, "searcher"),
+    "searcher": _algorithm(searcher_class, "searcher"),
     "max_t": _iterations,
     "points": _points,
     "report": _patterns,
