@@ -168,13 +168,7 @@ FAULTS = [
         "trial that ignores its stop is killed after the grace period; others keep their "
         "pace; fit ends",
         [
-            Suite(
-                "end_to_end/test_failures",
-                [
-                    "a_trial_that_hangs_is_killed_and_tried_again",
-                    "a_trial_that_never_reports_is_killed_too",
-                ],
-            ),
+            Suite("end_to_end/test_failures", ["a_trial_that_never_reports_is_killed_too"]),
             Suite("execution/local/test_process_executor", ["a_kill_ends_any_worker"]),
             Suite("core/test_experiment", ["a_silent_worker_is_killed_and_its_trial_tried_again"]),
             Suite(
