@@ -104,7 +104,7 @@ def _parsed_yaml(text: str, path: Path) -> Section:
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         raise ValueError(
             f"{place}: this is no YAML: {error.problem or error.context}; put texts with special "
-            "characters in quotes, and indent with spaces"
+            "characters in single quotes, and indent with spaces"
         ) from error
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: this is no YAML: {error}; save the file as text") from error
