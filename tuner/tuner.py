@@ -554,7 +554,7 @@ def rerun(
             *repetition.notes,
         ],
     )
-    tuner = Tuner(spec.trainable)
+    tuner = Tuner(spec.trainable, param_space=spec.declared_space)
     tuner._spec = spec  # noqa: SLF001  (its own module)
     grid = tuner._run_in(tuner._begin())  # noqa: SLF001
     (again,) = grid

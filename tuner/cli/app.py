@@ -93,9 +93,9 @@ COMMANDS: Final = {
     ),
     "resume": Subcommand(
         _KEEP,
-        "maintenance",
         "resume",
-        "Print a command that continues an experiment; resume a paused trial.",
+        "resume",
+        "Continue an experiment, or print the command that does; resume a paused trial.",
     ),
     "rerun": Subcommand(
         _KEEP,

@@ -1,4 +1,4 @@
-"""``tuner prune``, ``doctor``, ``resume`` and ``rerun``: maintenance of experiments."""
+"""``tuner prune``, ``doctor`` and ``rerun``: maintenance of experiments."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import click
 
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
+from tuner.command.command import recorded_command
 from tuner.maintenance.cluster_check import check_cluster
 from tuner.maintenance.doctor import Finding, Level, check
 from tuner.maintenance.pruning import KeepRules, Usage, total_size, usage_of
 from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.rerun import require_own_checkpoints
-from tuner.maintenance.status import State, state_of
 from tuner.maintenance.store_check import check_store
 from tuner.maintenance.store_inventory import inventory_of
-from tuner.restore.resume_command import RERUN, RESUME, launch_of, recorded_snippet, rerun_value
+from tuner.restore.resume_command import RERUN, launch_of, rerun_value
 from tuner.spec.cluster import Cluster
-from tuner.spec.environment import WITHHELD
 from tuner.storage.lock import driver_of
 from tuner.storage.origin import address_of
 from tuner.storage.urls import is_like_url
+from tuner.tuner import rerun as train_again
 
 from .app import FOUND, OK, UNREADABLE
 from .arguments import (
@@ -36,7 +36,6 @@ from .arguments import (
     remove_copies,
     trial_argument,
 )
-from .control import optional_trial_argument, resume_trial
 from .output import Column, Output, output_option
 
 _UNIT: Final = 1024.0
@@ -239,57 +238,6 @@ def _print_findings(findings: Sequence[Finding]) -> None:
             click.echo(f"{'':7}  {'':{width}}  -> {printable(one.remedy)}")
 
 
-@click.command()
-@experiment_argument
-@optional_trial_argument
-def resume(experiment: Path, trial: str | None) -> int:
-    """Print a command that continues an experiment.
-
-    With TRIAL, resume this trial, which was paused, of a running experiment.
-
-    The command runs the experiment's script with the same arguments; TUNER_RESUME makes it continue
-    the experiment instead of beginning another. If the script is not known, as after a notebook, a
-    Python program with its imports is printed. The state of the experiment, and what has to be
-    filled in, are printed to the standard error. Exits with 1, and prints no command to the
-    standard output, if the experiment is running or nothing is left to run.
-
-    \b
-    Examples:
-      tuner resume digits
-      tuner resume digits 3
-    """
-    if trial is not None:
-        resume_trial(experiment, trial)
-        return OK
-    state = state_of(experiment, read_stored(experiment).experiment)
-    if state is State.RUNNING:
-        click.echo(f"{state}; {_hint_for(state)}", err=True)
-        return FOUND
-    program, notes = _continuation(experiment)
-    if state is not State.FINISHED:
-        click.echo(program)
-    for line in [*notes, f"{state}; {_hint_for(state)}"]:
-        click.echo(line, err=True)
-    # Not to the standard output: piped to a shell, it would run without doing anything.
-    if state is State.FINISHED:
-        click.echo(program, err=True)
-        return FOUND
-    return OK
-
-
-def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
-    """Return the command that continues an experiment, and notes for the user."""
-    launch = launch_of(experiment)
-    if launch and Path(launch.script).is_file():
-        note = f"an argument that looked like a secret was not recorded; replace {WITHHELD} by it"
-        return launch.shell_line(**{RESUME: address_of(experiment)}), [
-            note
-        ] if launch.withheld else []
-    program, lacking = recorded_snippet(experiment)
-    gone = [f"its script {printable(launch.script)} does not exist any more"] if launch else []
-    return program, [*gone, *map(printable, lacking)]
-
-
 @click.command(context_settings={"ignore_unknown_options": True})
 @experiment_argument
 @trial_argument
@@ -299,13 +247,13 @@ def _continuation(experiment: Path) -> tuple[str, Sequence[str]]:
     help="Path of the script, if it was moved.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
-def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str, ...]) -> int:
+def rerun(experiment: Path, trial: str, script: str, arguments: tuple[str, ...]) -> int | None:
     """Train one trial again, alone, with the same seed and configuration.
 
-    Runs the experiment's script with its recorded arguments, or with ARGS; instead of the whole
-    experiment it trains this trial, from its first iteration to the end of a full training, in a
-    new experiment beside the other. At the end it compares the results with the recorded ones.
-    Exits with 1 if the trial fails.
+    Runs the experiment's script with its recorded arguments, or with ARGS, or the command of tuner
+    run; instead of the whole experiment it trains this trial, from its first iteration to the end
+    of a full training, in a new experiment beside the other. At the end it compares the results
+    with the recorded ones. Exits with 1 if the trial fails.
 
     \b
     Examples:
@@ -318,6 +266,10 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
         require_own_checkpoints(by_id[trial_id], experiment)
     except ValueError as refusal:
         raise click.UsageError(str(refusal)) from refusal
+    if (command := recorded_command(experiment)) and not (script or arguments):
+        address = address_of(experiment)
+        remove_copies()
+        return FOUND if train_again(address, trial_id, command).error else OK
     launch = launch_of(experiment, script, arguments or None)
     if launch is None:
         raise click.UsageError(
@@ -339,17 +291,4 @@ def rerun(experiment: Path, trial: str, script: str | None, arguments: tuple[str
     sys.stdout.flush()
     environment = {**os.environ, RERUN: rerun_value(experiment, trial_id)}
     remove_copies()
-    os.execve(launch.arguments[0], list(launch.arguments), environment)  # noqa: S606
-
-
-def _hint_for(state: State) -> str:
-    match state:
-        case State.RUNNING:
-            return "wait for its driver, or end it, before you continue the experiment"
-        case State.FINISHED:
-            return (
-                "nothing is left to run: raise num_samples= or time_budget_s=, or pass a "
-                "resume_config=; then continue it with"
-            )
-        case _:
-            return "trials continue from their latest checkpoints"
+    return os.execve(launch.arguments[0], list(launch.arguments), environment)  # noqa: S606

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,23 +11,19 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
-from tuner.analysis.result_grid import ResultGrid
-from tuner.callbacks.formatting import printable
-from tuner.command import Command
 from tuner.command.space_text import assignment, dotted
 from tuner.command.sweep import Given, Sweep
 from tuner.command.sweep_keys import given_by_file
 from tuner.command.sweep_values import TYPE, checked
-from tuner.driver.signals import has_failed
-from tuner.errors import MetricNotReported
 from tuner.restore.resume_command import RERUN, RESUME
 from tuner.spec.config import IF_EXISTS, MODES, RunConfig
 from tuner.spec.experiment_location import named_location
 from tuner.tuner import Tuner
 
-from .app import FOUND, OK
+from .app import OK
 from .arguments import ClusterType, named_value
-from .dry_run import line_of, show_dry_run
+from .dry_run import show_dry_run
+from .sweep_end import fit_and_show, told_in_one_line
 
 SCHEDULERS: Final = (
     "auto", "asha", "fifo", "hyperband", "median_stopping_rule", "mf_pbt", "pasha", "patient_pbt",
@@ -37,10 +32,6 @@ SCHEDULERS: Final = (
 """Schedulers that the shell completes; all names of `create_scheduler` are accepted."""
 SEARCHERS: Final = ("auto", "ax", "bohb", "cqr", "gp", "hyperopt", "optuna", "random", "tree")
 """Searchers, likewise."""
-_OPTIONS: Final = {
-    "give RunConfig(resources=...), or a cluster=...": "give --total-resources, or a --cluster",
-    "set max_concurrent_trials": "set --max-concurrent",
-}
 _BEHIND: Final = "write a command and its options behind --, as in tuner run ... -- python train.py"
 
 
@@ -229,7 +220,7 @@ def run(
     """
     if sweep and not sweep.is_file():
         raise click.UsageError(f"there is no file {str(sweep)!r}; {_BEHIND}")
-    try:
+    with told_in_one_line():
         given = given_by_file(sweep) if sweep else Given()
         declared = Sweep.of(given.overridden_by(_given_by_flags(words, flags)))
         arguments, remarks = declared.arguments()
@@ -239,19 +230,9 @@ def run(
             show_dry_run(declared, arguments, remarks)
             return OK
         tuner = Tuner(**arguments, resume="auto" if resume else None)
-        for remark in remarks:
-            click.echo(remark)
-        grid = tuner.fit()
-    except MetricNotReported as error:
-        what, _, _ = str(error).partition("\n")
-        raise click.ClickException(
-            f"{what}; have the program report it, or name another --metric, and add --resume, "
-            "which keeps what has been reported"
-        ) from error
-    except (ImportError, TypeError, ValueError) as refusal:
-        raise click.UsageError(_in_options(str(refusal))) from refusal
-    _show_best(grid, arguments["trainable"], has_file=declared.allow_unused or declared.variables)
-    return FOUND if has_failed(grid.trials, "") else OK
+    for remark in remarks:
+        click.echo(remark)
+    return fit_and_show(lambda: tuner, arguments["trainable"])
 
 
 def _given_by_flags(words: Sequence[str], flags: Mapping[str, Any]) -> Given:
@@ -323,30 +304,3 @@ def _check_name(config: RunConfig, *, is_resumed: bool) -> None:
             f"--resume or tuner resume {name}, run this one beside it with --if-exists new, remove "
             "it with --if-exists replace, or choose another --name"
         )
-
-
-def _in_options(message: str) -> str:
-    """Return a message of the engine with options in the place of Python's arguments."""
-    for argument, option in _OPTIONS.items():
-        message = message.replace(argument, option)
-    return message
-
-
-def _show_best(grid: ResultGrid, command: Command, *, has_file: bool) -> None:
-    """Print the command of the best trial, if there is one.
-
-    Args:
-        grid: The results.
-        command: The command.
-        has_file: Whether the command itself may lack parameters.
-    """
-    if not (grid.trials and grid.objectives):
-        return
-    try:
-        best = grid.get_best_result()
-    except (RuntimeError, ValueError):
-        return  # no trial has reported the metric
-    line = line_of(command, best.config)
-    click.echo(f"command of the best trial:\n    {printable(line)}")
-    if has_file or "<json>" in line:
-        click.echo(f"with the configuration\n    {json.dumps(best.config, default=str)}")

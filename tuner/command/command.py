@@ -118,6 +118,14 @@ class Command:
         """Whether the program saves its state, so that it can be paused and continued."""
         return self._declaration.saves
 
+    @property
+    def names_all(self) -> bool:
+        """Whether the words of the command show the whole configuration."""
+        declared = self._declaration
+        return not (
+            declared.allow_unused or declared.variables or "json" in declared.template.names
+        )
+
     def words_for(self, config: Mapping[str, Any]) -> list[str]:
         """Return the command of a configuration, with names in the place of directories."""
         names = ("trial_id", "trial_dir", "seed", "json", "checkpoint_dir")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -35,6 +36,14 @@ class FileTail:
         """What was read as lines of JSON."""
         return self._reports.json
 
+    def said_last_ns(self) -> int | None:
+        """Return when the file was last written, None while there is more to be read."""
+        try:
+            status = os.stat(self.path)  # noqa: PTH116
+        except OSError:
+            return None
+        return None if status.st_size > self._reports.offset else status.st_mtime_ns
+
     def read(self, *, is_end: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the results that have been added.
 
@@ -63,17 +72,34 @@ class FileTail:
         return (status.st_dev, status.st_ino), status.st_size
 
 
-def signature_of(directory: str) -> frozenset[tuple[str, int, int]]:
-    """Return what changes when a file below a directory does: names, sizes, times of change."""
-    found = set()
-    for path in Path(directory).rglob("*"):
-        try:
-            status = path.lstat()
-        except OSError:  # deleted meanwhile
-            continue
-        if not path.is_dir():
-            found.add((str(path), status.st_size, status.st_mtime_ns))
-    return frozenset(found)
+@final
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What changes when a file below a directory does.
+
+    Attributes:
+        files: Names, sizes, and when they were last written or renamed, in nanoseconds.
+    """
+
+    files: frozenset[tuple[str, int, int]]
+
+    @classmethod
+    def of(cls, directory: str) -> Contents:
+        """Return the present contents of a directory."""
+        found = set()
+        for path in Path(directory).rglob("*"):
+            try:
+                status = path.lstat()
+            except OSError:  # deleted meanwhile
+                continue
+            if not path.is_dir():
+                found.add((str(path), status.st_size, status.st_ctime_ns))
+        return cls(frozenset(found))
+
+    @property
+    def newest_ns(self) -> int:
+        """When the newest file was last changed; 0 without files."""
+        return max((changed_ns for *_, changed_ns in self.files), default=0)
 
 
 def _is_csv(path: str) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -148,49 +149,66 @@ class Program:
         self.last_errors: deque[str] = deque(maxlen=_NUM_LAST_LINES)
         self.was_told = False
         self._looks = looks
+        self._num_unread = 0
+        self._readers: list[int] = []
         self._selector = selectors.DefaultSelector()
         self._closing = contextlib.ExitStack()
         self._owns_group = not is_worker
         try:
-            places = self._open_places()
-            self._process = subprocess.Popen(  # noqa: S603  (the user's command)
-                ["/bin/sh", "-c", *words] if is_line else words,
-                cwd=cwd,
-                env={**environ, **places},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                process_group=0 if self._owns_group else None,
+            directory = self._make_directory()
+            told = _Lines()
+            self._listen_to(
+                f"{directory}/report",
+                lambda data: map(Told, told.split(data)),
+                lambda: map(Told, told.last()),
             )
+            self._listen_for_sessions(f"{directory}/session")
+            with contextlib.ExitStack() as own:
+                output, errors = (
+                    self._open_output(f"{directory}/{name}", stream, own)
+                    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr))
+                )
+                self._process = subprocess.Popen(  # noqa: S603  (the user's command)
+                    ["/bin/sh", "-c", *words] if is_line else words,
+                    cwd=cwd,
+                    env={
+                        **environ,
+                        "TUNER_REPORT": f"{directory}/report",
+                        "TUNER_SESSION_ADDRESS": f"{directory}/session",
+                    },
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    process_group=0 if self._owns_group else None,
+                )
         except BaseException:
             self._closing.close()
             raise
-        streams = ((self._process.stdout, sys.stdout, 1), (self._process.stderr, sys.stderr, 2))
-        for pipe, stream, number in streams:
-            assert pipe is not None  # noqa: S101  (for the type checker)
-            self._closing.callback(pipe.close)
-            self._listen_to_output(pipe.fileno(), stream, number)
         self._exit = self._watch_for_exit()
 
-    def _open_places(self) -> dict[str, str]:
+    def _make_directory(self) -> str:
         directory = tempfile.mkdtemp(prefix="tuner-")
         if len(directory) > _LONGEST_ADDRESS:
             Path(directory).rmdir()
             directory = tempfile.mkdtemp(prefix="tuner-", dir="/tmp")
         self._closing.callback(shutil.rmtree, directory, ignore_errors=True)
-        pipe, address = f"{directory}/report", f"{directory}/session"
-        os.mkfifo(pipe, 0o600)
+        return directory
+
+    def _listen_to(
+        self,
+        path: str,
+        take: Callable[[bytes], Iterator[Event]],
+        end: Callable[[], Iterator[Event]],
+    ) -> None:
+        """Make a FIFO and read it; unlike a pipe, it tells when it was written to."""
+        os.mkfifo(path, 0o600)
         # Held open for writing as well, so that it never is at its end.
-        reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        reader = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._closing.callback(os.close, reader)
-        told = _Lines()
-        self._add(
-            _Source(
-                reader,
-                lambda data: (Told(line) for line in told.split(data)),
-                lambda: (Told(line) for line in told.last()),
-            )
-        )
+        self._readers.append(reader)
+        self._add(_Source(reader, take, end))
+
+    def _listen_for_sessions(self, address: str) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._closing.callback(listener.close)
         listener.bind(address)
@@ -198,15 +216,15 @@ class Program:
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, None)
         self._listener = listener
-        return {"TUNER_REPORT": pipe, "TUNER_SESSION_ADDRESS": address}
 
     def _add(self, source: _Source) -> None:
         os.set_blocking(source.descriptor, False)
         self._selector.register(source.descriptor, selectors.EVENT_READ, source)
 
-    def _listen_to_output(self, descriptor: int, stream: Any, number: int) -> None:
+    def _open_output(self, path: str, stream: Any, own: contextlib.ExitStack) -> int:
+        """Listen to one of the program's streams, and return where it is to write."""
         lines = _Lines()
-        kept = [self.last_output, *([self.last_errors] if number == 2 else [])]  # noqa: PLR2004
+        kept = [self.last_output, *([self.last_errors] if path.endswith("stderr") else [])]
 
         def keep(line: str) -> Printed:
             for last in kept if line.strip() else ():
@@ -217,7 +235,10 @@ class Program:
             _pass_on(data, stream)
             return map(keep, lines.split(data))
 
-        self._add(_Source(descriptor, take, lambda: map(keep, lines.last())))
+        self._listen_to(path, take, lambda: map(keep, lines.last()))
+        writer = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        own.callback(os.close, writer)
+        return writer
 
     def _watch_for_exit(self) -> int | None:
         """Return a descriptor that is readable once the program has ended; None for none."""
@@ -235,6 +256,18 @@ class Program:
     def code(self) -> int | None:
         """Its exit code, or minus the number of the signal that ended it; None while it runs."""
         return self._process.poll()
+
+    def said_last_ns(self) -> int | None:
+        """Return when the program last wrote something, None while there is more to be read.
+
+        The time is that of the system's clock, in nanoseconds.
+        """
+        poll = select.poll()
+        for reader in self._readers:
+            poll.register(reader, select.POLLIN)
+        if self._num_unread or poll.poll(0):
+            return None
+        return max(os.fstat(reader).st_mtime_ns for reader in self._readers)
 
     def events(self, deadline_s: float | None = None) -> Iterator[Event]:
         """Yield what it prints and tells until it ends, in the order in which it is read.
@@ -273,7 +306,10 @@ class Program:
         except OSError:
             data = b""
         if data:
-            yield from source.take(data)
+            events = list(source.take(data))
+            for number, event in enumerate(events, 1):
+                self._num_unread = len(events) - number
+                yield event
         else:
             self._selector.unregister(source.descriptor)
             yield from source.end()

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
@@ -19,7 +20,7 @@ from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import STAGING_PREFIX
 
 from .declaration import Declaration
-from .file_tail import FileTail, signature_of
+from .file_tail import Contents, FileTail
 from .process import Asked, Event, Looked, Printed, Program, Told
 from .reports import JsonReports, OutputReports, Progress, compiled, nearest_number
 from .template import Template, as_text, parameters_of, plain, variable_names
@@ -27,6 +28,7 @@ from .template import Template, as_text, parameters_of, plain, variable_names
 CHECKPOINT: Final = "checkpoint"
 """In a line of JSON: the directory of the result's checkpoint, or true for the usual one."""
 _NUM_SHOWN_LINES: Final = 5
+_SAME_CLOCK_S: Final = 0.5
 _SESSION: Final = "tuner.command.program"
 
 
@@ -82,10 +84,13 @@ class ProgramRun:
         if resume_dir is not None and declaration.saves:
             shutil.copytree(resume_dir, self._checkpoint_dir, dirs_exist_ok=True)
         self._is_resumed = resume_dir is not None
-        self._saved = signature_of(self._checkpoint_dir)
+        self._saved = Contents.of(self._checkpoint_dir)
         told = {str(key): plain(value) for key, value in config.items()}
         with open(f"{place}/config.json", "w", encoding="utf-8") as file:  # noqa: PTH123
             json.dump(told, file)
+        # Of a file server: then the two times cannot be compared.
+        written_s = os.stat(f"{place}/config.json").st_ctime  # noqa: PTH116
+        self._has_other_clock = abs(time.time() - written_s) > _SAME_CLOCK_S
         facts = {
             "json": f"{place}/config.json",
             "trial_id": attempt.assignment.trial_id if attempt else "trial",
@@ -148,8 +153,7 @@ class ProgramRun:
         try:
             for event in program.events():
                 self._follow(event, program)
-            for metrics in self._tail.read(is_end=True) if self._tail else ():
-                self._report(metrics)
+            self._look(is_end=True)
         finally:
             program.end(declaration.grace_s)
         self._judge(program)
@@ -158,15 +162,23 @@ class ProgramRun:
         match event:
             case Printed(line):
                 if metrics := self._output.read(line):
-                    self._report(metrics)
+                    self._report(metrics, program.said_last_ns)
             case Told(line):
                 if metrics := self._json.read(line):
-                    self._report(metrics)
+                    self._report(metrics, program.said_last_ns)
             case Asked(request, answer):
                 self._answer(request, answer, program)
             case Looked():
-                for metrics in self._tail.read() if self._tail else ():
-                    self._report(metrics)
+                self._look()
+
+    def _look(self, *, is_end: bool = False) -> None:
+        """Report what has been added to the file."""
+        if self._tail is None:
+            return
+        rows = list(self._tail.read(is_end=is_end))
+        for number, metrics in enumerate(rows, 1):
+            is_last = number == len(rows)
+            self._report(metrics, self._tail.said_last_ns if is_last else lambda: None)
 
     def _answer(
         self,
@@ -175,11 +187,10 @@ class ProgramRun:
         program: Program,
     ) -> None:
         """Report what a Python program has reported, and pass the answer on."""
-        metrics = dict(request["metrics"])
+        checkpoint = request[CHECKPOINT]
+        more = {CHECKPOINT: checkpoint} if checkpoint else {}
         try:
-            self._report(
-                metrics | {CHECKPOINT: request[CHECKPOINT]} if request[CHECKPOINT] else metrics
-            )
+            self._report({**request["metrics"], **more}, None)
         except StopTraining:
             program.was_told = True
             answer({"stop": True})
@@ -189,32 +200,57 @@ class ProgramRun:
         else:
             answer({})
 
-    def _report(self, metrics: Mapping[str, Any]) -> None:
+    def _report(
+        self, metrics: Mapping[str, Any], said_last_ns: Callable[[], int | None] | None
+    ) -> None:
+        """Report a result.
+
+        Args:
+            metrics: The metrics, with a checkpoint where one was named.
+            said_last_ns: Returns when the program last reported, see `Program.said_last_ns`; None
+                where it waits, so that what it has saved belongs to this result.
+        """
         metrics = dict(metrics)
         given = metrics.pop(CHECKPOINT, None)
         counted = self._progress.counted(metrics)
         if given and not isinstance(given, bool):
-            saved = Checkpoint.from_directory(os.path.join(self._declaration.cwd, str(given)))  # noqa: PTH118
-            report(counted, checkpoint=saved)
+            path = os.path.join(self._declaration.cwd, str(given))  # noqa: PTH118
+            report(counted, checkpoint=Checkpoint.from_directory(path))
+        elif given or self._declaration.saves:
+            self._report_saved(counted, said_last_ns)
         else:
-            self._report_saved(counted, is_asked=bool(given))
+            report(counted)
         self._num_results += 1
 
-    def _report_saved(self, metrics: Mapping[str, Any], *, is_asked: bool) -> None:
-        """Report a result with what has been saved since the one before, if that is whole."""
-        now = signature_of(self._checkpoint_dir)
-        if not (is_asked or self._declaration.saves) or not now or now == self._saved:
+    def _report_saved(
+        self, metrics: Mapping[str, Any], said_last_ns: Callable[[], int | None] | None
+    ) -> None:
+        """Report a result with what has been saved since the one before, if it belongs to it.
+
+        A program that does not wait may be further than the result: its state would then be that of
+        a later result, and the results in between would be missing after a restart.
+        """
+        saved = Contents.of(self._checkpoint_dir)
+        if not saved.files or saved == self._saved or not self._is_current(saved, said_last_ns):
             report(metrics)
             return
         with checkpoint_dir() as copy:
             with contextlib.suppress(OSError, shutil.Error):
                 shutil.copytree(self._checkpoint_dir, copy, dirs_exist_ok=True)
-            # The program may be writing: then it counts with the next result.
-            if signature_of(self._checkpoint_dir) != now:
+            if Contents.of(self._checkpoint_dir) != saved:  # it was being written
                 report(metrics)
                 return
-            self._saved = now
+            self._saved = saved
             report(metrics, checkpoint=Checkpoint.from_directory(copy))
+
+    def _is_current(self, saved: Contents, said_last_ns: Callable[[], int | None] | None) -> bool:
+        """Return whether what is saved was there when the result was reported."""
+        if said_last_ns is None:
+            return True
+        said_ns = said_last_ns()
+        if said_ns is None:
+            return False
+        return saved.newest_ns <= said_ns or self._has_other_clock
 
     def _judge(self, program: Program) -> None:
         """Raise if the program has failed."""

@@ -363,7 +363,9 @@ def make_spec(
     parts = {name: getattr(run, name) for name in ("checkpoint_config", "failure_config")}
     run = replace(run, **{name: replace(part) for name, part in parts.items() if part is not None})
     space = checked_space(param_space)
-    if check := checks_of(trainable, "check_space"):
+    # A searcher may have a space of its own, or suggest one configuration, as for a rerun.
+    is_elsewhere = not space and isinstance(tune.search_alg, Searcher)
+    if (check := checks_of(trainable, "check_space")) and not is_elsewhere:
         check(space)
     if check := checks_of(trainable, "check_run"):
         check(run)
