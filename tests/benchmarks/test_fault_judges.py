@@ -160,7 +160,7 @@ def test_a_killed_driver_loses_and_duplicates_no_results(tmp_path):
         "-m",
         "benchmarks.faults.kill_driver",
         "--kills",
-        "2",
+        "1",
         "--seed",
         "3",
         "--verdict",
@@ -168,7 +168,7 @@ def test_a_killed_driver_loses_and_duplicates_no_results(tmp_path):
     ]
     subprocess.run(command, cwd=ROOT, check=False, capture_output=True)
     verdict = Verdict.from_fields(json.loads(path.read_text()))
-    assert verdict.repetitions == 2
+    assert verdict.repetitions == 1
     assert [condition for condition in verdict.failed if condition.accepted == "0"] == []
 
 

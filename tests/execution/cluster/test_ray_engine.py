@@ -123,6 +123,25 @@ def connect(cluster):
         driver.gateway.close(DEADLINE_S)
 
 
+@pytest.fixture(scope="class")
+def shared_driver(cluster):
+    # Trials of a node that is merely cut off would live as long as the lease.
+    driver = Driver(cluster.address, known=["earlier"], lease_s=5.0)
+    yield driver
+    driver.gateway.close(DEADLINE_S)
+
+
+@pytest.fixture
+def driver(shared_driver):
+    """Return the driver that the tests of a class have in common, without what is past."""
+    driver = shared_driver
+    driver.wait_for_agents(3)
+    for agent in driver.gone:
+        del driver.facts[agent]
+    driver.gone, driver.lines = {}, {}
+    return driver
+
+
 @pytest.fixture
 def add_node(cluster):
     nodes = []
@@ -137,44 +156,68 @@ def add_node(cluster):
             cluster.remove_node(node)
 
 
-def test_each_node_gets_an_agent_with_its_resources_and_labels(connect, cluster):
-    driver = connect(known=["earlier"])
-    driver.wait_for_agents(3)
-    (opened,) = driver.wait_for("opened")
-    assert opened == {"address": cluster.address, "version": version(), "is_elastic": True}
-    assert "RAY_AUTH_MODE=token" in driver.wait_for("remark")[0]
-    resources = {
-        facts["labels"]["zone"]: facts["resources"]
-        for facts in driver.facts.values()
-        if facts["labels"]["ray.io/node-id"] and facts["address"]
-    }
-    assert resources == {
-        "a": {"cpu": 2.0, "gpu": 0.0},
-        "b": {"cpu": 2.0, "gpu": 0.0, "licence": 2.0},
-        "c": {"cpu": 2.0, "gpu": 1.0},
-    }
-    agent = driver.in_zone("c")
-    about = driver.ask(agent)
-    assert (about["name"], about["token"]) == (agent, "token")
-    assert about["facts"] == driver.facts[agent]
-    assert about["environ"]["CUDA_VISIBLE_DEVICES"] == "0"
-    assert about["environ"]["GREETING"] == "hello"
-    assert "OMP_NUM_THREADS" not in about["environ"]
+class TestOneConnection:
+    """What leaves the cluster as it was."""
 
+    def test_each_node_gets_an_agent_with_its_resources_and_labels(self, driver, cluster):
+        (opened,) = driver.wait_for("opened")
+        assert opened == {"address": cluster.address, "version": version(), "is_elastic": True}
+        assert "RAY_AUTH_MODE=token" in driver.wait_for("remark")[0]
+        resources = {
+            facts["labels"]["zone"]: facts["resources"]
+            for facts in driver.facts.values()
+            if facts["labels"]["ray.io/node-id"] and facts["address"]
+        }
+        assert resources == {
+            "a": {"cpu": 2.0, "gpu": 0.0},
+            "b": {"cpu": 2.0, "gpu": 0.0, "licence": 2.0},
+            "c": {"cpu": 2.0, "gpu": 1.0},
+        }
+        agent = driver.in_zone("c")
+        about = driver.ask(agent)
+        assert (about["name"], about["token"]) == (agent, "token")
+        assert about["facts"] == driver.facts[agent]
+        assert about["environ"]["CUDA_VISIBLE_DEVICES"] == "0"
+        assert about["environ"]["GREETING"] == "hello"
+        assert "OMP_NUM_THREADS" not in about["environ"]
 
-def test_lines_go_both_ways_and_none_is_lost(connect):
-    driver = connect()
-    agents = driver.wait_for_agents(3)
-    told = [f"line {number}" for number in range(500)]
-    for line in told:
+    def test_lines_go_both_ways_and_none_is_lost(self, driver):
+        agents = driver.wait_for_agents(3)
+        told = [f"line {number}" for number in range(500)]
+        for line in told:
+            for agent in agents:
+                driver.gateway.tell(agent, [line])
+        large = "x" * 1_000_000
+        driver.gateway.tell(agents[0], [large])
+        driver.wait_until(lambda: sum(map(len, driver.lines.values())) == 1_501)
         for agent in agents:
-            driver.gateway.tell(agent, [line])
-    large = "x" * 1_000_000
-    driver.gateway.tell(agents[0], [large])
-    driver.wait_until(lambda: sum(map(len, driver.lines.values())) == 1_501)
-    for agent in agents:
-        assert Counter(driver.lines[agent]) - Counter([large]) == Counter(told)
-    assert large in driver.lines[agents[0]]
+            assert Counter(driver.lines[agent]) - Counter([large]) == Counter(told)
+        assert large in driver.lines[agents[0]]
+
+    def test_nodes_join_drain_and_leave(self, driver, add_node, cluster):
+        node = add_node(num_cpus=1, labels={"zone": "d"})
+        driver.wait_for_agents(4)
+        agent = driver.in_zone("d")
+        assert driver.facts[agent]["resources"] == {"cpu": 1.0, "gpu": 0.0}
+        drain(cluster, node, within_s=600)
+        name, deadline_s = driver.wait_for("draining")
+        assert name == agent
+        assert 500 < deadline_s <= 600
+        cluster.remove_node(node)
+        driver.wait_until(lambda: driver.gone)
+        assert list(driver.gone) == [agent]
+
+    def test_a_node_that_dies_takes_its_agent_along(self, driver, add_node):
+        node = add_node(num_cpus=1, labels={"zone": "d"})
+        driver.wait_for_agents(4)
+        agent = driver.in_zone("d")
+        raylet = node.all_processes["raylet"][0].process
+        raylet.kill()
+        raylet.wait()
+        driver.wait_until(lambda: driver.gone)
+        assert list(driver.gone) == [agent]
+        assert "node has died" in driver.gone[agent]
+        assert driver.ask(driver.in_zone("a"))
 
 
 def test_the_agent_of_a_killed_actor_is_replaced_by_one_of_another_name(connect):
@@ -215,37 +258,6 @@ def test_an_evicted_agent_comes_again_only_when_something_waits(connect):
     new = driver.facts[next(name for name in reversed(driver.facts))]
     assert new["labels"]["zone"] == "b"
     assert agent in before
-
-
-def test_nodes_join_drain_and_leave(connect, add_node, cluster):
-    driver = connect()
-    driver.wait_for_agents(3)
-    node = add_node(num_cpus=1, labels={"zone": "d"})
-    driver.wait_for_agents(4)
-    agent = driver.in_zone("d")
-    assert driver.facts[agent]["resources"] == {"cpu": 1.0, "gpu": 0.0}
-    drain(cluster, node, within_s=600)
-    name, deadline_s = driver.wait_for("draining")
-    assert name == agent
-    assert 500 < deadline_s <= 600
-    cluster.remove_node(node)
-    driver.wait_until(lambda: driver.gone)
-    assert list(driver.gone) == [agent]
-
-
-def test_a_node_that_dies_takes_its_agent_along(connect, add_node):
-    driver = connect(lease_s=5.0)  # a trial of a node that is merely cut off would live as long
-    driver.wait_for_agents(3)
-    node = add_node(num_cpus=1, labels={"zone": "d"})
-    driver.wait_for_agents(4)
-    agent = driver.in_zone("d")
-    raylet = node.all_processes["raylet"][0].process
-    raylet.kill()
-    raylet.wait()
-    driver.wait_until(lambda: driver.gone)
-    assert list(driver.gone) == [agent]
-    assert "node has died" in driver.gone[agent]
-    assert driver.ask(driver.in_zone("a"))
 
 
 def test_what_waits_asks_for_nodes_of_a_given_size(connect, add_node):
