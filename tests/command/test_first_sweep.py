@@ -76,8 +76,7 @@ def test_a_file_as_it_looks(sweep_of):
   # epochs: 14                            # how long to train: see max_t below
   lr: loguniform(0.01, 10.0)              # learning rate; default 1.0
   gamma: uniform(0.0, 0.9)                # default 0.7
-  # a flag: also put {no-accel} before {args}; disables accelerator
-  # no-accel: choice("--no-accel", null)
+  # no-accel: choice("--no-accel", null)  # a flag: also put {no-accel} before {args}
   # seed: 1                               # not searched; --seed {seed} gives each trial its own
 """
     )

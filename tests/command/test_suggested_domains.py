@@ -77,6 +77,8 @@ def test_domains_keep_to_the_bounds_of_an_option(bounds, name, kind, default, do
         ("optimizer", "str", "adam", "name the ones to try"),
         ("clip", "float", None, "set its bounds"),
         ("label_count", "int", 0, "set its bounds"),
+        ("label_count", "int", 10**18, "at the end of what numbers"),
+        ("scale", "float", 1e308, "at the end of what numbers"),
     ],
 )
 def test_what_is_left_out_says_why(name, kind, default, reason):

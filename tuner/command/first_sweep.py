@@ -29,7 +29,7 @@ _NAMES_OF_LIBRARIES: Final = {
 """What a learning rate is called as a rule, by the library that reads the command line."""
 _TRAINING: Final = ("train", "fit", "run", "main", "tune")
 _MAX_HELP: Final = 56
-_MAX_NOTE: Final = 72
+_MAX_LENGTH: Final = 88
 _NUM_SAMPLES: Final = 30
 _DOMAINS: Final = (
     "Domains: uniform(0, 1), loguniform(1e-5, 1e-1), randint(1, 10), choice(a, b), grid(1, 2, 3);"
@@ -182,13 +182,13 @@ def _entry(one: Suggestion, *, is_searched: bool) -> Entry:
     option = one.option
     help_text = _short_help(option)
     default = "" if option.default is None or one.left_out else f"default {_value(option)}"
-    note = "; ".join(filter(None, [one.left_out, help_text, default]))
-    if len(note) > _MAX_NOTE:
-        note = one.left_out or default or help_text
     shown: Any = one.domain
     if not one.domain:
         is_plain = isinstance(option.default, str | int | float)
         shown = option.default if is_plain else "..."
+    note = "; ".join(filter(None, [one.left_out, help_text, default]))
+    if len(f"{option.name}{shown}{note}") > _MAX_LENGTH:
+        note = one.left_out or default or help_text
     return Entry(option.name, shown, note, is_active=is_searched)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from .python_source import UNKNOWN, is_number
 from .script_option import Option, Takes
+from .space_text import value_of
 
 _LOGARITHMIC: Final = frozenset(
     {"lr", "rate", "wd", "decay", "l1", "l2", "reg", "lambda", "penalty"}
@@ -76,7 +77,7 @@ class Suggestion:
     has_default: bool = False
 
 
-def suggestion_for(option: Option) -> Suggestion:  # noqa: PLR0911  (a line per case)
+def suggestion_for(option: Option) -> Suggestion:
     """Return what to write about an option.
 
     Example:
@@ -85,7 +86,19 @@ def suggestion_for(option: Option) -> Suggestion:  # noqa: PLR0911  (a line per 
         >>> suggestion_for(Option("seed", "--seed", "int", 1)).left_out
         'not searched; --seed {seed} gives each trial its own'
     """
-    words = _words(option.name)
+    suggestion = _suggested(option, _words(option.name))
+    if suggestion.left_out:
+        return suggestion
+    try:
+        value_of(suggestion.domain)
+    except ValueError:
+        return Suggestion(option, left_out="its default is at the end of what numbers can be")
+    return suggestion
+
+
+def _suggested(  # noqa: PLR0911  (a line per case)
+    option: Option, words: frozenset[str]
+) -> Suggestion:
     if reason := _why_left_out(option, words):
         is_length = _is_length(words) and option.takes is Takes.VALUE
         return Suggestion(option, _flag_choice(option), reason, is_length=is_length)
