@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 Reported = tuple[str, int, float]
@@ -67,6 +69,8 @@ def tensorboard_iterations(trial: Path) -> list[int]:
 
     TensorBoard drops the steps that a new attempt reports again.
     """
+    # Where this module is there, TensorBoard reads files without TensorFlow, which takes seconds.
+    sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))
     # Its import takes a second.
     from tensorboard.backend.event_processing import event_accumulator  # noqa: PLC0415
 

@@ -69,7 +69,7 @@ class ScriptRunner:
 
     def _start(self):
         self._home.mkdir(exist_ok=True)
-        variables = {"HOME": str(self._home), "PYTHONPATH": self._path}
+        variables = {"HOME": str(self._home), "PYTHONPATH": self._path, "COLUMNS": "120"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.guides.script_runner", str(self.storage)],
             cwd=self._home,
