@@ -10,15 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 import tuner as tune
 from tuner import Checkpoint
-
-
-@pytest.fixture
-def executor():
-    return "process"
 
 
 def epochs(config):
@@ -38,7 +32,10 @@ def epochs(config):
 
 def test_a_training_iteration_that_grows_counts_through_a_retry(fit, rows_of, tmp_path):
     results = fit(
-        epochs, {"dies_at": tune.grid_search([None, 10, 30])}, failure={"max_failures": 1}
+        epochs,
+        {"dies_at": tune.grid_search([None, 10, 30])},
+        failure={"max_failures": 1},
+        executor="process",
     )
     for result in results:
         assert result.status == "TERMINATED"

@@ -9,7 +9,7 @@ from tests.interpreter import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
-    "digits_mlp.py": (["--trials", "2"], ["Best configuration:", "on the test split"]),
+    "digits_mlp.py": (["--trials", "1"], ["Best configuration:", "on the test split"]),
     "cluster_digits.py": (["--on", "fake", "--trials", "4"], ["Best configuration:"]),
     "asha_promotion.py": (
         ["--trials", "3"],

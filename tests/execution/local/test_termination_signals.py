@@ -14,10 +14,7 @@ from tuner.execution.local.process_setup import TERMINATION_SIGNALS
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("number", TERMINATION_SIGNALS)
-def test_a_termination_signal_to_every_process_ends_none_of_them(
-    start_executor, start_method, number
-):
+def test_termination_signals_to_every_process_end_none_of_them(start_executor, start_method):
     def train(config):
         from tuner.execution.session import report
 
@@ -28,7 +25,8 @@ def test_a_termination_signal_to_every_process_ends_none_of_them(
     harness.start("t00001")
     worker = harness.next_event("t00001", ResultReported).metrics["pid"]
     for process in (psutil.Process(worker).parent(), psutil.Process(worker)):
-        process.send_signal(number)
+        for number in TERMINATION_SIGNALS:
+            process.send_signal(number)
     harness.answer("t00001")
     assert harness.next_event("t00001", ResultReported).metrics["step"] == 0
     assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
