@@ -12,11 +12,6 @@ from tests.waiting import wait_until
 from tuner.core.trial import Status, TerminationReason
 
 
-@pytest.fixture
-def executor():
-    return "process"
-
-
 def endless(config):
     while True:
         tune.report({"loss": 1.0})
@@ -83,6 +78,7 @@ def test_a_stopped_experiment_can_be_restored(start, tmp_path):
     assert [result.metrics["at"] for result in again] == [max(reached) + 5] * 2
 
 
+@pytest.mark.parametrize("executor", ["process"])
 def test_a_trial_is_paused_resumed_forked_and_stopped(start):
     handle = start(Walker, {"by": 1}, stop={"at": 10**9})
     wait_until(lambda: status_of(handle, "t00000") == "RUNNING")
