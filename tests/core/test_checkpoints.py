@@ -14,7 +14,14 @@ from tuner.core.checkpoints import (
     ranked,
     superseded,
 )
-from tuner.core.trial import CheckpointRecord, Intention, ReportReply, TerminationReason, Trial
+from tuner.core.trial import (
+    AppliedExploit,
+    CheckpointRecord,
+    Intention,
+    ReportReply,
+    TerminationReason,
+    Trial,
+)
 
 PAUSE = Intention(ReportReply.PAUSE, TerminationReason.INTERRUPTED, Reason("test"))
 STOP = Intention(ReportReply.STOP, TerminationReason.STOPPED_EARLY, Reason("test"))
@@ -85,6 +92,15 @@ def test_there_is_at_most_one_checkpoint_per_result():
     trial = trial_with(PAUSE, owes_save=True, checkpoints=[CheckpointRecord(0, 3)])
     assert not keeper(frequency=1).is_due(trial, at(3))
     assert keeper(frequency=1).is_due(trial, at(4))
+
+
+def test_a_checkpoint_from_before_an_exploit_is_none_of_the_training_since():
+    trial = trial_with(PAUSE, checkpoints=[CheckpointRecord(0, 3)])
+    donor = CheckpointRecord(4, 2)
+    trial.grafts = [AppliedExploit(1, 3, 3, {}, "d", donor, 2, 1, Reason("test"))]
+    assert keeper().is_due(trial, at(3))
+    trial.checkpoints.append(CheckpointRecord(1, 3))
+    assert not keeper().is_due(trial, at(3))
 
 
 def test_a_trainable_that_cannot_save_on_demand_is_never_asked():

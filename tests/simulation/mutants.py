@@ -87,7 +87,6 @@ CORE = _of(
     ("self._intend(trial, self._stopping)\n                self._timeouts", "self._timeouts", "I9 I20"),
     ("        for trial in [*waiting, *table.backlog.values()]:", "        for trial in []:", "I9"),
     ("        for trial in [*waiting, *table.backlog.values()]:", "        for trial in waiting:", "I9"),
-    ("self._end(trial, TerminationReason.INTERRUPTED, stopping.reason)", "self._end(trial, TerminationReason.COMPLETED, stopping.reason)", "I17 I20"),
     ("        self._out.delete(trial, self._checkpoints.release(trial))\n        self.suggestion_budget.on_progress()", "        self.suggestion_budget.on_progress()", "I16 I3"),
 ) + _of(
     "tuner/core/trial_table.py",
@@ -164,7 +163,6 @@ EXPLOITS = _of(
     ("            self.resumed_row = graft.num_rows if graft else 0\n", "            self.resumed_row = 0\n", "I2"),
 ) + _of(
     "tuner/core/checkpoints.py",
-    ("if trial.grafts and latest.index < trial.grafts[-1].first_checkpoint:", "if False:", "I9"),
 ) + _of(
     "tuner/core/lifecycle.py",
     ("(ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.PAUSE", "(ReportReply.EXPLOIT, Outcome.FAILED): TrialMove.FAIL", "I9 I12"),
@@ -433,15 +431,14 @@ NODES = _of(
     ("        for key in self._deadlines.due.keys() - lacking.keys():\n            self._deadlines.cancel(key)\n", "", "I9 I7 I20 I12"),
 ) + _of(
     "tuner/core/experiment.py",
-    ("                for trial in self.trial_table.on_node(name):\n                    self._intend_pause(trial, reason)\n", "", "I22"),
-    ("            self._note_loss(trial, gone.message)\n", "", "I12"),
+    ("                    self._intend_pause(trial, reason)\n                    self._expect_evacuation", "                    self._expect_evacuation", "I22"),
+    ("                self._note_loss(trial, gone.message)\n", "                pass\n", "I12"),
     ("if self.settings.max_losses is not None and not is_announced:", "if self.settings.max_losses is not None:", "I12"),
     ("event.failure.kind != CHECKPOINT_LOST", "event.failure", "I12"),
     ("        self.trial_table.nodes.leave(name)\n", "", "I22"),
     ("            if any(other in self.trial_table.nodes for other in trial.nodes if other != name):\n", "            if False:\n", "I4 I13"),
     ("            self._end_attempt(trial, ev.Outcome.LOST)\n        for trial_id, index", "            pass\n        for trial_id, index", "I13 I3 I4"),
     ("and is_counted and len(trial.losses) >= limit", "and is_counted and len(trial.losses) > limit", "I12"),
-    ("            self._give_up(trial)\n            self._needs_scheduling = True\n", "            self._give_up(trial)\n", "I9"),
 ) + _of(
     "tuner/core/lifecycle.py",
     ("Outcome.STOPPED: TrialMove.REQUEUE,", "Outcome.STOPPED: TrialMove.FAIL,", "defect I12"),
@@ -454,7 +451,6 @@ NODES = _of(
 ) + _of(
     "tuner/core/trial_json.py",
     ('        fields["nodes"] = list(trial.nodes)\n', "        pass\n", "I3 I7 I22 defect"),
-    ('        fields["losses"] = [list(loss) for loss in trial.losses]\n', "        pass\n", "I20 I12 I7"),
     ('        fields["labels"] = dict(trial.labels)\n', "        pass\n", "I7 I22"),
     ('        fields["node"] = validation.node\n', "        pass\n", "I3 I7 I22 defect"),
 )  # fmt: skip
@@ -478,6 +474,20 @@ MUTANTS = [
 ]
 
 ESCAPING = _of(
+    "tuner/core/checkpoints.py",
+    # Few trials of the simulation are asked to save at the iteration at which they were cloned;
+    # tests of the core find it.
+    ("if trial.grafts and latest.index < trial.grafts[-1].first_checkpoint:", "if False:", "I9"),
+) + _of(
+    "tuner/core/trial_json.py",
+    # Only a trial that is lost before and after a snapshot is given up too late; tests of the core
+    # find it.
+    ('        fields["losses"] = [list(loss) for loss in trial.losses]\n', "        pass\n", "I20 I12 I7"),
+) + _of(
+    "tuner/core/experiment.py",
+    # What waits for a node in vain holds no slot, so the next suggestion has been asked for.
+    ("            self._give_up(trial)\n            self._needs_scheduling = True\n", "            self._give_up(trial)\n", "I9"),
+) + _of(
     "tuner/core/leases.py",
     # What runs on other nodes ends at some time, and only then is the deadlock ended.
     ("        elif not (leases := self._stuck_on_a_node(running, waiting)):\n            return None\n", "        else:\n            return None\n", "I9"),

@@ -92,7 +92,8 @@ def _search(where: Path, max_experiments: int, first_seed: int) -> Catch:
         return Catch(time.monotonic() - began, 0.0, 0, "", "it hangs")
     seconds = time.monotonic() - began
     if not done.stdout:
-        return Catch(seconds, 0.0, 0, "import", done.stderr.strip().splitlines()[-1])
+        # A defect that is no Python tests nothing.
+        return Catch(seconds, 0.0, 0, "", done.stderr.strip().splitlines()[-1])
     found = json.loads(done.stdout)
     return Catch(
         seconds, found["cpu_s"], found["num_experiments"], found["invariant"] or "", found["what"]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.mutants import ESCAPING, MUTANTS
-from tests.simulation.mutation_testing import copy_packages, hunt, is_plantable
+from tests.simulation.mutation_testing import ROOT, copy_packages, hunt, is_plantable
 
 QUICK = [
     ("tuner/driver/driver.py", "is_noop", "I15"),
@@ -19,8 +19,11 @@ def copied(tmp_path_factory):
     return copy_packages(tmp_path_factory.mktemp("packages"))
 
 
-def test_there_is_still_a_place_for_every_mutant():
+def test_every_mutant_can_be_planted_and_is_python():
     assert [mutant for mutant in (*MUTANTS, *ESCAPING) if not is_plantable(mutant)] == []
+    for mutant in (*MUTANTS, *ESCAPING):
+        planted = mutant.planted_in((ROOT / mutant.file).read_text(encoding="utf-8"))
+        compile(planted, mutant.file, "exec")
     assert len(MUTANTS) >= 120
 
 
