@@ -121,7 +121,7 @@ def test_options_override_a_file(run, tmp_path):
     assert [config["epochs"] for config, _ in found] == [1, 1]
 
 
-@pytest.mark.parametrize("way", ["run"])
+@pytest.mark.parametrize("way", ["run", "resume"])
 def test_after_ctrl_c_a_sweep_goes_on_and_ends_as_if_nothing_had_happened(
     way, run, tuner, tmp_path
 ):
@@ -140,7 +140,8 @@ def test_after_ctrl_c_a_sweep_goes_on_and_ends_as_if_nothing_had_happened(
         run("sweep.yaml", *flags, "--resume")
     else:
         process = tuner("resume", "disturbed")
-        assert process.communicate()[1] == ""
+        output, errors = process.communicate()
+        assert process.returncode == 0, output + errors
     assert results(tmp_path, "disturbed") == results(tmp_path, "undisturbed")
 
 
