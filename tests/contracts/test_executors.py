@@ -49,10 +49,30 @@ class TestForkedProcesses(ExecutorContract):
         return forking(trainable, assign)
 
 
-@pytest.mark.process
-class TestSpawnedProcesses(ExecutorContract):
+class Spawning(ExecutorContract):
     def make_executor(self, trainable, assign):
         return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="spawn")
+
+
+@pytest.mark.heavy  # each test starts several interpreters
+class TestSpawnedProcesses(Spawning):
+    pass
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test_exactly_one_exit_follows_each_start",
+        "test_a_trial_saves_before_it_continues_or_exits",
+        "test_a_later_attempt_continues_from_the_checkpoint",
+        "test_a_trial_can_be_killed_while_it_trains",
+        "test_a_group_of_workers_starts_reports_and_exits_as_one",
+        "test_it_can_be_shut_down_more_than_once_and_while_trials_run",
+    ],
+)
+def test_spawned_processes_keep_what_matters_most_of_the_contract(test):
+    getattr(Spawning(), test)()
 
 
 def uploading(inner, assign, tmp_path):
