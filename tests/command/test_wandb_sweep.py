@@ -83,12 +83,12 @@ run_cap: 50
                   "layers": "randint(1, 5)", "dropout": "uniform(0.0, 0.5)"},
         "metric": "val_acc",
         "mode": "max",
-        "scheduler": {"type": "asha", "grace_period": 3, "max_t": 1_000_000,
+        "scheduler": {"type": "asha", "grace_period": 3, "max_t": 3 * 3**12,
                       "reduction_factor": 3, "stop_last_trials": False},
         "num_samples": 50,
         "name": "digits",
     }  # fmt: skip
-    assert remarks[0] == "project and entity and description have no meaning here."
+    assert remarks[0] == "project, entity and description have no meaning here."
     assert "asha: at results 3, 9, 27, 81, ... a trial ends" in remarks[1]
     assert "wandb.log alone" in remarks[2]
     assert {key: made.lines[key] for key in ("command", "space", "metric", "scheduler")} == {
@@ -244,7 +244,7 @@ def test_the_configuration_as_json(translate):
         ("min_iter: 2, eta: 4", (2, 8, 32), "at results 2, 8, 32, 128, ... a trial"),
         ("max_iter: 27, s: 2", (3, 9, 27), "at results 3, 9 a trial"),
         ("max_iter: 27, s: 9", (1, 3, 9, 27), "at results 1, 3, 9 a trial"),
-        ("max_iter: 30, s: 2", (3, 9, 27, 30), "at results 3, 9, 27 (W&B: 3, 10) a trial"),
+        ("max_iter: 30, s: 2", (3, 9, 27), "at results 3, 9 (W&B: 3, 10) a trial"),
         ("min_iter: 3, max_iter: 27", (3, 9, 27), "at results 3, 9 a trial"),
     ],
 )
@@ -255,6 +255,18 @@ def test_hyperband_is_asha(translate, terminate, levels, told):
     arguments, _ = Sweep.of(given_by(made)).arguments()
     assert arguments["tune_config"].scheduler.levels[: len(levels)] == levels
     assert any(told in remark for remark in remarks)
+
+
+def test_a_group_of_hydra_and_options_in_it(translate):
+    made, remarks = translate(
+        f"command: ['${{program}}', '${{args_no_hyphens}}']\n{SWEEP}"
+        "  optimizer: {values: [adam, sgd]}\n  optimizer.lr: {min: 0.1, max: 0.5}\n"
+    )
+    assert made["command"] == [
+        "train.py", "optimizer={optimizer.value}", "optimizer.lr={optimizer.lr}",
+    ]  # fmt: skip
+    assert Sweep.of(given_by(made)).space["optimizer"].keys() == {"value", "lr"}
+    assert "optimizer is optimizer.value in configurations, since others lie in it." in remarks
 
 
 def test_a_sweep_without_an_end(translate):

@@ -30,6 +30,10 @@ _NAMES_OF_LIBRARIES: Final = {
 _TRAINING: Final = ("train", "fit", "run", "main", "tune")
 _MAX_HELP: Final = 56
 _MAX_LENGTH: Final = 88
+_DEFAULT_IN_HELP: Final = (
+    r"\s*[\[(](?:[^\])]*default[^\])]*|\.\.\.)[\])]",
+    r"[,;.]?\s*\bdefaults?( is| to|:|=)\s*\S+",
+)
 _NUM_SAMPLES: Final = 30
 _DOMAINS: Final = (
     "Domains: uniform(0, 1), loguniform(1e-5, 1e-1), randint(1, 10), choice(a, b), grid(1, 2, 3);"
@@ -200,7 +204,8 @@ def _value(option: Option) -> str:
 def _short_help(option: Option) -> str:
     """Return what an option says about itself, without its default."""
     text = re.sub(r"%\(\w+\)[sdfr]", "...", option.help).replace("%%", "%")
-    text = re.sub(r"\s*[\[(](?:[^\])]*default[^\])]*|\.\.\.)[\])]", "", text, flags=re.IGNORECASE)
+    for default in _DEFAULT_IN_HELP:
+        text = re.sub(default, "", text, flags=re.IGNORECASE)
     text = text.strip(" .,;")
     return text if len(text) <= _MAX_HELP else f"{text[: _MAX_HELP - 3].rstrip()}..."
 

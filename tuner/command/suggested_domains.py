@@ -53,6 +53,7 @@ _SHOWN: Final = frozenset(
 _MAX_CHOICES: Final = 12
 _SMALLEST_WIDTH: Final = 8
 _LARGE: Final = 1000
+_MAX_DIGITS: Final = 6
 _SMALL_RATE: Final = 0.01
 _RATE_ENDS: Final = (0.9, 0.99)
 """Up to which default a rate ends there; beyond these it is searched next to 1."""
@@ -281,6 +282,8 @@ def shown(value: Any) -> str:
     """Return a value as it stands in a sweep file's domain."""
     if isinstance(value, float) and math.isfinite(value):
         text = f"{value:.12g}"
+        if len(text) > _MAX_DIGITS and text.strip("-").isdecimal():
+            text = re.sub(r"\.?0*e", "e", f"{value:.12e}")
         mantissa, e, exponent = text.partition("e")
         if e:
             return f"{mantissa}e{int(exponent)}"

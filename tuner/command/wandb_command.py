@@ -64,7 +64,7 @@ class WandbCommand:
     def _expanded(self, macro: str) -> list[str]:
         if macro in _FORMS:
             form = _FORMS[macro]
-            return [word for one in self.parameters for word in form(one.name)]
+            return [word for one in self.parameters for word in form(one)]
         match macro:
             case "interpreter":
                 return ["python"]
@@ -95,14 +95,14 @@ class WandbCommand:
         for place, one in enumerate(self.parameters):
             are_flags = [isinstance(value, bool) for value in one.values]
             if not any(are_flags):
-                words.append(f"--{one.name}={{{one.name}}}")
+                words += _FORMS["args"](one)
                 continue
             if not all(are_flags):
                 raise one.refusal(
                     "${args_no_boolean_flags} needs true and false alone, or neither", "values"
                 )
             self.parameters[place] = replace(one, is_flag=True)
-            flags.append(f"{{{one.name}}}")
+            flags.append(f"{{{one.own_name}}}")
             self.remarks.append(
                 f"{one.name}: true is written '--{one.name}' here, and false null, also in results."
             )
@@ -134,12 +134,12 @@ class WandbCommand:
         return f"{{{{{', '.join(inner)}}}}}"
 
 
-_FORMS: Final[Mapping[str, Callable[[str], Iterable[str]]]] = {
-    "args": lambda name: [f"--{name}={{{name}}}"],
-    "args_no_equals": lambda name: [f"--{name}", f"{{{name}}}"],
-    "args_no_hyphens": lambda name: [f"{name}={{{name}}}"],
-    "args_append_hydra": lambda name: [f"+{name}={{{name}}}"],
-    "args_override_hydra": lambda name: [f"++{name}={{{name}}}"],
+_FORMS: Final[Mapping[str, Callable[[WandbParameter], Iterable[str]]]] = {
+    "args": lambda one: [f"--{one.name}={{{one.own_name}}}"],
+    "args_no_equals": lambda one: [f"--{one.name}", f"{{{one.own_name}}}"],
+    "args_no_hyphens": lambda one: [f"{one.name}={{{one.own_name}}}"],
+    "args_append_hydra": lambda one: [f"+{one.name}={{{one.own_name}}}"],
+    "args_override_hydra": lambda one: [f"++{one.name}={{{one.own_name}}}"],
 }
 """What macros write of each parameter."""
 _MACROS: Final = (

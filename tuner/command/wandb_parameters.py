@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, final
 
@@ -51,12 +51,20 @@ class WandbParameter:
         within: The mapping that declares it.
         key: Its key there.
         is_flag: Whether true is to be a flag in the command, and false nothing.
+        is_above: Whether its name is the beginning of others, as where Hydra has a group
+            ``optimizer`` and ``optimizer.lr``.
     """
 
     name: str
     within: Section
     key: str
     is_flag: bool = False
+    is_above: bool = False
+
+    @property
+    def own_name(self) -> str:
+        """Its name in our own space, where no parameter can lie in another one."""
+        return f"{self.name}.value" if self.is_above else self.name
 
     @property
     def given(self) -> Section:
@@ -315,19 +323,27 @@ def _text(value: Any) -> str:
     return repr(plain(value))
 
 
-def parameters_in(space: Section, above: str = "") -> Iterator[WandbParameter]:
-    """Yield the parameters of a mapping of W&B's, those of nested mappings with names with dots.
+def parameters_in(space: Section) -> list[WandbParameter]:
+    """Return the parameters of a mapping of W&B's, those of nested mappings with names with dots.
 
     Raises:
         ValueError: If one is no mapping; begins with file and line.
     """
+    found = [*_parameters_in(space, "")]
+    return [
+        replace(one, is_above=any(other.name.startswith(f"{one.name}.") for other in found))
+        for one in found
+    ]
+
+
+def _parameters_in(space: Section, above: str) -> Iterator[WandbParameter]:
     for key, value in space.items():
         if not isinstance(value, Section):
             raise space.refusal(
                 key, f"{key} must be a mapping, got {value!r:.60}; write value: {value!r:.60} in it"
             )
         if (inner := nested_in(value)) is not None:
-            yield from parameters_in(inner, f"{above}{key}.")
+            yield from _parameters_in(inner, f"{above}{key}.")
         else:
             yield WandbParameter(f"{above}{key}", space, key)
 

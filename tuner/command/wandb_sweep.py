@@ -97,8 +97,9 @@ class _Translation:
             if key not in _KEYS:
                 raise self._keys.refusal(key, _unknown(key, _KEYS, "a W&B sweep", "an option"))
         if unused := [key for key in self._keys if key in _WITHOUT_MEANING]:
-            has = "has" if len(unused) == 1 else "have"
-            self.remarks.append(f"{' and '.join(unused)} {has} no meaning here.")
+            *others, last = unused
+            names = f"{', '.join(others)} and {last} have" if others else f"{last} has"
+            self.remarks.append(f"{names} no meaning here.")
 
     def _section(self, key: str, example: str) -> Section:
         value = self._keys[key]
@@ -123,14 +124,22 @@ class _Translation:
         as_grid: bool,
     ) -> Section:
         made: dict[str, Any] = {}
+        lines = dict(given.lines)
         for key, value in given.items():
             if (inner := nested_in(value)) is not None:
                 made[key] = self._space(inner, by_name, f"{above}{key}.", as_grid=as_grid)
                 continue
-            parameter = by_name[f"{above}{key}"]
-            made[key], remark = (parameter.grid(), "") if as_grid else parameter.domain()
+            one = by_name[f"{above}{key}"]
+            domain, remark = (one.grid(), "") if as_grid else one.domain()
             self.remarks += [remark] if remark else []
-        return Section(made, given.path, given.lines)
+            own_key = f"{key}{one.own_name.removeprefix(one.name)}"
+            made[own_key] = domain
+            lines[own_key] = lines[key]
+            if own_key != key:
+                self.remarks.append(
+                    f"{one.name} is {one.own_name} in configurations, since others lie in it."
+                )
+        return Section(made, given.path, lines)
 
     def _metric(self, method: str) -> None:
         if "metric" not in self._keys:
@@ -157,13 +166,14 @@ class _Translation:
             return {"type": "fifo"}
         given = self._section("early_terminate", "{type: hyperband, min_iter: 3}")
         _check_terminate(given)
-        bands, max_t = _bands(given)
+        bands = _bands(given)
         eta = given.get("eta", 3)
+        # As many levels as there are bands: nothing happens at the last one, `max_t`.
+        max_t = bands[0] * eta ** len(bands)
         levels = [*rung_levels(bands[0], max_t, eta)][:-1]
         shown = ", ".join(f"{level:g}" for level in levels[:_MAX_SHOWN])
         more = ", ..." if len(levels) > _MAX_SHOWN else ""
-        differs = levels != bands[: len(levels)] and max_t < _FAR
-        wandbs = f" (W&B: {', '.join(map(str, bands))})" if differs else ""
+        wandbs = "" if levels == bands else f" (W&B: {', '.join(map(str, bands[:_MAX_SHOWN]))})"
         by = "" if given.get("strict") is True else "; W&B without strict goes by its best so far"
         self.remarks.append(
             f"early_terminate is asha: at results {shown}{more}{wandbs} a trial ends unless its "
@@ -244,8 +254,8 @@ def _check_terminate(given: Section) -> None:
             raise given.refusal(key, f"{key} must be {accepted}, got {value!r}")
 
 
-def _bands(given: Section) -> tuple[list[int], int]:
-    """Return after how many results runs are compared, and a number beyond these."""
+def _bands(given: Section) -> list[int]:
+    """Return after how many results W&B compares runs."""
     eta = given.get("eta", 3)
     bands: list[int] = []
     if "max_iter" in given and "s" in given:
@@ -256,7 +266,7 @@ def _bands(given: Section) -> tuple[list[int], int]:
         if not bands:
             what = f"max_iter must be at least eta={eta:g}, got {given['max_iter']}"
             raise given.refusal("max_iter", what)
-        return bands, int(given["max_iter"])
+        return bands
     if "min_iter" not in given:
         key = "max_iter" if "max_iter" in given else "type"
         raise given.refusal(
@@ -270,7 +280,7 @@ def _bands(given: Section) -> tuple[list[int], int]:
     if not bands:
         what = f"min_iter must be less than max_iter={end:g}, got {given['min_iter']}"
         raise given.refusal("min_iter", what)
-    return bands, int(end)
+    return bands
 
 
 def _grid_size(space: Section) -> int:
