@@ -321,11 +321,11 @@ def test_asha_stops_programs(script):
         ("import os; os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
         (
             "pass",
-            "without reporting anything: no line of its output matches '^loss (?P<loss>\\\\S+)'",
+            r"has reported nothing, no line of its output matches '^loss (?P<loss>\S+)'",
         ),
         (
             "print('val loss = 0.5')",
-            "has printed 'val loss = 0.5', which --report 'val loss = (?P<loss>",
+            r"--report 'val loss = (?P<loss>\S+)' finds 'val loss = 0.5'",
         ),
     ],
 )

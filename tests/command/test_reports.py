@@ -163,8 +163,7 @@ def test_a_continued_trial_counts_on():
 
 def test_the_number_that_looks_most_like_the_metric_is_named_with_a_pattern_that_finds_it():
     lines = ["Epoch 3: validation loss = 0.312, acc 0.9", "done in 3 s"]
-    told = nearest_number(lines, ["val_loss"])
-    assert "'validation loss = 0.312'" in told
-    pattern = told.split("--report '")[1].split("' would")[0].replace("\\\\", "\\")
-    assert OutputReports(compiled(pattern)).read(lines[0]) == {"val_loss": 0.312}
-    assert nearest_number(["no number here"], ["loss"]) == ""
+    found = nearest_number(lines, ["val_loss"])
+    assert found.text == "validation loss = 0.312"
+    assert OutputReports(compiled(found.pattern)).read(lines[0]) == {"val_loss": 0.312}
+    assert nearest_number(["no number here"], ["loss"]) is None

@@ -27,7 +27,6 @@ from .template import Template, as_text, parameters_of, plain, variable_names
 
 CHECKPOINT: Final = "checkpoint"
 """In a line of JSON: the directory of the result's checkpoint, or true for the usual one."""
-_NUM_SHOWN_LINES: Final = 5
 _SAME_CLOCK_S: Final = 0.5
 _SESSION: Final = "tuner.command.program"
 
@@ -275,26 +274,23 @@ class ProgramRun:
             )
 
     def _why_nothing(self, lines: Sequence[str], refused: Sequence[JsonReports]) -> str:
-        declaration = self._declaration
-        names = [name for pattern in compiled(declaration.report) for name in pattern.groupindex]
-        ways = (
-            f"no line of its output matches {' or '.join(map(repr, declaration.report))}"
-            if declaration.report
-            else "it has called neither tuner.report nor written to the file TUNER_REPORT"
-        )
+        """Return that nothing was reported, and what to do, for a line on the console."""
+        patterns = self._declaration.report
+        names = [name for pattern in compiled(patterns) for name in pattern.groupindex]
+        why = [f"{self._name} has reported nothing"]
+        if patterns:
+            why.append(f"no line of its output matches {' or '.join(map(shlex.quote, patterns))}")
         if self._tail:
-            ways = (
-                f"{self._tail.path!r} {'holds no result' if self._tail.exists else 'is not there'}"
-            )
-        bad = next((one.first_refused for one in refused if one.num_refused), "")
-        nearest = nearest_number(lines, names)
-        shown = " | ".join(line.strip() for line in lines[-_NUM_SHOWN_LINES:])
-        return (
-            f"{self._name} has ended without reporting anything: {ways}"
-            f"{f', and {bad!r} is no JSON object' if bad else ''}; "
-            + (f"it has printed {nearest}; " if nearest else "")
-            + (f"its last lines are: {shown}" if shown else "it has printed nothing")
+            state = "holds no result" if self._tail.exists else "is not there"
+            why.append(f"{self._tail.path!r} {state}")
+        why += [f"{one.first_refused!r} is no JSON object" for one in refused if one.num_refused]
+        found = nearest_number(lines, names)
+        remedy = (
+            f"--report {shlex.quote(found.pattern)} finds {found.text!r}"
+            if found
+            else "call tuner.report in it, write JSON to the file TUNER_REPORT, or use --report"
         )
+        return f"{', '.join(why)}; {remedy}"
 
 
 def _how_it_ended(code: int) -> str:

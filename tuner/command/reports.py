@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 AUTO: Final = "auto"
 _PROGRESS: Final = ("epoch", "step")
@@ -239,8 +239,20 @@ class Progress:
         return {**metrics, TRAINING_ITERATION: self._iteration}
 
 
-def nearest_number(lines: Iterable[str], names: Sequence[str]) -> str:
-    """Return how to report what looks most like a metric in a program's output; empty for nothing.
+class PrintedNumber(NamedTuple):
+    """A number in a program's output.
+
+    Attributes:
+        text: The number with the words before it.
+        pattern: A regular expression that finds it.
+    """
+
+    text: str
+    pattern: str
+
+
+def nearest_number(lines: Iterable[str], names: Sequence[str]) -> PrintedNumber | None:
+    """Return what looks most like a metric in a program's output, None for nothing.
 
     Args:
         lines: The last lines of the output.
@@ -258,10 +270,8 @@ def nearest_number(lines: Iterable[str], names: Sequence[str]) -> str:
             if likeness >= max(best[0], 0.4):
                 best = likeness, found
     if best[1] is None:
-        return ""
+        return None
     found = best[1]
     metric = names[0] if names else (re.sub(r"\W", "_", found["name"]))
-    before = re.escape(found.string[found.start("name") : found.start("number")]).replace(
-        r"\ ", " "
-    )
-    return f"{found[0]!r}, which --report {f'{before}(?P<{metric}>{chr(92)}S+)'!r} would report"
+    before = re.escape(found.string[found.start("name") : found.start("number")])
+    return PrintedNumber(found[0], rf"{before.replace(chr(92) + ' ', ' ')}(?P<{metric}>\S+)")
