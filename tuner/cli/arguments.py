@@ -18,8 +18,28 @@ from tuner.storage.declaration import is_experiment
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.urls import is_like_url, split_url
 
+BEHIND: Final = "write a command and its options behind --, as in ... -- python train.py"
 _MAX_LISTED: Final = 5
 _FIRST: Final = "t00000"
+
+
+@final
+class CommandOfAnother(click.Command):
+    """A subcommand whose last arguments, behind ``--``, are the words of another command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what is before ``--``; the words behind it become the parameter ``words``."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.params["words"] = args[end + 1 :]
+        try:
+            return super().parse_args(ctx, args[:end])
+        except click.BadParameter:
+            raise
+        except click.UsageError as error:
+            if end < len(args):
+                raise
+            told = error.format_message().rstrip(".")
+            raise click.UsageError(f"{told}; {BEHIND}", ctx) from error
 
 
 def default_storage() -> Path:

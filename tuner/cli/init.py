@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import click
 
@@ -14,23 +14,13 @@ from tuner.command.sweep_file import ENDINGS
 from tuner.storage import atomic
 
 from .app import OK
+from .arguments import CommandOfAnother
 
 _FILE: Final = "sweep.yaml"
 _OUT: Final = "-"
 
 
-@final
-class _InitCommand(click.Command):
-    """A subcommand whose last arguments, behind ``--``, are the words of another command."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what is before ``--``; the words behind it become the parameter ``words``."""
-        end = args.index("--") if "--" in args else len(args)
-        ctx.params["words"] = args[end + 1 :]
-        return super().parse_args(ctx, args[:end])
-
-
-@click.command("init", cls=_InitCommand)
+@click.command("init", cls=CommandOfAnother)
 @click.argument(
     "script",
     required=False,

@@ -21,7 +21,7 @@ from tuner.spec.experiment_location import named_location
 from tuner.tuner import Tuner
 
 from .app import OK
-from .arguments import ClusterType, named_value
+from .arguments import BEHIND, ClusterType, CommandOfAnother, named_value
 from .dry_run import show_dry_run
 from .sweep_end import fit_and_show, told_in_one_line
 
@@ -32,7 +32,6 @@ SCHEDULERS: Final = (
 """Schedulers that the shell completes; all names of `create_scheduler` are accepted."""
 SEARCHERS: Final = ("auto", "ax", "bohb", "cqr", "gp", "hyperopt", "optuna", "random", "tree")
 """Searchers, likewise."""
-_BEHIND: Final = "write a command and its options behind --, as in tuner run ... -- python train.py"
 
 
 @final
@@ -49,25 +48,6 @@ class _NameType(click.ParamType[str]):
     ) -> list[CompletionItem]:
         """Return the names that begin like this."""
         return [CompletionItem(name) for name in self._known if name.startswith(incomplete)]
-
-
-@final
-class _RunCommand(click.Command):
-    """A subcommand whose last arguments, behind ``--``, are the words of another command."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what is before ``--``; the words behind it become the parameter ``words``."""
-        end = args.index("--") if "--" in args else len(args)
-        ctx.params["words"] = args[end + 1 :]
-        try:
-            return super().parse_args(ctx, args[:end])
-        except click.BadParameter:
-            raise
-        except click.UsageError as error:
-            if end < len(args):
-                raise
-            told = error.format_message().rstrip(".")
-            raise click.UsageError(f"{told}; {_BEHIND}", ctx) from error
 
 
 def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -180,7 +160,7 @@ _where: Final = _options(
 )
 
 
-@click.command("run", cls=_RunCommand)
+@click.command("run", cls=CommandOfAnother)
 @click.argument(
     "sweep",
     required=False,
@@ -219,7 +199,7 @@ def run(
       tuner run sweep.yaml -n 100 --resume
     """
     if sweep and not sweep.is_file():
-        raise click.UsageError(f"there is no file {str(sweep)!r}; {_BEHIND}")
+        raise click.UsageError(f"there is no file {str(sweep)!r}; {BEHIND}")
     with told_in_one_line():
         given = given_by_file(sweep) if sweep else Given()
         declared = Sweep.of(given.overridden_by(_given_by_flags(words, flags)))
