@@ -185,6 +185,6 @@ def test_the_end_of_the_time_budget_is_logged(tmp_path, capsys):
     run_config = tune.RunConfig(name="short", storage_path=tmp_path, executor="inline", verbose=1)
     Tuner(endless, param_space=space, tune_config=tune_config, run_config=run_config).fit()
     assert (
-        "the time budget of 0.3 s is used up; restore with a larger time_budget_s to go on"
+        "the time budget of 0.3 s is used up; to go on, restore with a larger time_budget_s"
         in capsys.readouterr().out
     )

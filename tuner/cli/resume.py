@@ -30,7 +30,9 @@ from .sweep_end import fit_and_show, told_in_one_line
 @click.option(
     "-n", "--num-samples", type=int, metavar="N", help="How many trials; -1 for no limit."
 )
-@click.option("--time-limit", metavar="TIME", help="Time for what is left, e.g. 1h30m.")
+@click.option(
+    "--time-limit", metavar="TIME", help="Time for the whole sweep from its start, e.g. 1h30m."
+)
 @click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
 @click.option("--cluster", type=ClusterType(), help="Run trials on a Ray or Dask cluster.")
 def resume(experiment: Path, trial: str | None, **changes: Any) -> int:

@@ -61,6 +61,7 @@ from tuner.restore.resume_command import (
     how_to_name_the_metric,
     how_to_recover,
     restore_line,
+    shell_line,
 )
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.restore.takeover import take_over
@@ -463,9 +464,10 @@ class Run:
                 console.close()
                 self._environment.close()
             if self._resumption and num_started == _num_started(experiment.trials):
+                line = shell_line(directory, spec, "-n NUMBER, or --retry-failed")
+                more = line or "restore with a larger num_samples or a resume_config"
                 console.print_notice(
-                    f"{nothing_new(spec, experiment.trials, left_out)}; to go on, restore with a "
-                    "larger num_samples or a resume_config"
+                    f"{nothing_new(spec, experiment.trials, left_out)}; to go on, {more}"
                 )
             rule = self._report_end(experiment, console)
         persistence = session.account.report()
@@ -512,23 +514,25 @@ class Run:
             )
         if rule == TIME_BUDGET:
             budget_s = experiment.settings.time_budget_s
-            console.print_notice(
-                f"the time budget of {budget_s:g} s is used up; restore with a larger "
-                "time_budget_s to go on"
-            )
+            line = shell_line(self._directory, self._spec, "--time-limit TIME")
+            more = line or "restore with a larger time_budget_s"
+            console.print_notice(f"the time budget of {budget_s:g} s is used up; to go on, {more}")
         if rule in ("", TIME_BUDGET) and (
             why := why_never_compared(self._spec.scheduler, experiment.trials)
         ):
             console.print_notice(why)
         if experiment.stop_reason and rule == COMMON_FAILURE:
-            line = restore_line(self._directory, self._spec, restart_errored="True")
-            again = f"continue with\n    {line}"
+            line = shell_line(self._directory, self._spec, "--retry-failed")
+            again = line or restore_line(self._directory, self._spec, restart_errored="True")
             console.print_notice(
-                f"stopped: {common_failure(experiment.stop_reason)}; mend that and {again}"
+                f"stopped: {common_failure(experiment.stop_reason)}; mend that and continue with\n"
+                f"    {again}"
             )
-            console.print_notice(
-                "FailureConfig(max_common_failures=None) has all trials run whatever they fail with"
-            )
+            if not line:
+                console.print_notice(
+                    "FailureConfig(max_common_failures=None) has all trials run whatever they fail "
+                    "with"
+                )
         if cause := cause_of_interruption(rule):
             console.print_notice(f"interrupted by {cause}; {how}")
         return rule

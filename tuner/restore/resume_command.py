@@ -288,6 +288,18 @@ def how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
     return f"{in_python}\nor in a shell with\n    {command}" if command else in_python
 
 
+def shell_line(directory: Path, spec: ExperimentSpec, options: str) -> str:
+    """Return the command that continues an experiment; empty if it needs the user's script.
+
+    Args:
+        directory: Its directory.
+        spec: What was declared.
+        options: Those of the command.
+    """
+    recorded = recorded_part(spec.trainable)
+    return f"{recorded.resume_line(address_of(directory))} {options}" if recorded else ""
+
+
 def how_to_recover(error: BaseException, directory: Path, spec: ExperimentSpec) -> str:
     """Return what can be restored of an experiment that an error has ended, and how."""
     if not isinstance(error, StorageLost):
