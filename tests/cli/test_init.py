@@ -1,5 +1,7 @@
 """``tuner init``: where it writes, and what it refuses."""
 
+import json
+
 import pytest
 
 SCRIPT = """
@@ -74,3 +76,42 @@ def test_a_script_that_is_no_python(call, folder):
     refused = call("init", "train.sh", code=2).stderr
     assert "train.sh:1: this is no Python that can be read" in refused
     assert "write its command after --" in refused
+
+
+TRAIN = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=1e-3)
+parser.add_argument("--epochs", type=int, default=3)
+args = parser.parse_args()
+for epoch in range(1, args.epochs + 1):
+    print(f"Epoch {epoch}/{args.epochs}: loss={1 / epoch + args.lr:.4f}")
+"""
+WANDB = """
+program: train.py
+method: grid
+metric: {name: loss}
+parameters:
+  lr: {values: [0.5, 0.25]}
+  epochs: {value: 2}
+"""
+
+
+@pytest.mark.process
+def test_a_script_is_tuned_as_it_is(call, folder, storage):
+    (folder / "train.py").write_text(TRAIN)
+    call("init", "train.py")
+    call("run", "sweep.yaml", "-n", 2, "--name", "digits", "--total-resources", "cpu=2")
+    first = json.loads(call("show", "digits", "0", "--format", "json").stdout)
+    assert (first["config/lr"], first["loss"], first["epoch"]) == (0.001, 0.3343, 3)
+
+
+@pytest.mark.process
+def test_a_sweep_of_wandb_runs_where_the_script_prints_its_metric(call, folder, storage):
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "wandb.yaml").write_text(WANDB)
+    done = call("run", "wandb.yaml", "--name", "grid", "--total-resources", "cpu=2")
+    assert "loss is taken from what train.py prints in line 9." in done.stdout
+    best = json.loads(call("best", "grid", "--format", "json").stdout)
+    assert best["loss"] == 0.75

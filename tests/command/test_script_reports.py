@@ -54,6 +54,8 @@ def metrics_in(lines, patterns):
             {"test_loss": "0.1250", "accuracy": "97"},
         ),
         ('print("loss", loss)', {"loss": "0.25"}),
+        ('print(f"epoch {epoch} loss {1 / epoch + lr:.2f}")', {"epoch": "7", "loss": "0.14"}),
+        ('print(f"acc {correct / epoch:.0f}")', {"acc": "1387"}),
         ('print("Epoch:", epoch, "Loss:", loss, sep="")', {"epoch": "7", "loss": "0.25"}),
         ('print("[%d] loss=%.2f (%.1fs)" % (step, loss, elapsed))',
          {"step": "300", "loss": "0.25"}),

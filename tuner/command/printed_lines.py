@@ -261,7 +261,7 @@ def field_of(node: ast.expr) -> Field:
     return Field(_name_of(node))
 
 
-def _name_of(node: ast.AST) -> str:  # noqa: PLR0911  (a line per kind)
+def _name_of(node: ast.AST) -> str:  # noqa: C901, PLR0911  (a line per kind)
     match node:
         case ast.Name(id=name):
             return name
@@ -277,6 +277,8 @@ def _name_of(node: ast.AST) -> str:  # noqa: PLR0911  (a line per kind)
             return _name_of(arguments[0]) if arguments else ""
         case ast.Call(args=[first, *_]):
             return _name_of(first)
+        case ast.BinOp(op=ast.Div(), left=left):
+            return _name_of(left)
         case ast.BinOp(left=left, right=right):
             return _name_of(left) or _name_of(right)
         case ast.FormattedValue(value=value) | ast.UnaryOp(operand=value):

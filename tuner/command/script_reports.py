@@ -281,9 +281,10 @@ def _name_for(label: str, variable: str, *, is_continued: bool) -> str:
     """Return the name of a field's group, empty if the field is of no interest."""
     said, own = _words(label), _words(variable)
     if not is_continued:
-        if "epoch" in said or "epoch" in own:
+        is_metric = bool((said | own) & _METRICS)
+        if "epoch" in said or ("epoch" in own and not is_metric):
             return "epoch"
-        if (said | own) & _STEPS and not (said | own) & _METRICS:
+        if (said | own) & _STEPS and not is_metric:
             return "step"
     is_own = variable.isidentifier() and bool(own & _METRICS)
     if is_own and (own & _HELD_OUT or not said & {*_HELD_OUT, "train"}):
