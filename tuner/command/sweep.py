@@ -48,8 +48,8 @@ _PROMOTES: Final = (
     "asha pauses trials and promotes the best of them later, since the program saves checkpoints."
 )
 _STOPS: Final = (
-    "asha stops trials for good, since the program saves no checkpoints (--checkpoints), with "
-    "which it would pause them and promote the best later."
+    "asha stops trials for good, since the program saves no checkpoints; with --checkpoints it "
+    "pauses them, and promotes the best later."
 )
 
 
