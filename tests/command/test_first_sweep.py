@@ -137,7 +137,8 @@ def test_a_flag_can_be_searched_as_it_is_told(sweep_of, tmp_path):
 )
 def test_a_script_without_options_to_search_has_an_example(sweep_of, script, word, name):
     text, sweep = sweep_of(script)
-    assert sweep.command == f"python train.py {word}"
+    fit = "fit " if "Lightning" in script else ""
+    assert sweep.command == f"python train.py {fit}{word}"
     assert f"  {name}: loguniform(1e-5, 1e-1)  # TODO: an example" in text
     assert "TUNER_CONFIG" in text
 

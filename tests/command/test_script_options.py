@@ -5,7 +5,8 @@ from textwrap import dedent
 
 import pytest
 
-from tuner.command.python_source import UNKNOWN
+from tuner.command.printed_lines import printed_lines
+from tuner.command.python_source import UNKNOWN, parse_file
 from tuner.command.script_option import Option, Takes
 from tuner.command.script_options import options_of, read_script
 
@@ -288,6 +289,14 @@ def test_a_file_that_is_no_python_is_refused(tmp_path):
     script.write_text("x = 1\nprint 'loss'\n")
     with pytest.raises(ValueError, match=r"train\.py:2: this is no Python.*after --"):
         read_script(script)
+
+
+def test_long_chains_and_odd_escapes_are_read(tmp_path):
+    script = tmp_path / "train.py"
+    chain = "if x == 0: pass\n" + "".join(f"elif x == {n}: pass\n" for n in range(1, 2000))
+    script.write_text(f"pattern = '\\d'\n{chain}parser.add_argument('--lr')")
+    assert len(read_script(script).options) == 1
+    assert list(printed_lines(parse_file(script))) == []
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):

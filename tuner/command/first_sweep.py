@@ -125,6 +125,8 @@ def _draft(script: Path | None, command: list[str], found: Script) -> _Draft:
         name = _NAMES_OF_LIBRARIES.get(found.library, "lr")
         draft.space.insert(0, Entry(name, _EXAMPLE, "TODO: an example; name your own"))
         draft.is_example = True
+    if found.library == "lightning" and not command and not found.commands:
+        draft.words.append("fit")
     if not names:
         draft.words.append("{hydra}" if found.library == "hydra" else "{args}")
     return draft

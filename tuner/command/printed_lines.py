@@ -58,23 +58,27 @@ class PrintedLine:
 def printed_lines(tree: ast.Module) -> Iterator[PrintedLine]:
     """Yield the lines with fields that a script prints, in their order."""
     reader = _Reader(tree)
-    for call, depth in _printing_calls(tree, 0):
+    for call, depth in _printing_calls(tree):
         for pieces in _split_lines(reader.printed(call)):
             if any(isinstance(piece, Field) for piece in pieces):
                 yield PrintedLine(tuple(pieces), call.lineno, depth)
 
 
-def _printing_calls(node: ast.AST, depth: int) -> Iterator[tuple[ast.Call, int]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _printing_calls(child, 0)
-            continue
-        if isinstance(child, ast.Call) and child.args:
-            name = dotted_name(child.func)
-            if last_name(child.func) in _PRINTING or name in _WRITING:
-                yield child, depth
-        is_loop = isinstance(child, ast.For | ast.While | ast.AsyncFor)
-        yield from _printing_calls(child, depth + is_loop)
+def _printing_calls(tree: ast.Module) -> Iterator[tuple[ast.Call, int]]:
+    """Yield calls that print, with the number of loops of their function around them."""
+    ahead: list[tuple[ast.AST, int]] = [(tree, 0)]
+    while ahead:
+        node, depth = ahead.pop()
+        if isinstance(node, ast.Call) and node.args and _is_printing(node.func):
+            yield node, depth
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            depth = 0
+        depth += isinstance(node, ast.For | ast.While | ast.AsyncFor)
+        ahead += [(child, depth) for child in ast.iter_child_nodes(node)][::-1]
+
+
+def _is_printing(function: ast.expr) -> bool:
+    return last_name(function) in _PRINTING or dotted_name(function) in _WRITING
 
 
 def _split_lines(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:

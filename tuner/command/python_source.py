@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeGuard, final
@@ -35,13 +36,16 @@ def parse_file(path: Path) -> ast.Module:
     Raises:
         ValueError: If it is none; says where.
     """
+    text = path.read_bytes()
     try:
-        return ast.parse(path.read_bytes())
-    except SyntaxError as error:
-        place = f"{path}:{error.lineno}" if error.lineno else str(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as of escapes, which are the script's business
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
         raise ValueError(
-            f"{place}: this is no Python that can be read: {error.msg}; for another program, write "
-            "its command after --"
+            f"{path}{f':{line}' if line else ''}: this is no Python that can be read: "
+            f"{getattr(error, 'msg', error)}; for another program, write its command after --"
         ) from error
 
 
@@ -167,9 +171,11 @@ class Constants:
 
 def in_order(node: ast.AST) -> Iterator[ast.AST]:
     """Yield all nodes inside a node, in the order of the file."""
-    for child in ast.iter_child_nodes(node):
+    ahead = [*ast.iter_child_nodes(node)][::-1]  # no recursion: chains of elif are deep
+    while ahead:
+        child = ahead.pop()
         yield child
-        yield from in_order(child)
+        ahead += [*ast.iter_child_nodes(child)][::-1]
 
 
 def last_name(node: ast.AST | None) -> str:
