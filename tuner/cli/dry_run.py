@@ -11,7 +11,7 @@ import click
 
 from tuner.callbacks.formatting import duration, printable, show
 from tuner.command import Command
-from tuner.command.sweep import Sweep
+from tuner.command.sweeps.sweep import Sweep
 from tuner.execution.resources import machine_capacity
 from tuner.spec.experiment_directory import safe_name, storage_root
 from tuner.spec.experiment_location import named_location

@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from tuner.command.first_sweep import first_sweep
-from tuner.command.sweep_file import ENDINGS
+from tuner.command.sweeps.first_sweep import first_sweep
+from tuner.command.sweeps.sweep_file import ENDINGS
 from tuner.storage import atomic
 
 from .app import OK

@@ -11,7 +11,7 @@ import click
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.command.command import Command, recorded_command
-from tuner.command.sweep_values import checked
+from tuner.command.sweeps.sweep_values import checked
 from tuner.maintenance.status import State, state_of
 from tuner.restore.resume_command import RESUME, launch_of, recorded_snippet
 from tuner.spec.environment import WITHHELD

@@ -11,10 +11,10 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
-from tuner.command.space_text import assignment, dotted
-from tuner.command.sweep import Given, Sweep
-from tuner.command.sweep_keys import given_by_file
-from tuner.command.sweep_values import TYPE, checked
+from tuner.command.sweeps.space_text import assignment, dotted
+from tuner.command.sweeps.sweep import Given, Sweep
+from tuner.command.sweeps.sweep_keys import given_by_file
+from tuner.command.sweeps.sweep_values import TYPE, checked
 from tuner.restore.resume_command import RERUN, RESUME
 from tuner.spec.config import IF_EXISTS, MODES, RunConfig
 from tuner.spec.experiment_location import named_location

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiers import examples
-from tuner.command.first_sweep import first_sweep
-from tuner.command.sweep import Sweep
-from tuner.command.sweep_keys import given_by_file
+from tuner.command.sweeps.first_sweep import first_sweep
+from tuner.command.sweeps.sweep import Sweep
+from tuner.command.sweeps.sweep_keys import given_by_file
 
 MNIST = """
     import argparse

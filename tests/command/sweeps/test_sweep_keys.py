@@ -3,7 +3,7 @@
 import pytest
 
 from searchers.space import loguniform
-from tuner.command.sweep_keys import given_by_file
+from tuner.command.sweeps.sweep_keys import given_by_file
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from numpy.random import default_rng
 
-from tuner.command.space_text import value_of
-from tuner.command.sweep import Sweep
-from tuner.command.sweep_file import parsed, plain
-from tuner.command.sweep_keys import given_by, given_by_file
-from tuner.command.wandb_sweep import is_wandb_sweep, translated
+from tuner.command.sweeps.space_text import value_of
+from tuner.command.sweeps.sweep import Sweep
+from tuner.command.sweeps.sweep_file import parsed, plain
+from tuner.command.sweeps.sweep_keys import given_by, given_by_file
+from tuner.command.sweeps.wandb_sweep import is_wandb_sweep, translated
 
 SWEEP = """\
 program: train.py

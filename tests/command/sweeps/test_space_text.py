@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import searchers.space as spaces
 from searchers.space import Categorical, Float, Integer, Normal
 from tests.tiers import examples
-from tuner.command.space_text import assignment, path_of, space_of, value_of
+from tuner.command.sweeps.space_text import assignment, path_of, space_of, value_of
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .python_source import UNKNOWN, is_number
-from .script_option import Option, Takes
+from tuner.command.scripts.python_source import UNKNOWN, is_number
+from tuner.command.scripts.script_option import Option, Takes
+
 from .space_text import value_of
 
 _LOGARITHMIC: Final = frozenset(

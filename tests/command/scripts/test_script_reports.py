@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner.command.script_reports import Way, reporting_of
+from tuner.command.scripts.script_reports import Way, reporting_of
 
 VALUES = {
     "epoch": 7, "epochs": 20, "step": 300, "loss": 0.25, "val_loss": 0.5, "acc": 0.75,

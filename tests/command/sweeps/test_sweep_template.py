@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiers import examples
-from tuner.command.sweep_template import Entry, as_toml, as_yaml
+from tuner.command.sweeps.sweep_template import Entry, as_toml, as_yaml
 
 PARAGRAPHS = [
     [Entry(note="The command."), Entry("command", "python train.py {args}", "as typed")],

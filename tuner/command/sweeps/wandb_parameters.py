@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, final
 
-from .python_source import is_number
+from tuner.command.scripts.python_source import is_number
+
 from .space_text import value_of, written
 from .sweep_file import Section, plain
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-from .python_source import is_number
+from tuner.command.scripts.python_source import is_number
+
 from .sweep_file import Section
 from .wandb_parameters import WandbParameter, nested_in
 

@@ -10,9 +10,9 @@ from typing import Any, Final, final
 
 from schedulers.halving.rungs import rung_levels
 from searchers.space import is_grid
+from tuner.command.scripts.python_source import is_number, parse_file
+from tuner.command.scripts.script_reports import Reporting, Way, reporting_of
 
-from .python_source import is_number, parse_file
-from .script_reports import Reporting, Way, reporting_of
 from .space_text import value_of
 from .sweep_file import Section
 from .wandb_command import WandbCommand

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.command.sweep_file import Section, parsed, plain
+from tuner.command.sweeps.sweep_file import Section, parsed, plain
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 import schedulers
 from searchers import AutoSearch, BasicVariantGenerator
 from searchers.space import choice, grid_search, loguniform, uniform
-from tuner.command.sweep import Given, Sweep
+from tuner.command.sweeps.sweep import Given, Sweep
 from tuner.spec.experiment_spec import make_spec
 
 LR = {("lr",): loguniform(1e-5, 1e-1)}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tuner.command.python_source import UNKNOWN
-from tuner.command.script_option import Option, Takes
-from tuner.command.space_text import value_of
-from tuner.command.suggested_domains import domain_for_name, suggestion_for
+from tuner.command.scripts.python_source import UNKNOWN
+from tuner.command.scripts.script_option import Option, Takes
+from tuner.command.sweeps.space_text import value_of
+from tuner.command.sweeps.suggested_domains import domain_for_name, suggestion_for
 
 
 def suggest(name, kind="", default=None, **more):

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from .python_source import parse_file
-from .script_option import Option
-from .script_options import Script, read_script
-from .script_reports import Reporting, Way, reporting_of
+from tuner.command.scripts.python_source import parse_file
+from tuner.command.scripts.script_option import Option
+from tuner.command.scripts.script_options import Script, read_script
+from tuner.command.scripts.script_reports import Reporting, Way, reporting_of
+from tuner.command.template import FACTS, LISTS, Template
+
 from .space_text import written
 from .suggested_domains import Suggestion, domain_for_name, suggestion_for
 from .sweep_template import Entry, Paragraph, as_toml, as_yaml
-from .template import FACTS, LISTS, Template
 
 _EXAMPLE: Final = "loguniform(1e-5, 1e-1)"
 _NAMES_OF_LIBRARIES: Final = {

@@ -5,10 +5,10 @@ from textwrap import dedent
 
 import pytest
 
-from tuner.command.printed_lines import printed_lines
-from tuner.command.python_source import UNKNOWN, parse_file
-from tuner.command.script_option import Option, Takes
-from tuner.command.script_options import options_of, read_script
+from tuner.command.scripts.printed_lines import printed_lines
+from tuner.command.scripts.python_source import UNKNOWN, parse_file
+from tuner.command.scripts.script_option import Option, Takes
+from tuner.command.scripts.script_options import options_of, read_script
 
 
 def script_of(text):

@@ -1,0 +1,1 @@
+"""Sweeps: what flags and files declare of a search for the best command line, and first files."""
