@@ -233,6 +233,51 @@ def test_of_processes_that_train_together_the_first_one_reports(script):
     assert losses(fit(Command(python(name, "{args}")))) == [[0], [0]]
 
 
+def test_ranks_of_a_launcher_around_tuner_do_not_count(script, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    name = script("import tuner as tune\ntune.report(loss=1)\n")
+    assert losses(fit(Command(python(name, "{lr}")))) == [[1], [1]]
+
+
+def test_results_may_be_long(script):
+    name = script(
+        """
+        import json, os, sys
+        import tuner as tune
+        result = {"loss": 1, "text": "ü" * 150_000}
+        if sys.argv[1] == "1":
+            tune.report(result)
+        else:
+            with open(os.environ["TUNER_REPORT"], "a") as file:
+                print(json.dumps(result), file=file)
+        """
+    )
+    results = fit(Command(python(name, "{lr}")))
+    assert not results.errors
+    assert [len(result.metrics["text"]) for result in results] == [150_000] * 2
+
+
+def test_forked_processes_report_while_threads_do(script):
+    name = script(
+        """
+        import os, threading
+        import tuner as tune
+        tune.report(loss=0)
+        reporting = threading.Thread(target=lambda: [tune.report(loss=0) for _ in range(19)])
+        reporting.start()
+        for number in range(1, 6):
+            if (child := os.fork()) == 0:
+                tune.report(loss=number)
+                os._exit(0)
+            os.waitpid(child, 0)
+        reporting.join()
+        """
+    )
+    results = fit(Command(python(name, "{lr}")), {"lr": 1})
+    assert sorted(losses(results)[0]) == [0] * 20 + [1, 2, 3, 4, 5]
+
+
 # How programs end.
 
 ENDLESS = """

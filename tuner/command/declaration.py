@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from typing import Any, Final, final
 
 from searchers.space import flat_name, leaves
 
+from .program import OUTER_RANKS, ranks
 from .template import Template, variable_names
 
 _INTERPRETERS: Final = frozenset(
@@ -95,6 +97,7 @@ class Declaration:
         }
         # Or the lines that Python prints would come in blocks, long after they were printed.
         environ = {**inherited, "PYTHONUNBUFFERED": "1", **self.environ, **more}
+        environ[OUTER_RANKS] = json.dumps(ranks(environ))
         if not any(environ.get(name) for name in _ACTIVATED):
             # With `.venv/bin/tuner run`, `python` is meant to be that of the same environment.
             here = os.path.dirname(sys.executable)  # noqa: PTH120

@@ -23,8 +23,10 @@ from typing import Any, Final, final
 from tuner.execution.local import process_groups
 
 _READ_BYTES: Final = 1 << 16
-_MAX_LINE: Final = 1 << 16
+_MAX_PRINTED: Final = 1 << 16
 """Longer lines of output are cut for whoever looks for results in them."""
+_MAX_TOLD: Final = 1 << 22
+"""Longer lines of JSON are cut; a result has at most 1 MiB."""
 _NUM_LAST_LINES: Final = 40
 _POLL_S: Final = 0.1
 """How often a file is looked at, and the end of the program where the system does not tell it."""
@@ -83,19 +85,29 @@ Event = Printed | Told | Asked | Looked
 
 @final
 class _Lines:
-    """Splits what comes in parts into lines; a carriage return ends one as well."""
+    """Splits what comes in parts into lines; a carriage return ends one as well.
 
-    def __init__(self) -> None:
-        self._rest = b""
+    Args:
+        max_bytes: Where longer lines are cut.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._rest = bytearray()
 
     def split(self, data: bytes) -> list[str]:
-        *whole, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
-        if len(self._rest) > _MAX_LINE:
-            whole, self._rest = [*whole, self._rest], b""
-        return [line[:_MAX_LINE].decode("utf-8", "replace") for line in whole]
+        first, *others = data.replace(b"\r", b"\n").split(b"\n")
+        self._rest += first
+        whole = []
+        for line in others:
+            whole.append(self._rest)
+            self._rest = bytearray(line)
+        if len(self._rest) > self._max_bytes:
+            whole, self._rest = [*whole, self._rest], bytearray()
+        return [line[: self._max_bytes].decode("utf-8", "replace") for line in whole]
 
     def last(self) -> list[str]:
-        rest, self._rest = self._rest, b""
+        rest, self._rest = self._rest, bytearray()
         return [rest.decode("utf-8", "replace")] if rest else []
 
 
@@ -156,7 +168,7 @@ class Program:
         self._owns_group = not is_worker
         try:
             directory = self._make_directory()
-            told = _Lines()
+            told = _Lines(_MAX_TOLD)
             self._listen_to(
                 f"{directory}/report",
                 lambda data: map(Told, told.split(data)),
@@ -223,7 +235,7 @@ class Program:
 
     def _open_output(self, path: str, stream: Any, own: contextlib.ExitStack) -> int:
         """Listen to one of the program's streams, and return where it is to write."""
-        lines = _Lines()
+        lines = _Lines(_MAX_PRINTED)
         kept = [self.last_output, *([self.last_errors] if path.endswith("stderr") else [])]
 
         def keep(line: str) -> Printed:
@@ -318,7 +330,7 @@ class Program:
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             self._closing.callback(connection.close)
-            lines = _Lines()
+            lines = _Lines(_MAX_TOLD)
 
             def asked(line: str) -> Event:
                 return Asked(json.loads(line), lambda answer: _send(connection, answer))

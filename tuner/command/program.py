@@ -19,8 +19,10 @@ from tuner.execution.metric_conversion import Converter
 from tuner.storage.checkpoints import Checkpoint
 
 ADDRESS: Final = "TUNER_SESSION_ADDRESS"
-_RANKS: Final = ("RANK", "LOCAL_RANK")
+_RANKS: Final = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Variables by which launchers number the processes that train together."""
+OUTER_RANKS: Final = "TUNER_OUTER_RANKS"
+"""Variable with the numbers that were there when the program was started."""
 _ERRORS: Final[Mapping[str, type[Exception]]] = {
     kind.__name__: kind for kind in (TypeError, ValueError, FileNotFoundError, RuntimeError)
 }
@@ -38,13 +40,17 @@ class ProgramSession:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._is_silent = any(os.environ.get(name, "0") != "0" for name in _RANKS)
+        self._is_silent = not is_first(os.environ)
         self._converter = Converter()
-        self._connection: socket.socket | None = None
-        self._pid = 0
+        self._begin()
+        # A forked child must not read the answers of its parent, nor wait for one of its threads.
+        os.register_at_fork(after_in_child=self._begin)
         self.trainable_name = os.environ.get("TUNER_TRAINABLE", "command")
         self._checkpoint = os.environ.get("TUNER_RESUME_DIR") or None
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
 
     @property
     def assignment(self) -> Assignment:
@@ -83,9 +89,13 @@ class ProgramSession:
         if self._is_silent:
             return
         directory = None if checkpoint is None else os.path.abspath(checkpoint.path)  # noqa: PTH100
-        request = {"metrics": dict(self._converter.convert(metrics)), "checkpoint": directory}
         with self._lock:
-            answer = self._exchange(request)
+            converted = self._converter.convert(metrics)
+            # The trial says that it fills these in.
+            filled_in = dict.fromkeys(self._converter.take_replaced())
+            answer = self._exchange(
+                {"metrics": {**converted, **filled_in}, "checkpoint": directory}
+            )
         if directory is not None:
             self._checkpoint = directory
         if answer.get("stop"):
@@ -114,11 +124,26 @@ class ProgramSession:
         return answer
 
     def _connect(self) -> None:
-        # A forked child must not read the answers of its parent.
-        if self._connection is None or self._pid != os.getpid():
+        if self._connection is None:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.connect(os.environ[ADDRESS])
-            self._connection, self._pid = connection, os.getpid()
+            self._connection = connection
+
+
+def ranks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the numbers that launchers have given to a process with this environment."""
+    return {name: environ[name] for name in _RANKS if name in environ}
+
+
+def is_first(environ: Mapping[str, str]) -> bool:
+    """Return whether a process with this environment is the first of those that train together.
+
+    Numbers that a launcher around tuner has given do not count.
+    """
+    outer = json.loads(environ.get(OUTER_RANKS) or "{}")
+    return all(
+        number == "0" or number == outer.get(name) for name, number in ranks(environ).items()
+    )
 
 
 def connect() -> ProgramSession | None:
