@@ -1,6 +1,7 @@
 """Commands with placeholders."""
 
 import shlex
+import subprocess
 
 import numpy as np
 import pytest
@@ -68,6 +69,42 @@ def test_values_are_quoted_in_a_line_for_a_shell():
         "train --name 'a b; rm x' --lr 1 | tee ${HOME}"
     ]
     Template(["train --x={args}"], is_line=True).check({"lr": 1})
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("line", "printed"),
+    [
+        ("{0} {v}", ["{0}", "V"]),
+        ('{0} "{v}" x', ["{0}", "V", "x"]),
+        ("{0} '{v}' x", ["{0}", "V", "x"]),
+        ('{0} "-{v}-" {v}', ["{0}", "-V-", "V"]),
+        ("""{0} "it's {v}" '"{v}"' """, ["{0}", "it's V", '"V"']),
+        (r"""{0} \' \" "\"{v}" """, ["{0}", "'", '"', '"V']),
+        (r"""{0} '\' {v} """, ["{0}", "\\", "V"]),
+        ('{0} "$(printf %s. {v} "{v}")"', ["{0}", "V.V."]),
+        ("{0} # don't\n{0} {v}", ["{0}", "{0}", "V"]),
+        ("{0} a#b'{v}'", ["{0}", "a#bV"]),
+        ("({0} {v}); {0} '{v}'", ["{0}", "V", "{0}", "V"]),
+    ],
+)
+@pytest.mark.parametrize("value", ["0.1", "a b", "$(id)", "`id` $HOME", "it's \"", "\\ \\'", "#()"])
+def test_a_value_is_the_same_word_wherever_it_stands_in_a_line_for_a_shell(line, printed, value):
+    [filled_in] = Template([line.replace("{0}", "printf '<%s>' x")], is_line=True).filled(
+        {"v": value}, {}
+    )
+    shell = subprocess.run(  # noqa: S603  (what is in quotes is a shell's matter)
+        ["/bin/sh", "-c", filled_in], capture_output=True, text=True, check=True
+    )
+    wanted = [one.replace("{0}", "x").replace("V", value) for one in printed]
+    assert shell.stdout == "".join(f"<{one}>" for one in wanted)
+
+
+def test_several_words_in_quotes_are_words_of_an_inner_shell():
+    template = Template(["sh -c 'train {args}'"], is_line=True)
+    assert template.filled({"lr": 1, "width": 2}, {}) == ["sh -c 'train --lr 1 --width 2'"]
+    [line] = template.filled({"name": "a b"}, {})
+    assert shlex.split(shlex.split(line)[2]) == ["train", "--name", "a b"]
 
 
 @pytest.mark.parametrize(

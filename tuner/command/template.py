@@ -16,6 +16,10 @@ _PLACEHOLDER: Final = re.compile(
     r"\{\{|\}\}"  # a brace
     r"|(?<!\$)\{(?P<name>[^\W\d][\w./-]*)\}"  # not ${name}, a variable of the shell
 )
+_SHELL: Final = re.compile(rf"{_PLACEHOLDER.pattern}|\\[\\\"'`$#()]|(?<![^\s;&|(])#|\$\(|[\"'`()]")
+"""Placeholders in a line for a shell, and what decides whether they are in quotes."""
+_PLAIN_QUOTED: Final = re.compile(r"[\w@%+=:,./ -]*", re.ASCII)
+"""What means the same in quotes of both kinds."""
 LISTS: Final = ("args", "hydra")
 """Placeholders for all parameters that no other one names, as several words."""
 PATHS: Final = ("json", "trial_dir", "checkpoint_dir", "resume_dir")
@@ -45,7 +49,8 @@ class Template:
 
     Attributes:
         words: The words; a single one for a shell.
-        is_line: Whether this is a line for a shell, in which values are quoted.
+        is_line: Whether this is a line for a shell, in which values are quoted, be it in quotes of
+            the line or not.
     """
 
     words: Sequence[str]
@@ -132,7 +137,7 @@ class Template:
         }
         look_up = _Lookup(config, values, rest, facts)
         if self.is_line:
-            return [_replaced(self.words[0], look_up.quoted)]
+            return [_replaced_in_shell(self.words[0], look_up.several_or_text)]
         words: list[str] = []
         for before, word in zip(["", *self.words], self.words, strict=False):
             found = _PLACEHOLDER.fullmatch(word)
@@ -180,11 +185,13 @@ class _Lookup:
     def text(self, name: str) -> str:
         return as_text(self.value(name))
 
-    def quoted(self, name: str) -> str:
+    def several_or_text(self, name: str) -> list[str] | str | None:
+        """Return what a placeholder stands for in a line for a shell, not quoted."""
         value = self.value(name)
-        if name in LISTS and not self.has_parameter(name):
-            return shlex.join(value)
-        return "" if value is None else shlex.quote(as_text(value))
+        if value is None or (name in LISTS and not self.has_parameter(name)):
+            several: list[str] | None = value
+            return several
+        return as_text(value)
 
     def several(self, name: str) -> list[str]:
         if name == "hydra":
@@ -315,3 +322,45 @@ def _replaced(word: str, text: Callable[[str], str]) -> str:
         return text(found["name"]) if found["name"] else found[0][0]
 
     return _PLACEHOLDER.sub(replacement, word)
+
+
+def _replaced_in_shell(line: str, look_up: Callable[[str], list[str] | str | None]) -> str:
+    """Return a line in which each value is one word, or a part of one, whatever is in it."""
+    parts: list[str] = []
+    inside = [""]  # quotes and brackets, the innermost last
+    end = 0
+    while found := _SHELL.search(line, end):
+        parts.append(line[end : found.start()])
+        mark, around = found[0], inside[-1]
+        end = found.end()
+        if name := found["name"]:
+            mark = _quoted(look_up(name), around)
+        elif mark in ("{{", "}}"):
+            mark = mark[0]
+        elif around == "'":
+            if mark == "'":
+                inside.pop()
+            mark = mark[0]
+            end = found.start() + 1
+        elif mark == "#" and around != '"':  # a comment, in which quotes are apostrophes
+            end = line.find("\n", end) % (len(line) + 1)
+            mark = line[found.start() : end]
+        elif mark == around or (mark == ")" and around == "("):
+            inside.pop()
+        elif mark == "$(" or (mark == "(" and around != '"'):
+            inside.append("(")
+        elif mark in ('"', "`") or (mark == "'" and around != '"'):
+            inside.append(mark)
+        parts.append(mark)
+    return "".join([*parts, line[end:]])
+
+
+def _quoted(value: list[str] | str | None, around: str) -> str:
+    """Return a value for a line for a shell, in which these quotes are around it."""
+    if value is None:
+        return ""
+    if around not in ("'", '"'):
+        return shlex.quote(value) if isinstance(value, str) else shlex.join(value)
+    text = value if isinstance(value, str) else shlex.join(value)
+    # Closed before what means something in them, and opened again.
+    return text if _PLAIN_QUOTED.fullmatch(text) else f"{around}{shlex.quote(text)}{around}"
