@@ -104,6 +104,8 @@ def build(tmp_path, executor):
             "storage_path": tmp_path,
             "verbose": 0,
             "executor": executor,
+            # Waiting for the disk takes an inline experiment longer than all the rest.
+            "durability": "process" if executor == "inline" else "group",
             "failure_config": FailureConfig(**(failure or {})),
         }
         run_config = RunConfig(**(given | run))
