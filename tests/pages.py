@@ -12,8 +12,12 @@ PROGRAM = re.compile(
     _FENCED.format("python|diff") + r"(?:\s*^```text\n(?P<printed>.*?)^```$)?",
     flags=re.DOTALL | re.MULTILINE,
 )
+SHELL_PAGES = ["docs/commands.md"]
+"""Pages of shell commands that run programs shown on them, see `tests.guides.test_shell_pages`."""
 PROGRAMS = {
-    page: list(PROGRAM.finditer(text)) for page, text in TEXTS.items() if PROGRAM.search(text)
+    page: list(PROGRAM.finditer(text))
+    for page, text in TEXTS.items()
+    if PROGRAM.search(text) and page not in SHELL_PAGES
 }
 """Blocks of Python, and of changes to them, with what they print, by page."""
 

@@ -36,6 +36,7 @@ IMPORTS = sorted(
     )
 )
 KNOWN_PROGRAMS = {
+    "cc",
     "cd",
     "eval",
     "git",

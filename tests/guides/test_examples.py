@@ -1,6 +1,8 @@
 """The examples run."""
 
 import os
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -73,15 +75,30 @@ EXAMPLES = {
         ],
     ),
 }
-LIGHT = {"digits_mlp.py"}
+PROGRAMS = {
+    "awk_descent.sh": (["-n", "12"], ["Scheduler: ASHAScheduler", "sh examples/awk_descent.sh --"]),
+    "argparse_digits.yaml": (
+        ["-n", "3", "--max-t", "3", "--scheduler-arg", "reduction_factor=2"],
+        ["asha pauses trials and promotes", "python examples/argparse_digits.py --lr"],
+    ),
+    "torchrun_digits.py": (
+        ["-n", "2", "--max-t", "2", "--scheduler-arg", "reduction_factor=2"],
+        ["asha pauses trials and promotes", "--nproc-per-node 2 examples/torchrun_digits.py --lr"],
+    ),
+}
+"""Programs that are tuned, by the command that they show: options instead, and what is printed."""
+LIGHT = {"awk_descent.sh", "digits_mlp.py"}
 """The first that readers come to; the others are tried with the large libraries."""
 
 
+def names_of(examples):
+    return [
+        pytest.param(name, marks=[] if name in LIGHT else [pytest.mark.heavy]) for name in examples
+    ]
+
+
 @pytest.mark.timeout(300)  # some import PyTorch or TensorFlow several times
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in LIGHT else [pytest.mark.heavy]) for name in EXAMPLES],
-)
+@pytest.mark.parametrize("name", names_of(EXAMPLES))
 def test_the_examples_run(name, tmp_path, runner):
     arguments, expected = EXAMPLES[name]
     # A fixed seed, so that the best trial and what is printed about it stay: few trials of a wide
@@ -98,4 +115,17 @@ def test_the_examples_run(name, tmp_path, runner):
         printed = run_python(str(script), *options, cwd=tmp_path, PYTHONPATH=path).stdout
     else:
         printed = runner.run(script, *options)
+    assert [text for text in expected if text not in printed] == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", names_of(PROGRAMS))
+def test_the_programs_are_tuned_by_the_commands_that_they_show(name, tmp_path):
+    options, expected = PROGRAMS[name]
+    text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+    shown = re.search(r"tuner run (.*?)(?:   .*)?$", re.sub(r"\\\n#?\s*", "", text), re.MULTILINE)
+    words = shlex.split(shown[1])
+    where = words.index("--") if "--" in words else len(words)
+    words[where:where] = [*options, "--seed", "3", "--storage", str(tmp_path)]
+    printed = run_python("-m", "tuner", "run", *words, cwd=ROOT, HOME=str(tmp_path)).stdout
     assert [text for text in expected if text not in printed] == []
