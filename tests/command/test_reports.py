@@ -1,6 +1,7 @@
 """What programs report: lines of output, lines of JSON, rows of files."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -79,9 +80,23 @@ def test_lines_that_are_no_objects_are_counted_and_the_first_is_shown():
 ROWS = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}, {"epoch": 3}]
 CSV = b"epoch,loss\r\n1,0.5\r\n2,0.25\r\n3,\r\n"
 JSONL = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
+HEADER = CSV[:12]
+QUOTED = b'epoch,loss,"a, ""note"""\n1,0.5,"of\n\ntwo, lines"\n2,0.25,"\xc3\xbc"\n3,,5" \xff\n'
 
 
-@pytest.mark.parametrize("text", [CSV, CSV.replace(b",", b"\t"), JSONL, CSV.rstrip()])
+@pytest.mark.parametrize(
+    "text",
+    [
+        CSV,
+        CSV.replace(b",", b"\t"),
+        CSV.replace(b",", b";"),
+        JSONL,
+        CSV.rstrip(),
+        b"\xef\xbb\xbf" + CSV,
+        b"\xef\xbb\xbf" + JSONL,
+        CSV.replace(b"2,", HEADER + b"2,"),
+    ],
+)
 @given(cuts=st.lists(st.integers(0, 60), max_size=5))
 def test_a_file_is_read_alike_however_it_is_cut(text, cuts):
     reader, rows = FileReports(), []
@@ -89,6 +104,22 @@ def test_a_file_is_read_alike_however_it_is_cut(text, cuts):
         rows += reader.read(text[begin:end])
     rows += reader.read(b"", is_end=True)
     assert rows == ROWS
+
+
+@given(cuts=st.lists(st.integers(0, 80), max_size=5))
+def test_cells_in_quotes_may_have_commas_and_several_lines(cuts):
+    reader, rows = FileReports(is_csv=True), []
+    for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(QUOTED)], strict=True):
+        rows += reader.read(QUOTED[begin:end])
+    notes = ["of\n\ntwo, lines", "ü", '5" \ufffd']
+    assert rows == [{**row, 'a, "note"': note} for row, note in zip(ROWS, notes, strict=True)]
+
+
+def test_a_file_that_begins_with_another_row_is_read_whole():
+    reader = FileReports(is_csv=False)
+    assert list(reader.read(JSONL)) == ROWS
+    reader.restart()
+    assert list(reader.read(b'{"epoch": 4}\n{"epoch": 5}\n')) == [{"epoch": 4}, {"epoch": 5}]
 
 
 def test_a_file_that_is_written_anew_with_another_column_is_read_on_where_it_was():
@@ -119,6 +150,31 @@ def test_a_file_that_begins_anew_is_read_from_its_beginning(tmp_path, is_replace
         path.rename(tmp_path / "old.csv")
     path.write_bytes(CSV)
     assert list(tail.read()) == ROWS
+
+
+def test_a_file_that_is_no_shorter_when_it_begins_anew_is_read_from_its_beginning(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(CSV.replace(b"0.5", b"0.7"))
+    tail = FileTail(str(path))
+    path.write_bytes(CSV + b"4,1\r\n")
+    assert list(tail.read()) == [*ROWS, {"epoch": 4, "loss": 1}]
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_file_that_is_equal_when_it_begins_anew_is_read_at_the_end(tmp_path, is_written):
+    path = tmp_path / "log.csv"
+    path.write_bytes(CSV)
+    os.utime(path, (1, 1))
+    tail = FileTail(str(path))
+    if is_written:
+        path.write_bytes(CSV)
+    assert list(tail.read(is_end=True)) == []
+    assert list(tail.read_anew()) == (ROWS if is_written else [])
+
+
+def test_a_directory_is_no_file_with_results(tmp_path):
+    with pytest.raises(ValueError, match=r"must be a file, got .*; name a file"):
+        FileTail(str(tmp_path))
 
 
 def test_a_file_may_appear_later(tmp_path):

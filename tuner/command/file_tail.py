@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from .reports import FileReports, JsonReports
+
+_MARK_BYTES: Final = 1 << 12
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Status:
+    identity: tuple[int, int] | None
+    size: int
+    written_ns: int
+
+
+_NO_FILE: Final = _Status(None, 0, 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """Parts of a file up to a place, by which it is recognised."""
+
+    end: int
+    head: bytes
+    tail: bytes
 
 
 @final
@@ -23,8 +47,10 @@ class FileTail:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._identity, self._size = self._status()
-        self._reports = FileReports(is_csv=_is_csv(path), num_old=self._size)
+        self._status = self._first_status = self._look()
+        size = self._status.size
+        self._reports = FileReports(is_csv=_is_csv(path), num_old=size)
+        self._marks = self._marks_before(size)
 
     @property
     def exists(self) -> bool:
@@ -50,12 +76,14 @@ class FileTail:
         Args:
             is_end: Whether the program has ended.
         """
-        identity, size = self._status()
-        if identity != self._identity or size < self._size:
-            self._reports.restart()
-        self._identity, self._size = identity, size
-        if size == self._reports.offset and not is_end:
+        status = self._look()
+        if status == self._status and not is_end:
             return
+        end = self._marks.end
+        if self._is_other(status):
+            self._reports.restart()
+            end = 0
+        self._status = status
         try:
             with open(self.path, "rb") as file:  # noqa: PTH123
                 file.seek(self._reports.offset)
@@ -63,13 +91,43 @@ class FileTail:
         except FileNotFoundError:
             return
         yield from self._reports.read(data, is_end=is_end)
+        self._marks = self._marks_before(max(self._reports.offset, end))
 
-    def _status(self) -> tuple[tuple[int, int] | None, int]:
+    def read_anew(self) -> Iterator[dict[str, Any]]:
+        """Yield all results of a file that was written since this was made, even if it is equal."""
+        if self._status != self._first_status:
+            self._status = _NO_FILE
+            yield from self.read(is_end=True)
+
+    def _is_other(self, status: _Status) -> bool:
+        """Return whether the file does not begin with what it was when it was last looked at."""
+        marks = self._marks
+        return (
+            status.identity != self._status.identity
+            or status.size < self._status.size
+            or self._marks_before(marks.end) != marks
+        )
+
+    def _marks_before(self, end: int) -> _Marks:
+        try:
+            with open(self.path, "rb") as file:  # noqa: PTH123
+                head = file.read(min(end, _MARK_BYTES))
+                file.seek(max(0, end - _MARK_BYTES))
+                return _Marks(end, head, file.read(min(end, _MARK_BYTES)))
+        except OSError:
+            return _Marks(end, b"", b"")
+
+    def _look(self) -> _Status:
         try:
             status = os.stat(self.path)  # noqa: PTH116
         except OSError:
-            return None, 0
-        return (status.st_dev, status.st_ino), status.st_size
+            return _NO_FILE
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(
+                f"report_file must be a file, got {self.path!r}, which is none; name a file that "
+                "the program writes"
+            )
+        return _Status((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
 
 @final

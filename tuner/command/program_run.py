@@ -175,6 +175,8 @@ class ProgramRun:
         if self._tail is None:
             return
         rows = list(self._tail.read(is_end=is_end))
+        if is_end and not (rows or self._num_results or self._is_resumed):
+            rows = list(self._tail.read_anew())
         for number, metrics in enumerate(rows, 1):
             is_last = number == len(rows)
             self._report(metrics, self._tail.said_last_ns if is_last else lambda: None)

@@ -21,6 +21,8 @@ _NAMED_NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _MAX_SHOWN: Final = 120
+_MAX_ROW: Final = 1 << 16
+"""Letters after which a row of CSV ends even in quotes."""
 
 
 def compiled(patterns: str | Sequence[str]) -> tuple[re.Pattern[str], ...]:
@@ -133,7 +135,7 @@ class FileReports:
     """Results in a file that the program appends to: CSV with a header, or lines of JSON.
 
     A file that the program writes anew, as some loggers do when a column is added, is read again
-    without the rows that have been read.
+    without the rows that have been read. One that begins with another row is read whole.
 
     Args:
         is_csv: Whether it is CSV; None to find out by its first line.
@@ -145,12 +147,15 @@ class FileReports:
         self._is_csv = is_csv
         self._num_old = num_old
         self._num_read = 0
+        self._first: dict[str, str] = {}
         self._begin()
 
     def _begin(self) -> None:
-        self._text = ""
+        self._rest = b""
+        self._open_cell = ""
         self._offset = self._num_rows = 0
         self._header: list[str] | None = None
+        self._delimiter = ","
 
     @property
     def offset(self) -> int:
@@ -169,33 +174,55 @@ class FileReports:
             data: The part, from `offset` on.
             is_end: Whether nothing will follow, so that a last line needs no end.
         """
-        begin = self._offset
+        begin = self._offset - len(self._rest)
         self._offset += len(data)
-        self._text += data.decode("utf-8", "replace")
-        *lines, self._text = self._text.split("\n")
-        if is_end and self._text:
-            lines, self._text = [*lines, self._text], ""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if is_end and self._rest:
+            lines, self._rest = [*lines, self._rest], b""
         for line in lines:
-            begin += len(line.encode()) + 1
-            row = self._row(line.rstrip("\r"))
-            if row is None or begin <= self._num_old:
-                continue
-            self._num_rows += 1
-            if self._num_rows > self._num_read:
-                self._num_read = self._num_rows
+            begin += len(line) + 1
+            row = self._row(line.decode("utf-8", "replace").rstrip("\r").lstrip("\ufeff"))
+            if row is not None and begin > self._num_old and self._is_new(row):
                 yield row
 
+    def _is_new(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has not been read, in this file or one that it replaces."""
+        self._num_rows += 1
+        if self._num_rows == 1:
+            first = {name: repr(value) for name, value in row.items()}
+            if not self._first.items() <= first.items():
+                self._num_read = 0
+            self._first = first
+        if self._num_rows <= self._num_read:
+            return False
+        self._num_read = self._num_rows
+        return True
+
     def _row(self, line: str) -> dict[str, Any] | None:
-        if not line.strip():
+        if not (line.strip() or self._open_cell):
             return None
         if self._is_csv is None:
             self._is_csv = not line.lstrip().startswith("{")
-        if not self._is_csv:
-            return self.json.read(line)
-        cells = next(csv.reader([line], delimiter="\t" if "\t" in line else ","))
+        return self._csv_row(line) if self._is_csv else self.json.read(line)
+
+    def _csv_row(self, line: str) -> dict[str, Any] | None:
         if self._header is None:
-            self._header = [cell.strip().lstrip("\ufeff") for cell in cells]
+            self._delimiter = next((one for one in "\t;" if one in line), ",")
+        text = f"{self._open_cell}\n{line}" if self._open_cell else line
+        # A cell in quotes may have several lines.
+        is_open = text.count('"') % 2 and re.search(rf'(^|{self._delimiter})"', text)
+        self._open_cell = text if is_open and len(text) < _MAX_ROW else ""
+        if self._open_cell:
             return None
+        try:
+            cells = next(csv.reader([text], delimiter=self._delimiter))
+        except csv.Error:
+            return None
+        if self._header is None:
+            self._header = [cell.strip() for cell in cells]
+            return None
+        if [cell.strip() for cell in cells] == self._header:
+            return None  # written again by a part of the program
         row = {
             name: number_or_text(cell)
             for name, cell in zip(self._header, cells, strict=False)
