@@ -6,9 +6,10 @@ import tuner as tune
 from tuner.command import Command
 
 
-def declare(command, space=None, **run):
+def declare(command, space=None, tune_config=None, **run):
     return tune.Tuner(
         command,
+        tune_config=tune_config,
         param_space={"lr": tune.uniform(0, 1)} if space is None else space,
         run_config=tune.RunConfig(name="exp", verbose=0, **run),
     )
@@ -62,6 +63,14 @@ def test_the_checks_hold_with_resources_as_well(tmp_path):
 def test_a_working_directory_has_to_be_there():
     with pytest.raises(ValueError, match="cwd must be a directory, got '/no/such"):
         declare(Command("true {lr}", cwd="/no/such"))
+
+
+def test_trials_that_run_at_once_must_report_in_different_files():
+    shared = Command("true {lr}", report_file="log.csv")
+    with pytest.raises(ValueError, match=r"'log.csv' would be the same .* \{trial_dir\}/log.csv"):
+        declare(shared)
+    declare(shared, tune_config=tune.TuneConfig(max_concurrent_trials=1))
+    declare(Command("true {lr}", report_file="{trial_dir}/log.csv"))
 
 
 def test_variables_must_differ():

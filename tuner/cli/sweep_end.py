@@ -22,6 +22,7 @@ from .dry_run import line_of
 _OPTIONS: Final = {
     "give RunConfig(resources=...), or a cluster=...": "give --total-resources, or a --cluster",
     "set max_concurrent_trials": "set --max-concurrent",
+    "with max_concurrent_trials=1": "with --max-concurrent 1",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tuner.execution.resources import ResourceRequest, total_amounts
-from tuner.spec.config import RunConfig
+from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.environment import WITHHELD, is_name_of_secret, without_secrets
 from tuner.spec.experiment_directory import read_record
 
@@ -47,7 +47,8 @@ class Command:
         command: The words, or one string that is split as a shell does it.
         report: Regular expressions with a named group for each metric, searched for in each line of
             output. What several find is one result, which the last one completes.
-        report_file: Path of the file with results, relative to `cwd`; it may hold placeholders.
+        report_file: Path of the file with results, relative to `cwd`. It holds placeholders, so
+            that trials that run at once have different ones.
         progress: Metric that becomes ``training_iteration``: ``"auto"`` for ``epoch``, or else
             ``step``, where the program reports it; None for none.
         checkpoints: Whether the program saves into ``TUNER_CHECKPOINT_DIR``. A command with
@@ -148,6 +149,15 @@ class Command:
         """
         if run.cluster is None:
             self._declaration.check_program()
+
+    def check_tune(self, tune: TuneConfig) -> None:
+        """Check that trials that run at once report in different files.
+
+        Raises:
+            ValueError: If it is one file.
+        """
+        if tune.max_concurrent_trials != 1:
+            self._declaration.check_report_file()
 
     def as_record(self) -> dict[str, Any]:
         """Return the arguments as JSON; see `from_record`.

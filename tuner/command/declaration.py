@@ -89,6 +89,20 @@ class Declaration:
         if self.report_file is not None:
             Template([self.report_file]).check(space, allow_unused=True)
 
+    def check_report_file(self) -> None:
+        """Check that each trial has a file with results of its own.
+
+        Raises:
+            ValueError: If all have the same one.
+        """
+        path = self.report_file
+        if path is not None and not Template([path]).names:
+            raise ValueError(
+                f"report_file {path!r} would be the same file for all trials that run at once; "
+                "write a placeholder into it and into the command, such as {trial_dir}/"
+                f"{Path(path).name}, or run one trial at a time with max_concurrent_trials=1"
+            )
+
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of the program: that of this process with further variables."""
         # Of a trial around this one, which may itself run in a program.

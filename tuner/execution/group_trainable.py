@@ -79,8 +79,9 @@ def checks_of(trainable: Any, name: str) -> Callable[[Any], None] | None:
 
     Args:
         trainable: A trainable; only those that are a `GroupTrainable` or `RecordedTrainable` check.
-        name: ``check_space``, which is called with the search space, or ``check_run``, with the
-            `RunConfig`. It raises `ValueError` if the function cannot be searched like that.
+        name: ``check_space``, which is called with the search space, ``check_run``, with the
+            `RunConfig`, or ``check_tune``, with the `TuneConfig`. It raises `ValueError` if the
+            function cannot be searched like that.
     """
     checking = trainable if isinstance(trainable, GroupTrainable) else recorded_part(trainable)
     check: Callable[[Any], None] | None = getattr(checking, name, None)

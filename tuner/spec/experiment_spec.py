@@ -369,6 +369,8 @@ def make_spec(
         check(space)
     if check := checks_of(trainable, "check_run"):
         check(run)
+    if check := checks_of(trainable, "check_tune"):
+        check(tune)
     if run.executor == "process":
         check_portable(space)
     if run.cluster is not None:
