@@ -29,6 +29,8 @@ from tuner.train import report as report_as_worker
 
 __all__ = ["cluster", "executor"]  # fixtures
 
+ONE = {"a": {"cpu": 2}}
+TWO = {"a": {"cpu": 2}, "b": {"cpu": 2}}
 SOME = {"metric": "loss", "mode": "min", "num_samples": 4, "seed": 1}
 
 
@@ -101,7 +103,7 @@ def test_a_node_whose_store_is_another_one_is_refused(build, cluster, tmp_path, 
         storage_filesystem=store,
         storage_lock="none",
         local_dir=tmp_path / "local",
-        cluster=cluster({"a": {"cpu": 2}, "b": {"cpu": 2}}),
+        cluster=cluster(TWO),
     )
     with pytest.warns(RuntimeWarning, match="two drivers"):
         results = tuner.fit()
@@ -124,7 +126,7 @@ def test_a_population_exploits_across_nodes_through_the_store(run, cluster):
     scheduler = PopulationBasedTraining(
         perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 1)}
     )
-    results = run(count, cluster(), tune={"scheduler": scheduler})
+    results = run(count, cluster(TWO), tune={"scheduler": scheduler})
     assert results.num_errors == 0, results.errors
     assert {result.metrics["step"] for result in results} == {NUM_STEPS}
 
@@ -133,7 +135,7 @@ def test_a_population_exploits_across_nodes_through_the_store(run, cluster):
 def test_an_experiment_continues_without_a_cluster_where_only_the_store_is_left(
     run, cluster, s3_url, tmp_path
 ):
-    run(count, cluster())
+    run(count, cluster(TWO))
     shutil.rmtree(tmp_path / "local")
     again = tune.Tuner.restore(
         f"{s3_url}/experiment", count, num_samples=5, local_dir=tmp_path / "other"
@@ -150,7 +152,7 @@ def test_output_and_files_of_trials_are_in_the_store(run, cluster, s3_url):
         print("hello from", os.getpid())
         tune.report({"step": 1, "loss": 0.0})
 
-    (result,) = run(speak, cluster(), tune={"num_samples": 1})
+    (result,) = run(speak, cluster(ONE), tune={"num_samples": 1})
     stored = ObjectStore(f"{s3_url}/experiment").child(result.metrics["trial_id"])
     assert stored.get("stdout").startswith(b"hello from")
     assert stored.get("notes.txt") == b"noted"
