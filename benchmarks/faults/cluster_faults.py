@@ -23,7 +23,7 @@ CLUSTER_FAULTS = [
                 "end_to_end/test_cluster",
                 [
                     "trials_of_a_node_that_dies_continue_on_others",
-                    "results_are_those_of_one_machine",
+                    "results_are_those_of_one_machine_and_no_process_is_left",
                     "a_population_exploits_across_nodes",
                 ],
             ),
