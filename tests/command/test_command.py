@@ -46,6 +46,11 @@ def test_what_is_no_command_is_refused(command, said):
         ("sh trian.sh {lr}", "the script 'trian.sh' of the command is not in"),
         ("sh run.sh {rl}", r"\{rl\} names no parameter.*did you mean \{lr\}"),
         ("sh run.sh", "'lr' is used nowhere in the command"),
+        (["sh run.sh {lr}"], "is one word, 'sh run.sh {lr}'; leave out the quotes"),
+        ("sh run.sh {lr} | tee log", r"'\|' means something to a shell only, .* with shell=True"),
+        ("cd data && sh run.sh {lr}", "'&&' means something to a shell only"),
+        ("cd {lr}", "'cd' means something to a shell only"),
+        ("DEVICE=0 sh run.sh {lr}", "'DEVICE=0' is no program; .*--env DEVICE=0"),
     ],
 )
 def test_a_command_that_cannot_run_is_refused_before_anything_starts(command, said, tmp_path):

@@ -52,6 +52,11 @@ def test_a_parameter_that_a_condition_has_left_out_is_left_out_with_its_option()
     assert filled("train {args}", {"lr": 1, "momentum": None}) == ["train", "--lr", "1"]
 
 
+def test_a_value_that_looks_like_an_option_is_joined_to_its_own():
+    config = {"lr": -0.1, "sign": "-x"}
+    assert filled("train {args}", config) == ["train", "--lr", "-0.1", "--sign=-x"]
+
+
 def test_only_an_option_that_is_written_so_is_left_out_with_its_value():
     config = {"lr": -1, "amp": "--amp", "quick": None}
     assert filled("train --lr {lr} {quick}", config) == ["train", "--lr", "-1"]

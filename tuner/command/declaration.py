@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -23,6 +24,9 @@ _INTERPRETERS: Final = frozenset(
 _SCRIPTS: Final = frozenset({".R", ".jl", ".js", ".lua", ".pl", ".py", ".rb", ".sh"})
 _ACTIVATED: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables by which an environment of Python tells that it has been activated."""
+_OPERATORS: Final = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "2>", "2>&1"})
+_BUILTINS: Final = frozenset({"cd", "source", ".", "export", "set", "ulimit", "for", "if", "while"})
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 _MAX_GRACE_S: Final = 1e9
 
 
@@ -131,6 +135,7 @@ class Declaration:
         if self.template.is_line:
             return
         program, *others = self.template.words
+        self._check_words(program, others)
         if Template([program]).names:
             return
         self._check_executable(program)
@@ -144,6 +149,24 @@ class Declaration:
             raise ValueError(
                 f"the script {script!r} of the command is not in {self.cwd!r}; give its path, or "
                 "another working directory as cwd (--cwd)"
+            )
+
+    def _check_words(self, program: str, others: Sequence[str]) -> None:
+        """Check that nothing in the command is meant for a shell."""
+        if not others and len(program.split()) > 1 and not Path(self.cwd, program).exists():
+            raise ValueError(
+                f"the command is one word, {program!r}; leave out the quotes around it, or, if it "
+                "is a line for a shell, say so with shell=True (--shell)"
+            )
+        operator = next(filter(_OPERATORS.__contains__, others), None)
+        if operator is not None or program in _BUILTINS:
+            raise ValueError(
+                f"{operator or program!r} means something to a shell only, which does not read "
+                "this command; write it as one line in quotes, with shell=True (--shell)"
+            )
+        if _ASSIGNMENT.match(program):
+            raise ValueError(
+                f"{program!r} is no program; give variables as environ (--env {program})"
             )
 
     def _check_executable(self, program: str) -> None:

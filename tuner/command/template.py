@@ -200,8 +200,15 @@ class _Lookup:
             word
             for key, value in self.rest.items()
             if value is not None
-            for word in (f"--{_dotted(key)}", as_text(value))
+            for word in _option(_dotted(key), as_text(value))
         ]
+
+
+def _option(name: str, text: str) -> list[str]:
+    # Or it would be taken for another option.
+    if text.startswith("-") and not _is_number(text):
+        return [f"--{name}={text}"]
+    return [f"--{name}", text]
 
 
 def as_text(value: Any) -> str:
