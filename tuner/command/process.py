@@ -27,7 +27,8 @@ _MAX_PRINTED: Final = 1 << 16
 """Longer lines of output are cut for whoever looks for results in them."""
 _MAX_TOLD: Final = 1 << 22
 """Longer lines of JSON are cut; a result has at most 1 MiB."""
-_NUM_LAST_LINES: Final = 40
+_NUM_LAST_LINES: Final = 120
+"""Enough for what a program and a launcher around it print when they fail."""
 _POLL_S: Final = 0.1
 """How often a file is looked at, and the end of the program where the system does not tell it."""
 _NUM_LAST_READS: Final = 32

@@ -20,6 +20,7 @@ from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import STAGING_PREFIX
 
 from .declaration import Declaration
+from .failure_text import cause_of_failure, end_of_output
 from .file_tail import Contents, FileTail
 from .process import Asked, Event, Looked, Printed, Program, Told
 from .reports import JsonReports, OutputReports, Progress, compiled, nearest_number
@@ -264,15 +265,16 @@ class ProgramRun:
                     stacklevel=2,
                 )
         if program.code:
-            last = (program.last_errors or program.last_output or [""])[-1].strip()
+            lines = list(program.last_errors or program.last_output)
+            cause = cause_of_failure(lines)
             raise CommandFailed(
-                f"{self._name} {_how_it_ended(program.code)}{f': {last}' if last else ''}",
-                "\n".join(program.last_errors or program.last_output),
+                f"{self._name} {_how_it_ended(program.code)}{f': {cause}' if cause else ''}",
+                end_of_output(lines),
             )
         if not self._num_results and not self._is_resumed:
             raise CommandFailed(
                 self._why_nothing(list(program.last_output), refused),
-                "\n".join(program.last_output),
+                end_of_output(list(program.last_output)),
             )
 
     def _why_nothing(self, lines: Sequence[str], refused: Sequence[JsonReports]) -> str:
