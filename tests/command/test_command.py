@@ -59,6 +59,11 @@ def test_a_command_that_cannot_run_is_refused_before_anything_starts(command, sa
     assert not (tmp_path / "results").exists()
 
 
+def test_a_parameter_that_is_used_nowhere_is_refused_where_no_space_was_declared():
+    with pytest.raises(ValueError, match="'lr' is used nowhere in the command, which names"):
+        Command("sh run.sh --lr {rl}")({"lr": 1})
+
+
 def test_the_checks_hold_with_resources_as_well(tmp_path):
     command = tune.with_resources(Command("sh run.sh {rl}"), {"cpu": 2})
     with pytest.raises(ValueError, match="did you mean"):

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 from searchers.space import flat_name, leaves
 
 from .program import OUTER_RANKS, ranks
-from .template import Template, variable_names
+from .template import Template, parameters_of, variable_names
 
 _INTERPRETERS: Final = frozenset(
     {"bash", "dash", "julia", "ksh", "lua", "node", "perl", "ruby", "Rscript", "sh", "zsh"}
@@ -92,6 +92,15 @@ class Declaration:
             variable_names(flat_name(path) for path, _ in leaves(dict(space)))
         if self.report_file is not None:
             Template([self.report_file]).check(space, allow_unused=True)
+
+    def check_config(self, config: Mapping[str, Any]) -> None:
+        """Check that a configuration is used, which may come from a space that was not checked.
+
+        Raises:
+            ValueError: If a parameter is used nowhere.
+        """
+        if not (self.allow_unused or self.variables):
+            self.template.check_used(list(parameters_of(config)))
 
     def check_report_file(self) -> None:
         """Check that each trial has a file with results of its own.

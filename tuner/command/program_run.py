@@ -71,6 +71,7 @@ class ProgramRun:
     def _place(self, config: Mapping[str, Any], closing: contextlib.ExitStack) -> None:
         """Make the directory of the attempt, and fill in the command."""
         declaration, attempt = self._declaration, self._attempt
+        declaration.check_config(config)
         trial_dir = os.fspath(attempt.assignment.trial_dir) if attempt else os.curdir
         number = attempt.assignment.attempt if attempt else 1
         place = os.path.abspath(os.path.join(trial_dir, f"{STAGING_PREFIX}program-{number}"))  # noqa: PTH100, PTH118

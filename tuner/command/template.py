@@ -102,11 +102,23 @@ class Template:
                         f"{found[0]} must be a word of its own, since it becomes several, got "
                         f"{word!r}; put spaces around it"
                     )
+        if not allow_unused:
+            self.check_used(declared)
+
+    def check_used(self, declared: Sequence[str]) -> None:
+        """Check that each parameter is used.
+
+        Args:
+            declared: The names of the parameters.
+
+        Raises:
+            ValueError: If one is used nowhere.
+        """
         named = {name.replace(".", "/") for name in self.names}
         unused = [
             name for name in declared if not ({name, name.replace(".", "/"), *_above(name)} & named)
         ]
-        if unused and not (allow_unused or self.takes_all):
+        if unused and not self.takes_all:
             name = _dotted(unused[0])
             others = sorted(self.names - {_dotted(one) for one in declared} - {*LISTS, *FACTS})
             raise ValueError(
@@ -124,9 +136,6 @@ class Template:
             config: The configuration.
             facts: Values of `FACTS`; None for what is not there, such as a checkpoint to resume
                 from.
-
-        Raises:
-            KeyError: If a placeholder names neither a parameter nor a fact.
         """
         values = dict(_flat(config))
         named = {name.replace(".", "/") for name in self.names}
