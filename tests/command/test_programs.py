@@ -35,7 +35,9 @@ def script(tmp_path, monkeypatch):
     return write
 
 
-def fit(command, space=None, *, samples=1, stop=None, executor="process", **tune_config):
+def fit(
+    command, space=None, *, samples=1, stop=None, executor="process", failures=0, **tune_config
+):
     """Run trials of a command and return their results."""
     return tune.Tuner(
         command,
@@ -47,6 +49,7 @@ def fit(command, space=None, *, samples=1, stop=None, executor="process", **tune
             stop=stop,
             verbose=0,
             executor=executor,
+            failure_config=tune.FailureConfig(max_failures=failures),
             resources={"cpu": 2},
         ),
     ).fit()
@@ -454,6 +457,51 @@ def test_a_population_clones_what_programs_have_saved(script):
     assert not results.errors
     assert all(result.metrics["count"] == 9 for result in results)
     assert all(result.metrics["training_iteration"] == 9 for result in results)
+
+
+def test_links_of_what_was_saved_are_links_when_it_is_continued(script):
+    name = script(
+        """
+        import os, sys
+        import tuner as tune
+        os.chdir(os.environ["TUNER_CHECKPOINT_DIR"])
+        if "TUNER_RESUME_DIR" in os.environ:
+            assert os.readlink("latest") == "step1"
+            with open("latest/state") as file:
+                tune.report(loss=int(file.read()))
+            sys.exit()
+        os.mkdir("step1")
+        with open("step1/state", "w") as file:
+            file.write("7")
+        os.symlink(os.path.abspath("step1"), "latest")
+        tune.report(loss=1)
+        sys.exit(1)
+        """
+    )
+    command = Command(python(name, "{lr}"), checkpoints=True)
+    assert losses(fit(command, {"lr": 1}, failures=1)) == [[1, 7]]
+
+
+def test_a_copy_that_is_not_whole_is_no_checkpoint(script, monkeypatch):
+    def fail(source, target):
+        (target / "half").touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tuner.command.program_run.copy_tree", fail)
+    name = script(
+        """
+        import os
+        from pathlib import Path
+        import tuner as tune
+        Path(os.environ["TUNER_CHECKPOINT_DIR"], "state").touch()
+        tune.report(loss=1)
+        """
+    )
+    command = Command(python(name, "{lr}"), checkpoints=True)
+    with pytest.warns(UserWarning, match="could not be copied, .*No space left"):
+        [result] = fit(command, {"lr": 1}, executor="inline")
+    assert result.metrics["loss"] == 1
+    assert result.checkpoint is None
 
 
 @pytest.fixture

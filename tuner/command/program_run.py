@@ -12,11 +12,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, final
 
+from tuner.errors import CheckpointError
 from tuner.execution.attempt import StopTraining, current_attempt
 from tuner.execution.session import checkpoint_dir, get_checkpoint, report
 from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.directories import copy_tree
 from tuner.storage.layout import STAGING_PREFIX
 
 from .declaration import Declaration
@@ -83,7 +86,7 @@ class ProgramRun:
         resumed = get_checkpoint()
         resume_dir = None if resumed is None else closing.enter_context(resumed.as_directory())
         if resume_dir is not None and declaration.saves:
-            shutil.copytree(resume_dir, self._checkpoint_dir, dirs_exist_ok=True)
+            copy_tree(Path(resume_dir), Path(self._checkpoint_dir))
         self._is_resumed = resume_dir is not None
         self._saved = Contents.of(self._checkpoint_dir)
         told = {str(key): plain(value) for key, value in config.items()}
@@ -238,13 +241,29 @@ class ProgramRun:
             report(metrics)
             return
         with checkpoint_dir() as copy:
-            with contextlib.suppress(OSError, shutil.Error):
-                shutil.copytree(self._checkpoint_dir, copy, dirs_exist_ok=True)
-            if Contents.of(self._checkpoint_dir) != saved:  # it was being written
-                report(metrics)
-                return
-            self._saved = saved
-            report(metrics, checkpoint=Checkpoint.from_directory(copy))
+            is_whole = self._copy_saved(Path(copy), saved)
+            self._saved = saved if is_whole else self._saved
+            report(metrics, checkpoint=Checkpoint.from_directory(copy) if is_whole else None)
+
+    def _copy_saved(self, copy: Path, saved: Contents) -> bool:
+        """Copy what has been saved, and return whether the copy is whole.
+
+        Raises:
+            CheckpointError: If a link leads out of it.
+        """
+        try:
+            copy_tree(Path(self._checkpoint_dir), copy)
+        except (OSError, CheckpointError) as error:
+            if Contents.of(self._checkpoint_dir) == saved:  # it is not being written
+                if isinstance(error, CheckpointError):
+                    raise
+                warnings.warn(
+                    f"what {self._name} has saved could not be copied, so this result has no "
+                    f"checkpoint: {error}",
+                    stacklevel=2,
+                )
+            return False
+        return Contents.of(self._checkpoint_dir) == saved
 
     def _is_current(self, saved: Contents, said_last_ns: Callable[[], int | None] | None) -> bool:
         """Return whether what is saved was there when the result was reported."""
