@@ -100,6 +100,13 @@ lr = "grid(1, 2)"
     assert call("run", "sweep.toml", "--dry-run").stdout.startswith("echo 1\necho 2\n\n")
 
 
+def test_secrets_in_a_command_are_not_printed(call, folder):
+    words = "--param lr=1 --dry-run -- python train.py --api-key s3cr3tkey1 {lr}".split()
+    printed = call("run", *words).stdout
+    assert "python train.py --api-key '***' 1" in printed
+    assert "s3cr3tkey1" not in printed
+
+
 def test_a_line_for_the_shell_is_shown_as_it_is(call, folder):
     done = call("run", "-p", "lr=grid(1)", "--shell", "--dry-run", "--", "echo {lr} | cat")
     assert done.stdout.startswith("echo 1 | cat\n\n")

@@ -13,6 +13,7 @@ from tuner.callbacks.formatting import duration, printable, show
 from tuner.command import Command
 from tuner.command.sweeps.sweep import Sweep
 from tuner.execution.resources import machine_capacity
+from tuner.spec.environment import without_secrets
 from tuner.spec.experiment_directory import safe_name, storage_root
 from tuner.spec.experiment_location import named_location
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
@@ -48,8 +49,8 @@ def show_dry_run(sweep: Sweep, arguments: Mapping[str, Any], remarks: Sequence[s
 
 
 def line_of(command: Command, config: Mapping[str, Any]) -> str:
-    """Return the line of a shell that runs the command for a configuration."""
-    words = command.words_for(config)
+    """Return the line of a shell that runs the command for a configuration, without secrets."""
+    words = without_secrets(command.words_for(config))
     return words[0] if command.as_record()["shell"] else shlex.join(words)
 
 
