@@ -101,7 +101,17 @@ lr = "grid(1, 2)"
 
 
 def test_secrets_in_a_command_are_not_printed(call, folder):
-    words = "--param lr=1 --dry-run -- python train.py --api-key s3cr3tkey1 {lr}".split()
+    words = [
+        "--param",
+        "lr=1",
+        "--dry-run",
+        "--",
+        "python",
+        "train.py",
+        "--api-key",
+        "s3cr3tkey1",
+        "{lr}",
+    ]
     printed = call("run", *words).stdout
     assert "python train.py --api-key '***' 1" in printed
     assert "s3cr3tkey1" not in printed
