@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, PopulationBasedTraining
 from tests.waiting import wait_until
 from tuner.command import Command
+from tuner.command.process import Program
 from tuner.testing import FakeCluster
 
 pytestmark = pytest.mark.process
@@ -336,6 +338,28 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(script):
     results = fit(command, {"lr": 1}, stop={"training_iteration": 3})
     assert not results.errors
     assert losses(results) == [[1, 1, 1]]
+
+
+def test_what_a_killed_process_has_left_behind_is_removed_later(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        monkeypatch.setattr(tempfile, "tempdir", place)
+
+        def started():
+            before = set(Path(place).iterdir())
+            program = Program(["true"], os.environ, place)
+            [directory] = set(Path(place).iterdir()) - before
+            return program, directory
+
+        first, living = started()
+        abandoned = living.with_name(f"{living.name}x")
+        abandoned.mkdir()
+        os.mkfifo(abandoned / "report")
+        for directory in (living, abandoned):
+            os.utime(directory, (1, 1))
+        second, other = started()
+        assert set(Path(place).iterdir()) == {living, other}
+        first.end(0)
+        second.end(0)
 
 
 def test_asha_stops_programs(script):

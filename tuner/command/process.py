@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +35,8 @@ _POLL_S: Final = 0.1
 """How often a file is looked at, and the end of the program where the system does not tell it."""
 _NUM_LAST_READS: Final = 32
 """How often each pipe is read after the end; it holds at most 1 MiB."""
+_MIN_AGE_S: Final = 60.0
+"""Age from which a directory in which nobody listens is not one that is just being made."""
 _LONGEST_ADDRESS: Final = 90
 """Letters in the path of a socket; the system takes about 100."""
 
@@ -200,10 +204,13 @@ class Program:
         self._exit = self._watch_for_exit()
 
     def _make_directory(self) -> str:
-        directory = tempfile.mkdtemp(prefix="tuner-")
+        # The name of the machine, which may share the file system with others.
+        prefix = f"tuner-{zlib.crc32(socket.gethostname().encode()):08x}-"
+        directory = tempfile.mkdtemp(prefix=prefix)
         if len(directory) > _LONGEST_ADDRESS:
             Path(directory).rmdir()
-            directory = tempfile.mkdtemp(prefix="tuner-", dir="/tmp")
+            directory = tempfile.mkdtemp(prefix=prefix, dir="/tmp")
+        _remove_abandoned(Path(directory).parent, prefix)
         self._closing.callback(shutil.rmtree, directory, ignore_errors=True)
         return directory
 
@@ -381,6 +388,25 @@ class Program:
         else:
             process_groups.kill_descendants()
         self._process.wait()
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove directories of processes that were killed before they could."""
+    for other in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > _MIN_AGE_S and not _is_read(other / "report"):
+                shutil.rmtree(other)
+
+
+def _is_read(fifo: Path) -> bool:
+    """Return whether a process holds a FIFO open that may be there."""
+    try:
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    return True
 
 
 def _pass_on(data: bytes, stream: Any) -> None:

@@ -291,11 +291,13 @@ class ProgramRun:
                 f"{self._name} {_how_it_ended(program.code)}{f': {cause}' if cause else ''}",
                 end_of_output(lines),
             )
-        if not self._num_results and not self._is_resumed:
-            raise CommandFailed(
-                self._why_nothing(list(program.last_output), refused),
-                end_of_output(list(program.last_output)),
-            )
+        if self._num_results:
+            return
+        why = self._why_nothing(list(program.last_output), refused)
+        if self._is_resumed:  # it may have ended just before it was to be continued
+            warnings.warn(f"since it was continued, {why}", stacklevel=2)
+        else:
+            raise CommandFailed(why, end_of_output(list(program.last_output)))
 
     def _why_nothing(self, lines: Sequence[str], refused: Sequence[JsonReports]) -> str:
         """Return that nothing was reported, and what to do, for a line on the console."""
