@@ -13,13 +13,13 @@ from tests.pages import BLOCK, ROOT, SHELL_PAGES, TEXTS
 
 NAMED = re.compile(r"`([\w.-]+)`:\s*$")
 """The end of a paragraph: the block below it is a file with this name."""
-MAX_TRIALS = 4
+MAX_TRIALS = 3
 """How many trials a sweep of a page runs here; readers see more."""
 
 
 def run_block(block, place):
     """Run a block of shell or Python as a reader does, and return what it prints."""
-    code = re.sub(r"-n \d+", lambda found: f"-n {MAX_TRIALS}", block["code"])
+    code = re.sub(r"(-n |num_samples=)\d+", rf"\g<1>{MAX_TRIALS}", block["code"])
     words = ["bash", "-eu", "-o", "pipefail", "-c", code]
     if block["language"] == "python":
         words = [sys.executable, "-c", code]
