@@ -41,6 +41,27 @@ def test_the_last_pattern_completes_what_the_others_have_found():
     ]
 
 
+def test_the_order_of_the_lines_counts_where_the_patterns_have_another():
+    reader = OutputReports(
+        compiled([r"val (?P<val>\S+)", r"acc (?P<acc>\S+)", r"train (?P<train>\S+)"])
+    )
+    lines = [f"{name} {epoch}" for epoch in (1, 2, 3) for name in ("train", "val", "acc")]
+    assert read(reader, lines) == [
+        {"train": 1},
+        {"train": 2, "val": 2, "acc": 2},
+        {"train": 3, "val": 3, "acc": 3},
+    ]
+
+
+def test_what_is_found_more_rarely_completes_no_result():
+    reader = OutputReports(compiled([r"val (?P<val>\S+)", r"train (?P<train>\S+)"]))
+    assert read(reader, ["train 1", "train 2", "val 2", "train 3"]) == [
+        {"train": 1},
+        {"train": 2},
+        {"val": 2, "train": 3},
+    ]
+
+
 def test_a_group_that_did_not_take_part_is_left_out():
     reader = OutputReports(compiled(r"loss (?P<loss>\S+)( acc (?P<acc>\S+)%)?"))
     assert read(reader, ["loss nan", "loss 2 acc 98.5%"]) == [

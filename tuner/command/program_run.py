@@ -302,10 +302,13 @@ class ProgramRun:
     def _why_nothing(self, lines: Sequence[str], refused: Sequence[JsonReports]) -> str:
         """Return that nothing was reported, and what to do, for a line on the console."""
         patterns = self._declaration.report
-        names = [name for pattern in compiled(patterns) for name in pattern.groupindex]
+        never = self._output.never_found
+        names = [name for pattern in never for name in pattern.groupindex]
         why = [f"{self._name} has reported nothing"]
-        if patterns:
-            why.append(f"no line of its output matches {' or '.join(map(shlex.quote, patterns))}")
+        if never:
+            shown = " or ".join(shlex.quote(pattern.pattern) for pattern in never)
+            result = "" if len(never) == len(patterns) else ", with which a result is complete"
+            why.append(f"no line of its output matches {shown}{result}")
         if self._tail:
             state = "holds no result" if self._tail.exists else "is not there"
             why.append(f"{self._tail.path!r} {state}")

@@ -75,31 +75,50 @@ class OutputReports:
     """Results in lines of output.
 
     What several patterns find is collected; a line that matches the last one of them completes a
-    result.
+    result. If the others are found only after the first result, and before another one, the program
+    prints them in another order, and the one that is found last completes all further results.
 
     Args:
         patterns: From `compiled`.
+
+    Attributes:
+        never_found: The patterns that no line has matched.
     """
 
     def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
         self._patterns = patterns
+        self.never_found = list(patterns)
+        self._completing = patterns[-1] if patterns else None
+        self._missing: list[re.Pattern[str]] = []
+        self._num_results = 0
         self._collected: dict[str, Any] = {}
 
     def read(self, line: str) -> dict[str, Any] | None:
         """Return the result that a line completes, None for none."""
-        is_complete = False
+        matched = []
         for pattern in self._patterns:
             if found := pattern.search(line):
+                matched.append(pattern)
                 self._collected |= {
                     name: number_or_text(text)
                     for name, text in found.groupdict().items()
                     if text is not None
                 }
-                is_complete = pattern is self._patterns[-1]
-        if not (is_complete and self._collected):
+        if matched and (self.never_found or self._missing):
+            self._note(matched)
+        if not (self._completing in matched and self._collected):
             return None
         result, self._collected = self._collected, {}
+        self._num_results += 1
+        self._missing = list(self.never_found) if self._num_results == 1 else []
         return result
+
+    def _note(self, matched: Sequence[re.Pattern[str]]) -> None:
+        """Note what was found, and the order that it shows."""
+        self.never_found = [one for one in self.never_found if one not in matched]
+        if self._missing and not set(self._missing) & set(self.never_found):
+            self._completing = matched[-1]
+            self._missing, self._collected = [], {}
 
 
 @final
