@@ -407,6 +407,18 @@ def test_a_failure_is_told_by_what_the_program_has_printed(text, said, script):
     assert said in str(error)
 
 
+def test_a_program_that_cannot_be_started_is_named_without_secrets(script):
+    script("")
+    results = fit(Command(["{program}", "--api-key", "s3cr3tkey1"]), {"program": "no_program"})
+    [error] = results.errors
+    told = "no_program --api-key '***' cannot be started in"
+    assert told in str(error)
+    text = Path(results[0].path, "error.txt").read_text(encoding="utf-8")
+    assert "No such file or directory: 'no_program'" in text
+    assert "Traceback" not in text
+    assert "s3cr3tkey1" not in text
+
+
 def test_failures_are_grouped_by_what_was_raised_in_the_program(script):
     name = script("import sys\nraise ValueError(f'lr is {sys.argv[1]}')\n")
     results = fit(Command(python(name, "{lr}")), max_concurrent_trials=1)

@@ -18,6 +18,7 @@ from typing import Any, Final, final
 from tuner.errors import CheckpointError
 from tuner.execution.attempt import StopTraining, current_attempt
 from tuner.execution.session import checkpoint_dir, get_checkpoint, report
+from tuner.spec.environment import without_secrets
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.directories import copy_tree
 from tuner.storage.layout import STAGING_PREFIX
@@ -151,8 +152,9 @@ class ProgramRun:
             )
         except OSError as cause:
             raise CommandFailed(
-                f"{shlex.join(self.words)} cannot be started in {declaration.cwd!r}: "
-                f"{cause.strerror}"
+                f"{shlex.join(without_secrets(self.words))} cannot be started in "
+                f"{declaration.cwd!r}: {cause.strerror}",
+                str(cause),
             ) from cause
         try:
             for event in program.events():
