@@ -18,8 +18,14 @@ def declare(command, space=None, tune_config=None, **run):
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, mode in (("train.py", 0o644), ("run.sh", 0o755)):
-        (tmp_path / name).write_text("", encoding="utf-8")
+    for name, text, mode in (
+        ("train.py", b"", 0o644),
+        ("run.sh", b"#!/bin/sh\n", 0o755),
+        ("plain", b"echo\n", 0o755),
+        ("windows", b"#!/bin/sh\r\n", 0o755),
+        ("odd", b"#! /no/such -x\n", 0o755),
+    ):
+        (tmp_path / name).write_bytes(text)
         (tmp_path / name).chmod(mode)
 
 
@@ -46,6 +52,9 @@ def test_what_is_no_command_is_refused(command, said):
         ("sh trian.sh {lr}", "the script 'trian.sh' of the command is not in"),
         ("sh run.sh {rl}", r"\{rl\} names no parameter.*did you mean \{lr\}"),
         ("sh run.sh", "'lr' is used nowhere in the command"),
+        ("./plain {lr}", "'./plain' has no first line .*, or write sh ./plain"),
+        ("./windows {lr}", "the lines of './windows' end as on Windows, .*; convert it"),
+        ("./odd {lr}", "the interpreter '/no/such', which is not there"),
         (["sh run.sh {lr}"], "is one word, 'sh run.sh {lr}'; leave out the quotes"),
         ("sh run.sh {lr} | tee log", r"'\|' means something to a shell only, .* with shell=True"),
         ("cd data && sh run.sh {lr}", "'&&' means something to a shell only"),

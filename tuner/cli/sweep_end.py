@@ -23,6 +23,8 @@ _OPTIONS: Final = {
     "give RunConfig(resources=...), or a cluster=...": "give --total-resources, or a --cluster",
     "set max_concurrent_trials": "set --max-concurrent",
     "with max_concurrent_trials=1": "with --max-concurrent 1",
+    "pass that one, start an experiment with another name, or continue this one with "
+    "Tuner.restore(..., allow_other_trainable=True)": "run that one, or choose another --name",
 }
 
 

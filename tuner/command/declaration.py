@@ -27,6 +27,7 @@ _ACTIVATED: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _OPERATORS: Final = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "2>", "2>&1"})
 _BUILTINS: Final = frozenset({"cd", "source", ".", "export", "set", "ulimit", "for", "if", "while"})
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+_HEAD_BYTES: Final = 1 << 10
 _MAX_GRACE_S: Final = 1e9
 
 
@@ -180,7 +181,9 @@ class Declaration:
 
     def _check_executable(self, program: str) -> None:
         place = os.fspath(Path(self.cwd, program)) if os.sep in program else program
-        if shutil.which(place, path=self.environment({}).get("PATH")) is not None:
+        found = shutil.which(place, path=self.environment({}).get("PATH"))
+        if found is not None:
+            _check_interpreter(program, found)
             return
         here = Path(self.cwd, program)
         if not here.is_file():
@@ -193,4 +196,32 @@ class Declaration:
         with_python = f"write python {program}, or " if here.suffix == ".py" else ""
         raise ValueError(
             f"{program!r} is not executable; {with_python}make it so with chmod +x {program}"
+        )
+
+
+def _check_interpreter(program: str, path: str) -> None:
+    """Check that a program that is a script names an interpreter that is there."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            head = file.read(_HEAD_BYTES)
+    except OSError:  # it may be executed, but not read
+        return
+    if b"\0" in head:  # compiled
+        return
+    first = head.partition(b"\n")[0].decode("utf-8", "replace")
+    if not first.startswith("#!"):
+        raise ValueError(
+            f"{program!r} has no first line that names its interpreter; begin it with #!/bin/sh or "
+            f"the like, or write sh {program}"
+        )
+    if first.endswith("\r"):
+        raise ValueError(
+            f"the lines of {program!r} end as on Windows, which the system cannot execute; convert "
+            f"it, for example with sed -i 's/\\r$//' {program}"
+        )
+    interpreter = next(iter(first[2:].split()), "")
+    if not Path(interpreter).exists():
+        raise ValueError(
+            f"the first line of {program!r} names the interpreter {interpreter!r}, which is not "
+            "there; correct the line, or install it"
         )

@@ -32,6 +32,8 @@ from .template import Template, as_text, parameters_of, plain, variable_names
 
 CHECKPOINT: Final = "checkpoint"
 """In a line of JSON: the directory of the result's checkpoint, or true for the usual one."""
+_MAX_SHOWN: Final = 500
+"""Letters of a command in a message."""
 _SAME_CLOCK_S: Final = 0.5
 _SESSION: Final = "tuner.command.program"
 
@@ -150,11 +152,12 @@ class ProgramRun:
                 is_worker=bool(self._attempt) and is_alone and os.getsid(0) == os.getpid(),
                 looks=self._tail is not None,
             )
-        except OSError as cause:
+        except (OSError, ValueError) as cause:
+            why = cause.strerror if isinstance(cause, OSError) else cause
             raise CommandFailed(
-                f"{shlex.join(without_secrets(self.words))} cannot be started in "
-                f"{declaration.cwd!r}: {cause.strerror}",
-                str(cause),
+                f"{shlex.join(without_secrets(self.words)):.{_MAX_SHOWN}} cannot be started in "
+                f"{declaration.cwd!r}: {why}",
+                f"{cause}"[:_MAX_SHOWN],
             ) from cause
         try:
             for event in program.events():
