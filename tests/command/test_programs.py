@@ -304,7 +304,10 @@ def test_a_python_program_that_is_stopped_unwinds_by_itself(script, tmp_path):
     assert {path.name for path in tmp_path.glob("ended*")} == {"ended1", "ended2"}
 
 
-def test_another_program_that_is_stopped_gets_sigterm_and_leaves_nothing_behind(script, tmp_path):
+@pytest.mark.parametrize("executor", ["process", "inline"])
+def test_another_program_that_is_stopped_gets_sigterm_and_leaves_nothing_behind(
+    executor, script, tmp_path
+):
     name = script(
         """\
         #!/bin/sh
@@ -317,7 +320,9 @@ def test_another_program_that_is_stopped_gets_sigterm_and_leaves_nothing_behind(
         """,
         "train.sh",
     )
-    results = fit(Command(f"./{name} {{lr}}"), {"lr": 1}, stop={"training_iteration": 3})
+    results = fit(
+        Command(f"./{name} {{lr}}"), {"lr": 1}, stop={"training_iteration": 3}, executor=executor
+    )
     assert not results.errors
     assert (tmp_path / "terminated").exists()
     for file in ("child", "escaped"):

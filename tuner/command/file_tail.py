@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -144,14 +145,17 @@ class Contents:
     @classmethod
     def of(cls, directory: str) -> Contents:
         """Return the present contents of a directory."""
-        found = set()
-        for path in Path(directory).rglob("*"):
-            try:
-                status = path.lstat()
-            except OSError:  # deleted meanwhile
-                continue
-            if not path.is_dir():
-                found.add((str(path), status.st_size, status.st_ctime_ns))
+        found: set[tuple[str, int, int]] = set()
+        rest = [directory]
+        while rest:
+            with contextlib.suppress(OSError), os.scandir(rest.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        rest.append(entry.path)
+                        continue
+                    with contextlib.suppress(OSError):  # deleted meanwhile
+                        status = entry.stat(follow_symlinks=False)
+                        found.add((entry.path, status.st_size, status.st_ctime_ns))
         return cls(frozenset(found))
 
     @property

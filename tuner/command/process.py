@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import select
@@ -24,6 +25,8 @@ from typing import Any, Final, final
 
 from tuner.execution.local import process_groups
 
+from .program import ADDRESS as _ADDRESS
+
 _READ_BYTES: Final = 1 << 16
 _MAX_PRINTED: Final = 1 << 16
 """Longer lines of output are cut for whoever looks for results in them."""
@@ -33,6 +36,8 @@ _NUM_LAST_LINES: Final = 120
 """Enough for what a program and a launcher around it print when they fail."""
 _POLL_S: Final = 0.1
 """How often a file is looked at, and the end of the program where the system does not tell it."""
+_NUM_KILLS: Final = 100
+"""How often processes are looked for that those that are being killed may have started."""
 _NUM_LAST_READS: Final = 32
 """How often each pipe is read after the end; it holds at most 1 MiB."""
 _MIN_AGE_S: Final = 60.0
@@ -179,7 +184,8 @@ class Program:
                 lambda data: map(Told, told.split(data)),
                 lambda: map(Told, told.last()),
             )
-            self._listen_for_sessions(f"{directory}/session")
+            self._address = f"{directory}/session"
+            self._listen_for_sessions(self._address)
             with contextlib.ExitStack() as own:
                 output, errors = (
                     self._open_output(f"{directory}/{name}", stream, own)
@@ -191,12 +197,18 @@ class Program:
                     env={
                         **environ,
                         "TUNER_REPORT": f"{directory}/report",
-                        "TUNER_SESSION_ADDRESS": f"{directory}/session",
+                        _ADDRESS: self._address,
                     },
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,
                     process_group=0 if self._owns_group else None,
+                    # A worker's processes die with it in any case.
+                    preexec_fn=(  # noqa: PLW1509  (it waits for no other thread)
+                        functools.partial(process_groups.die_with_parent, os.getpid())
+                        if self._owns_group
+                        else None
+                    ),
                 )
         except BaseException:
             self._closing.close()
@@ -385,9 +397,23 @@ class Program:
         if self._owns_group:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            _kill_by_variable(f"{_ADDRESS}={self._address}".encode())
         else:
             process_groups.kill_descendants()
         self._process.wait()
+
+
+def _kill_by_variable(variable: bytes) -> None:
+    """Kill all processes with this variable in their environment, whatever group they are in."""
+    for _ in range(_NUM_KILLS):
+        found = False
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if variable in file.read_bytes().split(b"\0"):
+                    found = True
+                    os.kill(int(file.parent.name), signal.SIGKILL)
+        if not found:
+            return
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:

@@ -153,7 +153,10 @@ class ProgramRun:
                 looks=self._tail is not None,
             )
         except (OSError, ValueError) as cause:
-            why = cause.strerror if isinstance(cause, OSError) else cause
+            why = str(cause)
+            if isinstance(cause, OSError):  # its file may be none of the program's
+                is_own = cause.filename in (None, self.words[0], declaration.cwd)
+                why = f"{cause.strerror}{'' if is_own else f': {cause.filename!r}'}"
             raise CommandFailed(
                 f"{shlex.join(without_secrets(self.words)):.{_MAX_SHOWN}} cannot be started in "
                 f"{declaration.cwd!r}: {why}",
