@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shlex
 import shutil
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
@@ -36,6 +36,7 @@ _MAX_SHOWN: Final = 500
 """Letters of a command in a message."""
 _SAME_CLOCK_S: Final = 0.5
 _SESSION: Final = "tuner.command.program"
+_log = logging.getLogger("tuner")
 
 
 class CommandFailed(RuntimeError):
@@ -265,10 +266,10 @@ class ProgramRun:
             if Contents.of(self._checkpoint_dir) == saved:  # it is not being written
                 if isinstance(error, CheckpointError):
                     raise
-                warnings.warn(
-                    f"what {self._name} has saved could not be copied, so this result has no "
-                    f"checkpoint: {error}",
-                    stacklevel=2,
+                _log.warning(
+                    "what %s has saved could not be copied, so this result has no checkpoint: %s",
+                    self._name,
+                    error,
                 )
             return False
         return Contents.of(self._checkpoint_dir) == saved
@@ -287,10 +288,12 @@ class ProgramRun:
         refused = [one for one in (self._json, self._tail and self._tail.json) if one]
         for one in refused:
             if one.num_refused:
-                warnings.warn(
-                    f"{one.num_refused} lines that {self._name} has reported are no JSON objects, "
-                    f'the first one is {one.first_refused!r}; write lines such as {{"loss": 0.5}}',
-                    stacklevel=2,
+                _log.warning(
+                    "%d lines that %s has reported are no JSON objects, the first one is %r; "
+                    'write lines such as {"loss": 0.5}',
+                    one.num_refused,
+                    self._name,
+                    one.first_refused,
                 )
         if program.code:
             lines = list(program.last_errors or program.last_output)
@@ -303,7 +306,7 @@ class ProgramRun:
             return
         why = self._why_nothing(list(program.last_output), refused)
         if self._is_resumed:  # it may have ended just before it was to be continued
-            warnings.warn(f"since it was continued, {why}", stacklevel=2)
+            _log.warning("since it was continued, %s", why)
         else:
             raise CommandFailed(why, end_of_output(list(program.last_output)))
 
