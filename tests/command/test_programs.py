@@ -359,10 +359,17 @@ def test_what_a_killed_process_has_left_behind_is_removed_later(monkeypatch):
         abandoned = living.with_name(f"{living.name}x")
         abandoned.mkdir()
         os.mkfifo(abandoned / "report")
+        orphan = subprocess.Popen(
+            [sys.executable, "-c", "input()"],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "TUNER_SESSION_ADDRESS": f"{abandoned}/session"},
+        )
         for directory in (living, abandoned):
             os.utime(directory, (1, 1))
         second, other = started()
         assert set(Path(place).iterdir()) == {living, other}
+        assert orphan.wait() == -signal.SIGKILL
+        orphan.stdin.close()
         first.end(0)
         second.end(0)
 

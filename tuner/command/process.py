@@ -40,7 +40,7 @@ _NUM_KILLS: Final = 100
 """How often processes are looked for that those that are being killed may have started."""
 _NUM_LAST_READS: Final = 32
 """How often each pipe is read after the end; it holds at most 1 MiB."""
-_MIN_AGE_S: Final = 60.0
+_MIN_AGE_S: Final = 10.0
 """Age from which a directory in which nobody listens is not one that is just being made."""
 _LONGEST_ADDRESS: Final = 90
 """Letters in the path of a socket; the system takes about 100."""
@@ -397,10 +397,15 @@ class Program:
         if self._owns_group:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            _kill_by_variable(f"{_ADDRESS}={self._address}".encode())
+            _kill_by_variable(_variable(Path(self._address).parent))
         else:
             process_groups.kill_descendants()
         self._process.wait()
+
+
+def _variable(directory: Path) -> bytes:
+    """Return what all processes of the program that reports in a directory have been given."""
+    return f"{_ADDRESS}={directory}/session".encode()
 
 
 def _kill_by_variable(variable: bytes) -> None:
@@ -417,10 +422,11 @@ def _kill_by_variable(variable: bytes) -> None:
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove directories of processes that were killed before they could."""
+    """Remove directories of processes that were killed before they could, and their programs."""
     for other in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             if time.time() - other.stat().st_mtime > _MIN_AGE_S and not _is_read(other / "report"):
+                _kill_by_variable(_variable(other))
                 shutil.rmtree(other)
 
 
