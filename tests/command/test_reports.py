@@ -136,6 +136,14 @@ def test_cells_in_quotes_may_have_commas_and_several_lines(cuts):
     assert rows == [{**row, 'a, "note"': note} for row, note in zip(ROWS, notes, strict=True)]
 
 
+def test_a_file_with_one_object_that_is_replaced_is_read_each_time():
+    reader, rows = FileReports(is_csv=False), []
+    for epoch in (1, 2, 2):
+        rows += reader.read(b'{"epoch": %d, "loss": {"a": 1}}' % epoch)
+        reader.restart()
+    assert [row["epoch"] for row in rows] == [1, 2]
+
+
 def test_a_file_that_begins_with_another_row_is_read_whole():
     reader = FileReports(is_csv=False)
     assert list(reader.read(JSONL)) == ROWS
@@ -199,10 +207,10 @@ def test_a_directory_is_no_file_with_results(tmp_path):
 
 
 def test_a_file_may_appear_later(tmp_path):
-    tail = FileTail(str(tmp_path / "log.jsonl"))
+    tail = FileTail(str(tmp_path / "log.csv"))
     assert not tail.exists
     assert list(tail.read()) == []
-    (tmp_path / "log.jsonl").write_bytes(JSONL.rstrip(b"\n"))
+    (tmp_path / "log.csv").write_bytes(CSV.rstrip())
     assert list(tail.read()) == ROWS[:2]
     assert list(tail.read(is_end=True)) == ROWS[2:]
 

@@ -20,6 +20,8 @@ _NAMED_NUMBER: Final = re.compile(
     rf"\s*(?:[:=]|\s|is)\s*(?P<number>{_NUMBER})(?![\w.])",
     re.IGNORECASE,
 )
+_WITH_THOUSANDS: Final = re.compile(r"[-+]?\d{1,3}(,\d{3})+\.\d*|[-+]?\d{1,3}(,\d{3}){2,}")
+"""Numbers in which commas separate thousands; in 1,000 it may be a decimal comma."""
 _MAX_SHOWN: Final = 120
 _MAX_ROW: Final = 1 << 16
 """Letters after which a row of CSV ends even in quotes."""
@@ -58,10 +60,12 @@ def number_or_text(text: str) -> Any:
     """Return a number that was printed, or the text if it is none.
 
     Example:
-        >>> number_or_text("1_000"), number_or_text("98.5%"), number_or_text("yes")
-        (1000, 98.5, 'yes')
+        >>> number_or_text("1,000.5"), number_or_text("98.5%"), number_or_text("yes")
+        (1000.5, 98.5, 'yes')
     """
     stripped = text.strip().rstrip(",;").removesuffix("%")
+    if _WITH_THOUSANDS.fullmatch(stripped):
+        stripped = stripped.replace(",", "")
     for kind in (int, float):
         try:
             return kind(stripped)
@@ -196,7 +200,7 @@ class FileReports:
         begin = self._offset - len(self._rest)
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if is_end and self._rest:
+        if self._rest and (is_end or _is_object(self._rest)):
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
             begin += len(line) + 1
@@ -248,6 +252,16 @@ class FileReports:
             if name and cell.strip()
         }
         return row or None
+
+
+def _is_object(line: bytes) -> bool:
+    """Return whether a line is a whole JSON object, which needs no end of the line."""
+    if not line.rstrip().endswith(b"}"):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 @final
