@@ -186,6 +186,8 @@ class Program:
             )
             self._address = f"{directory}/session"
             self._listen_for_sessions(self._address)
+            # Only now: others tell by what is listened to that this one is not abandoned.
+            _remove_abandoned(Path(directory).parent)
             with contextlib.ExitStack() as own:
                 output, errors = (
                     self._open_output(f"{directory}/{name}", stream, own)
@@ -216,13 +218,11 @@ class Program:
         self._exit = self._watch_for_exit()
 
     def _make_directory(self) -> str:
-        # The name of the machine, which may share the file system with others.
-        prefix = f"tuner-{zlib.crc32(socket.gethostname().encode()):08x}-"
+        prefix = _prefix()
         directory = tempfile.mkdtemp(prefix=prefix)
         if len(directory) > _LONGEST_ADDRESS:
             Path(directory).rmdir()
             directory = tempfile.mkdtemp(prefix=prefix, dir="/tmp")
-        _remove_abandoned(Path(directory).parent, prefix)
         self._closing.callback(shutil.rmtree, directory, ignore_errors=True)
         return directory
 
@@ -421,9 +421,15 @@ def _kill_by_variable(variable: bytes) -> None:
             return
 
 
-def _remove_abandoned(parent: Path, prefix: str) -> None:
+def _prefix() -> str:
+    """Return how the names of directories begin that processes of this machine make."""
+    # Others may share the file system.
+    return f"tuner-{zlib.crc32(socket.gethostname().encode()):08x}-"
+
+
+def _remove_abandoned(parent: Path) -> None:
     """Remove directories of processes that were killed before they could, and their programs."""
-    for other in parent.glob(f"{prefix}*"):
+    for other in parent.glob(f"{_prefix()}*"):
         with contextlib.suppress(OSError):
             if time.time() - other.stat().st_mtime > _MIN_AGE_S and not _is_read(other / "report"):
                 _kill_by_variable(_variable(other))
