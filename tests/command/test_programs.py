@@ -490,6 +490,36 @@ def test_programs_that_save_are_paused_and_promoted(script):
     assert starts[0] == "0"
 
 
+def test_programs_that_are_ahead_of_their_results_are_paused_and_begin_anew(script):
+    name = script(
+        """
+        import os, sys
+        from pathlib import Path
+        Path(os.environ["TUNER_CHECKPOINT_DIR"], "state").write_text("9")
+        with open("starts", "a") as file:
+            print(os.environ.get("TUNER_RESUME_DIR"), file=file)
+        lines = "".join(f"count {count} loss {sys.argv[1]}\\n" for count in range(1, 10))
+        os.write(1, lines.encode())
+        """
+    )
+    report = r"count (?P<count>\d+) loss (?P<loss>\S+)"
+    results = fit(
+        Command(python(name, "{lr}"), checkpoints=True, report=report),
+        {"lr": tune.grid_search([4, 3, 2, 1])},
+        metric="loss",
+        mode="min",
+        max_concurrent_trials=1,
+        scheduler=ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
+    )
+    assert not results.errors
+    counts = [list(result.metrics_dataframe["count"]) for result in results]
+    assert all(count == [*range(1, len(count) + 1)] for count in counts)
+    assert max(map(len, counts)) == 9
+    starts = Path("starts").read_text(encoding="utf-8").split()
+    assert set(starts) == {"None"}
+    assert len(starts) > len(counts)
+
+
 def test_a_population_clones_what_programs_have_saved(script):
     results = fit(
         Command(python(script(COUNTING), "{lr}"), checkpoints=True),

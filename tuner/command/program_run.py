@@ -32,6 +32,8 @@ from .template import Template, as_text, parameters_of, plain, variable_names
 
 CHECKPOINT: Final = "checkpoint"
 """In a line of JSON: the directory of the result's checkpoint, or true for the usual one."""
+_BEGINS_ANEW: Final = ".tuner-begins-anew"
+"""File of a checkpoint without a state: how many results were reported before it."""
 _MAX_SHOWN: Final = 500
 """Letters of a command in a message."""
 _SAME_CLOCK_S: Final = 0.5
@@ -89,9 +91,12 @@ class ProgramRun:
         os.mkdir(self._checkpoint_dir)  # noqa: PTH102
         resumed = get_checkpoint()
         resume_dir = None if resumed is None else closing.enter_context(resumed.as_directory())
+        self._is_resumed = self._has_checkpoint = resume_dir is not None
+        self._num_known = _num_results_before(resume_dir)
+        if self._num_known:
+            resume_dir = None
         if resume_dir is not None and declaration.saves:
             copy_tree(Path(resume_dir), Path(self._checkpoint_dir))
-        self._is_resumed = resume_dir is not None
         self._saved = Contents.of(self._checkpoint_dir)
         told = {str(key): plain(value) for key, value in config.items()}
         with open(f"{place}/config.json", "w", encoding="utf-8") as file:  # noqa: PTH123
@@ -225,6 +230,9 @@ class ProgramRun:
             said_last_ns: Returns when the program last reported, see `Program.said_last_ns`; None
                 where it waits, so that what it has saved belongs to this result.
         """
+        if self._num_known:
+            self._num_known -= 1
+            return
         metrics = dict(metrics)
         given = metrics.pop(CHECKPOINT, None)
         counted = self._progress.counted(metrics)
@@ -246,13 +254,35 @@ class ProgramRun:
         a later result, and the results in between would be missing after a restart.
         """
         saved = Contents.of(self._checkpoint_dir)
-        if not saved.files or saved == self._saved or not self._is_current(saved, said_last_ns):
+        if not saved.files or saved == self._saved:
+            report(metrics)
+        elif not self._is_current(saved, said_last_ns):
+            self._report_ahead(metrics)
+        else:
+            with checkpoint_dir() as copy:
+                if self._copy_saved(Path(copy), saved):
+                    self._saved = saved
+                    self._has_checkpoint = True
+                    report(metrics, checkpoint=Checkpoint.from_directory(copy))
+                    return
+            if Contents.of(self._checkpoint_dir) == saved:
+                report(metrics)
+            else:
+                self._report_ahead(metrics)
+
+    def _report_ahead(self, metrics: Mapping[str, Any]) -> None:
+        """Report a result of a program that is further already, without its state.
+
+        So that it can be paused nevertheless, the first one has a checkpoint by which the program
+        begins anew, and its results up to here are not reported again.
+        """
+        if self._has_checkpoint:
             report(metrics)
             return
-        with checkpoint_dir() as copy:
-            is_whole = self._copy_saved(Path(copy), saved)
-            self._saved = saved if is_whole else self._saved
-            report(metrics, checkpoint=Checkpoint.from_directory(copy) if is_whole else None)
+        with checkpoint_dir() as directory:
+            Path(directory, _BEGINS_ANEW).write_text(str(self._num_results + 1), encoding="utf-8")
+            self._has_checkpoint = True
+            report(metrics, checkpoint=Checkpoint.from_directory(directory))
 
     def _copy_saved(self, copy: Path, saved: Contents) -> bool:
         """Copy what has been saved, and return whether the copy is whole.
@@ -331,6 +361,14 @@ class ProgramRun:
             else "call tuner.report in it, write JSON to the file TUNER_REPORT, or use --report"
         )
         return f"{', '.join(why)}; {remedy}"
+
+
+def _num_results_before(resume_dir: str | None) -> int:
+    """Return how many results a program reports again that begins anew; 0 where it continues."""
+    with contextlib.suppress(FileNotFoundError):
+        if resume_dir is not None:
+            return int(Path(resume_dir, _BEGINS_ANEW).read_text(encoding="utf-8"))
+    return 0
 
 
 def _how_it_ended(code: int) -> str:
