@@ -1,10 +1,14 @@
 """``tuner run``: flags and files, what is refused, and dry runs."""
 
+import click
 import pytest
 
 from schedulers.scheduler import scheduler_class
 from searchers import create_searcher
 from tuner.cli.run import SCHEDULERS, SEARCHERS
+from tuner.cli.sweep_end import told_in_one_line
+from tuner.core.trial import CANNOT_PAUSE
+from tuner.errors import CannotPause
 
 COMMAND = ("--", "python", "train.py", "--lr", "{lr}")
 SEARCH = ("-n", "6", "-p", "lr=loguniform(1e-5, 1e-1)", "--metric", "loss", "--mode", "min")
@@ -47,6 +51,14 @@ def test_a_dry_run_with_the_same_seed_shows_the_same_commands(call, folder):
     first, again = (call("run", *SEARCH, "--seed", 1, "--dry-run", *COMMAND) for _ in range(2))
     assert first.stdout == again.stdout
     assert "(drawn; --seed fixes it)" in call("run", *SEARCH, "--dry-run", *COMMAND).stdout
+
+
+def test_that_trials_cannot_be_paused_is_told_with_options():
+    with (
+        pytest.raises(click.ClickException, match="or leave out --checkpoints and take asha"),
+        told_in_one_line(),
+    ):
+        raise CannotPause(f"{CANNOT_PAUSE.message}; when this is mended, continue with\n    x")
 
 
 def test_a_dry_run_shows_no_more_commands_than_there_are_trials(call, folder):

@@ -13,7 +13,7 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.formatting import printable
 from tuner.command import Command
 from tuner.driver.signals import has_failed
-from tuner.errors import MetricNotReported
+from tuner.errors import CannotPause, MetricNotReported
 from tuner.tuner import Tuner
 
 from .app import FOUND, OK
@@ -25,6 +25,10 @@ _OPTIONS: Final = {
     "with max_concurrent_trials=1": "with --max-concurrent 1",
     "pass that one, start an experiment with another name, or continue this one with "
     "Tuner.restore(..., allow_other_trainable=True)": "run that one, or choose another --name",
+    "report one with each result at which it may be paused, or use a scheduler that only stops, "
+    'e.g. ASHAScheduler(type="stopping")': "have the program save into TUNER_CHECKPOINT_DIR before "
+    "each result at which it may be paused, or leave out --checkpoints and take asha, which then "
+    "stops trials for good, under another --name",
 }
 
 
@@ -34,7 +38,7 @@ def told_in_one_line() -> Iterator[None]:
 
     Raises:
         click.UsageError: If the declaration cannot be run.
-        click.ClickException: If no trial has reported the metric.
+        click.ClickException: If no trial has reported the metric, or none can be paused.
     """
     try:
         yield
@@ -44,6 +48,8 @@ def told_in_one_line() -> Iterator[None]:
             f"{what}; have the program report it, or name another --metric, and add --resume, "
             "which keeps what has been reported"
         ) from error
+    except CannotPause as error:
+        raise click.ClickException(_in_options(" ".join(str(error).split()))) from error
     except (ImportError, TypeError, ValueError) as refusal:
         raise click.UsageError(_in_options(str(refusal))) from refusal
 
