@@ -102,7 +102,7 @@ parameters:
 def test_a_script_is_tuned_as_it_is(call, folder, storage):
     (folder / "train.py").write_text(TRAIN)
     call("init", "train.py")
-    call("run", "sweep.yaml", "-n", 2, "--name", "digits", "--total-resources", "cpu=2")
+    call("run", "sweep.yaml", "-n", 2, "--name", "digits", "--total-resources", "cpu=1")
     first = json.loads(call("show", "digits", "0", "--format", "json").stdout)
     assert (first["config/lr"], first["loss"], first["epoch"]) == (0.001, 0.3343, 3)
 
