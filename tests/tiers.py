@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import os
 import re
 import sys
 import threading
@@ -120,6 +121,19 @@ def pytest_configure(config):
         max_examples=examples(100),
     )
     settings.load_profile("house")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Run tests in one process more than there are cores, unless none of them waits."""
+    if (
+        config.option.markexpr in {"unit", "property"}
+        or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
+    ):
+        return None
+    return (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    ) + 1
 
 
 def pytest_ignore_collect(collection_path, config):
