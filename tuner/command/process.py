@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from tuner.execution.local import process_groups
+from tuner.execution.local import orphans, process_groups
 
 from .program import ADDRESS as _ADDRESS
 
@@ -38,6 +38,8 @@ _POLL_S: Final = 0.1
 """How often a file is looked at, and the end of the program where the system does not tell it."""
 _NUM_KILLS: Final = 100
 """How often processes are looked for that those that are being killed may have started."""
+_KILL_S: Final = 0.1
+"""How long the end of those is waited for before others are looked for."""
 _NUM_LAST_READS: Final = 32
 """How often each pipe is read after the end; it holds at most 1 MiB."""
 _MIN_AGE_S: Final = 10.0
@@ -311,9 +313,9 @@ class Program:
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return
-            must_poll = self._looks or self._exit is None
-            wait_s = min(_POLL_S if must_poll else left_s or _POLL_S, left_s or _POLL_S)
-            yield from self._ready(wait_s if must_poll or left_s is not None else None)
+            poll_s = _POLL_S if self._looks or self._exit is None else None
+            limits_s = [limit_s for limit_s in (poll_s, left_s) if limit_s is not None]
+            yield from self._ready(min(limits_s, default=None))
             if self._looks:
                 yield Looked()
         # What was written before the end, and nothing that other processes go on to write.
@@ -411,13 +413,7 @@ def _variable(directory: Path) -> bytes:
 def _kill_by_variable(variable: bytes) -> None:
     """Kill all processes with this variable in their environment, whatever group they are in."""
     for _ in range(_NUM_KILLS):
-        found = False
-        for file in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if variable in file.read_bytes().split(b"\0"):
-                    found = True
-                    os.kill(int(file.parent.name), signal.SIGKILL)
-        if not found:
+        if not orphans.kill_where(lambda pid: variable in orphans.environment_of(pid), _KILL_S):
             return
 
 

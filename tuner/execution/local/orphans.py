@@ -15,7 +15,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, final
@@ -135,15 +135,30 @@ def kill_orphans_of(me: DriverIdentity, within_s: float = 2.0) -> list[OrphanPro
     Returns:
         The processes that were killed.
     """
+    return kill_where(lambda pid: _is_orphan(pid, me), within_s)
+
+
+def kill_where(is_meant: Callable[[int], bool], within_s: float) -> list[OrphanProcess]:
+    """Kill processes of this machine, but for this one, and wait for their end.
+
+    Without ``/proc`` nothing is found.
+
+    Args:
+        is_meant: Returns whether the process with an id is to be killed.
+        within_s: How many seconds to wait at most.
+
+    Returns:
+        The processes that were killed.
+    """
     ended = []
     # By handles (pidfd), not ids: while one is open, its process id cannot be given to another
     # process, so that the signal cannot hit a stranger.
     with contextlib.ExitStack() as stack:
         for pid in _pids():
-            if pid != me.pid and _is_orphan(pid, me) and (handle := _handle(pid)) is not None:
+            if pid != os.getpid() and is_meant(pid) and (handle := _handle(pid)) is not None:
                 stack.callback(os.close, handle)
                 # Check again: the id may have been reused before the handle was opened.
-                if _is_orphan(pid, me):
+                if is_meant(pid):
                     ended.append((handle, OrphanProcess(pid, _command(pid))))
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
         _await_end([handle for handle, _ in ended], within_s)
@@ -179,12 +194,16 @@ def _is_orphan(pid: int, me: DriverIdentity) -> bool:
     return driver is not None and driver.has_same_experiment(me) and not driver.is_alive
 
 
-def _driver_of(pid: int) -> DriverIdentity | None:
+def environment_of(pid: int) -> list[bytes]:
+    """Return the variables that a process was started with; none if it is gone, or not ours."""
     try:
-        environment = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:  # gone, or of another user
-        return None
-    for entry in environment.split(b"\0") if _ENTRY in environment else ():
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _driver_of(pid: int) -> DriverIdentity | None:
+    for entry in environment_of(pid):
         if entry.startswith(_ENTRY):
             return DriverIdentity.parse(entry.removeprefix(_ENTRY))
     return None
