@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from searchers.space import flat_name, leaves
+from tuner.utils import flatten_dict
 
 from .program import OUTER_RANKS, ranks
-from .template import Template, parameters_of, variable_names
+from .template import Template, variable_names
 
 _INTERPRETERS: Final = frozenset(
     {"bash", "dash", "julia", "ksh", "lua", "node", "perl", "ruby", "Rscript", "sh", "zsh"}
@@ -101,7 +102,7 @@ class Declaration:
             ValueError: If a parameter is used nowhere.
         """
         if not (self.allow_unused or self.variables):
-            self.template.check_used(list(parameters_of(config)))
+            self.template.check_used(list(flatten_dict(config)))
 
     def check_report_file(self) -> None:
         """Check that each trial has a file with results of its own.

@@ -16,19 +16,21 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import CheckpointError
+from tuner.execution.assignment import Assignment
 from tuner.execution.attempt import StopTraining, current_attempt
 from tuner.execution.session import checkpoint_dir, get_checkpoint, report
 from tuner.spec.environment import without_secrets
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.directories import copy_tree
 from tuner.storage.layout import STAGING_PREFIX
+from tuner.utils import flatten_dict
 
 from .declaration import Declaration
 from .failure_text import cause_of_failure, end_of_output
 from .file_tail import Contents, FileTail
 from .process import Asked, Event, Looked, Printed, Program, Told
 from .reports import JsonReports, OutputReports, Progress, compiled, nearest_number
-from .template import Template, as_text, parameters_of, plain, variable_names
+from .template import Template, as_text, plain, variable_names
 
 CHECKPOINT: Final = "checkpoint"
 """In a line of JSON: the directory of the result's checkpoint, or true for the usual one."""
@@ -38,6 +40,23 @@ _MAX_SHOWN: Final = 500
 """Letters of a command in a message."""
 _SAME_CLOCK_S: Final = 0.5
 _SESSION: Final = "tuner.command.program"
+_ALONE: Final = Assignment(
+    trial_id="trial",
+    attempt=1,
+    config={},
+    experiment_name="",
+    trial_dir=os.curdir,
+    experiment_tag="",
+    resources={},
+    gpu_ids=(),
+    checkpoint_dir=None,
+    iteration=0,
+    time_total_s=0.0,
+    counters={},
+    next_checkpoint=0,
+    seed=0,
+)
+"""What a command has that is called outside all trials."""
 _log = logging.getLogger("tuner")
 
 
@@ -68,22 +87,22 @@ class ProgramRun:
     ) -> None:
         self._declaration = declaration
         self._name = declaration.name
-        self._attempt = current_attempt()
+        attempt = current_attempt()
+        self._is_trial = attempt is not None
+        self._assignment = attempt.assignment if attempt else _ALONE
         self._output = OutputReports(compiled(declaration.report))
         self._json = JsonReports()
         self._tail: FileTail | None = None
         self._num_results = 0
-        iteration = self._attempt.assignment.iteration if self._attempt else 0
-        self._progress = Progress(declaration.progress, iteration)
+        self._progress = Progress(declaration.progress, self._assignment.iteration)
         self._place(config, closing)
 
     def _place(self, config: Mapping[str, Any], closing: contextlib.ExitStack) -> None:
         """Make the directory of the attempt, and fill in the command."""
-        declaration, attempt = self._declaration, self._attempt
+        declaration, assignment = self._declaration, self._assignment
         declaration.check_config(config)
-        trial_dir = os.fspath(attempt.assignment.trial_dir) if attempt else os.curdir
-        number = attempt.assignment.attempt if attempt else 1
-        place = os.path.abspath(os.path.join(trial_dir, f"{STAGING_PREFIX}program-{number}"))  # noqa: PTH100, PTH118
+        trial_dir = os.path.abspath(assignment.trial_dir)  # noqa: PTH100
+        place = f"{trial_dir}/{STAGING_PREFIX}program-{assignment.attempt}"
         shutil.rmtree(place, ignore_errors=True)
         os.mkdir(place, 0o700)  # noqa: PTH102
         closing.callback(shutil.rmtree, place, ignore_errors=True)
@@ -106,9 +125,9 @@ class ProgramRun:
         self._has_other_clock = abs(time.time() - written_s) > _SAME_CLOCK_S
         facts = {
             "json": f"{place}/config.json",
-            "trial_id": attempt.assignment.trial_id if attempt else "trial",
-            "trial_dir": os.path.abspath(trial_dir),  # noqa: PTH100
-            "seed": str(attempt.assignment.seed if attempt else 0),
+            "trial_id": assignment.trial_id,
+            "trial_dir": trial_dir,
+            "seed": str(assignment.seed),
             "checkpoint_dir": self._checkpoint_dir,
             "resume_dir": resume_dir,
         }
@@ -121,7 +140,7 @@ class ProgramRun:
     def _variables(
         self, config: Mapping[str, Any], facts: Mapping[str, str | None]
     ) -> dict[str, str]:
-        attempt, declaration = self._attempt, self._declaration
+        assignment, declaration = self._assignment, self._declaration
         variables = {
             "TUNER_CONFIG": facts["json"],
             "TUNER_CHECKPOINT_DIR": facts["checkpoint_dir"],
@@ -129,14 +148,14 @@ class ProgramRun:
             "TUNER_TRIAL_ID": facts["trial_id"],
             "TUNER_TRIAL_DIR": facts["trial_dir"],
             "TUNER_SEED": facts["seed"],
-            "TUNER_ATTEMPT": str(attempt.assignment.attempt if attempt else 1),
-            "TUNER_EXPERIMENT": attempt.assignment.experiment_name if attempt else "",
-            "TUNER_RESOURCES": json.dumps(dict(attempt.assignment.resources) if attempt else {}),
+            "TUNER_ATTEMPT": str(assignment.attempt),
+            "TUNER_EXPERIMENT": assignment.experiment_name,
+            "TUNER_RESOURCES": json.dumps(dict(assignment.resources)),
             "TUNER_TRAINABLE": self._name,
             "TUNER_SESSION": _SESSION,
         }
         if declaration.variables:
-            values = parameters_of(config)
+            values = flatten_dict(config)
             names = variable_names(values)
             variables |= {
                 names[name]: ("" if value is None else as_text(value))
@@ -155,7 +174,7 @@ class ProgramRun:
                 declaration.cwd,
                 is_line=declaration.template.is_line,
                 # A worker leads a session, and trains in its main thread.
-                is_worker=bool(self._attempt) and is_alone and os.getsid(0) == os.getpid(),
+                is_worker=self._is_trial and is_alone and os.getsid(0) == os.getpid(),
                 looks=self._tail is not None,
             )
         except (OSError, ValueError) as cause:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from searchers.space import flat_name, leaves
+from tuner.utils import flatten_dict
 
 _PLACEHOLDER: Final = re.compile(
     r"\{\{|\}\}"  # a brace
@@ -114,10 +115,7 @@ class Template:
         Raises:
             ValueError: If one is used nowhere.
         """
-        named = {name.replace(".", "/") for name in self.names}
-        unused = [
-            name for name in declared if not ({name, name.replace(".", "/"), *_above(name)} & named)
-        ]
+        unused = self._unnamed(declared)
         if unused and not self.takes_all:
             name = _dotted(unused[0])
             others = sorted(self.names - {_dotted(one) for one in declared} - {*LISTS, *FACTS})
@@ -129,6 +127,15 @@ class Template:
                 "(--variables)"
             )
 
+    def _unnamed(self, parameters: Iterable[str]) -> list[str]:
+        """Return the parameters that no placeholder names, nor a dictionary that they lie in."""
+        named = {name.replace(".", "/") for name in self.names}
+        return [
+            name
+            for name in parameters
+            if not ({name, name.replace(".", "/"), *_above(name)} & named)
+        ]
+
     def filled(self, config: Mapping[str, Any], facts: Mapping[str, str | None]) -> list[str]:
         """Return the words for a configuration; a single one for a shell.
 
@@ -137,13 +144,8 @@ class Template:
             facts: Values of `FACTS`; None for what is not there, such as a checkpoint to resume
                 from.
         """
-        values = dict(_flat(config))
-        named = {name.replace(".", "/") for name in self.names}
-        rest = {
-            name: value
-            for name, value in values.items()
-            if not ({name, name.replace(".", "/"), *_above(name)} & named)
-        }
+        values = flatten_dict(config)
+        rest = {name: values[name] for name in self._unnamed(values)}
         look_up = _Lookup(config, values, rest, facts)
         if self.is_line:
             return [_replaced_in_shell(self.words[0], look_up.several_or_text)]
@@ -290,20 +292,6 @@ def variable_names(names: Iterable[str]) -> dict[str, str]:
             )
         variables[variable] = name
     return {name: variable for variable, name in variables.items()}
-
-
-def parameters_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a nested configuration by names such as ``"model/width"``."""
-    return dict(_flat(config))
-
-
-def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{name}/")
-        else:
-            yield name, value
 
 
 def _spellings(name: str) -> tuple[str, str]:
