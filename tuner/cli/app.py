@@ -99,7 +99,7 @@ COMMANDS: Final = {
     ),
     "rerun": Subcommand(
         _KEEP,
-        "maintenance",
+        "rerun",
         "rerun",
         "Train one trial again, alone, with the same seed and configuration.",
     ),
