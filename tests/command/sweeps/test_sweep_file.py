@@ -6,16 +6,9 @@ from tuner.command.sweeps.sweep_file import Section, parsed, plain
 
 
 @pytest.fixture
-def read(tmp_path, monkeypatch):
+def read(write):
     """Writes a file into the working directory and returns what it contains."""
-    monkeypatch.chdir(tmp_path)
-
-    def read(text, name="sweep.yaml"):
-        path = tmp_path / name
-        path.write_text(text)
-        return parsed(path.relative_to(tmp_path))
-
-    return read
+    return lambda *file: parsed(write(*file))
 
 
 YAML = """\

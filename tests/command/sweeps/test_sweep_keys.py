@@ -7,16 +7,9 @@ from tuner.command.sweeps.sweep_keys import given_by_file
 
 
 @pytest.fixture
-def declare(tmp_path, monkeypatch):
+def declare(write):
     """Writes a file into the working directory and returns what it declares."""
-    monkeypatch.chdir(tmp_path)
-
-    def declare(text, name="sweep.yaml"):
-        path = tmp_path / name
-        path.write_text(text)
-        return given_by_file(path.relative_to(tmp_path))
-
-    return declare
+    return lambda *file: given_by_file(write(*file))
 
 
 def test_a_file_can_say_everything(declare):
