@@ -7,8 +7,9 @@ that carries decisions out is in `tuner`, and is not imported here.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from searchers.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
@@ -65,49 +66,37 @@ __all__ = [
     "create_scheduler",
 ]
 
-# Module of each public name; in a table, since the imports above are for type checkers only.
-_HOMES = {
-    "PB2": "population.pb2",
-    "ASHAScheduler": "halving.asha",
-    "AsyncHyperBandScheduler": "halving.asha",
-    "Decision": "decisions",
-    "DistributeResources": "resource_changing",
-    "DistributeResourcesToTopJob": "resource_changing",
-    "ExperimentView": "scheduler",
-    "Exploit": "decisions",
-    "FIFOScheduler": "fifo",
-    "HyperBandForBOHB": "halving.hyperband",
-    "HyperBandScheduler": "halving.hyperband",
-    "MFPopulationBasedTraining": "population.mf_pbt",
-    "MOASHAScheduler": "halving.moasha",
-    "MedianStoppingRule": "median",
-    "PASHAScheduler": "halving.pasha",
-    "PatientPopulationBasedTraining": "population.patient_pbt",
-    "Pause": "decisions",
-    "PopulationBasedTraining": "population.pbt",
-    "PopulationBasedTrainingReplay": "population.replay",
-    "Reason": "decisions",
-    "Resize": "decisions",
-    "ResourceAllocation": "resource_changing",
-    "ResourceChangingScheduler": "resource_changing",
-    "Resume": "decisions",
-    "Save": "decisions",
-    "Scheduler": "scheduler",
-    "Stop": "decisions",
-    "TrialScheduler": "trial_scheduler",
-    "TrialView": "scheduler",
-    "create_scheduler": "scheduler",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, so that each experiment loads only its scheduler."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".decisions": (
+            "Decision",
+            "Exploit",
+            "Pause",
+            "Reason",
+            "Resize",
+            "Resume",
+            "Save",
+            "Stop",
+        ),
+        ".fifo": ("FIFOScheduler",),
+        ".halving.asha": ("ASHAScheduler", "AsyncHyperBandScheduler"),
+        ".halving.hyperband": ("HyperBandForBOHB", "HyperBandScheduler"),
+        ".halving.moasha": ("MOASHAScheduler",),
+        ".halving.pasha": ("PASHAScheduler",),
+        ".median": ("MedianStoppingRule",),
+        ".population.mf_pbt": ("MFPopulationBasedTraining",),
+        ".population.patient_pbt": ("PatientPopulationBasedTraining",),
+        ".population.pb2": ("PB2",),
+        ".population.pbt": ("PopulationBasedTraining",),
+        ".population.replay": ("PopulationBasedTrainingReplay",),
+        ".resource_changing": (
+            "DistributeResources",
+            "DistributeResourcesToTopJob",
+            "ResourceAllocation",
+            "ResourceChangingScheduler",
+        ),
+        ".scheduler": ("ExperimentView", "Scheduler", "TrialView", "create_scheduler"),
+        ".trial_scheduler": ("TrialScheduler",),
+    },
+)

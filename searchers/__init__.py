@@ -7,8 +7,9 @@ Optuna (`libraries`). The engine that runs trials is in `tuner`, and is not impo
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .libraries.ax_search import AxSearch
@@ -45,34 +46,22 @@ __all__ = [
     "create_searcher",
 ]
 
-_HOMES = {
-    "AutoSearch": "models.gp_search",
-    "AxSearch": "libraries.ax_search",
-    "BOHBSearch": "models.bohb_search",
-    "BasicVariantGenerator": "random_search",
-    "BayesOptSearch": "libraries.bayesopt_search",
-    "CQRSearch": "models.cqr_search",
-    "ConcurrencyLimiter": "wrappers.concurrency_limiter",
-    "DuplicateGuard": "wrappers.duplicate_guard",
-    "GPSearch": "models.gp_search",
-    "HyperOptSearch": "libraries.hyperopt_search",
-    "NevergradSearch": "libraries.nevergrad_search",
-    "OptunaSearch": "libraries.optuna.search",
-    "Repeater": "wrappers.repeater",
-    "Searcher": "searcher",
-    "TreeSearch": "models.tree_search",
-    "create_searcher": "searcher",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a searcher when it is first used, so that each experiment loads only its own."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".libraries.ax_search": ("AxSearch",),
+        ".libraries.bayesopt_search": ("BayesOptSearch",),
+        ".libraries.hyperopt_search": ("HyperOptSearch",),
+        ".libraries.nevergrad_search": ("NevergradSearch",),
+        ".libraries.optuna.search": ("OptunaSearch",),
+        ".models.bohb_search": ("BOHBSearch",),
+        ".models.cqr_search": ("CQRSearch",),
+        ".models.gp_search": ("AutoSearch", "GPSearch"),
+        ".models.tree_search": ("TreeSearch",),
+        ".random_search": ("BasicVariantGenerator",),
+        ".searcher": ("Searcher", "create_searcher"),
+        ".wrappers.concurrency_limiter": ("ConcurrencyLimiter",),
+        ".wrappers.duplicate_guard": ("DuplicateGuard",),
+        ".wrappers.repeater": ("Repeater",),
+    },
+)

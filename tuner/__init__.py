@@ -12,6 +12,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from searchers.lazy_names import lazy_names
+
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -128,7 +130,6 @@ _NAMES_BY_MODULE = {
     "tuner.tune_run": ("Experiment", "run", "run_experiments"),
     "tuner.tuner": ("Tuner", "rerun"),
 }  # fmt: skip
-_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _SUBMODULES = {
     **{
         name: f"tuner.{name}"
@@ -243,23 +244,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used.
-
-    A worker process needs only a few names, and each module that it imports delays every trial.
-    """
     if name == "tune":  # ``from tuner import tune``, as Ray Tune is imported
         return sys.modules[__name__]
     if name in _SUBMODULES:
         return importlib.import_module(_SUBMODULES[name])
-    if name not in _MODULE_OF:
-        raise _missing(name)
-    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    globals()[name] = value  # the next access does not come here
-    return value
+    return _find(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*_public(), *_SUBMODULES})
 
 
 def _missing(name: str) -> AttributeError:
-    from .errors import missing_name  # noqa: PLC0415  (see `__getattr__`)
+    from .errors import missing_name  # noqa: PLC0415  (few names are missing)
 
     replacements = dict(_REPLACEMENTS)
     # Python itself asks for names such as ``__path__``, and tools for ``_ipython_display_``.
@@ -271,6 +268,4 @@ def _missing(name: str) -> AttributeError:
     return missing_name(f"module {__name__!r}", name, replacements)
 
 
-def __dir__() -> list[str]:
-    special = (name for name in globals() if name.startswith("__"))
-    return sorted({*__all__, *_SUBMODULES, *special})
+_find, _public = lazy_names(__name__, _NAMES_BY_MODULE, _missing)

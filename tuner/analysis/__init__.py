@@ -7,8 +7,9 @@ experiment.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from searchers.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .experiment_analysis import ExperimentAnalysis
@@ -17,22 +18,12 @@ if TYPE_CHECKING:
     from .warm_start import points_from
 __all__ = ["ExperimentAnalysis", "Result", "ResultGrid", "points_from"]
 
-_HOMES = {
-    "ExperimentAnalysis": "experiment_analysis",
-    "Result": "result",
-    "ResultGrid": "result_grid",
-    "points_from": "warm_start",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, to keep ``import tuner`` fast."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".experiment_analysis": ("ExperimentAnalysis",),
+        ".result": ("Result",),
+        ".result_grid": ("ResultGrid",),
+        ".warm_start": ("points_from",),
+    },
+)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from .callback import Callback, LoggerCallback
-from .callback_list import CallbackList
-from .console.console import Console
-from .console.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
-from .files.background_writer import BatchWriter
-from .files.csv_logger import CSVLoggerCallback
-from .files.error_log import ErrorLog
-from .files.json_logger import JsonLoggerCallback
-from .files.pbt_log import PolicyLog
-from .files.tensorboard_logger import TBXLoggerCallback
-from .files.trial_file import TrialFileLogger
+from searchers.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .callback import Callback, LoggerCallback
+    from .callback_list import CallbackList
+    from .console.console import Console
+    from .console.reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
+    from .files.background_writer import BatchWriter
+    from .files.csv_logger import CSVLoggerCallback
+    from .files.defaults import default_loggers
+    from .files.error_log import ErrorLog
+    from .files.json_logger import JsonLoggerCallback
+    from .files.pbt_log import PolicyLog
+    from .files.tensorboard_logger import TBXLoggerCallback
+    from .files.trial_file import TrialFileLogger
 
 __all__ = [
     "BatchWriter",
@@ -34,23 +38,20 @@ __all__ = [
     "default_loggers",
 ]
 
-
-def default_loggers(callbacks: Iterable[Callback] = ()) -> list[Callback]:
-    """Return the loggers of every experiment: JSON, CSV and TensorBoard, with one writer thread.
-
-    Args:
-        callbacks: The user's own callbacks; a logger whose class is among them is not added again.
-
-    Returns:
-        The loggers, to be called after the user's callbacks, whose changes of results they log.
-    """
-    given = tuple(callbacks)
-    writer = BatchWriter()
-    classes: list[type[TrialFileLogger]] = [
-        JsonLoggerCallback,
-        CSVLoggerCallback,
-        TBXLoggerCallback,
-    ]
-    return [
-        new(writer) for new in classes if not any(isinstance(callback, new) for callback in given)
-    ]
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".callback": ("Callback", "LoggerCallback"),
+        ".callback_list": ("CallbackList",),
+        ".console.console": ("Console",),
+        ".console.reporter": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
+        ".files.background_writer": ("BatchWriter",),
+        ".files.csv_logger": ("CSVLoggerCallback",),
+        ".files.defaults": ("default_loggers",),
+        ".files.error_log": ("ErrorLog",),
+        ".files.json_logger": ("JsonLoggerCallback",),
+        ".files.pbt_log": ("PolicyLog",),
+        ".files.tensorboard_logger": ("TBXLoggerCallback",),
+        ".files.trial_file": ("TrialFileLogger",),
+    },
+)
