@@ -142,6 +142,11 @@ def test_everything_that_was_taken_in_is_written_before_anything_is_done_about_i
     assert set(unwritten) == {TurnEnded(is_noop=True)}
 
 
+def test_results_are_recorded_with_their_rows(record):
+    events = [event for kind, event in record.done if kind == "take"]
+    assert [event.row for event in events if isinstance(event, ResultReported)] == [1, 2, 3, 4]
+
+
 def test_observers_are_notified_of_nothing_that_is_not_written(record):
     places = [place for place, (kind, _) in enumerate(record.done) if kind == "tell"]
     assert len(places) == 4

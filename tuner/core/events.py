@@ -136,6 +136,9 @@ class ResultReported:
         ignored_checkpoint: Where the checkpoint is from which the trial is to continue, if this is
             the first result of its attempt and the training code has not asked for it; not part of
             the journal.
+        row: Its position among the results of the trial that count, from 1: results from there on
+            that were reported before it are superseded. Set by the driver when it records the
+            event; older journals lack it.
     """
 
     trial_id: str
@@ -147,6 +150,7 @@ class ResultReported:
     validation: ValidationRequest | None = None
     rank_metrics: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
     ignored_checkpoint: str = field(default="", compare=False, repr=False)
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

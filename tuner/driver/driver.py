@@ -8,7 +8,7 @@ started and no file is deleted before the events that led to it are in the journ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeGuard
 
 from tuner.core.commands import (
@@ -323,10 +323,14 @@ class Driver:
     def _fold(self, event: Event) -> None:
         at_s = self.elapsed_s
         outcome = self._experiment.handle(event, at_s)
+        if not isinstance(event, ResultReported):
+            self._log.append(event, at_s, outcome.recorded)
+            self._is_written = False
         # A result that comes too late, e.g. of a worker that is being killed, has no effect, and
         # those who read the results from the journal are not to count it.
-        if outcome.notices or not isinstance(event, ResultReported):
-            self._log.append(event, at_s, outcome.recorded)
+        elif outcome.notices:
+            row = self._experiment.trial_table[event.trial_id].num_rows
+            self._log.append(replace(event, row=row), at_s, outcome.recorded)
             self._is_written = False
         self._take(outcome)
 

@@ -92,6 +92,7 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "of": (int, type(None)),
     "pid": int,
     "resources": dict,
+    "row": (int, type(None)),
     "rule": str,
     "settings": dict,
     "stored": bool,
@@ -304,6 +305,8 @@ def _result_fields(event: ResultReported) -> Body:
         fields["upload"] = event.upload
     if event.validation:
         fields["v"] = request_fields(event.validation)
+    if event.row is not None:
+        fields["row"] = event.row
     return fields
 
 
@@ -454,6 +457,7 @@ def _result(body: Mapping[str, Any]) -> Event:
         _checkpoint(body["c"]),
         upload=body.get("upload"),
         validation=request_from(body.get("v")),
+        row=body.get("row"),
     )
 
 
