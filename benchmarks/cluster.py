@@ -20,13 +20,13 @@ from typing import Any
 
 import tuner as tune
 from searchers import BasicVariantGenerator
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.core.events import NodeJoined
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.protocol import Setup, SharedStorage
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.pickling import pickle_trainable
 from tuner.spec.cluster import Cluster
-from tuner.testing import FakeCluster
 
 from .figure import Figure
 

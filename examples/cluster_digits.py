@@ -1,8 +1,8 @@
 """Search on this machine, on a Ray cluster, or on a Dask cluster, with one line changed.
 
 ``python examples/cluster_digits.py`` runs on this machine; ``--on ray`` on a Ray cluster of three
-nodes and ``--on dask`` on three Dask workers, all of which are processes of this machine, and
-``--on fake`` on what the tests use. For a cluster of your own, only `cluster` is another: e.g.
+nodes and ``--on dask`` on three Dask workers, all of which are processes of this machine. For a
+cluster of your own, only `cluster` is another: e.g.
 ``tune.RayCluster("auto")`` or ``tune.DaskCluster("tcp://10.0.0.1:8786")``, with a directory or an
 object store as ``storage_path`` that all nodes reach. The extras ``ray`` and ``dask`` install the
 two. It takes less than a minute on two cores and downloads nothing.
@@ -25,7 +25,6 @@ from sklearn.model_selection import train_test_split
 import tuner as tune
 from schedulers import ASHAScheduler
 from tuner.spec.cluster import Cluster
-from tuner.testing import FakeCluster
 
 MAX_EPOCHS = 27
 MODEL = "model.pkl"
@@ -91,9 +90,6 @@ def cluster_of_this_machine(kind: str) -> Iterator[Cluster | None]:
 
         with LocalCluster(n_workers=NODES, threads_per_worker=2, dashboard_address=None) as workers:
             yield tune.DaskCluster(workers)
-    elif kind == "fake":
-        with FakeCluster({f"node-{number}": {"cpu": 2} for number in range(NODES)}) as fake:
-            yield fake
     else:
         yield None
 
@@ -101,7 +97,7 @@ def cluster_of_this_machine(kind: str) -> Iterator[Cluster | None]:
 def main() -> None:
     """Run the search, and print its best configuration."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--on", choices=("here", "ray", "dask", "fake"), default="here")
+    parser.add_argument("--on", choices=("here", "ray", "dask"), default="here")
     parser.add_argument("--trials", type=int, default=27)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--storage-path", type=Path, default=None)

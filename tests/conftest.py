@@ -39,15 +39,13 @@ def _do_nothing(number, frame):
 
 @contextlib.contextmanager
 def _tests_pickled_by_value(definition):
-    modules = [sys.modules[name] for name in ("tests", "tuner.testing") if name in sys.modules]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
+    module = sys.modules["tests"]
+    cloudpickle.register_pickle_by_value(module)
     try:
         with _pickling_by_value(definition):
             yield
     finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 _pickling_by_value = pickling.pickling_by_value

@@ -41,8 +41,7 @@ NAMES = {
         qloguniform qrandint qrandn quniform randint randn resolve sample_from uniform
     """,
     "tuner.testing": """
-        CallbackContract CrashCheck CrashCheckFailed ExecutorContract FakeCluster Rehearsal
-        RehearsedTrial SchedulerContract
+        CallbackContract CrashCheck CrashCheckFailed Rehearsal RehearsedTrial SchedulerContract
         SearcherContract Simulation StopperContract simulate simulate_with_faults
     """,
     "tuner.callback": """

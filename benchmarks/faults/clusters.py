@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
-from tuner.execution.cluster.fake_engine import CONTROL
+from tests.execution.cluster.fake_cluster import FakeCluster
+from tests.execution.cluster.fake_engine import CONTROL
 from tuner.execution.cluster.link import Liveness
 from tuner.spec.cluster import Cluster, DaskCluster, RayCluster
-from tuner.testing import FakeCluster
 
 from .bystanders import ENGINE, command_of, marked
 from .ledger import DIRECTORY, LEDGER

@@ -15,10 +15,10 @@ import pytest
 
 import tuner as tune
 from schedulers import ASHAScheduler, PopulationBasedTraining
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tests.waiting import wait_until
 from tuner.command import Command
 from tuner.command.process import Program
-from tuner.testing import FakeCluster
 
 pytestmark = pytest.mark.process
 

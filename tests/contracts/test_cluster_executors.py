@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts.executor_contract import ExecutorContract
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner import DaskCluster, RayCluster
 from tuner.core.commands import KillWorker, StartWorker
 from tuner.core.events import NodeJoined, NodeLeft, WorkerExited
@@ -18,8 +20,6 @@ from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.protocol import Setup, SharedStorage
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.pickling import pickle_trainable
-from tuner.testing import FakeCluster
-from tuner.testing.executor_contract import ExecutorContract
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from tests.contracts.executor_contract import Counting, ExecutorContract, counting
 from tuner.core.events import Outcome, WorkerExited
 from tuner.execution.inline import InlineExecutor
 from tuner.execution.local.executor import ProcessExecutor
@@ -12,7 +13,6 @@ from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
-from tuner.testing.executor_contract import Counting, ExecutorContract, counting
 
 CPUS = {"cpu": 2.0}
 

@@ -16,11 +16,11 @@ import pytest
 import tuner as tune
 from schedulers import PopulationBasedTraining
 from searchers import BasicVariantGenerator
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.errors import ClusterError
 from tuner.execution.cluster.link import Liveness
 from tuner.execution.local import orphans
 from tuner.journal import reader
-from tuner.testing import FakeCluster
 
 SOON = Liveness(silent_s=1.0, node_timeout_s=6.0, lease_s=4.0, reconnect_s=30.0, idle_s=0.5)
 NODES = {"a": {"cpu": 2}, "b": {"cpu": 2}}
@@ -312,7 +312,7 @@ import os, sys
 sys.path.insert(0, {root!r})
 import tuner as tune
 from tests.end_to_end.test_cluster import NODES, SOON, Once, at_step, count
-from tuner.testing import FakeCluster
+from tests.execution.cluster.fake_cluster import FakeCluster
 
 def die():
     os.kill(os.getpid(), 9)

@@ -24,10 +24,10 @@ from tests.end_to_end.test_cluster import (
     records,
     run,
 )
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.errors import ClusterError
 from tuner.execution.cluster import executor as cluster_executor
 from tuner.execution.cluster.link import Liveness
-from tuner.testing import FakeCluster
 from tuner.version import __version__
 
 __all__ = ["cluster", "executor"]  # fixtures

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.analysis.node_history import read_nodes
 from tuner.execution.cluster.shared_directory import SharedProof
-from tuner.testing.fake_cluster import FakeCluster
 
 
 class Counter(tune.Trainable):

@@ -12,7 +12,7 @@ from tests.interpreter import run_python
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
     "digits_mlp.py": (["--trials", "1"], ["Best configuration:", "on the test split"]),
-    "cluster_digits.py": (["--on", "fake", "--trials", "4"], ["Best configuration:"]),
+    "cluster_digits.py": (["--trials", "4"], ["Best configuration:"]),
     "asha_promotion.py": (
         ["--trials", "3"],
         ["Best configuration:", "promoted 3 times", "is resumed: asha."],

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.errors import ClusterError
 from tuner.execution.cluster.link import Link
 from tuner.execution.cluster.protocol import Hello, own_versions
@@ -12,7 +13,6 @@ from tuner.maintenance import cluster_check
 from tuner.maintenance.cluster_check import ClusterCheck, check_cluster
 from tuner.maintenance.doctor import Level
 from tuner.spec.cluster import Cluster
-from tuner.testing.fake_cluster import FakeCluster
 
 
 class Blackboards(Cluster):

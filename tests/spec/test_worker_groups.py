@@ -8,6 +8,7 @@ import tuner
 from schedulers import DistributeResources, Resize, ResourceChangingScheduler
 from searchers import BasicVariantGenerator
 from tests.core.conversation import Conversation
+from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.core.commands import StartWorker
 from tuner.core.events import TrialSuggested, WorkerStarted
 from tuner.core.trial import CheckpointRecord, WorkerGroup
@@ -18,7 +19,7 @@ from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec
 from tuner.spec.fingerprint import fingerprint
 from tuner.storage.control_requests import ControlRequest, Verb
-from tuner.testing import FakeCluster, simulate
+from tuner.testing import simulate
 
 
 class Loop:

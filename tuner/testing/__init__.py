@@ -1,18 +1,15 @@
 """Tests for authors of plug-ins: contracts to inherit and experiments in virtual time.
 
-Each contract is a class of tests for a scheduler, searcher, stopper, callback or executor. Inherit
-from it in a test module, name the class ``Test...``, and implement the method that makes the object
-to test; pytest collects the rest. `simulate` runs an experiment in virtual time, and
-`simulate_with_faults` checks that a scheduler survives crashes of the driver. `FakeCluster` runs
-experiments on nodes that are processes of this machine.
+Each contract is a class of tests for a scheduler, searcher, stopper or callback. Inherit from it in
+a test module, name the class ``Test...``, and implement the method that makes the object to test;
+pytest collects the rest. `simulate` runs an experiment in virtual time, and `simulate_with_faults`
+checks that a scheduler survives crashes of the driver.
 """
 
 from __future__ import annotations
 
 from .callback_contract import CallbackContract
 from .crash_check import CrashCheck, CrashCheckFailed, simulate_with_faults
-from .executor_contract import ExecutorContract
-from .fake_cluster import FakeCluster
 from .rehearsal import Rehearsal, RehearsedTrial
 from .scheduler_contract import SchedulerContract
 from .searcher_contract import SearcherContract
@@ -23,8 +20,6 @@ __all__ = [
     "CallbackContract",
     "CrashCheck",
     "CrashCheckFailed",
-    "ExecutorContract",
-    "FakeCluster",
     "Rehearsal",
     "RehearsedTrial",
     "SchedulerContract",

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from tuner.execution.cluster import fake_engine
-from tuner.testing import FakeCluster
+from tests.execution.cluster import fake_engine
+from tests.execution.cluster.fake_cluster import FakeCluster
 
 pytestmark = pytest.mark.process
 

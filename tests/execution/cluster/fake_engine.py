@@ -3,7 +3,7 @@
 Each node is an agent of this process with a host process of its own. Lines between gateway and
 agents may be delayed, lost, doubled and cut off. A test asks for that over a Unix socket, one JSON
 array a connection: ``[what, node, ...]``, answered by ``null`` or an error as text; see
-`tuner.testing.FakeCluster`.
+`FakeCluster`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import ClusterError
-
-from .agent import Agent
-from .engine import Relay, Unmet
+from tuner.execution.cluster.agent import Agent
+from tuner.execution.cluster.engine import Relay, Unmet
 
 _TAKE_S: Final = 1.0
 _EXIT_CODE: Final = 1

@@ -1,5 +1,4 @@
 """Contract tests for executors."""
-# ruff: noqa: S101  (these are tests)
 
 from __future__ import annotations
 
@@ -72,13 +71,6 @@ class Counting(Trainable):
 
 class ExecutorContract(ABC):
     """Tests that every executor has to pass; name a subclass ``Test...``.
-
-    Example:
-        >>> from tuner.execution.virtual import SimulatedExecutor
-        >>> class TestSimulated(ExecutorContract):
-        ...     def make_executor(self, trainable, assign):
-        ...         return SimulatedExecutor(counting, capacity={"cpu": 2.0})
-        >>> TestSimulated().test_a_trial_starts_reports_and_exits()
 
     Attributes:
         runs_groups: Whether it starts worker groups; set it to False for an executor whose

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, final
 
-from tuner.execution.cluster.fake_engine import CONTROL, DOWN
+from tests.execution.cluster.fake_engine import CONTROL, DOWN
 from tuner.execution.cluster.link import Liveness, hang_within
 from tuner.spec.cluster import Cluster
 
@@ -33,14 +33,9 @@ class FakeCluster(Cluster):
         environ: Environment variables of nodes, by the node's name.
         spare: Nodes that join, one at a time, while trials wait for room.
         liveness: How long nodes and driver may be silent; None for what holds on any cluster.
-
-    Example:
-        >>> with FakeCluster({"a": {"cpu": 2}, "b": {"cpu": 2}}) as cluster:
-        ...     print(cluster.describe())
-        a fake cluster of 2 nodes
     """
 
-    engine: ClassVar[str] = "tuner.execution.cluster.fake_engine:FakeEngine"
+    engine: ClassVar[str] = "tests.execution.cluster.fake_engine:FakeEngine"
     library: ClassVar[str] = "tuner"
 
     def __init__(
