@@ -18,12 +18,11 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a package.
 
-    Its ``__all__`` stays a list in the source, and ``if TYPE_CHECKING:`` imports show type checkers
-    what the names are.
+    ``if TYPE_CHECKING:`` imports beside it show type checkers what the names are.
 
     Args:
         package: Name of the package.
-        names_by_module: The names that each module has; modules as in an import statement,
+        names_by_module: The names to import from each module, written as in an import statement:
             ``".asha"`` for one inside the package.
         missing: Returns the error for any other name; None for the usual one.
 
@@ -43,12 +42,14 @@ def lazy_names(
                 if missing
                 else AttributeError(f"module {package!r} has no attribute {name!r}")
             )
-        value = getattr(importlib.import_module(module_of[name], package), name)
-        namespace[name] = value  # the next access does not come here
+        module = importlib.import_module(module_of[name], package)
+        if not hasattr(module, name):  # a module of that package
+            importlib.import_module(f"{module.__name__}.{name}")
+        value = namespace[name] = getattr(module, name)  # the next access does not come here
         return value
 
     def names() -> list[str]:
-        return sorted({*namespace["__all__"], *(name for name in namespace if _is_special(name))})
+        return sorted({*module_of, *(name for name in namespace if _is_special(name))})
 
     return find, names
 

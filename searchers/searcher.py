@@ -8,11 +8,15 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 from .recorded_arguments import Declared, constructed_with, found_by_name
 
 MODES = ("min", "max")
+Duplicates = Literal["repeat", "skip", "reuse"]
+"""How to treat a repeated configuration: run it again, skip it, or reuse the result."""
+
+POLICIES: Final[tuple[Duplicates, ...]] = ("repeat", "skip", "reuse")
 
 
 class Searcher(Declared, ABC):

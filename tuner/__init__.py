@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     from .storage.checkpoints import Checkpoint
     from .tune_run import Experiment, run, run_experiments
     from .tuner import Tuner, rerun
-    from .whatif import WhatIf, WhatIfComparison, what_if
+    from .whatif import WhatIf, WhatIfComparison
+    from .whatif.what_if import what_if
 
     search = searchers
 

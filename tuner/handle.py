@@ -25,7 +25,8 @@ from tuner.storage.lock import driver_of
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.origin import origin_of
 from tuner.storage.remote_lock import present_driver
-from tuner.storage.urls import checked_url, is_like_url, is_url
+from tuner.storage.url_forms import is_like_url, is_url
+from tuner.storage.urls import checked_url
 
 if TYPE_CHECKING:
     import pandas as pd

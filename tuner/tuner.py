@@ -7,17 +7,16 @@ import datetime as dt
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace
+from tuner import capabilities
 from tuner.analysis.result import ObjectStorage, Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
-from tuner.callbacks.formatting import printable
 from tuner.core.trial import Status
-from tuner.driver.background_run import Background
 from tuner.driver.control import RequestQueue
 from tuner.driver.run import Finished, Resumption, Run, read
 from tuner.driver.signals import (
@@ -31,12 +30,9 @@ from tuner.errors import StorageError, StorageUnreachable, trial_failed
 from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, histories_of
-from tuner.maintenance.rerun import compare_results, prepare_rerun
 from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
-from tuner.restore.readable_copy import ReadableCopy
 from tuner.restore.resume_command import take_rerun, take_resume
 from tuner.spec.argument_names import names_unknown_arguments
-from tuner.spec.cluster import Cluster
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
 from tuner.spec.experiment_location import (
@@ -46,11 +42,11 @@ from tuner.spec.experiment_location import (
     new_location,
 )
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
-from tuner.spec.training_config import ValidationConfig
 from tuner.storage.directories import absolute_path
-from tuner.storage.urls import is_like_url, split_url
+from tuner.storage.url_forms import is_like_url
 
-from .handle import Handle
+if TYPE_CHECKING:
+    from tuner.capabilities import Cluster, Handle, ReadableCopy, ValidationConfig
 
 
 @names_unknown_arguments
@@ -312,7 +308,9 @@ class Tuner:
         """
         try:
             if storage_filesystem is not None or is_like_url(os.fspath(path)):
-                copy = ReadableCopy(os.fspath(path), storage_filesystem)  # there as long as this
+                copy = capabilities.ReadableCopy(
+                    os.fspath(path), storage_filesystem
+                )  # there as long as this
                 check_restorable(copy.directory)
             else:
                 check_restorable(absolute_path(path))
@@ -386,9 +384,9 @@ class Tuner:
         """
         self._apply_shell_request()
         location = self._begin()
-        background = Background(lambda requests: self._run_in(location, requests))
+        background = capabilities.Background(lambda requests: self._run_in(location, requests))
         background.start()
-        return Handle(location.directory, background)
+        return capabilities.Handle(location.directory, background)
 
     def __repr__(self) -> str:
         """Return what is declared, and whether it has been run."""
@@ -481,7 +479,11 @@ class Tuner:
         if self._location is None or self._resumption is None:
             raise RuntimeError("the experiment has not been run yet; call fit() first")
         location = self._location
-        copy = ReadableCopy(location.address, location.filesystem) if location.store else None
+        copy = (
+            capabilities.ReadableCopy(location.address, location.filesystem)
+            if location.store
+            else None
+        )
         directory = copy.directory if copy else location.directory
         return _grid(self._spec, read(self._spec, directory, self._resumption), location, copy)
 
@@ -540,9 +542,9 @@ def rerun(
         >>> again.config, again.metrics["loss"] == first[1].metrics["loss"]
         ({'x': 2}, True)
     """
-    copy = ReadableCopy(os.fspath(path)) if is_like_url(os.fspath(path)) else None
+    copy = capabilities.ReadableCopy(os.fspath(path)) if is_like_url(os.fspath(path)) else None
     directory = copy.directory if copy else absolute_path(path)
-    repetition = prepare_rerun(
+    repetition = capabilities.prepare_rerun(
         directory, trial, trainable, param_space=param_space, stop=stop, **run_config
     )
     spec = repetition.spec
@@ -558,13 +560,15 @@ def rerun(
     tuner._spec = spec  # noqa: SLF001  (its own module)
     grid = tuner._run_in(tuner._begin())  # noqa: SLF001
     (again,) = grid
-    _print_lines(spec, compare_results(repetition.recorded, again.rows.of(again.trial_id)))
+    _print_lines(
+        spec, capabilities.compare_results(repetition.recorded, again.rows.of(again.trial_id))
+    )
     return again
 
 
 def _print_lines(spec: ExperimentSpec, lines: Sequence[str]) -> None:
     for line in lines if spec.run.verbose else ():
-        sys.stdout.write(f"{printable(line)}\n")
+        sys.stdout.write(f"{capabilities.printable(line)}\n")
 
 
 def _grid(
@@ -625,7 +629,7 @@ def _storage_of(location: ExperimentLocation, record: Record) -> dict[str, Any]:
         return {}
     depth = str(record.text.get("declared_name") or "").count("/")
     return {
-        "storage_path": split_url(location.store.url)[0],
+        "storage_path": capabilities.split_url(location.store.url)[0],
         "storage_filesystem": location.filesystem,
         "local_dir": location.directory.parents[depth],
     }

@@ -5,19 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, final
+from typing import Any, final
 
-from searchers.searcher import Searcher, SearcherWrapper, report_end
+from searchers.searcher import POLICIES, Duplicates, Searcher, SearcherWrapper, report_end
 from searchers.space import SearchSpace
 from searchers.space.configurations import key_of
 from searchers.space.domains import Categorical
 
 from .repeater import Repeater
-
-Duplicates = Literal["repeat", "skip", "reuse"]
-"""How to treat a repeated configuration: run it again, skip it, or reuse the result."""
-
-POLICIES: Final[tuple[Duplicates, ...]] = ("repeat", "skip", "reuse")
 
 
 @final

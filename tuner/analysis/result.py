@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from tuner import capabilities
 from tuner.core.checkpoints import RetentionPolicy, ranked
 from tuner.core.result import (
     AUTO_FILLED,
@@ -25,11 +26,10 @@ from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
 from tuner.core.validations import COMMITTED
 from tuner.errors import TrialFailed
 from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
-from tuner.restore.readable_copy import ReadableCopy
-from tuner.storage import layout, remote
+from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 from tuner.storage.reading import LARGE_BYTES, read_file
-from tuner.storage.urls import checked_url, is_like_url, is_url, join_url, split_url
+from tuner.storage.url_forms import is_like_url, is_url
 
 from .frames import MetricsFrames, TableTrial, flat_metrics, with_hints
 from .open_experiment import read_directory
@@ -88,7 +88,9 @@ class ObjectStorage:
         """Return a trial's checkpoint: the local one if it is there, else the one in the store."""
         if not record.remote or (self.copy is None and local.exists()):
             return Checkpoint(local)
-        return Checkpoint(join_url(self.url, f"{trial_id}/{record.remote}"), self.filesystem)
+        return Checkpoint(
+            capabilities.join_url(self.url, f"{trial_id}/{record.remote}"), self.filesystem
+        )
 
 
 @final
@@ -385,7 +387,9 @@ class Result:
     @property
     def filesystem(self) -> Any:
         """The fsspec file system of `path`; needs fsspec."""
-        return remote.resolve(self.path, self.storage.filesystem if self.storage else None)[0]
+        return capabilities.filesystem_of(
+            self.path, self.storage.filesystem if self.storage else None
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # The frames hold all trials of the experiment; a pickled result contains only its own.
@@ -471,11 +475,11 @@ class Result:
 
 def _from_store(path: str, filesystem: Any) -> Result:
     """Return the result of the trial with this URL."""
-    url = checked_url("path", path, filesystem)
-    experiment, trial_id = split_url(url)
+    url = capabilities.checked_url("path", path, filesystem)
+    experiment, trial_id = capabilities.split_url(url)
     # Its protocol and a bucket remain at least.
     if layout.is_trial_id(trial_id) and is_url(experiment):
-        copy = ReadableCopy(experiment, filesystem)
+        copy = capabilities.ReadableCopy(experiment, filesystem)
         found = read_directory(copy.directory)
         for trial in found.trials:
             if trial.trial_id == trial_id:
@@ -528,7 +532,9 @@ def result_of(
     is_copy = storage is not None and storage.copy is not None
     return Result(
         trial_id=trial.trial_id,
-        path=join_url(storage.url, trial.trial_id) if storage and is_copy else directory,
+        path=capabilities.join_url(storage.url, trial.trial_id)
+        if storage and is_copy
+        else directory,
         storage=storage,
         checkpoint_names={checkpoint(record).path: record.directory for record in trial.checkpoints}
         if storage

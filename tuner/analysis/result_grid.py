@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
+from tuner import capabilities
 from tuner.core.checkpoints import RetentionPolicy
 from tuner.core.pareto import Objectives, best_trials
 from tuner.core.result import CONFIG
@@ -18,12 +19,10 @@ from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.reader import read as journal_records
 from tuner.journal.rows import JournalRows, Row, Rows, histories_of
-from tuner.restore.readable_copy import ReadableCopy
-from tuner.storage import remote
 from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
 from tuner.storage.origin import origin_of
-from tuner.storage.urls import is_like_url
+from tuner.storage.url_forms import is_like_url
 
 from .explain import explain_trial, why_trial_never_compared
 from .failed_validations import why_none_validated
@@ -226,7 +225,7 @@ class ResultGrid(Sequence[Result]):
             check_mode(mode)
         copy: os.PathLike[str] | None = None
         if storage_filesystem is not None or is_like_url(os.fspath(path)):
-            copy = ReadableCopy(os.fspath(path), storage_filesystem)
+            copy = capabilities.ReadableCopy(os.fspath(path), storage_filesystem)
         directory = absolute_path(copy or path)
         origin = origin_of(directory)
         if origin and origin.is_copy:
@@ -268,7 +267,9 @@ class ResultGrid(Sequence[Result]):
     @property
     def filesystem(self) -> Any:
         """The fsspec file system of `experiment_path`; needs fsspec."""
-        return remote.resolve(self._path, self._storage.filesystem if self._storage else None)[0]
+        return capabilities.filesystem_of(
+            self._path, self._storage.filesystem if self._storage else None
+        )
 
     @property
     def errors(self) -> list[TrialFailed]:

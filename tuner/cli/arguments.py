@@ -16,7 +16,8 @@ from tuner.spec.cluster import Cluster, cluster_at
 from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
 from tuner.storage.object_store import ObjectStore
-from tuner.storage.urls import is_like_url, split_url
+from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import split_url
 
 BEHIND: Final = "write a command and its options behind --, as in ... -- python train.py"
 _MAX_LISTED: Final = 5

@@ -18,7 +18,8 @@ from tuner.maintenance.status import (
     status_of,
 )
 from tuner.restore.readable_copy import experiments_in_store
-from tuner.storage.urls import checked_url, is_like_url, path_in, split_url
+from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import checked_url, path_in, split_url
 
 from .app import FOUND, OK
 from .arguments import default_storage

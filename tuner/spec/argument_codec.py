@@ -26,11 +26,12 @@ import searchers
 from searchers.recorded_arguments import Declared
 from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
 from searchers.space.domains import PRIOR_FIELDS
+from tuner import capabilities
 from tuner.core import stoppers
 from tuner.core.secret_reference import Secret
 
 from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from .training_config import LoggingConfig, ScalingConfig, ValidationConfig, ValidationTaskConfig
+from .worker_config import LoggingConfig
 
 Note = dict[str, Any]
 """A declared value as JSON."""
@@ -41,10 +42,10 @@ _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
 _DOMAINS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
 _CONFIGS = (CheckpointConfig, FailureConfig, RunConfig, TuneConfig)
-_OF_TRAINING = (LoggingConfig, ScalingConfig, ValidationConfig, ValidationTaskConfig)
+_OF_TRAINING = ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig")
 _PACKAGES: Final = (schedulers, searchers, stoppers)
 _SETTINGS: Final[Mapping[str, type]] = {
-    kind.__name__: kind for kind in (*_DOMAINS, Secret, *_CONFIGS, *_OF_TRAINING)
+    kind.__name__: kind for kind in (*_DOMAINS, Secret, *_CONFIGS, LoggingConfig)
 }
 
 NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
@@ -89,6 +90,9 @@ def known_class(name: str) -> type | None:
     """Return the public class of this name if files may construct its objects, else None."""
     if name in _SETTINGS:
         return _SETTINGS[name]
+    if name in _OF_TRAINING:
+        of_training: type = getattr(capabilities, name)
+        return of_training
     # Packages import a class when it is first asked for: an experiment that uses one scheduler must
     # not wait for the import of all of them.
     kind: Any = next(

@@ -26,6 +26,10 @@ class Settings:
     def _check_together(self) -> None:
         """Refuse fields that contradict each other."""
 
+    def as_space(self) -> Any:
+        """Return what stands for them in a search space: themselves, or their searched fields."""
+        return self
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a field.
 

@@ -8,27 +8,28 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from schedulers.scheduler import Scheduler, create_scheduler
-from schedulers.trial_scheduler import adapted
-from searchers.searcher import Searcher, create_searcher
-from searchers.wrappers.duplicate_guard import POLICIES, Duplicates
+from searchers.searcher import POLICIES, Duplicates, Searcher, create_searcher
+from tuner import capabilities
 from tuner.callbacks.callback import Callback
-from tuner.callbacks.console.reporter import ProgressReporter
 from tuner.core import events
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from
 from tuner.errors import StorageError
 from tuner.execution.resources import standard_name
-from tuner.storage import layout, urls
+from tuner.storage import layout
 from tuner.storage.directories import absolute_path
+from tuner.storage.url_forms import is_like_url
 
 from .argument_names import names_unknown_arguments
 from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
-from .cluster import Cluster
-from .training_config import LoggingConfig, ValidationConfig, checked_environment
+from .worker_config import LoggingConfig, checked_environment
+
+if TYPE_CHECKING:
+    from tuner.capabilities import Cluster, ProgressReporter, ValidationConfig
 
 MODES = ("min", "max")
 CLOSING_S = 2.0
@@ -469,7 +470,6 @@ class RunConfig(Settings):
         self._check_nodes()
         checked_environment(self.worker_runtime_env)
         check_type("logging_config", self.logging_config, LoggingConfig)
-        check_type("validation_config", self.validation_config, ValidationConfig)
         if self.verbose not in (0, 1, 2, 3):
             raise ValueError(f"verbose must be 0 (silent), 1 or 2, got {self.verbose!r}")
         if self.executor not in EXECUTORS:
@@ -485,11 +485,7 @@ class RunConfig(Settings):
             raise ValueError(
                 f"storage_retry_s must be at least 0 seconds, got {self.storage_retry_s!r}"
             )
-        if not isinstance(self.callbacks, Sequence | None):
-            raise TypeError(f"callbacks must be a list of tuner.Callback, got {self.callbacks!r}")
-        for callback in self.callbacks or ():
-            if not isinstance(callback, Callback):
-                raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
+        self._check_objects()
         check_type("checkpoint_config", self.checkpoint_config, CheckpointConfig)
         check_type("failure_config", self.failure_config, FailureConfig)
         # Never None once it is constructed: scripts read and change these fields.
@@ -499,7 +495,6 @@ class RunConfig(Settings):
         ):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, kind())
-        check_type("progress_reporter", self.progress_reporter, ProgressReporter)
         _check_amounts(self.resources)
         self._check_times()
 
@@ -561,9 +556,9 @@ class RunConfig(Settings):
         if self.storage_path is None:
             return None
         path = os.fspath(self.storage_path)
-        if self.storage_filesystem is None and not urls.is_like_url(path):
+        if self.storage_filesystem is None and not is_like_url(path):
             return None
-        return urls.checked_url("storage_path", path, self.storage_filesystem)
+        return capabilities.checked_url("storage_path", path, self.storage_filesystem)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -596,8 +591,21 @@ class RunConfig(Settings):
                 "give a longer limit or less grace"
             )
 
+    def _check_objects(self) -> None:
+        if not isinstance(self.callbacks, Sequence | None):
+            raise TypeError(f"callbacks must be a list of tuner.Callback, got {self.callbacks!r}")
+        for callback in self.callbacks or ():
+            if not isinstance(callback, Callback):
+                raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
+        for name, kind in (
+            ("progress_reporter", "ProgressReporter"),
+            ("validation_config", "ValidationConfig"),
+        ):
+            if (given := getattr(self, name)) is not None:
+                check_type(name, given, getattr(capabilities, kind))
+
     def _check_nodes(self) -> None:
-        if self.cluster is not None and not isinstance(self.cluster, Cluster):
+        if self.cluster is not None and not isinstance(self.cluster, capabilities.Cluster):
             raise TypeError(
                 "cluster must be a RayCluster, a DaskCluster or None, got "
                 f"{self.cluster!r}{_how_to_give(self.cluster)}"
@@ -629,7 +637,7 @@ class RunConfig(Settings):
             if not isinstance(given := getattr(self, name), str | os.PathLike | None):
                 raise TypeError(f"{name} must be a path, got {given!r}")
         if self.storage_filesystem is not None:
-            urls.check_filesystem(self.storage_filesystem)
+            capabilities.check_filesystem(self.storage_filesystem)
         if self.storage_path is not None and self.storage_url is None:
             _check_path("storage_path", os.fspath(self.storage_path))
         if self.local_dir is not None:
@@ -645,7 +653,7 @@ class RunConfig(Settings):
 
 
 def _check_local_dir(path: str) -> None:
-    if urls.is_like_url(path):
+    if is_like_url(path):
         raise ValueError(
             f"local_dir must be a directory of this machine, got {path!r}; give the URL as "
             "storage_path"
@@ -761,7 +769,8 @@ class TuneConfig(Settings):
                 f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got "
                 f"{self.duplicates!r}"
             )
-        object.__setattr__(self, "scheduler", adapted(self.scheduler))
+        if not isinstance(self.scheduler, str | None):
+            object.__setattr__(self, "scheduler", capabilities.adapted(self.scheduler))
         _check_part("scheduler", self.scheduler, Scheduler, create_scheduler)
         _check_part("search_alg", self.search_alg, Searcher, create_searcher)
 
@@ -888,7 +897,7 @@ def _not_covered(defaults: Sequence[str], given: Sequence[Any]) -> tuple[str, ..
 
 def _how_to_give(cluster: Any) -> str:
     """Return how to write what was given as a cluster, as the end of a sentence."""
-    if isinstance(cluster, type) and issubclass(cluster, Cluster):
+    if isinstance(cluster, type) and issubclass(cluster, capabilities.Cluster):
         return f"; write {cluster.__name__}(...)"
     if isinstance(cluster, str):
         return f"; write RayCluster({cluster!r}) or DaskCluster({cluster!r})"

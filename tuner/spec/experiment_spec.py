@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import searchers
 from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler, create_scheduler
-from searchers import BasicVariantGenerator, DuplicateGuard
+from searchers.random_search import BasicVariantGenerator
 from searchers.searcher import (
     Searcher,
     create_searcher,
@@ -21,6 +22,7 @@ from searchers.searcher import (
 )
 from searchers.space import flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
+from tuner import capabilities
 from tuner.core.nodes import Nodes
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
@@ -52,7 +54,6 @@ from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, name
 from .default_algorithms import chosen
 from .mutations import check_mutated_names, check_mutations
 from .param_space import RecordedSpace, check_portable, checked_space
-from .training_config import ValidationConfig
 
 _USED_BY: Final = "_used_by"
 """Attribute of the user's scheduler, searcher or stopper: the run that uses it."""
@@ -149,7 +150,7 @@ class ExperimentSpec:
         )
 
     @property
-    def validation_config(self) -> ValidationConfig | None:
+    def validation_config(self) -> capabilities.ValidationConfig | None:
         """How checkpoints are validated: as the trainer says, or else the settings."""
         return getattr(self.trainable, "validation_config", None) or self.run.validation_config
 
@@ -489,7 +490,11 @@ def _check_population(spec: ExperimentSpec) -> None:
 
 
 def _guarded(searcher: Searcher, tune: TuneConfig) -> Searcher:
-    return searcher if tune.duplicates == "repeat" else DuplicateGuard(searcher, tune.duplicates)
+    return (
+        searcher
+        if tune.duplicates == "repeat"
+        else searchers.DuplicateGuard(searcher, tune.duplicates)
+    )
 
 
 def with_seed(spec: ExperimentSpec, seed: int, experiment_id: str | None = None) -> ExperimentSpec:

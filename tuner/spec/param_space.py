@@ -14,7 +14,7 @@ from tuner.core.secret_reference import Secret
 from tuner.execution.pickling import check_picklable
 from tuner.storage.config_codec import check_keys
 
-from .training_config import ScalingConfig
+from .checked_settings import Settings
 
 
 class RecordedSpace(dict[str, Any]):
@@ -35,9 +35,9 @@ def checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
             "param_space must be a dictionary of parameter names to values or domains, got "
             f"{space!r}"
         )
-    # A scaling configuration that is searched is a part of the space like any other.
+    # Settings that are searched are a part of the space like any other.
     opened = {
-        key: value.given if isinstance(value, ScalingConfig) and value.searched else value
+        key: value.as_space() if isinstance(value, Settings) else value
         for key, value in space.items()
     }
     SearchSpace(opened)  # raises what is wrong with it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -135,6 +134,10 @@ class ScalingConfig(Settings):
         """Names of the fields that hold a domain or a grid axis instead of a value."""
         return [field.name for field in fields(self) if holds_words(getattr(self, field.name))]
 
+    def as_space(self) -> Any:
+        """Return what stands for it in a search space: its fields if one is searched, or itself."""
+        return self.given if self.searched else self
+
     @property
     def given(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
@@ -206,29 +209,6 @@ class ScalingConfig(Settings):
             )
         kind = {_ACCELERATOR: self.accelerator_type} if self.accelerator_type else {}
         return kind | first
-
-
-@dataclass(slots=True)
-class LoggingConfig(Settings):
-    """How much tuner logs, on its logger ``tuner``, in the driver's process and the workers.
-
-    Attributes:
-        log_level: Name of a level of the module `logging`; messages below it are dropped. The
-            default is ``"INFO"``.
-
-    Raises:
-        ValueError: If there is no such level.
-    """
-
-    log_level: str = "INFO"
-
-    def _check(self) -> None:
-        levels = sorted(logging.getLevelNamesMapping())
-        if not isinstance(self.log_level, str) or self.log_level.upper() not in levels:
-            raise ValueError(
-                f"log_level must be one of {', '.join(map(repr, levels))}, got {self.log_level!r}"
-            )
-        object.__setattr__(self, "log_level", self.log_level.upper())
 
 
 @dataclass(slots=True)
@@ -351,35 +331,3 @@ class ValidationConfig(Settings):
         """The function with its default arguments, which those of a report replace."""
         defaults = (self.task_config and self.task_config.fn_kwargs) or {}
         return functools.partial(self.fn, **defaults) if defaults else self.fn
-
-
-def checked_environment(given: Any) -> dict[str, str]:
-    """Return the variables of a ``worker_runtime_env``.
-
-    Raises:
-        TypeError: If it is no dictionary of variables.
-        ValueError: If it asks for anything else, such as packages.
-
-    Example:
-        >>> checked_environment({"env_vars": {"NCCL_DEBUG": "INFO"}})
-        {'NCCL_DEBUG': 'INFO'}
-    """
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            f"worker_runtime_env must be a dictionary such as {{'env_vars': {{...}}}}, got "
-            f"{given!r}"
-        )
-    if others := [name for name, value in given.items() if name != "env_vars" and value]:
-        raise ValueError(
-            f"worker_runtime_env must have the key 'env_vars' only, got "
-            f"{', '.join(map(repr, others))}; workers run with the packages and files of this "
-            "environment"
-        )
-    variables = given.get("env_vars") or {}
-    if not isinstance(variables, Mapping) or not all(
-        isinstance(text, str) for pair in variables.items() for text in pair
-    ):
-        raise TypeError(f"env_vars must be strings by name, got {variables!r}")
-    return dict(variables)

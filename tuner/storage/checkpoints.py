@@ -22,10 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from tuner import capabilities
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
 from tuner.errors import CheckpointError, missing_name
 
-from . import atomic, remote, strict_json
+from . import atomic, strict_json
 from .directories import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
 from .disk import DIRECTORY_MODE
 from .layout import (
@@ -39,6 +40,7 @@ from .layout import (
 from .manifest import Manifest, Provenance, read_manifest, verify, write_manifest
 from .reading import SMALL_BYTES, read_file
 from .tree_state import TreeState, check_unchanged
+from .url_forms import is_remote
 
 __all__ = [
     "Checkpoint",
@@ -117,7 +119,7 @@ class Checkpoint(metaclass=_OlderNames):
 
     def __init__(self, path: str | os.PathLike[str], filesystem: Any = None) -> None:
         text = os.fspath(path)
-        if filesystem is None and not remote.is_remote(text):
+        if filesystem is None and not is_remote(text):
             text = str(Path(text).absolute())
         self._path = text
         self._filesystem = filesystem
@@ -158,12 +160,12 @@ class Checkpoint(metaclass=_OlderNames):
 
         Needs ``pip install "tuner-hpo[remote]"``, also for a local one.
         """
-        return remote.resolve(self._path, self._filesystem)[0]
+        return capabilities.filesystem_of(self._path, self._filesystem)
 
     @property
     def is_local(self) -> bool:
         """Whether the directory lies on this machine, where it is read without a copy."""
-        return self._filesystem is None and not remote.is_remote(self._path)
+        return self._filesystem is None and not is_remote(self._path)
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the checkpoint into a directory that stays.
@@ -186,7 +188,7 @@ class Checkpoint(metaclass=_OlderNames):
         if self.is_local:
             copy_tree(Path(self._path), target)
         else:
-            remote.download(self._path, self._filesystem, target)
+            capabilities.remote.download(self._path, self._filesystem, target)
         if (target / MANIFEST).exists():
             verify(target)
         return str(target)
@@ -206,7 +208,7 @@ class Checkpoint(metaclass=_OlderNames):
         if self.is_local:
             yield self._path
         else:
-            with remote.shared_download(self._path, self._filesystem) as directory:
+            with capabilities.remote.shared_download(self._path, self._filesystem) as directory:
                 yield str(directory)
 
     def get_metadata(self) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class Checkpoint(metaclass=_OlderNames):
             if self.is_local:
                 content = read_file(self._metadata_file(), SMALL_BYTES)
             else:
-                content = remote.read(self._path, self._filesystem, METADATA)
+                content = capabilities.remote.read(self._path, self._filesystem, METADATA)
         except FileNotFoundError:
             return {}
         try:
@@ -236,7 +238,7 @@ class Checkpoint(metaclass=_OlderNames):
         if self.is_local:
             atomic.write_text(self._metadata_file(), text)
         else:
-            remote.write(self._path, self._filesystem, METADATA, text.encode())
+            capabilities.remote.write(self._path, self._filesystem, METADATA, text.encode())
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add JSON values to those stored with the checkpoint; of equal keys the new one counts."""

@@ -27,7 +27,7 @@ from .reading import open_file
 from .remote import resolve
 from .s3_options import CLIENT_CONFIG, client_options
 from .store_calls import current_deadline, in_thread
-from .urls import is_url
+from .url_forms import is_url
 
 _PART_BYTES: Final = 16 << 20
 _MAX_PARTS: Final = 10_000

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any
 
 from tuner.errors import CheckpointError
 
@@ -29,14 +28,6 @@ from .layout import MANIFEST
 from .lock import Lock
 from .manifest import make_folders, make_links, read_manifest, verify
 from .s3_options import CLIENT_CONFIG, client_options, is_s3
-from .urls import is_url
-
-_CHAIN: Final = re.compile(r"[a-z][a-z0-9+.-]*::", re.IGNORECASE)
-
-
-def is_remote(path: str) -> bool:
-    """Return whether a path is a URL, or a chain of them as in ``simplecache::s3://bucket/key``."""
-    return is_url(path) or _CHAIN.match(path) is not None
 
 
 def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
@@ -67,6 +58,11 @@ def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
         # Where the store does not answer, minutes would pass with the library's own.
         found.retries = 1
     return found, str(root)
+
+
+def filesystem_of(path: str, filesystem: Any) -> Any:
+    """Return the fsspec file system on which a path is; see `resolve`."""
+    return resolve(path, filesystem)[0]
 
 
 def read(path: str, filesystem: Any, name: str) -> bytes:

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import re
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from .arrow_filesystem import as_fsspec, is_arrow
 from .s3_options import normal_options, split_options, with_options
+from .url_forms import is_url
 
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-# At least two characters before the colon: "C:/data" is a path.
-_URL_LIKE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
 _NEEDS_NO_HOST: Final = frozenset({"file", "local", "memory"})
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """The extra of this package that installs the driver of a protocol."""
 _METHODS: Final = ("_strip_protocol", "unstrip_protocol", "cat_file", "pipe_file", "find", "info")
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is the URL of a directory in an object store.
-
-    Example:
-        >>> is_url("s3://bucket/dir"), is_url("./s3:/dir"), is_url("C:/data")
-        (True, False, False)
-    """
-    return _URL.match(os.fspath(path)) is not None
-
-
-def is_like_url(path: str) -> bool:
-    """Return whether a path is a URL, or was probably meant to be one."""
-    return _URL_LIKE.match(path) is not None
 
 
 def checked_url(name: str, url: str, filesystem: Any = None) -> str:

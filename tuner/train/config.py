@@ -7,11 +7,11 @@ from typing import Any, Final, Literal
 
 from tuner.spec.config import CheckpointConfig, FailureConfig, RunConfig
 from tuner.spec.training_config import (
-    LoggingConfig,
     ScalingConfig,
     ValidationConfig,
     ValidationTaskConfig,
 )
+from tuner.spec.worker_config import LoggingConfig
 
 from .backend import BackendConfig
 

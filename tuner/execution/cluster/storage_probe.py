@@ -19,7 +19,7 @@ from typing import Any, Final, final
 from tuner.errors import StorageError
 from tuner.storage.object_checkpoints import proof_prefix
 from tuner.storage.object_store import ObjectStore
-from tuner.storage.urls import is_url
+from tuner.storage.url_forms import is_url
 
 from .shared_directory import PATIENCE_S, SharedProof, answer_proof
 

@@ -1,0 +1,57 @@
+"""What only some experiments use: each part is imported when it is first used.
+
+The engine imports none of the modules in this table, and names them nowhere else: experiments on a
+cluster or in an object store, trainings over several processes, the validation of checkpoints,
+trackers, charts. So an experiment loads only the capabilities that it uses, and one that is not
+used could as well not be there. `capabilities.ReadableCopy` is that class.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from searchers.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from schedulers.trial_scheduler import adapted as adapted
+
+    from .callbacks.console.reporter import ProgressReporter as ProgressReporter
+    from .callbacks.formatting import printable as printable
+    from .driver.background_run import Background as Background
+    from .handle import Handle as Handle
+    from .maintenance.rerun import compare_results as compare_results
+    from .maintenance.rerun import prepare_rerun as prepare_rerun
+    from .restore.readable_copy import ReadableCopy as ReadableCopy
+    from .spec.cluster import Cluster as Cluster
+    from .spec.training_config import ScalingConfig as ScalingConfig
+    from .spec.training_config import ValidationConfig as ValidationConfig
+    from .spec.training_config import ValidationTaskConfig as ValidationTaskConfig
+    from .storage import remote as remote
+    from .storage.object_store import RETRY_S as RETRY_S
+    from .storage.object_store import ObjectStore as ObjectStore
+    from .storage.remote import filesystem_of as filesystem_of
+    from .storage.s3_options import split_options as split_options
+    from .storage.urls import check_filesystem as check_filesystem
+    from .storage.urls import checked_url as checked_url
+    from .storage.urls import join_url as join_url
+    from .storage.urls import split_url as split_url
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "tuner.callbacks.console.reporter": ("ProgressReporter",),
+        "tuner.callbacks.formatting": ("printable",),
+        "tuner.driver.background_run": ("Background",),
+        "tuner.handle": ("Handle",),
+        "tuner.maintenance.rerun": ("compare_results", "prepare_rerun"),
+        "tuner.restore.readable_copy": ("ReadableCopy",),
+        "tuner.spec.cluster": ("Cluster",),
+        "tuner.spec.training_config": ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig"),
+        "tuner.storage": ("remote",),
+        "tuner.storage.object_store": ("RETRY_S", "ObjectStore"),
+        "tuner.storage.remote": ("filesystem_of",),
+        "tuner.storage.s3_options": ("split_options",),
+        "tuner.storage.urls": ("check_filesystem", "checked_url", "join_url", "split_url"),
+        "schedulers.trial_scheduler": ("adapted",),
+    },
+)
