@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final, Never, final
 
 from .decisions import Decision, Pause, Reason, Resume, Stop
 from .scheduler import Scheduler, TrialView
@@ -40,8 +38,7 @@ class TrialScheduler:
     The controller has ``get_trials``, ``get_live_trials``, ``get_trial``, ``stop_trial`` and
     ``pause_trial``; a trial has ``trial_id``, ``config`` and ``status``, which are not to
     be changed, ``last_result`` (the one before `result`), ``is_finished()`` and
-    ``has_checkpoint()``. A class that uses anything else of them is refused when it is given to
-    `TuneConfig`, by method and name.
+    ``has_checkpoint()``. Anything else of them raises an `AttributeError` that says so.
 
     Departures:
         From Ray Tune: new trials start by themselves, in the order in which they were suggested;
@@ -100,8 +97,7 @@ def adapted(scheduler: Any) -> Any:
     """Return a scheduler for the engine; one with Ray Tune's signatures gets an adapter.
 
     Raises:
-        TypeError: If it is a class, or one with Ray Tune's signatures that needs unsupported
-            features of the controller or of trials.
+        TypeError: If it is a class, or has Ray Tune's signatures in some of its methods only.
     """
     if isinstance(scheduler, type) and callable(getattr(scheduler, _RESULT, None)):
         name = scheduler.__name__
@@ -144,7 +140,7 @@ class TrialSchedulerAdapter(Scheduler):
         adapted: The scheduler.
 
     Raises:
-        TypeError: If it uses unsupported features; names method and attribute.
+        TypeError: If one of its methods, or a base class, has other signatures than Ray Tune's.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -348,6 +344,17 @@ class _Trial:
     def has_checkpoint(self) -> bool:
         return self.view.has_checkpoint
 
+    def __getattr__(self, name: str) -> Never:
+        raise AttributeError(
+            f"a trial has no {name} here, only config, has_checkpoint(), is_finished(), "
+            f"last_result, status and trial_id; {_REMEDY}"
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in {"config", "status", "trial_id"}:
+            raise AttributeError(f"only the engine changes trial.{name}; {_REMEDY}")
+        super().__setattr__(name, value)
+
     def __repr__(self) -> str:
         return f"Trial({self.trial_id}, {self.status})"
 
@@ -376,35 +383,11 @@ class _Controller:
     def pause_trial(self, trial: _Trial, should_checkpoint: bool = True) -> None:
         self._adapter.pause(trial.trial_id)
 
-
-_SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
-    "tune_controller": frozenset(name for name in vars(_Controller) if not name.startswith("_")),
-    "trial": frozenset(
-        # `last_result` is set by the constructor, so that the class does not list it.
-        {name for name in vars(_Trial) if not name.startswith("_")} | {"last_result"}
-    ),
-}
-
-
-def _nodes(
-    nodes: Iterable[ast.AST], roles: Mapping[str, str]
-) -> Iterator[tuple[ast.AST, Mapping[str, str]]]:
-    """Yield all nodes of a syntax tree with the roles of names.
-
-    Inside inner functions and comprehensions, names that they bind have no role.
-    """
-    for node in nodes:
-        bound: set[str] = set()
-        if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
-            bound = {
-                argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)
-            }
-        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            targets = (name for part in node.generators for name in ast.walk(part.target))
-            bound = {name.id for name in targets if isinstance(name, ast.Name)}
-        known = {name: role for name, role in roles.items() if name not in bound}
-        yield node, known
-        yield from _nodes(ast.iter_child_nodes(node), known)
+    def __getattr__(self, name: str) -> Never:
+        raise AttributeError(
+            f"the controller has no {name} here, only get_live_trials, get_trial, get_trials, "
+            f"pause_trial and stop_trial; {_REMEDY}"
+        )
 
 
 def _own(scheduler: Any, *names: str) -> str | None:
@@ -416,7 +399,7 @@ def _own(scheduler: Any, *names: str) -> str | None:
 
 
 def _unsupported(kind: type) -> Iterator[str]:
-    """Yield a message for each unsupported feature that the class uses."""
+    """Yield a message for each method and base class that does not fit Ray Tune's signatures."""
     ours = next(
         (base for base in kind.__mro__ if issubclass(base, Scheduler) and _is_ours(base)), None
     )
@@ -442,61 +425,7 @@ def _unsupported(kind: type) -> Iterator[str]:
                     f"{base.__name__}.{name} must take ({wanted}), as on_trial_result has Ray "
                     "Tune's signature"
                 )
-            yield from _uses(base, name, function, is_ours=ours is not None)
 
 
 def _is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "schedulers"
-
-
-def _uses(kind: type, name: str, function: Any, *, is_ours: bool) -> Iterator[str]:
-    """Yield unsupported uses of controller and trials; none if the source is unreadable."""
-    # Checked before the experiment, since an AttributeError hours later would lose it.
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return
-    # A hook may name its arguments freely; other methods are checked if they use Ray Tune's names.
-    given = list(inspect.signature(function).parameters)[1:]
-    body = [
-        inner
-        for node in tree.body
-        for inner in (node.body if isinstance(node, ast.FunctionDef) else [node])
-    ]
-    for node, roles in _nodes(body, dict(zip(given, _ARGUMENTS.get(name, given), strict=False))):
-        match node:
-            case ast.Attribute(value=ast.Name(id=variable), attr=attribute) if (
-                roles.get(variable) in _SUPPORTED
-            ):
-                supported = _SUPPORTED[roles[variable]]
-                if not isinstance(node.ctx, ast.Load):
-                    yield (
-                        f"{kind.__name__}.{name} changes {variable}.{attribute}, which only the "
-                        "engine does"
-                    )
-                elif attribute not in supported:
-                    names = ", ".join(sorted(supported, key=str.lower))
-                    yield (
-                        f"{kind.__name__}.{name} uses {variable}.{attribute}; a {roles[variable]} "
-                        f"has only {names} here"
-                    )
-            case ast.Subscript(
-                value=ast.Attribute(value=ast.Name(id=variable), attr="config"),
-                ctx=ast.Store() | ast.Del(),
-            ):
-                if roles.get(variable) == "trial":
-                    yield (
-                        f"{kind.__name__}.{name} changes {variable}.config, which is fixed once a "
-                        "trial has been suggested"
-                    )
-            case ast.Call(
-                func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=called),
-                args=passed,
-            ) if is_ours:
-                if called in _ARGUMENTS and len(passed) == len(_ARGUMENTS[called]):
-                    yield (
-                        f"{kind.__name__}.{name} calls super().{called} with a tune_controller; "
-                        "derive it from schedulers.TrialScheduler"
-                    )
-            case _:
-                pass
