@@ -11,12 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import final
 
 _Job = Callable[[], object]
 
 
-@final
 class BackgroundJobs:
     """Runs jobs in a thread, in the order in which they were submitted.
 

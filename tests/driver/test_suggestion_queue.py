@@ -4,7 +4,6 @@ It is notified, then asked, and notified again only when all answers have been t
 """
 
 import itertools
-import threading
 from collections import deque
 from pathlib import Path
 from random import Random as Chance
@@ -23,7 +22,7 @@ from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.driver import Timing
 from tuner.driver.journal_log import JournalLog
-from tuner.driver.suggestion_queue import CallerThread, SuggestionQueue
+from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal import snapshot_files
 from tuner.journal.writer import Journal
@@ -83,8 +82,8 @@ class HeldCaller:
             self.go_on()
         return not self.calls
 
-    def close(self):
-        return bool(self.calls)
+    def close(self, timeout_s, *, drops_queued):
+        return not self.calls
 
     def go_on(self, num_calls=1):
         for _ in range(num_calls):
@@ -191,18 +190,6 @@ def test_where_the_experiment_stops_what_waits_is_not_asked():
     assert not queue.is_answering
     queue.ask([])
     assert not caller.calls
-
-
-@pytest.mark.process
-def test_the_thread_makes_all_calls_in_order_and_ends():
-    caller, seen = CallerThread(), []
-    assert caller.wait(0.0)
-    for number in range(50):
-        caller.submit(lambda number=number: seen.append((number, threading.current_thread().name)))
-    assert caller.wait(None)
-    assert seen == [(number, "tuner-searcher") for number in range(50)]
-    assert not caller.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "tuner-searcher"]
 
 
 # Whole experiments, with a searcher that answers at any moment.

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.execution.conversation import STOP, Script, assignment, converse
+from tuner.background import BackgroundJobs
 from tuner.errors import CheckpointError
 from tuner.execution import checkpoint_uploads
 from tuner.execution.attempt import current_attempt
-from tuner.execution.checkpoint_uploads import UploadQueue
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, get_checkpoint, run_attempt
 from tuner.storage import layout
@@ -157,7 +157,7 @@ def full_disk(monkeypatch):
 def test_a_checkpoint_that_a_thread_cannot_store_fails_the_next_report(tmp_path, full_disk):
     def train(config):
         report({}, written(tmp_path / "source"))
-        current_attempt()._uploads.drain()
+        current_attempt()._uploads.wait()
         report({})
 
     script = converse(train, tmp_path)
@@ -191,12 +191,12 @@ def copied_late(checkpoint, name):
 @pytest.fixture
 def stored_later(monkeypatch):
     """Make the thread begin with what it stores when the event is set; return the event."""
-    may_begin, real = threading.Event(), UploadQueue.put
+    may_begin, submit = threading.Event(), BackgroundJobs.submit
 
-    def put(self, job):
-        real(self, lambda: may_begin.wait(60) and job())
+    def submit_late(self, job):
+        submit(self, lambda: may_begin.wait(60) and job())
 
-    monkeypatch.setattr(UploadQueue, "put", put)
+    monkeypatch.setattr(BackgroundJobs, "submit", submit_late)
     return may_begin
 
 
@@ -211,7 +211,7 @@ def test_a_directory_that_is_written_again_before_it_is_stored_fails_the_next_re
         report({"epoch": 1}, written(tmp_path / "reused", "1"), options)
         written(tmp_path / "reused", "2")
         stored_later.set()
-        current_attempt()._uploads.drain()
+        current_attempt()._uploads.wait()
         report({"epoch": 2})
 
     script = converse(train, tmp_path)
@@ -232,7 +232,7 @@ def test_a_directory_may_be_written_again_once_it_is_stored(tmp_path):
     def train(config):
         for epoch in "123":
             report({}, written(tmp_path / "reused", epoch), KEPT)
-            current_attempt()._uploads.drain()
+            current_attempt()._uploads.wait()
 
     script = converse(train, tmp_path)
     assert script.outcome == "completed"

@@ -40,7 +40,7 @@ from tuner.storage.config_codec import ConfigCodec
 
 from . import invariants
 from .environment import Environment
-from .faulty_executor import DelayedCaller, FaultyExecutor
+from .faulty_executor import DelayedCalls, FaultyExecutor
 from .plugins import FragileCallback, FragileScheduler, FragileSearcher
 from .probes import DeletionProbe, LogProbe, NoticeProbe
 from .scenario import METRIC, MODE
@@ -183,7 +183,7 @@ class DriverProcess:
         callbacks = CallbackList(
             [NoticeProbe(env), FragileCallback(env.faults, env.step), *loggers]
         )
-        caller = DelayedCaller(env, workers) if env.scenario.is_search_slow else None
+        caller = DelayedCalls(env, workers) if env.scenario.is_search_slow else None
         suggestions = SuggestionQueue(self._state.search_adapter, caller, workers.wake)
         assembly = assemble(
             self.experiment,

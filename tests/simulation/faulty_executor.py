@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never, final
 
+from tuner.background import BackgroundJobs
 from tuner.core.commands import (
     AnswerReport,
     GrantLease,
@@ -777,8 +778,8 @@ _FAULT_ACTIONS: Mapping[Fault, Any] = {
 
 
 @final
-class DelayedCaller:
-    """Calls the searcher asynchronously, in order, each time after a delay; see `Caller`.
+class DelayedCalls(BackgroundJobs):
+    """Calls the searcher in order, each time after a delay, without a thread.
 
     Args:
         env: The environment.
@@ -787,25 +788,26 @@ class DelayedCaller:
 
     def __init__(self, env: Environment, workers: FaultyExecutor) -> None:
         """Wait for the first call."""
+        super().__init__("searcher", num_threads=0)
         self._workers = workers
         self._rng = env.scenario.rng("searcher")
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: deque[Callable[[], object]] = deque()
 
-    def submit(self, call: Callable[[], None]) -> None:
-        """See `Caller.submit`."""
-        self._calls.append(call)
+    def submit(self, job: Callable[[], object]) -> None:
+        """See `BackgroundJobs.submit`."""
+        self._calls.append(job)
         self._workers.call_later(self._rng.choice(_SEARCH_TICKS), self._make_next)
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """See `Caller.wait`; sometimes it takes too long."""
+    def wait(self, timeout_s: float | None = None, *, num_left: int = 0) -> bool:
+        """See `BackgroundJobs.wait`; sometimes it takes too long."""
         while self._calls and (timeout_s is None or self._rng.random() < 0.5):
             self._make_next()
         return not self._calls
 
-    def close(self) -> bool:
-        """See `Caller.close`."""
+    def close(self, timeout_s: float | None = None, *, drops_queued: bool = False) -> bool:
+        """See `BackgroundJobs.close`."""
         self._calls.clear()
-        return False
+        return True
 
     def _make_next(self) -> None:
         if self._calls:

@@ -13,8 +13,8 @@ import pytest
 import tuner as tune
 from schedulers import FIFOScheduler
 from schedulers.decisions import Decision
+from tuner.background import BackgroundJobs
 from tuner.driver import run as running
-from tuner.driver.suggestion_queue import ImmediateCaller
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.reader import read_events
 
@@ -130,7 +130,9 @@ def record(tmp_path, monkeypatch):
 
         monkeypatch.setattr(running, "make_executor", make_executor)
         # Virtual time waits for no thread, and no file is read but the journal.
-        monkeypatch.setattr(running, "CallerThread", ImmediateCaller)
+        monkeypatch.setattr(
+            running, "BackgroundJobs", lambda name, **_: BackgroundJobs(name, num_threads=0)
+        )
         monkeypatch.setattr(running.EnvironmentRecorder, "start", lambda recorder: None)
         monkeypatch.setattr(running.Snapshots, "close", lambda snapshots, elapsed_s: None)
         monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")

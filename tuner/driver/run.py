@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tuner.analysis.explain import why_never_compared
 from tuner.analysis.failed_validations import why_none_validated
 from tuner.analysis.result_grid import Persistence
+from tuner.background import BackgroundJobs
 from tuner.callbacks import Callback, Console, ErrorLog, PolicyLog, TrialFileLogger, default_loggers
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.console.console import ON_CONSOLE
@@ -99,7 +100,7 @@ from .remote_session import RemoteSession
 from .signals import Interrupts, cause_of_interruption, exit_code, has_failed, is_script
 from .snapshots import Snapshots
 from .storage_retry import StorageRetry
-from .suggestion_queue import CallerThread, ImmediateCaller, SuggestionQueue
+from .suggestion_queue import SuggestionQueue
 
 if TYPE_CHECKING:
     from .cluster_session import ClusterSession
@@ -381,8 +382,9 @@ class Run:
             account.add_source(lambda: PersistenceCosts(thread_s=mirror.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
-        caller = ImmediateCaller() if spec.run.executor == "inline" else CallerThread()
-        suggestions = SuggestionQueue(state.search_adapter, caller, stage.executor.wake)
+        num_threads = 0 if spec.run.executor == "inline" else 1
+        calls = BackgroundJobs("tuner-searcher", num_threads=num_threads)
+        suggestions = SuggestionQueue(state.search_adapter, calls, stage.executor.wake)
         snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log, account)
         leave_at_s = None if spec.run.leave_at_s is None else self._began_s + spec.run.leave_at_s
         assembly = assemble(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from queue import SimpleQueue
 from time import perf_counter
-from typing import Protocol, final
+from typing import final
 
+from tuner.background import BackgroundJobs
 from tuner.core.commands import Notice
 from tuner.core.events import SearchEnded, SuggestionPostponed
 from tuner.restore.search_adapter import Answer, Call, SearchAdapter
@@ -18,80 +17,6 @@ _LEAVE_S = 0.1
 """How long a thread without work may take to end."""
 _PROMPT_S = 0.002
 """How long the driver waits for the answers to what it has just asked; most searchers take less."""
-
-
-class Caller(Protocol):
-    """Makes calls one after the other, in the order in which they are submitted."""
-
-    def submit(self, call: Call) -> None:
-        """Make a call when those that were submitted before are done; it does not raise."""
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until all calls are done, and return whether they are.
-
-        Args:
-            timeout_s: How long to wait at most, in seconds; None for as long as it takes.
-        """
-
-    def close(self) -> bool:
-        """Make no further call; return whether one is still being made, which is not waited for."""
-
-
-@final
-class ImmediateCaller:
-    """Makes each call at once: where there is no other thread, or no time."""
-
-    def submit(self, call: Call) -> None:
-        """See `Caller.submit`."""
-        call()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """See `Caller.wait`."""
-        return True
-
-    def close(self) -> bool:
-        """See `Caller.close`."""
-        return False
-
-
-@final
-class CallerThread:
-    """Makes the calls in one thread, which starts with the first of them.
-
-    It is a daemon: Python cannot end a thread, and a suggestion that takes minutes must not keep an
-    interrupted program alive.
-    """
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, call: Call) -> None:
-        """See `Caller.submit`."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="tuner-searcher", daemon=True)
-            self._thread.start()
-        self._calls.put(call)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """See `Caller.wait`."""
-        if self._thread is None:
-            return True
-        is_done = threading.Event()
-        self._calls.put(is_done.set)
-        return is_done.wait(timeout_s)
-
-    def close(self) -> bool:
-        """See `Caller.close`."""
-        if self._thread is None:
-            return False
-        self._calls.put(None)
-        self._thread.join(_LEAVE_S)
-        return self._thread.is_alive()
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
 
 
 @final
@@ -107,9 +32,9 @@ class SuggestionQueue:
 
     Args:
         search_adapter: Adapter of the searcher.
-        caller: Makes the calls; None to make them at once.
-        wake: Called from the caller's thread when answers can be taken; None where they are there
-            at once.
+        jobs: Makes the calls, one at a time; None to make them at once.
+        wake: Called from the thread of the calls when answers can be taken; None where they are
+            there at once.
 
     Attributes:
         search_adapter: See above.
@@ -120,11 +45,11 @@ class SuggestionQueue:
     def __init__(
         self,
         search_adapter: SearchAdapter,
-        caller: Caller | None = None,
+        jobs: BackgroundJobs | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
         self.search_adapter = search_adapter
-        self._caller = caller or ImmediateCaller()
+        self._jobs = jobs or BackgroundJobs("tuner-searcher", num_threads=0)
         self._wake = wake
         self._pending_calls: list[Call] = []
         self._waiting: list[str] = []
@@ -159,8 +84,8 @@ class SuggestionQueue:
             if self._waiting:
                 batch, self._waiting = self._waiting, []
                 self.is_answering = True
-                self._caller.submit(partial(self._guarded, partial(self._answer, batch)))
-                self._caller.wait(_PROMPT_S)
+                self._jobs.submit(partial(self._guarded, partial(self._answer, batch)))
+                self._jobs.wait(_PROMPT_S)
         return self.take()
 
     def take(self) -> Sequence[Answer]:
@@ -197,7 +122,7 @@ class SuggestionQueue:
         """
         if not self.is_answering:
             self._deliver()
-        is_done = self._caller.wait(timeout_s)
+        is_done = self._jobs.wait(timeout_s)
         if self._error is not None:
             raise self._error
         return is_done and not self.is_answering
@@ -210,12 +135,12 @@ class SuggestionQueue:
     def close(self) -> bool:
         """Make no further call; return whether the searcher is still computing a suggestion."""
         self._is_closed = self._is_withdrawn = True
-        return self._caller.close()
+        return not self._jobs.close(_LEAVE_S, drops_queued=True)
 
     def _deliver(self) -> None:
         if self._pending_calls:
             calls, self._pending_calls = self._pending_calls, []
-            self._caller.submit(partial(self._guarded, partial(_make, calls)))
+            self._jobs.submit(partial(self._guarded, partial(_make, calls)))
 
     def _guarded(self, call: Call) -> None:
         """Make a call unless an earlier one has failed; keep its error for the driver's thread."""

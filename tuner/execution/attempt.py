@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeGuard, final
 
+from tuner.background import BackgroundJobs
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.core.trial_json import request_fields
@@ -28,14 +29,15 @@ from .answers import Answers
 from .assignment import Assignment
 from .checkpoint_part import Part, PartKind
 from .checkpoint_uploads import (
+    MAX_OUTSTANDING,
     CheckpointPlan,
-    UploadQueue,
     delete_local,
     keep_from_deletion,
     plan_checkpoint,
     prepare_part,
     source_of,
     store,
+    wait_for_uploads,
     watch_for_changes,
 )
 from .failures import as_message, describe
@@ -140,7 +142,7 @@ class Attempt:
         rank = assignment.rank
         self._rank = rank.world_rank if rank and rank.world_size > 1 else None
         """Rank in a group, None for a process that stores its checkpoints alone."""
-        self._uploads = UploadQueue()
+        self._uploads = BackgroundJobs("tuner-upload")
         self._storage_failures = StorageFailures(assignment.trial_dir)
         self._send_lock = threading.Lock()
         self._num_reports = self._num_lent = 0
@@ -451,8 +453,8 @@ class Attempt:
             self._read_answer()
         if self.must_end:
             raise StopTraining(self._verdict)
-        if self._uploads.failure:
-            raise self._uploads.failure
+        if self._uploads.error:
+            raise self._uploads.error
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._send_lock:  # the thread that stores checkpoints sends, too
@@ -517,15 +519,15 @@ class Attempt:
             fault.
         """
         is_async = plan.mode is CheckpointUploadMode.ASYNC
-        if not is_async or self._uploads.is_full:
+        if not is_async or self._uploads.num_outstanding >= MAX_OUTSTANDING:
             self._send(_SAVING)
         if is_async:
-            self._uploads.wait_for_room()
+            wait_for_uploads(self._uploads, num_left=MAX_OUTSTANDING - 1)
             if self._rank is None:
                 return {"upload": self._next_checkpoint}
             return self._part_fields(plan, Part(PartKind.PENDING))
         try:
-            self._uploads.drain()  # checkpoints count in the order of their reports
+            wait_for_uploads(self._uploads)  # checkpoints count in the order of their reports
             return self._stored_now(plan, result)
         except BaseException as error:
             self._send({"kind": "save_failed", "failure": as_message(describe(error))})
@@ -580,7 +582,7 @@ class Attempt:
         if plan.deletes_local or (is_lent and self._rank is None):
             plan = keep_from_deletion(plan)
         plan = watch_for_changes(plan)
-        self._uploads.put(functools.partial(self._upload, plan, index, result))
+        self._uploads.submit(functools.partial(self._upload, plan, index, result))
 
     def _upload(self, plan: CheckpointPlan, index: int, result: dict[str, Any]) -> None:
         assignment = self.assignment
@@ -604,10 +606,11 @@ class Attempt:
 
     def _drain_uploads(self) -> Failure | None:
         """Wait until all checkpoints are stored; return why one could not be, None without one."""
-        if not self._uploads.is_idle:
+        if self._uploads.num_outstanding:
             self._send(_SAVING)
-            self._uploads.drain()
-        return self.describe(self._uploads.failure) if self._uploads.failure else None
+            wait_for_uploads(self._uploads)
+        self._uploads.close()
+        return self.describe(self._uploads.error) if self._uploads.error else None
 
     def _note_latest(self, plan: CheckpointPlan) -> None:
         if not plan.is_placeholder:

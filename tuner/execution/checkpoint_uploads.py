@@ -6,15 +6,14 @@ import logging
 import os
 import secrets
 import shutil
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
+from tuner.background import BackgroundJobs
 from tuner.core.trial import checkpoint_directory_name
 from tuner.storage.checkpoint_parts import (
     can_be_moved,
@@ -310,69 +309,12 @@ def _warning_interval_s() -> float:
     return _WARNING_INTERVAL_S
 
 
-@final
-class UploadQueue:
-    """Runs the jobs that store checkpoints, one after the other, in a thread of its own.
-
-    Attributes:
-        failure: What the first job that failed has raised, None for none.
-    """
-
-    def __init__(self) -> None:
-        self.failure: BaseException | None = None
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._num_outstanding = 0
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a further job has to wait."""
-        return self._num_outstanding >= MAX_OUTSTANDING
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all jobs are done."""
-        return not self._num_outstanding
-
-    def put(self, job: Callable[[], None]) -> None:
-        """Add a job."""
-        with self._changed:
-            self._jobs.append(job)
-            self._num_outstanding += 1
-            self._changed.notify_all()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tuner-upload", daemon=True)
-            self._thread.start()
-
-    def wait_for_room(self) -> None:
-        """Wait until a further job may be added."""
-        self._wait(lambda: not self.is_full)
-
-    def drain(self) -> None:
-        """Wait until all jobs are done."""
-        self._wait(lambda: self.is_idle)
-
-    def _wait(self, is_met: Callable[[], bool]) -> None:
-        began_s = time.monotonic()
-        with self._changed:
-            while not self._changed.wait_for(is_met, _warning_interval_s()):
-                _log.warning(
-                    "training waits since %.0f s for a checkpoint that is being stored; "
-                    "report fewer or smaller ones, or use a faster disk",
-                    time.monotonic() - began_s,
-                )
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._jobs)
-                job = self._jobs.popleft()
-            try:
-                job()
-            except BaseException as error:  # noqa: BLE001  (raised by the next report)
-                self.failure = self.failure or error
-            finally:
-                with self._changed:
-                    self._num_outstanding -= 1
-                    self._changed.notify_all()
+def wait_for_uploads(uploads: BackgroundJobs, *, num_left: int = 0) -> None:
+    """Wait until at most so many checkpoints are still being stored."""
+    began_s = time.monotonic()
+    while not uploads.wait(_warning_interval_s(), num_left=num_left):
+        _log.warning(
+            "training waits since %.0f s for a checkpoint that is being stored; "
+            "report fewer or smaller ones, or use a faster disk",
+            time.monotonic() - began_s,
+        )

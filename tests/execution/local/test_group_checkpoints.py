@@ -202,8 +202,8 @@ def test_a_rank_that_writes_its_directory_again_before_it_is_stored_fails_the_at
 ):
     def train(config):
         uploads = current_attempt()._uploads
-        written_again, put = threading.Event(), uploads.put
-        uploads.put = lambda job: put(lambda: written_again.wait(60) and job())
+        written_again, submit = threading.Event(), uploads.submit
+        uploads.submit = lambda job: submit(lambda: written_again.wait(60) and job())
         checkpoint = written("x", "1")
         report({}, checkpoint, upload_mode=ASYNC, deletes_local=False)
         if rank() == 1:
