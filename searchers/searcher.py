@@ -162,6 +162,14 @@ class Searcher(Declared, ABC):
             return cast("int | None", former(self, num_samples))
         return None if num_samples < 0 else num_samples
 
+    def num_first_points(self, num_samples: int) -> int:
+        """Return how many suggestions usually come before those of its model; 0 without a model.
+
+        Args:
+            num_samples: How many there will be in all; -1 for an endless number.
+        """
+        return 0
+
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Handle an intermediate result, flattened to ``"a/b"``."""
 

@@ -12,6 +12,7 @@ from typing import Any, final
 
 from schedulers.arguments import check_entry
 from schedulers.decisions import Decision, Number, Stop
+from schedulers.dominance import Point, dominates
 from schedulers.metric import strict
 from schedulers.scheduler import MODES, ExperimentView, TrialView
 
@@ -238,20 +239,6 @@ def _check_pairs(names: Sequence[Any], chosen: Sequence[Any], modes: Any) -> Non
             f"modes must be 'min' or 'max' for each of {list(names)}, got "
             f"{modes if modes is not None else list(chosen)!r}"
         )
-
-
-Point = tuple[float, ...]
-"""What a trial has reached in each metric; less is better."""
-
-
-def dominates(one: Point, other: Point) -> bool:
-    """Return whether `one` is nowhere worse than `other` and somewhere better.
-
-    Example:
-        >>> dominates((1, 2), (1, 3)), dominates((1, 2), (2, 1)), dominates((1, 2), (1, 2))
-        (True, False, False)
-    """
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def epsilon_net(points: Sequence[Point]) -> Iterator[int]:

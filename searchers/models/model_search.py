@@ -134,7 +134,7 @@ class ModelSearch(LearningSearcher):
         self._check_objective()
         self._sign = -1.0 if self.mode == "max" else 1.0
         self._num_initial = (
-            num_first_points(spec.get("num_samples", -1))
+            self.num_first_points(spec.get("num_samples", -1))
             if self._given_num_initial is None
             else self._given_num_initial
         )
@@ -146,6 +146,13 @@ class ModelSearch(LearningSearcher):
         for number, (point, reward) in enumerate(zip(points, self._rewards, strict=False)):
             self._add_evaluated(f"evaluated {number}", point, reward)
         return True
+
+    def num_first_points(self, num_samples: int) -> int:
+        """Return how many of `num_samples` suggestions come before those of the model by default.
+
+        They are 10, or a quarter of the samples if that is less.
+        """
+        return NUM_INITIAL if num_samples < 0 else min(NUM_INITIAL, max(num_samples // 4, 1))
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return a configuration: points to evaluate, then initial points, then the model's.
@@ -368,15 +375,6 @@ class ModelSearch(LearningSearcher):
             return band.prior.sample(rng, NUM_FRESH)
         design = latin(generator(self._seed, _DESIGN), self._num_initial, len(encoding.columns))
         return encoding.from_cube(design[[number]])
-
-
-def num_first_points(num_samples: int) -> int:
-    """Return the default number of initial points: 10, or a quarter of the samples if less.
-
-    Args:
-        num_samples: How many there will be; -1 for an endless number.
-    """
-    return NUM_INITIAL if num_samples < 0 else min(NUM_INITIAL, max(num_samples // 4, 1))
 
 
 def _check_arguments(n_initial_points: int | None, random_fraction: float, time_attr: str) -> None:

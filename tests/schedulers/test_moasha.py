@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers.decisions import Reason, Stop
-from schedulers.halving.moasha import MOASHAScheduler, ParetoRungs, dominates, epsilon_net
+from schedulers.dominance import dominates
+from schedulers.halving.moasha import MOASHAScheduler, ParetoRungs, epsilon_net
 from tests.schedulers.play import Actor
 from tests.tiers import examples
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from schedulers.halving.moasha import Point, dominates
+from schedulers.dominance import Point, dominates
 
 from .trial import Trial
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import schedulers
 import searchers
 from schedulers.scheduler import Scheduler
-from searchers.models.model_search import ModelSearch, num_first_points
+from searchers.random_search import BasicVariantGenerator
 from searchers.searcher import Searcher, unwrapped
 from searchers.space import Normal, SearchSpace
 from tuner.core.result import TRAINING_ITERATION
@@ -91,7 +91,7 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
             searchers.AutoSearch() if is_named else searchers.AutoSearch(metric=metric, mode=mode)
         )
     else:
-        searcher = searchers.BasicVariantGenerator()
+        searcher = BasicVariantGenerator()
     asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
     scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
     has_own_space = isinstance(tune.search_alg, Searcher) and tune.num_samples != 1
@@ -142,7 +142,7 @@ def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
     """Return in parentheses why a searcher is used, empty if it was given."""
     if isinstance(tune.search_alg, Searcher):
         return ""
-    if isinstance(searcher, ModelSearch):
+    if not isinstance(searcher, BasicVariantGenerator):
         return f" ({_CHOSEN[tune.search_alg]})"
     if SearchSpace(space).grid_axes:
         return " (every point of the grid)"
@@ -176,8 +176,8 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
     # the highest level below half of a full training, unless their results show that lower levels
     # can be believed. Some scouts are trained to the end whatever their values: where early values
     # mislead, those that were chosen by them would show this too late.
-    if full is not None and isinstance(unwrapped(searcher), ModelSearch):
-        num_scouts = num_first_points(num_samples)
+    num_scouts = unwrapped(searcher).num_first_points(num_samples)
+    if full is not None and num_scouts:
         arguments |= {
             "num_scouts": num_scouts,
             "num_full_scouts": int(FULL_SCOUT_SHARE * num_scouts),
