@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
+from searchers.plain_values import plain_scalar
 from tuner.analysis.open_experiment import read_stored
 from tuner.analysis.ranking import Mode
 from tuner.analysis.result_grid import ResultGrid
@@ -355,8 +356,7 @@ class _StoredSession:
 
 
 def _plain(name: str, value: Any) -> Any:
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a scalar of NumPy or torch
-        value = value.item()
+    value = plain_scalar(value)
     try:
         strict_json.dumps(value)
     except (TypeError, ValueError) as cause:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from searchers.plain_values import python_scalar
+
 from .conditions import Branching, OnlyIf, holds_words, is_word
 from .domains import DEFAULT_CONFIDENCE, Categorical, Float, Integer, Normal
 from .sample_from import SampleFrom
@@ -373,18 +375,13 @@ def _listed(word: str, values: Any) -> list[Any]:
         raise TypeError(
             f"{word} must be given a list, got {values!r}; put the values in square brackets"
         )
-    listed = [_as_python(value) for value in values]
+    listed = [python_scalar(value) for value in values]
     if not listed:
         raise ValueError(
             f"{word} must be given one value at least, got none; leave the parameter out where "
             "there is no choice"
         )
     return listed
-
-
-def _as_python(value: Any) -> Any:
-    is_numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
-    return value.item() if is_numpy_scalar else value
 
 
 def _one_end(word: str, given: Any) -> TypeError:

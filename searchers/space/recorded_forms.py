@@ -7,13 +7,10 @@ search they stand for the objects of the space.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
-_MAX_TEXT: Final = 200
-"""Descriptions in a journal are cut at this length."""
+from searchers.plain_values import DESCRIPTION_LIMIT, without_addresses
 
 
 def is_recorded_form(value: Any, recorded: Any) -> bool:
@@ -68,10 +65,11 @@ def _are_same_items(value: dict[Any, Any], recorded: dict[Any, Any]) -> bool:
 def _is_form_of_object(value: Any, recorded: Any) -> bool:
     try:
         if isinstance(recorded, str):
-            texts = (_without_addresses(text(value)) for text in (repr, str))
-            wanted = _without_addresses(recorded)
+            texts = (without_addresses(text(value)) for text in (repr, str))
+            wanted = without_addresses(recorded)
             return any(
-                text == wanted or (len(wanted) == _MAX_TEXT and text[:_MAX_TEXT] == wanted)
+                text == wanted
+                or (len(wanted) == DESCRIPTION_LIMIT and text[:DESCRIPTION_LIMIT] == wanted)
                 for text in texts
             )
         if hasattr(value, "tolist"):  # an array, or one of its numbers
@@ -80,7 +78,3 @@ def _is_form_of_object(value: Any, recorded: Any) -> bool:
         return bool(value == recorded)
     except Exception:  # noqa: BLE001  (a user's __repr__ or __eq__ may raise anything)
         return False
-
-
-def _without_addresses(text: str) -> str:
-    return _ADDRESS.sub("", text)

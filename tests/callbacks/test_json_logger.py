@@ -11,8 +11,9 @@ import pytest
 from tests.callbacks.scenes import new_idle_writer
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files import append
-from tuner.callbacks.files.json_logger import JsonLoggerCallback, encode_json
+from tuner.callbacks.files.json_logger import JsonLoggerCallback
 from tuner.core.trial import Failure, Status, TerminationReason
+from tuner.storage.readable_json import encode_json
 
 
 def strict(text):

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import tuner as tune
+from searchers.plain_values import describe
 from searchers.space.configurations import record
 from tests.spec.test_argument_codec import EXAMPLES
 from tuner.analysis.as_code import expression
-from tuner.callbacks.files.json_logger import encode_json
 from tuner.cli.output import as_json
 from tuner.command.sweeps.space_text import written
 from tuner.command.template import as_text, hydra_text
@@ -26,7 +26,8 @@ from tuner.execution.validation_arguments import ArgumentPacker
 from tuner.spec.argument_codec import note, shown
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
-from tuner.storage.strict_json import describe, dumps, opaque
+from tuner.storage.readable_json import encode_json
+from tuner.storage.strict_json import dumps, opaque
 
 EXPECTED = Path(__file__).with_name("written_forms.json")
 

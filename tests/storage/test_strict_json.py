@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuner.storage import strict_json
+from searchers.plain_values import DESCRIPTION_LIMIT
 from tuner.storage.strict_json import Opaque, dumps, loads, opaque, seal, unseal
 
 KEYS = st.text(max_size=5) | st.sampled_from(["$float", "$object", "$$float", "$", "{$"])
@@ -99,7 +99,7 @@ def test_a_long_repr_is_cut_and_one_that_raises_is_replaced():
         def __repr__(self):
             return "x" * 1000
 
-    assert loads(dumps(Chatty(), default=opaque)).text == "x" * strict_json.OBJECT_REPR_LIMIT
+    assert loads(dumps(Chatty(), default=opaque)).text == "x" * DESCRIPTION_LIMIT
     assert "Rude object" in loads(dumps(Rude(), default=opaque)).text
 
 

@@ -20,7 +20,9 @@ from click.shell_completion import CompletionItem
 from tuner.callbacks import tables
 from tuner.callbacks.formatting import duration, printable, shorten, show
 from tuner.storage import atomic
+from tuner.storage.readable_json import plain
 from tuner.storage.spreadsheets import neutralised
+from tuner.storage.strict_json import float_name
 
 _QUOTED_ENDS: Final = "\r\n"
 FORMATS: Final = ("table", "csv", "json")
@@ -206,29 +208,7 @@ def as_json(value: Any) -> str:
           "steps": 3
         }
     """
-    return json.dumps(_strict(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _strict(value: Any) -> Any:
-    match value:
-        case float() if not math.isfinite(value):
-            return _name_of(value)
-        case str() | int() | float() | None:
-            return value
-        case Mapping():
-            return {str(key): _strict(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_strict(item) for item in value]
-        case _ if hasattr(value, "tolist"):
-            return _strict(value.tolist())
-        case _:
-            return str(value)
-
-
-def _name_of(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
+    return json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def as_csv(records: Sequence[Record]) -> str:
@@ -262,9 +242,9 @@ def _field(value: Any) -> Any:
         case None:
             return ""
         case float() if not math.isfinite(value):
-            return _name_of(value)
+            return float_name(value)
         case Mapping() | list() | tuple():
-            return json.dumps(_strict(value), allow_nan=False)
+            return json.dumps(plain(value), allow_nan=False)
         case bool() | int() | float():
             return value
         case _:

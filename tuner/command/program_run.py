@@ -23,6 +23,7 @@ from tuner.spec.environment import without_secrets
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.directories import copy_tree
 from tuner.storage.layout import STAGING_PREFIX
+from tuner.storage.readable_json import plain
 from tuner.utils import flatten_dict
 
 from .declaration import Declaration
@@ -30,7 +31,7 @@ from .failure_text import cause_of_failure, end_of_output
 from .file_tail import Contents, FileTail
 from .process import Asked, Event, Looked, Printed, Program, Told
 from .reports import JsonReports, OutputReports, Progress, compiled, nearest_number
-from .template import Template, as_text, plain, variable_names
+from .template import Template, as_text, variable_names
 
 CHECKPOINT: Final = "checkpoint"
 """In a line of JSON: the directory of the result's checkpoint, or true for the usual one."""
@@ -117,7 +118,7 @@ class ProgramRun:
         if resume_dir is not None and declaration.saves:
             copy_tree(Path(resume_dir), Path(self._checkpoint_dir))
         self._saved = Contents.of(self._checkpoint_dir)
-        told = {str(key): plain(value) for key, value in config.items()}
+        told = plain(config, is_strict=False)
         with open(f"{place}/config.json", "w", encoding="utf-8") as file:  # noqa: PTH123
             json.dump(told, file)
         # Of a file server: then the two times cannot be compared.

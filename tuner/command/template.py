@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from searchers.space import flat_name, leaves
+from tuner.storage.readable_json import plain
 from tuner.utils import flatten_dict
 
 _PLACEHOLDER: Final = re.compile(
@@ -229,7 +230,7 @@ def as_text(value: Any) -> str:
         >>> as_text(1e-05), as_text(True), as_text("adam"), as_text([1, 2])
         ('1e-05', 'True', 'adam', '[1, 2]')
     """
-    value = plain(value)
+    value = plain(value, is_strict=False)
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
@@ -240,7 +241,7 @@ def hydra_text(value: Any) -> str:
         >>> hydra_text("a, b"), hydra_text(None), hydra_text({"b": [1, "x"]})
         ("'a, b'", 'null', '{b:[1,x]}')
     """
-    value = plain(value)
+    value = plain(value, is_strict=False)
     match value:
         case str():
             return _hydra_string(value)
@@ -261,19 +262,6 @@ def _hydra_string(text: str) -> str:
     # A backslash counts double only before a quote.
     doubled = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + found[2], text)
     return "'" + doubled.replace("'", r"\'") + "'"
-
-
-def plain(value: Any) -> Any:
-    """Return a value of a configuration as JSON knows it; what JSON does not know becomes text."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(one) for one in value]
-    if hasattr(value, "tolist"):  # numbers and arrays of NumPy, and whatever is like them
-        return plain(value.tolist())
-    return str(value)
 
 
 def variable_names(names: Iterable[str]) -> dict[str, str]:

@@ -22,8 +22,8 @@ from typing import Any, Final, final
 
 import cloudpickle
 
+from searchers.plain_values import describe, plain_scalar
 from tuner.storage import strict_json
-from tuner.storage.strict_json import describe
 
 from .pickling import can_be_pickled, explanation, pickling_by_value
 from .secrets import named_secret, redact
@@ -88,10 +88,8 @@ class ArgumentPacker:
         return value if redact(value) == value else self._lost(redact(value))
 
     def _other(self, value: Any) -> Any:
-        if isinstance(value, numbers.Integral):
-            return int(value)
-        if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
-            return float(value)
+        if isinstance(value, numbers.Real) and type(number := plain_scalar(value)) in (int, float):
+            return number
         if (place := self._places.get(id(value))) is None:
             return self._lost(redact(describe(value)))
         # Training code may have changed the object, such as a model, since it was given it. What is

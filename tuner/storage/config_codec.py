@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
+from searchers.plain_values import describe
 from searchers.space import Categorical, SearchSpace
 from searchers.space.conditions import Branching, unwrapped
 from searchers.space.tree import GRID_KEY, Conditional, Path, is_grid, leaves
@@ -21,7 +22,7 @@ from tuner.core.result import SCALARS
 from tuner.errors import StorageError
 
 from .array_store import ArrayStore, is_storable
-from .strict_json import Opaque, as_items, as_tuple, describe, opaque
+from .strict_json import Opaque, as_items, as_tuple, opaque
 
 _log = logging.getLogger("tuner")
 _NOWHERE: Final = object()
@@ -105,7 +106,7 @@ class ConfigCodec:
         return (
             opaque(Opaque(self._description(node, path), path))
             if node is value or _is_same(node, value)
-            else _by_value(value)
+            else opaque(value)
         )
 
     def _encoded_dict(self, value: dict[Any, Any], node: Any, path: Path) -> Any:
@@ -212,26 +213,6 @@ def _opaques(node: Any, path: Path) -> Iterator[tuple[Path, Opaque]]:
         case list() | tuple():
             for index, part in enumerate(node):
                 yield from _opaques(part, (*path, index))
-
-
-def _by_value(value: Any) -> Any:
-    """Return what is written for a value that is neither plain nor known to the space.
-
-    A number or text of another class is written as a number or text.
-    """
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        value = value.item()
-    match value:
-        case bool() | None:
-            return value
-        case int():
-            return int(value)
-        case float():
-            return float(value)
-        case str():
-            return str.__str__(value)
-        case _:
-            return opaque(Opaque(describe(value)))
 
 
 def _choices(node: Any) -> Sequence[Any] | None:

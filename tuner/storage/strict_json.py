@@ -19,25 +19,21 @@ import functools
 import hashlib
 import json
 import math
-import numbers
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
+
+from searchers.plain_values import describe, plain_scalar
 
 from . import fast_json
 
 Default = Callable[[Any], Any]
 """Turns a value that JSON cannot hold into one that it can, or raises TypeError."""
 
-OBJECT_REPR_LIMIT: Final = 200
-"""Characters of an opaque object's ``repr`` that are kept."""
-
 _FLOAT: Final = "$float"
 _OBJECT: Final = "$object"
 _TUPLE: Final = "$tuple"
 _ITEMS: Final = "$items"
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -46,7 +42,7 @@ class Opaque:
     """Stands, after reading, for an object that JSON cannot hold; the user has to give it again.
 
     Attributes:
-        text: What it was, in at most `OBJECT_REPR_LIMIT` characters, see `describe`.
+        text: What it was, see `describe`.
         source: Where in the search space it stood, empty if that is not known: keys, indices, and,
             for one of several categories or grid values, the number of that one.
         content: SHA-256 of the file that holds it, empty where it was not stored.
@@ -65,7 +61,7 @@ class _Tag(dict[str, Any]):
 def opaque(value: Any) -> Any:
     """Return what is written for a value that JSON cannot hold.
 
-    A NumPy scalar becomes its number, all else its description.
+    A number or text of another class becomes Python's, all else its description.
 
     Made to be passed to `dumps` as `default`. The description is for people; nothing is ever
     rebuilt from it.
@@ -76,11 +72,9 @@ def opaque(value: Any) -> Any:
     """
     if isinstance(value, Opaque):
         return _tag_of(value)
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
-        return float(value)
-    return _Tag({_OBJECT: describe(value)})
+    value = plain_scalar(value)
+    is_plain = isinstance(value, bool | int | float | str)
+    return value if is_plain else _Tag({_OBJECT: describe(value)})
 
 
 def _tag_of(value: Opaque) -> _Tag:
@@ -110,40 +104,6 @@ def as_items(mapping: Mapping[Any, Any]) -> dict[str, Any]:
         {0: 'a', None: 'b'}
     """
     return _Tag({_ITEMS: [[key, value] for key, value in mapping.items()]})
-
-
-def describe(value: Any) -> str:
-    """Return a description that is the same in every process, cut at `OBJECT_REPR_LIMIT`.
-
-    Never raises.
-
-    Example:
-        >>> describe(lambda: 1), describe(b"abc")
-        ('<function <lambda>>', "b'abc'")
-    """
-    return without_addresses(_repr(value))[:OBJECT_REPR_LIMIT]
-
-
-def without_addresses(text: str) -> str:
-    """Return the ``repr`` of a value without its address, which differs between processes.
-
-    Example:
-        >>> without_addresses("<function mse at 0x7f12ab>")
-        '<function mse>'
-    """
-    return _ADDRESS.sub("", text)
-
-
-def _repr(value: Any) -> str:
-    try:
-        if isinstance(value, bytes | bytearray | str):
-            return repr(value[:OBJECT_REPR_LIMIT])
-        if getattr(value, "ndim", 0) and isinstance(getattr(value, "shape", None), tuple):
-            dtype = getattr(value, "dtype", None)
-            return f"{type(value).__name__}(shape={tuple(value.shape)}, dtype={dtype})"
-        return repr(value)
-    except Exception:  # noqa: BLE001  (a user's __repr__ may raise anything)
-        return object.__repr__(value)
 
 
 def dumps(value: Any, default: Default | None = None) -> str:
@@ -201,7 +161,7 @@ def _tagged(value: Any, default: Default | None) -> Any:
 def _tag(value: Any, default: Default | None) -> Any:
     match value:
         case float():
-            return value if math.isfinite(value) else {_FLOAT: _name_of(value)}
+            return value if math.isfinite(value) else {_FLOAT: float_name(value)}
         case str() | int() | None:
             return value
         case _Tag():
@@ -228,7 +188,8 @@ def _escaped(key: Any, num_keys: int) -> Any:
     return f"${key}" if num_keys == 1 and isinstance(key, str) and key.startswith("$") else key
 
 
-def _name_of(value: float) -> str:
+def float_name(value: float) -> str:
+    """Return the name of a float that is not finite."""
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from searchers.plain_values import describe
 from tuner.analysis.importances import is_logarithmic
 from tuner.analysis.ranking import Mode, is_finite, rank
 from tuner.core.trial import Trial
-from tuner.storage.strict_json import Opaque, describe
+from tuner.storage.strict_json import Opaque
 
 from .downsample import spread
 from .source import Source, state_of

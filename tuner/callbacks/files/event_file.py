@@ -21,8 +21,7 @@ from typing import Any, final
 import google_crc32c
 
 from tuner.core.result import as_float
-
-from .json_logger import encode_json
+from tuner.storage.readable_json import encode_json
 
 _EXPERIMENT_TAG = "_hparams_/experiment"
 _START_TAG = "_hparams_/session_start_info"

@@ -13,19 +13,14 @@ from typing import Any, final
 from tuner.callbacks.log_records import Segment, Validated, ended_validations
 from tuner.core.result import CHECKPOINT_DIR_NAME, TRAINING_ITERATION, is_same_report, merged
 from tuner.core.trial import Trial
-from tuner.storage import fast_json
 from tuner.storage.layout import PARAMS, RESULTS, VALIDATIONS
+from tuner.storage.readable_json import json_bytes
 from tuner.storage.reading import LARGE_BYTES, open_file, read_file
-from tuner.storage.strict_json import describe
 
 from .append import remove
 from .background_writer import Pace
 from .trial_file import TrialFile, TrialFileLogger
 from .validations_file import ReportKey, line_of, metrics_by_report, read_validations, report_key
-
-_MAX_TEXT = 1_000
-"""Longer texts of values that JSON does not support are described, since every row repeats the
-configuration."""
 
 
 class JsonLoggerCallback(TrialFileLogger):
@@ -182,79 +177,6 @@ def read_rows(path: str | Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                 continue
             if isinstance(row, dict) and line.endswith(b"\n"):
                 yield line, row
-
-
-def encode_json(value: Any, *, is_pretty: bool = False) -> str:
-    """Return a value as strict JSON in ASCII; values that JSON does not support become strings.
-
-    With `is_pretty` it is indented and sorted.
-
-    Example:
-        >>> encode_json({"loss": float("nan"), "path": Path("a")})
-        '{"loss":"NaN","path":"a"}'
-    """
-    return json_bytes(value, is_pretty=is_pretty).decode()
-
-
-def json_bytes(value: Any, *, is_pretty: bool = False) -> bytes:
-    """Return `encode_json` of the value as files hold it."""
-    if (data := fast_json.dumps(value, is_pretty=is_pretty)) is not None:
-        return data
-    encoder = _pretty_encoder if is_pretty else _encoder
-    try:
-        if not is_pretty:
-            return encoder.encode(value).encode()
-    except (TypeError, ValueError):
-        # A number that is not finite, or a key that is not a string. Checking each value first
-        # would cost more than encoding it.
-        pass
-    return encoder.encode(_strict(value, sort_keys=is_pretty)).encode()
-
-
-def as_json(value: Any) -> Any:
-    """Return a value as one that JSON supports.
-
-    A NumPy or torch scalar becomes a number, everything else a text. A long text is replaced by a
-    description.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): item for key, item in value.items()}
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return _strict(value.item())
-    if isinstance(value, bytes | bytearray):
-        return describe(value)
-    try:
-        text = str(value)
-        return describe(value) if len(text) > _MAX_TEXT else text
-    except Exception:  # noqa: BLE001  (a user's `__str__` may raise anything)
-        return f"<{type(value).__name__}>"
-
-
-_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=as_json)
-_pretty_encoder = json.JSONEncoder(allow_nan=False, default=as_json, indent=2)
-
-
-def _strict(value: Any, *, sort_keys: bool = False) -> Any:
-    match value:
-        case float():
-            return value if math.isfinite(value) else _name(value)
-        case Mapping():
-            items = ((str(key), _strict(item, sort_keys=sort_keys)) for key, item in value.items())
-            return dict(sorted(items, key=_key) if sort_keys else items)
-        case list() | tuple():
-            return [_strict(item, sort_keys=sort_keys) for item in value]
-        case _:
-            return value
-
-
-def _key(item: tuple[str, Any]) -> str:
-    return item[0]
-
-
-def _name(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _iteration(row: Mapping[str, Any]) -> float:
