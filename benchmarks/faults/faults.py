@@ -496,9 +496,9 @@ FAULTS = [
     ),
     Case(
         "F28",
-        "the journal or its newest segment is removed, emptied, zeroed, overwritten or cut, "
-        "before the first snapshot and after; a crash or a power cut may have happened "
-        "between any two steps before",
+        "the journal or its newest segment is removed, emptied, zeroed or overwritten, before the "
+        "first snapshot and after, or cut before its last snapshot; a crash or a power cut may "
+        "have happened between any two steps before",
         'a restore, resume="auto" and prune raise an error that names what is missing, what '
         "is left and how to salvage it, and change nothing; doctor reports the same; salvage "
         "moves aside files that contradict the journal; no crash and no power cut leads to "

@@ -25,8 +25,7 @@ from tuner.driver.journal_log import JournalLog
 from tuner.driver.storage_retry import StorageRetry
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.errors import StorageError
-from tuner.journal import completeness, snapshot_files
-from tuner.journal.completeness import RecordedProgress
+from tuner.journal import snapshot_files
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.snapshot_files import Snapshot
 from tuner.journal.writer import Journal
@@ -135,14 +134,7 @@ class DriverProcess:
         takeover = take_over(
             env.directory, mark, self._restore_newest, disk=env.disk, current_boot=env.boot_id
         )
-        # `take_over` looks at checkpoints on the real disk, where there are none.
-        known = {trial.trial_id: RecordedProgress.of(trial) for trial in self.experiment.trials}
-        ahead = completeness.compare(
-            env.checkpoints.evidence(), known, has_segment=takeover.has_segment
-        )
-        if not all(mark.allows(gap.lost_s, env.boot_id) for gap in ahead):
-            raise completeness.incomplete_error(env.directory, ahead, takeover.end)
-        env.seen["journal lacked what a power cut had taken"] += bool(takeover.gaps or ahead)
+        env.seen["journal lacked what a power cut had taken"] += bool(takeover.missing)
         return takeover.end, takeover.restored
 
     def _restore_newest(self) -> Restored:

@@ -243,8 +243,7 @@ JOURNAL = _of(
     "tuner/journal/completeness.py",
     ("    if tail.epoch < mark.epoch:\n", "    if tail.epoch + 1 < mark.epoch:\n", "I14"),
     ("int(end.last[0].stem) < mark.segment", "not mark.segment", "I14"),
-    ("_MAX_AHEAD: Final = 3", "_MAX_AHEAD: Final = 0", "I14"),
-    ("            return False\n        return self.durability", "            pass\n        return self.durability", "I14"),
+    ('return self.durability == "process" and not is_same', "return not is_same", "I14"),
 ) + _of(
     "tuner/journal/reader.py",
     ("        _write_anew(*end.last, disk)\n", "        pass\n", "I14"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Final, final
 
 from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
-from tuner.journal.completeness import Evidence
 
 STEP_S: Final = 0.1
 """Training time of one step, in seconds."""
@@ -65,14 +64,6 @@ class VirtualCheckpoints:
         """Return what is wrong with a checkpoint, empty for nothing."""
         saved = self.find(trial_id, checkpoint)
         return "there is no such directory" if saved is None else saved.damage
-
-    def evidence(self) -> Iterator[Evidence]:
-        """Yield the trials and iterations of the checkpoints, as evidence of results."""
-        for (trial_id, name), saved in self._saved.items():
-            index = int(name.rpartition("_")[2])
-            yield Evidence(
-                trial_id, f"{trial_id}/{name}", saved.num_steps, saved.num_steps * STEP_S, index
-            )
 
     def is_tampered(self, trial_id: str, checkpoint: CheckpointRecord) -> bool:
         """Return whether the checkpoint was damaged or deleted from outside."""

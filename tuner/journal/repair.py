@@ -8,11 +8,11 @@ again. Nothing is deleted.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -136,7 +136,7 @@ def _is_next_record(path: Path, data: bytes, offset: int) -> bool:
 
 
 def _replace(path: Path, before: bytes, after: bytes, disk: Disk) -> None:
-    aside = _aside(path, disk)
+    aside = unused_name(path, disk)
     atomic.write_bytes(aside, before, disk=disk)
     atomic.write_bytes(path, after, disk=disk)
 
@@ -156,11 +156,11 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
         lost.update(_trials_of(disk.read(segment)))
     # The last first, so that what a crash leaves is cut again at the same place.
     for segment in reversed(behind):
-        disk.rename(segment, _aside(segment, disk))
+        disk.rename(segment, unused_name(segment, disk))
     if kept:
         _replace(path, data, kept, disk)
     else:
-        disk.rename(path, _aside(path, disk))
+        disk.rename(path, unused_name(path, disk))
     disk.sync_directory(path.parent)
     _log.warning(
         "journal %s is damaged at byte %d and was cut there; what lay behind it is kept beside it "
@@ -182,13 +182,9 @@ def _trials_of(data: bytes) -> list[str]:
     return [match[1].decode() for match in found if match]
 
 
-def _aside(path: Path, disk: Disk) -> Path:
-    """Return an unused name beside the file."""
-    taken = set()
-    with suppress(OSError):
-        taken = set(disk.names(path.parent))
-    names = (
-        f"{ASIDE_PREFIX}{path.name}" + (f".{number}" if number else "")
-        for number in range(len(taken) + 1)
-    )
+def unused_name(path: Path, disk: Disk = LOCAL_DISK) -> Path:
+    """Return an unused name beside a file: ``damaged-<name>``, ``damaged-<name>.1``, ..."""
+    taken = set(disk.names(path.parent))
+    name = f"{ASIDE_PREFIX}{path.name}"
+    names = (f"{name}.{number}" if number else name for number in itertools.count())
     return path.with_name(next(name for name in names if name not in taken))

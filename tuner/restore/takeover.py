@@ -11,6 +11,7 @@ from tuner.journal import completeness
 from tuner.journal.completeness import Mark
 from tuner.journal.reader import recover
 from tuner.journal.segments import JournalPosition
+from tuner.journal.takeover_cleanup import set_aside_unrecorded
 from tuner.storage.disk import LOCAL_DISK, Disk
 
 from .experiment import Restored
@@ -25,14 +26,12 @@ class Takeover:
     Attributes:
         restored: The experiment.
         end: Where the new driver continues the journal.
-        has_segment: Whether the journal has any segment.
-        gaps: What the journal lacks that a power cut may have taken.
+        missing: What the journal lacks at its end.
     """
 
     restored: Restored
     end: JournalPosition
-    has_segment: bool
-    gaps: list[completeness.Gap]
+    missing: list[str]
 
 
 def take_over(
@@ -50,7 +49,8 @@ def take_over(
         directory: The experiment's directory, whose lock the caller holds.
         mark: What the drivers before have noted of the journal.
         restore: Restores the experiment from its newest snapshot and the journal.
-        is_salvage: Whether to accept a journal that lacks records.
+        is_salvage: Whether to accept a journal that lacks records, and keep aside what trials have
+            written and it does not know.
         disk: Where the journal lies.
         current_boot: The start of this machine; None to ask the system.
 
@@ -59,25 +59,17 @@ def take_over(
         StorageError: If the experiment cannot be restored, or a file not be repaired.
     """
     # Before the restore, since this removes snapshots that contain more than the journal does.
-    end, gaps = completeness.check_end(
+    _, missing = completeness.check_end(
         directory, mark, is_salvage=is_salvage, disk=disk, current_boot=current_boot
     )
     restored = restore()
-    # After it, since only the restored trials tell what their files may contain.
-    gaps += completeness.reconcile_files(
-        directory,
-        mark,
-        restored.state.experiment.trials,
-        end,
-        is_salvage=is_salvage,
-        disk=disk,
-        current_boot=current_boot,
-    )
-    if gaps and not is_salvage:
-        _log.warning("%s", completeness.power_cut_warning(gaps, mark))
+    if is_salvage:
+        set_aside_unrecorded(directory, restored.state.experiment.trials)
+    elif missing:
+        _log.warning("%s", completeness.power_cut_warning(missing, mark))
     # Last, since it cuts a torn record off: an experiment that is refused stays as it was found.
     end = recover(directory, disk=disk)
     # Where segments of a driver are missing, its epoch is not used again: the mark would no longer
     # show that they are missing.
     epoch = max(end.epoch, mark.epoch)
-    return Takeover(restored, end._replace(epoch=epoch), end.epoch > 0, gaps)
+    return Takeover(restored, end._replace(epoch=epoch), missing)
