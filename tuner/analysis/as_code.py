@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import schedulers
 import searchers
-from tuner.core import stoppers
 from tuner.core.settings import ExperimentSettings
+from tuner.spec.argument_codec import (
+    KINDS,
+    TAG,
+    code_of,
+    default_note,
+    fields_of,
+    known_class,
+    name_of_several,
+)
 
-_TAG: Final = "@"
 _TUNE, _RUN = "TuneConfig", "RunConfig"
 _CONFIGS: Final = (_TUNE, _RUN, "CheckpointConfig", "FailureConfig")
 """Classes of which all fields are recorded, and not only those that were given."""
@@ -102,25 +107,21 @@ def expression(recorded: Any) -> str:
         'ASHAScheduler(max_t=81)'
     """
     match recorded:
-        case {"@": str(name)}:
-            fields = {key: value for key, value in recorded.items() if key != _TAG}
-            return _EXPRESSIONS[name](fields) if name in _EXPRESSIONS else _call(name, fields)
+        case {"@": str(name)} if name in _EXPRESSIONS:
+            return _EXPRESSIONS[name](recorded)
+        case {"@": str(name)} if name not in KINDS:
+            return _call(name, fields_of(recorded))
         case {"grid_search": list(values)} if len(recorded) == 1:
             return f"tune.grid_search({expression(values)})"
-        case dict():
-            items = (f"{key!r}: {expression(value)}" for key, value in recorded.items())
-            return f"{{{', '.join(items)}}}"
-        case list():
-            return f"[{', '.join(map(expression, recorded))}]"
         case float() if not math.isfinite(recorded):
             return f"float({str(recorded)!r})"
         case _:
-            return repr(recorded)
+            return code_of(recorded, expression)
 
 
 def _mapping(recorded: Mapping[str, Any], indent: int) -> str:
     """Return a dictionary with a line for each key, also for nested ones without a tag."""
-    if not recorded or _TAG in recorded or "grid_search" in recorded:
+    if not recorded or TAG in recorded or "grid_search" in recorded:
         return expression(recorded)
     pad = " " * indent
     lines = [
@@ -138,12 +139,11 @@ def _config(kind: str, fields: Mapping[str, Any]) -> str:
 
 def _call(name: str, fields: Mapping[str, Any]) -> str:
     given = _non_defaults(name, fields) if name in _CONFIGS else dict(fields)
+    kind = known_class(name)
     # The arguments of *args are recorded as a tuple under the parameter's name.
-    positional = [
-        item for key in _positional(name) for item in (given.pop(key, None) or {}).get("items", ())
-    ]
+    several = (given.pop(name_of_several(kind), None) if kind else None) or {}
     listed = [
-        *map(expression, positional),
+        *map(expression, several.get("items", ())),
         *(f"{key}={expression(value)}" for key, value in given.items()),
     ]
     return f"{name if _home(name) else f'tune.{name}'}({', '.join(listed)})"
@@ -151,36 +151,13 @@ def _call(name: str, fields: Mapping[str, Any]) -> str:
 
 def _non_defaults(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a recorded configuration that differ from their defaults."""
-    # The configuration classes belong to a higher layer, so they cannot be imported at the top.
-    defaults = getattr(importlib.import_module("tuner"), kind)()
+    defaults = default_note(kind)
+    # Compared as text, by which 0 differs from False, and 1.0 from 1.
     return {
         name: value
         for name, value in fields.items()
-        if name != _TAG and not _equals_recorded(getattr(defaults, name, ...), value)
+        if name != TAG and not (name in defaults and repr(defaults[name]) == repr(value))
     }
-
-
-def _equals_recorded(value: Any, recorded: Any) -> bool:
-    """Return whether a default value equals a recorded one in type and value.
-
-    0 differs from False, and 1.0 from 1.
-    """
-    if type(value) is tuple:
-        is_tuple = isinstance(recorded, dict) and recorded.get(_TAG) == "tuple"
-        items = recorded.get("items", ()) if is_tuple else ()
-        return len(items) == len(value) and all(map(_equals_recorded, value, items))
-    return value == recorded and isinstance(value, bool) == isinstance(recorded, bool)
-
-
-def _positional(name: str) -> Iterator[str]:
-    """Yield the parameter of a class that takes any number of positional arguments."""
-    kind = next(
-        (getattr(face, name) for face in (schedulers, searchers, stoppers) if hasattr(face, name)),
-        None,
-    )
-    for parameter in inspect.signature(kind).parameters.values() if kind else ():
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            yield parameter.name
 
 
 def _interval(kind: str, fields: Mapping[str, Any]) -> str:
@@ -212,21 +189,8 @@ def _normal(fields: Mapping[str, Any]) -> str:
     return f"tune.{'q' if steps else ''}randn({arguments})"
 
 
-def _tuple(fields: Mapping[str, Any]) -> str:
-    items = [expression(item) for item in fields["items"]]
-    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
 _EXPRESSIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "absent": lambda _: "...",
-    "tuple": _tuple,
-    "dict": lambda fields: (
-        "{"
-        + ", ".join(f"{expression(key)}: {expression(value)}" for key, value in fields["items"])
-        + "}"
-    ),
-    "path": lambda fields: f"pathlib.Path({fields['path']!r})",
-    "timedelta": lambda fields: expression(fields["seconds"]),
     "Float": lambda fields: _interval("uniform", fields),
     "Integer": lambda fields: _interval("randint", fields),
     "Categorical": lambda fields: _choice(fields, "categories"),
@@ -249,7 +213,7 @@ def _home(name: str) -> str | None:
 
 
 def _imports(parts: Sequence[Any]) -> Iterator[str]:
-    names = sorted({str(node[_TAG]) for part in parts for node in _nodes(part) if _TAG in node})
+    names = sorted({str(node[TAG]) for part in parts for node in _nodes(part) if TAG in node})
     if "path" in names:
         yield "import pathlib"
     for package in ("schedulers", "searchers"):

@@ -6,8 +6,11 @@ object of one of this product's public classes as its name and its arguments,
 user, arrays) becomes a description for people, ``{"@": "absent", "what": "..."}``, and has to be
 given again.
 
-A file cannot choose which code runs: names are looked up in a fixed table of classes, and never
-imported or evaluated.
+Another kind of value that JSON does not know is a line in `KINDS`: how it is written, constructed
+again, and declared in Python.
+
+A file cannot choose which code runs: names are looked up in fixed tables, and never imported or
+evaluated.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ import dataclasses
 import datetime as dt
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import schedulers
 import searchers
+from searchers.plain_values import python_scalar
 from searchers.recorded_arguments import Declared
 from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
 from searchers.space.domains import PRIOR_FIELDS
@@ -37,7 +41,7 @@ Note = dict[str, Any]
 """A declared value as JSON."""
 
 TAG: Final = "@"
-_ABSENT, _TUPLE, _DICT, _DURATION, _PATH = "absent", "tuple", "dict", "timedelta", "path"
+_ABSENT, _DICT = "absent", "dict"
 _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
 _DOMAINS = (Branching, Categorical, Float, Integer, Normal, OnlyIf)
@@ -123,35 +127,81 @@ def note(value: Any) -> Any:
         >>> note({"lr": Float(0.0, 1.0), "size": (8, 8), "loss": abs})["loss"]
         {'@': 'absent', 'what': 'builtins.abs'}
     """
-    value = _as_python(value)
-    if type(value) in _PLAIN:
+    value = python_scalar(value)
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if type(value) is list:
+    if kind is list:
         return [note(item) for item in value]
-    if type(value) is tuple:
-        return {TAG: _TUPLE, "items": [note(item) for item in value]}
-    if type(value) is dict:
-        return _note_of_dict(value)
-    if type(value) is dt.timedelta:
-        return {TAG: _DURATION, "seconds": value.total_seconds()}
+    if kind is dict and TAG not in value and all(type(key) is str for key in value):
+        return {key: note(item) for key, item in value.items()}
+    for tag, known in KINDS.items():
+        if kind is known.kind:
+            return {TAG: tag, **known.fields(value)}
     return _note_of_object(value)
 
 
-def _as_python(value: Any) -> Any:
-    is_numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
-    return value.item() if is_numpy_scalar else value
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of values that are neither plain nor objects of public classes.
+
+    Attributes:
+        kind: Their class.
+        fields: Returns what is written of one, beside the tag.
+        value: Returns it again, from the fields by name. First comes what constructs a part of it,
+            from its note and the part's place in it.
+        code: Returns it as a Python expression, from the fields by name. First comes what does so
+            with a note.
+    """
+
+    kind: type
+    fields: Callable[[Any], Note]
+    value: Callable[..., Any]
+    code: Callable[..., str]
 
 
-def _note_of_dict(value: dict[Any, Any]) -> Note:
-    if all(type(key) is str for key in value) and TAG not in value:
-        return {key: note(item) for key, item in value.items()}
-    return {TAG: _DICT, "items": [[note(key), note(item)] for key, item in value.items()]}
+def _tuple_code(code: Callable[[Any], str], items: list[Any]) -> str:
+    return f"({', '.join(map(code, items))}{',' if len(items) == 1 else ''})"
+
+
+def _dict_code(code: Callable[[Any], str], items: Collection[tuple[Any, Any]]) -> str:
+    return f"{{{', '.join(f'{code(key)}: {code(item)}' for key, item in items)}}}"
+
+
+KINDS: Final[Mapping[str, _Kind]] = {
+    "tuple": _Kind(
+        tuple,
+        lambda value: {"items": [note(item) for item in value]},
+        lambda construct, items: tuple(
+            construct(item, f"[{index}]") for index, item in enumerate(items)
+        ),
+        _tuple_code,
+    ),
+    "dict": _Kind(  # with other keys than texts, or one that is like a tag
+        dict,
+        lambda value: {"items": [[note(key), note(item)] for key, item in value.items()]},
+        lambda construct, items: {
+            construct(key, ""): construct(item, f"[{key!r}]") for key, item in items
+        },
+        _dict_code,
+    ),
+    "timedelta": _Kind(
+        dt.timedelta,
+        lambda value: {"seconds": value.total_seconds()},
+        lambda _, seconds: dt.timedelta(seconds=seconds),
+        lambda code, seconds: code(seconds),
+    ),
+    "path": _Kind(
+        type(Path()),
+        lambda value: {"path": str(value)},
+        lambda _, path: Path(path),
+        lambda code, path: f"pathlib.Path({code(path)})",
+    ),
+}
 
 
 def _note_of_object(value: Any) -> Note:
     kind = type(value)
-    if kind is type(Path()):
-        return {TAG: _PATH, "path": str(value)}
     if known_class(kind.__name__) is not kind:
         return {TAG: _ABSENT, "what": _described(value)}
     hidden = NOT_DECLARED.get(kind, frozenset())
@@ -213,36 +263,18 @@ class _Construction:
     absent: list[Absent]
 
     def of(self, noted: Note) -> Any:
-        fields = {name: item for name, item in noted.items() if name != TAG}
-        special: Mapping[str, Callable[..., Any]] = {
-            _TUPLE: self._tuple,
-            _DICT: self._dict,
-            _DURATION: self._duration,
-            _PATH: self._path,
-            _ABSENT: self._missing,
-        }
-        name = noted[TAG]
+        name, fields = noted[TAG], fields_of(noted)
         try:
-            return special[name](**fields) if name in special else self._object(str(name), fields)
+            if name == _ABSENT:
+                return self._missing(**fields)
+            if name in KINDS:
+                return KINDS[name].value(self._part, **fields)
+            return self._object(str(name), fields)
         except (TypeError, ValueError, AttributeError, OverflowError, ImportError) as refusal:
             return self._missing(f"{name}: {refusal}")
 
-    def _tuple(self, items: list[Any]) -> Any:
-        return tuple(constructed(items, self.place, self.absent))
-
-    def _dict(self, items: list[Any]) -> Any:
-        return {
-            constructed(key, self.place, self.absent): constructed(
-                item, f"{self.place}[{key!r}]", self.absent
-            )
-            for key, item in items
-        }
-
-    def _duration(self, seconds: float) -> dt.timedelta:
-        return dt.timedelta(seconds=seconds)
-
-    def _path(self, path: str) -> Path:
-        return Path(path)
+    def _part(self, noted: Any, step: str) -> Any:
+        return constructed(noted, self.place + step, self.absent)
 
     def _missing(self, what: str) -> Absent:
         missing = Absent(self.place, what)
@@ -267,17 +299,18 @@ class _Construction:
 
 
 def _called(kind: type, arguments: Mapping[str, Any]) -> Any:
-    # ``*args`` cannot be given by name.
-    parameters = inspect.signature(kind).parameters
-    several = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL
-    ]
-    positional = [item for name in several for item in arguments.get(name, ())]
-    return kind(
-        *positional, **{name: item for name, item in arguments.items() if name not in several}
+    several = name_of_several(kind)
+    named = {name: item for name, item in arguments.items() if name != several}
+    return kind(*arguments.get(several, ()), **named)
+
+
+def name_of_several(kind: type) -> str:
+    """Return the name of a class's ``*arguments``, which cannot be given by name; empty without."""
+    parameters = inspect.signature(kind).parameters.items()
+    several = (
+        name for name, parameter in parameters if parameter.kind is inspect.Parameter.VAR_POSITIONAL
     )
+    return next(several, "")
 
 
 def constructed_config(
@@ -328,7 +361,7 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
         # A field that an older release did not have counts as its default, and so does None where
         # it stands for default settings.
         if TAG in then and then[TAG] == now.get(TAG):
-            defaults = _default_note(then[TAG])
+            defaults = default_note(then[TAG])
             then, now = ({**defaults, **_without_unset(side, defaults)} for side in (then, now))
         for key in [*then, *(key for key in now if key not in then)]:
             inner = f"{place}.{key}" if TAG in then else f"{place}[{key!r}]"
@@ -351,7 +384,7 @@ def _without_unset(noted: Note, defaults: Note) -> Note:
 
 
 @functools.cache
-def _default_note(name: str) -> Note:
+def default_note(name: str) -> Note:
     """Return the note of a class of settings with all defaults."""
     return _note_of_object(_SETTINGS[name]())
 
@@ -372,18 +405,39 @@ def shown(noted: Any) -> str:
     match noted:
         case {"@": "absent", "what": what}:
             return str(what)
-        case {"@": "path", "path": path}:
-            return f"Path({path!r})"
-        case {"@": str(name), **fields}:
-            return shown(fields.get("items")) if name == _TUPLE else _shown_object(name, fields)
+        case {"@": str(name)} if name not in KINDS:
+            given = (
+                f"{key}={shown(item)}"
+                for key, item in fields_of(noted).items()
+                if item is not None and item is not False
+            )
+            return f"{name}({', '.join(given)})"
+        case _:
+            return code_of(noted, shown)
+
+
+def fields_of(noted: Note) -> Note:
+    """Return what a tagged note has beside its tag."""
+    return {name: item for name, item in noted.items() if name != TAG}
+
+
+def code_of(noted: Any, code: Callable[[Any], str]) -> str:
+    """Return a note of anything but an object as a Python expression.
+
+    Args:
+        noted: The note.
+        code: Returns the expression of a part of it.
+
+    Example:
+        >>> code_of(note({"x": (1, Path("a")), "y": [None]}), shown)
+        "{'x': (1, pathlib.Path('a')), 'y': [None]}"
+    """
+    match noted:
+        case {"@": str(name)} if name in KINDS:
+            return KINDS[name].code(code, **fields_of(noted))
         case dict():
-            return f"{{{', '.join(f'{key!r}: {shown(item)}' for key, item in noted.items())}}}"
+            return _dict_code(code, noted.items())
         case list():
-            return f"[{', '.join(map(shown, noted))}]"
+            return f"[{', '.join(map(code, noted))}]"
         case _:
             return repr(noted)
-
-
-def _shown_object(name: str, fields: Mapping[Any, Any]) -> str:
-    given = ((key, item) for key, item in fields.items() if item is not None and item is not False)
-    return f"{name}({', '.join(f'{key}={shown(item)}' for key, item in given)})"
