@@ -1,4 +1,4 @@
-"""The sizes of the rooms, compared with what ``tests/lines.toml`` allows.
+"""The sizes of the rooms and of the smallest fit, compared with what ``tests/lines.toml`` allows.
 
 ``python -m tests.lines`` shows what differs, and ``python -m tests.lines --lower`` lowers figures
 to what is there. A figure is raised by hand, with the reason beside it.
@@ -6,7 +6,9 @@ to what is there. A figure is raised by hand, with the reason beside it.
 
 import argparse
 import collections
+import json
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -16,9 +18,10 @@ FILE = ROOT / "tests" / "lines.toml"
 PACKAGES = ("tuner", "schedulers", "searchers")
 STEP = 50
 """What figures are multiples of, so that a repair of a few lines fits and few of them change."""
-LOOSE_LINES, LOOSE_SHARE = 100, 0.02
-"""How far below its figure a room may be, whichever is more."""
-_FIGURE = re.compile(r'^"(?P<room>.+)" = (?P<lines>\d+).*\n\n?', re.MULTILINE)
+FIT_STEPS = {"smallest fit: lines": 500, "smallest fit: modules": 5}
+LOOSE_STEPS, LOOSE_SHARE = 2, 0.02
+"""How far below its figure a size may be, whichever is more."""
+_FIGURE = re.compile(r'^"(?P<name>.+)" = (?P<size>\d+).*\n\n?', re.MULTILINE)
 
 
 def rooms(root=ROOT):
@@ -31,32 +34,44 @@ def rooms(root=ROOT):
     return dict(sorted(sizes.items()))
 
 
-def figure(size):
-    """Return the figure of a room of that size."""
-    return -(-size // STEP) * STEP
+def smallest_fit():
+    """Return how many modules and lines the smallest experiment loads."""
+    found = json.loads(
+        subprocess.check_output(  # noqa: S603  (our own interpreter and file)
+            [sys.executable, ROOT / "docs" / "walks.py", "--walk", "smallest fit"]
+        )
+    )
+    return dict(zip(FIT_STEPS, (found["lines"], len(found["files"])), strict=True))
+
+
+def figure(name, size):
+    """Return the figure for a size."""
+    step = FIT_STEPS.get(name, STEP)
+    return -(-size // step) * step
 
 
 def differences(sizes, allowed):
-    """Return a sentence for each room that has outgrown its figure or is far below it."""
+    """Return a sentence for each size above its figure or far below it."""
     found = []
-    for room in sorted(sizes | allowed):
-        has, may = sizes.get(room), allowed.get(room)
+    for name in sorted(sizes | allowed):
+        has, may = sizes.get(name), allowed.get(name)
+        loose = LOOSE_STEPS * FIT_STEPS.get(name, STEP)
         if has is None:
-            found.append(f"{room} is gone; run python -m tests.lines --lower")
+            found.append(f"{name} is gone; run python -m tests.lines --lower")
         elif may is None:
             found.append(
-                f'{room} is new; add "{room}" = {figure(has)} to tests/lines.toml, with a comment '
-                f"that says which user asked for it, or where its lines come from"
+                f'{name} is new; add "{name}" = {figure(name, has)} to tests/lines.toml, with a '
+                f"comment that says which user asked for it, or where its lines come from"
             )
         elif has > may:
             found.append(
-                f"{room} has {has} lines, {has - may} more than tests/lines.toml allows; delete or "
-                f"move as many, or raise its figure to {figure(has)} with a comment that "
-                f"says which user asked for what"
+                f"{name} has {has}, {has - may} more than tests/lines.toml allows; delete or move "
+                f"as many, or raise the figure to {figure(name, has)} with a comment that says "
+                f"which user asked for what"
             )
-        elif may - has > max(LOOSE_LINES, may * LOOSE_SHARE):
+        elif may - has > max(loose, may * LOOSE_SHARE):
             found.append(
-                f"{room} has {has} lines, {may - has} fewer than tests/lines.toml allows; run "
+                f"{name} has {has}, {may - has} fewer than tests/lines.toml allows; run "
                 f"python -m tests.lines --lower"
             )
     return found
@@ -69,10 +84,10 @@ def lowered(text, sizes):
     """
 
     def lower(found):
-        has, may = sizes.get(found["room"]), int(found["lines"])
-        return (
-            "" if has is None else found[0].replace(found["lines"], str(min(figure(has), may)), 1)
-        )
+        name, may = found["name"], found["size"]
+        if name not in sizes:
+            return ""
+        return found[0].replace(may, str(min(figure(name, sizes[name]), int(may))), 1)
 
     return _FIGURE.sub(lower, text)
 
@@ -81,12 +96,12 @@ def main():
     """Show differences, or lower the figures; return 1 if any is left."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--lower", action="store_true", help="lower figures to what is there")
-    text, sizes = FILE.read_text(encoding="utf-8"), rooms()
+    text, sizes = FILE.read_text(encoding="utf-8"), rooms() | smallest_fit()
     if parser.parse_args().lower:
         text = lowered(text, sizes)
         FILE.write_text(text, encoding="utf-8")
     left = differences(sizes, tomllib.loads(text))
-    print("\n".join(left) or f"{len(sizes)} rooms have {sum(sizes.values())} lines")
+    print("\n".join(left) or f"{len(rooms())} rooms have {sum(rooms().values())} lines")
     return bool(left)
 
 

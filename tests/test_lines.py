@@ -1,8 +1,12 @@
-"""No room outgrows the figure that it has in ``lines.toml``."""
+"""No room outgrows the figure that it has in ``lines.toml``, nor does the smallest fit."""
 
 import tomllib
 
+import pytest
+
 from tests import lines
+
+ALLOWED = tomllib.loads(lines.FILE.read_text(encoding="utf-8"))
 
 TEXT = """# How many lines.
 
@@ -15,8 +19,14 @@ TEXT = """# How many lines.
 
 
 def test_no_room_outgrows_its_figure():
-    allowed = tomllib.loads(lines.FILE.read_text(encoding="utf-8"))
+    allowed = {name: size for name, size in ALLOWED.items() if name not in lines.FIT_STEPS}
     assert lines.differences(lines.rooms(), allowed) == []
+
+
+@pytest.mark.process
+def test_the_smallest_fit_loads_no_more_than_its_figures():
+    allowed = {name: ALLOWED[name] for name in lines.FIT_STEPS}
+    assert lines.differences(lines.smallest_fit(), allowed) == []
 
 
 def test_a_room_is_a_folder_without_those_in_it(tmp_path):
@@ -38,10 +48,10 @@ def test_a_room_may_be_a_little_below_its_figure_and_never_above():
     allowed = {"large": 10_000, "small": 100}
     assert lines.differences({"large": 9_800, "small": 1}, allowed) == []
     [below, above] = lines.differences({"large": 9_799, "small": 103}, allowed)
-    assert below.startswith("large has 9799 lines, 201 fewer than")
+    assert below.startswith("large has 9799, 201 fewer than")
     assert below.endswith("run python -m tests.lines --lower")
-    assert above.startswith("small has 103 lines, 3 more than")
-    assert "raise its figure to 150 with a comment that says which user asked" in above
+    assert above.startswith("small has 103, 3 more than")
+    assert "raise the figure to 150 with a comment that says which user asked" in above
 
 
 def test_rooms_come_and_go_with_their_figures():
