@@ -9,7 +9,7 @@ from dataclasses import astuple
 from random import Random
 from typing import Any, final
 
-from schedulers.arguments import check_count, check_entry, plain_number
+from schedulers.arguments import check_count, plain_number
 from schedulers.decisions import Decision, Number
 from schedulers.metric import as_float
 from schedulers.scheduler import TrialView
@@ -17,7 +17,6 @@ from schedulers.scheduler import TrialView
 from .agreement import PROBE_SHARE, Evidence, RankAgreement
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .promotion_rule import PromotionRule
-from .rungs import RushThresholds
 from .stopping_rule import StoppingRule
 
 _TYPES = ("auto", "promotion", "stopping")
@@ -101,14 +100,6 @@ class ASHAScheduler(HalvingScheduler):
         stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train
             on.
         type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
-        num_threshold_candidates: How many of the first trials are known to be good, e.g. from
-            earlier tasks (RUSH). At each level, their best value is a threshold: any other trial
-            that is worse is not continued.
-        cost_attr: Which entry of a result tells what the trial has cost so far, e.g.
-            ``"time_total_s"``; only with ``type="promotion"``. Then of each level as many of the
-            best may be promoted as have cost together at most ``1 / reduction_factor`` of what all
-            that got there have cost, so that slow trials take no more than their share. A result
-            without it decides nothing before `max_t`.
         later_grace_period: Trials that are no scouts are compared from the first level on that is
             no lower than this, between `grace_period` and `max_t`; ``"auto"`` to choose it from
             results; None to compare all of them from `grace_period` on.
@@ -139,8 +130,6 @@ class ASHAScheduler(HalvingScheduler):
         Brackets: Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar. Hyperband: A Novel Bandit-Based
         Approach to Hyperparameter Optimization. JMLR 2018, arXiv 1603.06560.
 
-        Known good trials: see `RushThresholds`.
-
     Departures:
         From the paper: with "stopping", as Ray Tune, trials are stopped at a level rather than
         paused; with "promotion" a short experiment promotes its best trial to `max_t` in the end,
@@ -167,8 +156,6 @@ class ASHAScheduler(HalvingScheduler):
         brackets: int = 1,
         stop_last_trials: bool = True,
         type: str = "auto",  # noqa: A002  (the name under which its peers know it)
-        num_threshold_candidates: int = 0,
-        cost_attr: str | None = None,
         later_grace_period: Number | str | None = None,
         num_scouts: int = 0,
         num_full_scouts: int = 0,
@@ -182,12 +169,7 @@ class ASHAScheduler(HalvingScheduler):
             reduction_factor=reduction_factor,
             brackets=brackets,
         )
-        _check_type(type, cost_attr)
-        check_count(
-            "num_threshold_candidates",
-            num_threshold_candidates,
-            "so many of the first trials are known to be good",
-        )
+        _check_type(type)
         check_count("num_scouts", num_scouts, "so many scouts are waited for")
         _check_full_scouts(num_full_scouts, num_scouts)
         self._type = type
@@ -204,17 +186,13 @@ class ASHAScheduler(HalvingScheduler):
         self._scouts: dict[str, bool] = {}
         # Those of them that are trained to the end.
         self._full_scouts: list[str] = []
-        self._num_threshold_candidates = num_threshold_candidates
-        self._cost_attr = cost_attr
         self._plan = RungPlan(
             self.prefix,
             self.levels,
             self._reduction_factor,
             self._num_brackets,
             stop_last_trials,
-            cost_attr is not None,
         )
-        self._known_good = RushThresholds(num_threshold_candidates)
         self._chosen: str | None = None if type == "auto" else type
         # While the type is undecided, trials only join: the promotion rule has to know them from
         # then on, and the stopping rule, which may replace it, does not.
@@ -226,7 +204,7 @@ class ASHAScheduler(HalvingScheduler):
 
     def _make_rule(self, chosen: str) -> RungRule:
         make = StoppingRule if chosen == "stopping" else PromotionRule
-        return make(self._plan, self._get_mode, self._known_good)
+        return make(self._plan, self._get_mode)
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Draw the trial into its bracket; the first ones are scouts."""
@@ -297,13 +275,11 @@ class ASHAScheduler(HalvingScheduler):
         if is_at_level and self._chosen is None:
             self._choose(trial)
         value = self._metrics.finite(result, str(self.metric)) if is_at_level else None
-        cost = 0.0 if self._cost_attr is None else self._metrics.amount(result, self._cost_attr)
         return RungReport(
             trial.trial_id,
             bracket,
             time,
-            None if cost is None else value,
-            cost or 0.0,
+            value,
             lowest=lowest,
             notes=self._notes(trial.trial_id, own, first),
         )
@@ -350,14 +326,13 @@ class ASHAScheduler(HalvingScheduler):
         if state["settings"] == self._settings():
             self._chosen = state["chosen"]
             self._scouts = dict(state["scouts"])
-            # The states of earlier releases lack these.
-            self._full_scouts = list(state.get("full_scouts", ()))
-            self._latest_index = state.get("latest_index", self._later_index)
+            self._full_scouts = list(state["full_scouts"])
+            self._latest_index = state["latest_index"]
             self._chosen_first = {
                 name: (index, None if evidence is None else Evidence(*evidence))
-                for name, (index, evidence) in state.get("chosen_first", {}).items()
+                for name, (index, evidence) in state["chosen_first"].items()
             }
-            self._agreement.load_state_dict(state.get("agreement", ()))
+            self._agreement.load_state_dict(state["agreement"])
             self._current = self._make_rule(self._chosen or "promotion")
         super().load_state_dict(state)
 
@@ -375,12 +350,9 @@ class ASHAScheduler(HalvingScheduler):
         return {
             **super()._settings(),
             "type": self._type,
-            "num_threshold_candidates": self._num_threshold_candidates,
-            "cost_attr": self._cost_attr,
             "later_level": "auto" if self._is_from_evidence else self.levels[self._later_index],
             "num_scouts": self._num_scouts,
-            # Only where it is not 0: the states of earlier releases lack it.
-            **({"num_full_scouts": self._num_full_scouts} if self._num_full_scouts else {}),
+            "num_full_scouts": self._num_full_scouts,
         }
 
 
@@ -425,16 +397,9 @@ def _check_full_scouts(num_full_scouts: Any, num_scouts: int) -> None:
         )
 
 
-def _check_type(kind: str, cost_attr: str | None) -> None:
+def _check_type(kind: str) -> None:
     if kind not in _TYPES:
         raise ValueError(
             f"type must be 'auto', 'promotion' or 'stopping', got {kind!r}; 'auto' promotes where "
             "trials save checkpoints"
         )
-    if cost_attr is not None:
-        check_entry("cost_attr", cost_attr, "None lets cost not count")
-        if kind != "promotion":
-            raise ValueError(
-                f"cost_attr must be None with type={kind!r}, got {cost_attr!r}; only "
-                "type='promotion' counts cost"
-            )

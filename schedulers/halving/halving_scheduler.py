@@ -26,7 +26,6 @@ class RungPlan:
         reduction_factor: One trial in this many survives a rung.
         num_brackets: How many brackets there are.
         stops_last_trials: Whether to stop trials at the last level.
-        is_by_cost: Whether cost instead of number limits how many survive.
     """
 
     prefix: str
@@ -34,7 +33,6 @@ class RungPlan:
     reduction_factor: Number
     num_brackets: int = 1
     stops_last_trials: bool = True
-    is_by_cost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,6 @@ class RungReport:
         bracket: The trial's bracket.
         time: How long it has trained.
         value: Its metric, NaN if that is not a finite number; None if the result lacks it.
-        cost: What it has cost so far; 0 where cost does not count.
         values: Several metrics, negated where more is better; None if there is one metric, or one
             is missing.
         lowest: The level at which it is compared for the first time; it is not recorded at those
@@ -58,7 +55,6 @@ class RungReport:
     bracket: int
     time: float
     value: float | None
-    cost: float = 0.0
     values: tuple[float, ...] | None = None
     lowest: Number = 0
     notes: Mapping[str, Number | str] = field(default_factory=dict)
@@ -89,8 +85,7 @@ class RungRule(ABC):
             Resume(trial.trial_id, self._reason("goes_on")) for trial in trials[:num_free_slots]
         ]
 
-    @abstractmethod
-    def join(self, trial_id: str, bracket: int) -> None:
+    def join(self, trial_id: str, bracket: int) -> None:  # noqa: B027  (not all rules need it)
         """Add a running trial: a new one, or one that was over and is run again."""
 
     def leave(

@@ -148,9 +148,6 @@ class _ParetoStopping(RungRule):
             for start in range(plan.num_brackets)
         )
 
-    def join(self, trial_id: str, bracket: int) -> None:
-        """Do nothing: a trial counts from its first level on."""
-
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Stop the trial if too many trials of its level are better, or at the last level."""
         rungs = self._brackets[report.bracket]

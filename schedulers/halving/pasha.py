@@ -13,7 +13,6 @@ from schedulers.scheduler import TrialView
 
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .promotion_rule import PromotionRule
-from .rungs import RushThresholds
 
 _FIRST_CEILING = 1
 """Index of the first ceiling: the second level, since rankings are compared between levels."""
@@ -105,7 +104,6 @@ class PASHAScheduler(HalvingScheduler):
         self._promotion = PromotionRule(
             RungPlan(self.prefix, self.levels, self._reduction_factor),
             self._get_mode,
-            RushThresholds(0),
         )
         self._promotion.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
         self._epsilon = float(self._given_epsilon or 0)

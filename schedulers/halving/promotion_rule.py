@@ -28,7 +28,7 @@ from schedulers.metric import strict
 from schedulers.scheduler import ExperimentView, TrialView
 
 from .halving_scheduler import RungPlan, RungReport, RungRule
-from .rungs import RungSummary, RungSystem, RushThresholds
+from .rungs import RungSummary, RungSystem
 
 _UNDERWAY = ("PENDING", "RUNNING")
 
@@ -40,7 +40,6 @@ class PromotionRule(RungRule):
     Args:
         plan: Levels and brackets.
         get_mode: Returns ``"min"`` or ``"max"``, not before the first trial.
-        known_good: Trials that set a threshold for the others.
 
     Attributes:
         ceiling: Number of the level in bracket 0 above which no trial is promoted;
@@ -48,7 +47,7 @@ class PromotionRule(RungRule):
 
     Example:
         >>> from schedulers.scheduler import NoExperiment
-        >>> rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", RushThresholds(0))
+        >>> rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min")
         >>> rule.join("a", 0)
         >>> [
         ...     type(decision).__name__
@@ -57,20 +56,16 @@ class PromotionRule(RungRule):
         ['Pause']
     """
 
-    def __init__(
-        self, plan: RungPlan, get_mode: Callable[[], str], known_good: RushThresholds
-    ) -> None:
+    def __init__(self, plan: RungPlan, get_mode: Callable[[], str]) -> None:
         super().__init__(plan)
         self.ceiling = len(plan.levels) - 1
         self._get_mode = get_mode
-        self._known_good = known_good
         self._brackets: tuple[PromotionRungs, ...] = ()
         # The highest level that a trial had reached when it ended by itself.
         self._trained_to: Number = 0
 
     def join(self, trial_id: str, bracket: int) -> None:
         """Add the trial to its bracket."""
-        self._known_good.join(trial_id)
         self._rungs_of(bracket).join(trial_id)
 
     def leave(
@@ -94,16 +89,9 @@ class PromotionRule(RungRule):
 
     def _record(self, report: RungReport, rungs: PromotionRungs) -> bool:
         level = rungs.reached(report.time)
-        if (
-            level is None
-            or report.value is None
-            or not rungs.record(
-                report.trial_id, level, report.value, report.cost, lowest=report.lowest
-            )
-        ):
+        if level is None or report.value is None:
             return False
-        self._known_good.record(report.trial_id, level, report.value, self._get_mode())
-        return True
+        return rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
 
     def _judge_own(self, report: RungReport, rungs: PromotionRungs) -> Sequence[Decision]:
         max_t = self._plan.levels[-1]
@@ -168,13 +156,10 @@ class PromotionRule(RungRule):
         """Return the promotable trials: highest level first, then by bracket, the best first."""
         found: list[tuple[int, PromotionStanding]] = []
         for bracket, rungs in enumerate(self._brackets):
-            places = rungs.promotable(max(0, self.ceiling - bracket))
-            found += [(bracket, place) for place in places if self._is_admitted(place)]
+            top = max(0, self.ceiling - bracket)
+            found += [(bracket, place) for place in rungs.promotable(top)]
         # The sort is stable: of one level, the first bracket and its best trial come first.
         return sorted(found, key=lambda found: -found[1].level)
-
-    def _is_admitted(self, place: PromotionStanding) -> bool:
-        return self._known_good.admits(place.trial_id, place.level, place.value, self._get_mode())
 
     def _wind_up(self, paused: set[str], experiment: ExperimentView) -> Sequence[Decision]:
         """Decide about paused trials when all of them wait and none may be promoted."""
@@ -218,24 +203,13 @@ class PromotionRule(RungRule):
 
     def _release(self, bracket: int, experiment: ExperimentView) -> list[Stop]:
         """Stop waiting trials that can never be promoted, so that checkpoints can be deleted."""
-        rungs, released = self._rungs_of(bracket), []
-        if experiment.max_trials is not None:
-            num_future = max(0, experiment.max_trials - len(experiment.trials))
-            for place, num_possible in list(rungs.hopeless(num_future)):
-                released.append(
-                    self._give_up(bracket, place, "cannot_be_promoted", num_possible=num_possible)
-                )
-        for place in self._below_threshold(rungs):
-            threshold = strict(self._known_good.threshold(place.level))
-            released.append(self._give_up(bracket, place, "known_good", threshold=threshold))
-        return released
-
-    def _below_threshold(self, rungs: PromotionRungs) -> list[PromotionStanding]:
-        # This runs at each report: without thresholds it must not look at all that wait.
-        if not self._known_good.has_thresholds:
+        if experiment.max_trials is None:
             return []
-        places = [rungs.place(trial_id) for _, trial_id in rungs.waiting()]
-        return [place for place in places if not self._is_admitted(place)]
+        num_future = max(0, experiment.max_trials - len(experiment.trials))
+        return [
+            self._give_up(bracket, place, "cannot_be_promoted", num_possible=num_possible)
+            for place, num_possible in list(self._rungs_of(bracket).hopeless(num_future))
+        ]
 
     def recorded_at(self, index: int) -> dict[str, float]:
         """Return all values at a level of bracket 0 by trial, the best first."""
@@ -246,9 +220,7 @@ class PromotionRule(RungRule):
         if not self._brackets:
             plan, mode = self._plan, self._get_mode()
             self._brackets = tuple(
-                PromotionRungs(
-                    plan.levels[start:], plan.reduction_factor, mode, is_by_cost=plan.is_by_cost
-                )
+                PromotionRungs(plan.levels[start:], plan.reduction_factor, mode)
                 for start in range(plan.num_brackets)
             )
         return self._brackets[bracket]
@@ -261,7 +233,6 @@ class PromotionRule(RungRule):
         """Return the recorded values, as JSON values."""
         return {
             "brackets": [rungs.state_dict() for rungs in self._brackets],
-            "known_good": self._known_good.state_dict(),
             "ceiling": self.ceiling,
             "trained_to": self._trained_to,
         }
@@ -270,7 +241,6 @@ class PromotionRule(RungRule):
         """Restore the state that `state_dict` returned."""
         for bracket, saved in enumerate(state["brackets"]):
             self._rungs_of(bracket).load_state_dict(saved)
-        self._known_good.load_state_dict(state["known_good"])
         self.ceiling = state["ceiling"]
         self._trained_to = state["trained_to"]
 
@@ -322,7 +292,6 @@ class _Entry(NamedTuple):
     order: int
     trial_id: str
     value: float
-    cost: float
 
 
 class _Rung:
@@ -343,9 +312,9 @@ class _Rung:
     def num_recorded(self) -> int:
         return len(self.entries)
 
-    def add(self, trial_id: str, value: float, cost: float) -> None:
+    def add(self, trial_id: str, value: float) -> None:
         key = math.inf if math.isnan(value) else value if self._mode == "min" else -value
-        entry = self.entries[trial_id] = _Entry(key, len(self.entries), trial_id, value, cost)
+        entry = self.entries[trial_id] = _Entry(key, len(self.entries), trial_id, value)
         insort(self.ranking, entry)
 
     def rank(self, entry: _Entry) -> int:
@@ -354,21 +323,8 @@ class _Rung:
     def leave(self, trial_id: str) -> None:
         del self.waiting[bisect_left(self.waiting, self.entries[trial_id])]
 
-    def num_affordable(self, reduction_factor: Number) -> int:
-        """Return how many of the best fit into ``1 / reduction_factor`` of the total cost."""
-        # fsum rounds once: costs such as 0.1 must not add up to less than their total.
-        budget, spent = math.fsum(entry.cost for entry in self.ranking) / reduction_factor, 0.0
-        for number, entry in enumerate(self.ranking):
-            spent += entry.cost
-            if spent > budget:
-                return number
-        return len(self.ranking)
-
     def state_dict(self) -> dict[str, Any]:
-        recorded = [
-            [entry.trial_id, strict(entry.value), strict(entry.cost)]
-            for entry in self.entries.values()
-        ]
+        recorded = [[entry.trial_id, strict(entry.value)] for entry in self.entries.values()]
         return {
             "recorded": recorded,
             "promoted": sorted(self.promoted),
@@ -376,8 +332,8 @@ class _Rung:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for trial_id, value, cost in state["recorded"]:
-            self.add(trial_id, float(value), float(cost))
+        for trial_id, value in state["recorded"]:
+            self.add(trial_id, float(value))
         self.promoted = set(state["promoted"])
         self.num_skipped = int(state["num_skipped"])
 
@@ -393,9 +349,6 @@ class PromotionRungs(RungSystem[_Rung]):
         levels: Ascending amounts of training, at least one; see `rungs.rung_levels`.
         reduction_factor: One trial in this many is promoted from a rung.
         mode: ``"min"`` or ``"max"``: whether smaller or larger values are better.
-        is_by_cost: Whether as many of the best may be promoted as have cost together at most ``1 /
-            reduction_factor`` of what all of the rung have cost, instead of ``1 /
-            reduction_factor`` of their number.
 
     Example:
         >>> rungs = PromotionRungs((1, 3, 9), reduction_factor=3, mode="min")
@@ -409,17 +362,9 @@ class PromotionRungs(RungSystem[_Rung]):
         (False, True)
     """
 
-    def __init__(
-        self,
-        levels: Sequence[Number],
-        reduction_factor: Number,
-        mode: str,
-        *,
-        is_by_cost: bool = False,
-    ) -> None:
+    def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
         self._mode = mode
         super().__init__(levels, reduction_factor)
-        self._is_by_cost = is_by_cost
         self._live: set[str] = set()
         self._waiting: set[str] = set()
         # Number of live trials by highest level reached; first, those that have reached none.
@@ -447,9 +392,7 @@ class PromotionRungs(RungSystem[_Rung]):
         self._num_live_at[index + 1] -= 1
         self._no_longer_wait(trial_id, index)
 
-    def record(
-        self, trial_id: str, level: Number, value: float, cost: float = 0.0, lowest: Number = 0
-    ) -> bool:
+    def record(self, trial_id: str, level: Number, value: float, lowest: Number = 0) -> bool:
         """Record a trial's value at a level, where it then waits unless it is the last.
 
         Levels that it jumped over are counted as skipped.
@@ -458,7 +401,6 @@ class PromotionRungs(RungSystem[_Rung]):
             trial_id: The trial; it has joined.
             level: One of `levels`.
             value: What it has reached; NaN where that is not a number.
-            cost: What it has cost so far.
             lowest: The level at which it was to be compared first; it has skipped none below.
 
         Returns:
@@ -475,7 +417,7 @@ class PromotionRungs(RungSystem[_Rung]):
         self._no_longer_wait(trial_id, before)
         self._num_live_at[before + 1] -= 1
         self._num_live_at[index + 1] += 1
-        self._rungs[index].add(trial_id, value, cost)
+        self._rungs[index].add(trial_id, value)
         self._wait(trial_id, index)
         return True
 
@@ -534,7 +476,7 @@ class PromotionRungs(RungSystem[_Rung]):
     def hopeless(self, num_future: int) -> Iterator[tuple[PromotionStanding, int]]:
         """Yield the waiting trials that can never be promoted, however bad later results are.
 
-        The best of a rung is never among them; if cost decides, there are none.
+        The best of a rung is never among them.
 
         Args:
             num_future: How many trials may still join.
@@ -542,8 +484,6 @@ class PromotionRungs(RungSystem[_Rung]):
         Yields:
             The trial's place, and how many values its rung can come to hold at most.
         """
-        if self._is_by_cost:
-            return
         for index, rung in enumerate(self._rungs):
             # All that are there, all live ones below, and all that are yet to be suggested.
             num_possible = len(rung.entries) + sum(self._num_live_at[: index + 1]) + num_future
@@ -566,10 +506,7 @@ class PromotionRungs(RungSystem[_Rung]):
         return {entry.trial_id: entry.value for entry in self._rungs[index].ranking}
 
     def _num_promotable(self, index: int) -> int:
-        rung = self._rungs[index]
-        if self._is_by_cost:
-            return rung.num_affordable(self._reduction_factor)
-        return math.floor(len(rung.entries) / self._reduction_factor)
+        return math.floor(len(self._rungs[index].entries) / self._reduction_factor)
 
     def _place(
         self, index: int, entry: _Entry, num_promotable: int | None = None

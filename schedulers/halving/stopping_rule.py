@@ -10,7 +10,7 @@ from schedulers.metric import strict
 from schedulers.scheduler import ExperimentView
 
 from .halving_scheduler import RungPlan, RungReport, RungRule
-from .rungs import Rungs, RungStanding, RushThresholds
+from .rungs import Rungs, RungStanding
 
 
 @final
@@ -20,11 +20,10 @@ class StoppingRule(RungRule):
     Args:
         plan: Levels and brackets.
         get_mode: Returns ``"min"`` or ``"max"``, not before the first report.
-        known_good: Trials that set a threshold for the others.
 
     Example:
         >>> from schedulers.scheduler import NoExperiment
-        >>> rule = StoppingRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", RushThresholds(0))
+        >>> rule = StoppingRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min")
         >>> rule.judge(RungReport("a", 0, time=1, value=0.1), NoExperiment())
         ()
         >>> [
@@ -34,17 +33,10 @@ class StoppingRule(RungRule):
         ['asha.rung']
     """
 
-    def __init__(
-        self, plan: RungPlan, get_mode: Callable[[], str], known_good: RushThresholds
-    ) -> None:
+    def __init__(self, plan: RungPlan, get_mode: Callable[[], str]) -> None:
         super().__init__(plan)
         self._get_mode = get_mode
-        self._known_good = known_good
         self._brackets: tuple[Rungs, ...] = ()
-
-    def join(self, trial_id: str, bracket: int) -> None:
-        """Count the trial among the known good ones, if it is one."""
-        self._known_good.join(trial_id)
 
     def judge(self, report: RungReport, experiment: ExperimentView) -> Sequence[Decision]:
         """Stop the trial if it is not good enough, or has reached the last level."""
@@ -57,11 +49,6 @@ class StoppingRule(RungRule):
             return ()
         if not standing.survives:
             return (Stop(report.trial_id, self._reason("rung", numbers)),)
-        if not self._known_good.admits(
-            report.trial_id, standing.level, standing.value, self._get_mode()
-        ):
-            numbers["threshold"] = self._known_good.threshold(standing.level)
-            return (Stop(report.trial_id, self._reason("known_good", numbers)),)
         return ()
 
     def _record(self, report: RungReport) -> RungStanding | None:
@@ -69,10 +56,7 @@ class StoppingRule(RungRule):
         level = rungs.reached(report.time)
         if level is None or report.value is None:
             return None
-        standing = rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
-        if standing is not None:
-            self._known_good.record(report.trial_id, level, report.value, self._get_mode())
-        return standing
+        return rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
 
     def _rungs_of(self, bracket: int) -> Rungs:
         # Made at the first report: the experiment's mode is not known at construction.
@@ -91,16 +75,12 @@ class StoppingRule(RungRule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the recorded values, as JSON values."""
-        return {
-            "brackets": [rungs.state_dict() for rungs in self._brackets],
-            "known_good": self._known_good.state_dict(),
-        }
+        return {"brackets": [rungs.state_dict() for rungs in self._brackets]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         for bracket, saved in enumerate(state["brackets"]):
             self._rungs_of(bracket).load_state_dict(saved)
-        self._known_good.load_state_dict(state["known_good"])
 
 
 def _numbers_of(report: RungReport, standing: RungStanding | None) -> dict[str, Number | str]:

@@ -206,25 +206,9 @@ class TestPromotionInBracketsByTime(Contract):
         )
 
 
-class TestPromotionByCost(Contract):
-    def make_scheduler(self):
-        return ASHAScheduler(
-            type="promotion", max_t=16, reduction_factor=2, cost_attr="time_total_s"
-        )
-
-
-class TestPromotionWithKnownGoodTrials(Contract):
-    def make_scheduler(self):
-        return ASHAScheduler(
-            type="promotion", max_t=16, reduction_factor=2, num_threshold_candidates=2
-        )
-
-
 class TestStopping(Contract):
     def make_scheduler(self):
-        return ASHAScheduler(
-            type="stopping", max_t=18, reduction_factor=3, brackets=2, num_threshold_candidates=2
-        )
+        return ASHAScheduler(type="stopping", max_t=18, reduction_factor=3, brackets=2)
 
 
 class TestPASHA(Contract):

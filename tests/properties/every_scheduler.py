@@ -32,10 +32,6 @@ def _asha(chance, type_):
         grace_period=grace_period,
         brackets=chance.choice([1, 1, 2]) if has_two else 1,
         stop_last_trials=chance.random() < 0.7,
-        num_threshold_candidates=chance.choice([0, 0, 1, 3]),
-        cost_attr=chance.choice([None, None, "cost", "time_total_s"])
-        if type_ == "promotion"
-        else None,
     )
 
 

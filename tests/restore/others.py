@@ -30,10 +30,10 @@ OTHERS = {
         "training_iteration", grace_period=1, min_samples_required=1
     ),
     "promotion": lambda: ASHAScheduler(max_t=6, reduction_factor=2, type="promotion"),
-    "promotion, cost": lambda: ASHAScheduler(
-        max_t=6, reduction_factor=2, brackets=2, type="promotion", cost_attr="size"
+    "promotion, brackets": lambda: ASHAScheduler(
+        max_t=6, reduction_factor=2, brackets=2, type="promotion"
     ),
-    "auto, rush": lambda: ASHAScheduler(max_t=6, reduction_factor=2, num_threshold_candidates=2),
+    "auto": lambda: ASHAScheduler(max_t=6, reduction_factor=2),
     "pasha": lambda: PASHAScheduler(max_t=6, reduction_factor=2),
     "hyperband": lambda: HyperBandScheduler(max_t=6, reduction_factor=2),
     "median, pausing": lambda: MedianStoppingRule(

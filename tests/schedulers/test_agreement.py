@@ -166,17 +166,6 @@ def test_a_restored_scheduler_decides_the_same(kind, curve):
     assert second.state_dict() == first.state_dict()
 
 
-def test_the_state_of_a_release_without_evidence_is_loaded():
-    first = asha(later_grace_period=9)
-    train(first, random_losses(10), reliable)
-    state = first.state_dict()
-    for name in ("latest_index", "chosen_first", "agreement"):
-        del state[name]
-    second = asha(later_grace_period=9)
-    second.load_state_dict(state)
-    assert second.state_dict() == first.state_dict()
-
-
 def test_evidence_comes_from_the_latest_trials():
     agreement = RankAgreement((1, 3), reduction_factor=3)
     for number in range(2 * MAX_TRIALS):

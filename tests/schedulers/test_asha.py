@@ -642,15 +642,6 @@ def test_scouts_that_are_trained_to_the_end_are_known_again_after_a_restore(kind
         asha_with_scouts(type=kind).load_state_dict(first.state_dict())
 
 
-def test_the_state_of_a_release_without_full_scouts_is_loaded():
-    state = asha_with_scouts().state_dict()
-    assert "num_full_scouts" not in state["settings"]
-    del state["full_scouts"]
-    second = asha_with_scouts()
-    second.load_state_dict(state)
-    assert second.state_dict() == {**state, "full_scouts": []}
-
-
 def test_levels_that_later_trials_pass_are_not_skipped():
     scheduler = asha_with_scouts(num_scouts=0)
     play(scheduler, a=0.5, b=0.4, c=0.6)

@@ -326,7 +326,7 @@ def rungs_are_complete(env: Environment, scheduler: Scheduler) -> None:
         # with their trials.
         has_promotions = "recorded" in rung
         values = (
-            [float(value) for _, value, _ in rung["recorded"]] if has_promotions else rung["values"]
+            [float(value) for _, value in rung["recorded"]] if has_promotions else rung["values"]
         )
         stands = Counter(values)
         require(
