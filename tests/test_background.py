@@ -140,74 +140,83 @@ def test_without_a_thread_the_caller_does_it():
 
 
 class Recurring:
-    """A job that recurs as the test says."""
+    """A job that recurs, and each time does what the test says."""
 
-    def __init__(self):
-        self.calls, self.answers = SimpleQueue(), SimpleQueue()
-        self.jobs = BackgroundJobs("tuner-test", self)
+    def __init__(self, period_s=None):
+        self.jobs = BackgroundJobs("tuner-test", self._run, period_s)
+        self._begun, self._rest = SimpleQueue(), SimpleQueue()
 
-    def __call__(self):
-        self.calls.put("call")
-        answer = self.answers.get(timeout=LONG_S)
-        return answer() if callable(answer) else answer
+    def _run(self):
+        self._begun.put(None)
+        self._rest.get(timeout=LONG_S)()
+
+    def begins(self):
+        self._begun.get(timeout=LONG_S)
+
+    def end(self, rest=int):
+        self._rest.put(rest)
+
+    @property
+    def has_begun(self):
+        return not self._begun.empty()
 
 
-def test_a_job_recurs_when_woken_and_after_the_time_that_it_returns():
-    recurring = Recurring()
-    jobs, calls, answers = recurring.jobs, recurring.calls, recurring.answers
-    jobs.wake(0.001)
-    calls.get(timeout=LONG_S)
-    answers.put(0.001)
-    calls.get(timeout=LONG_S)
-    answers.put(LONG_S)
-    assert jobs.wait(LONG_S)
-    assert calls.empty()
-    jobs.wake()
-    calls.get(timeout=LONG_S)
-    answers.put(None)
-    assert jobs.close(LONG_S)
-    assert calls.empty()
+def test_a_job_recurs_when_woken_and_some_time_after_its_end():
+    job = Recurring(0.001)
+    job.jobs.wake(0.001)
+    job.begins()
+    job.end()
+    job.begins()
+    job.jobs.period_s = LONG_S
+    job.end()
+    assert job.jobs.wait(LONG_S)
+    assert not job.has_begun
+    job.jobs.wake()
+    job.begins()
+    job.jobs.period_s = None
+    job.end()
+    assert job.jobs.close(LONG_S)
+    assert not job.has_begun
 
 
 def test_calls_of_wake_are_one_until_the_job_begins_and_another_one_from_then_on(gate):
-    recurring = Recurring()
-    jobs, calls, answers = recurring.jobs, recurring.calls, recurring.answers
-    jobs.submit(gate)
+    job = Recurring()
+    job.jobs.submit(gate)
     assert gate.has_begun.wait(LONG_S)
     for within_s in (LONG_S, 0.0, 0.0):
-        jobs.wake(within_s)
+        job.jobs.wake(within_s)
     gate.may_end.set()
-    calls.get(timeout=LONG_S)
-    jobs.wake()
-    jobs.wake()
-    answers.put(None)
-    calls.get(timeout=LONG_S)
-    answers.put(None)
-    assert jobs.wait(LONG_S)
-    assert calls.empty()
-    assert jobs.close(LONG_S)
+    job.begins()
+    job.jobs.wake()
+    job.jobs.wake()
+    job.end()
+    job.begins()
+    job.end()
+    assert job.jobs.wait(LONG_S)
+    assert not job.has_begun
+    assert job.jobs.close(LONG_S)
 
 
-def test_a_job_that_recurs_waits_after_an_error_until_it_is_woken():
-    recurring = Recurring()
-    jobs, calls, answers = recurring.jobs, recurring.calls, recurring.answers
-    jobs.wake()
-    answers.put(partial(fail, "first"))
-    calls.get(timeout=LONG_S)
-    assert jobs.wait(LONG_S)
-    jobs.wake()
-    calls.get(timeout=LONG_S)
-    answers.put(None)
-    assert jobs.close(LONG_S)
-    assert str(jobs.error) == "first"
+def test_a_job_recurs_after_an_error():
+    job = Recurring(0.001)
+    job.jobs.wake()
+    job.begins()
+    job.end(partial(fail, "first"))
+    job.begins()
+    assert str(job.jobs.error) == "first"
+    job.end()
+    job.begins()
+    assert not job.jobs.close(0.0)
+    job.end()
+    assert job.jobs.close(LONG_S)
 
 
 def test_nothing_recurs_after_the_end_and_what_was_submitted_is_done():
-    recurring, seen = Recurring(), []
-    recurring.jobs.wake(LONG_S)
-    recurring.jobs.submit(partial(seen.append, 1))
-    assert recurring.jobs.close()
-    assert (seen, recurring.calls.empty()) == ([1], True)
+    job, seen = Recurring(LONG_S), []
+    job.jobs.wake(LONG_S)
+    job.jobs.submit(partial(seen.append, 1))
+    assert job.jobs.close()
+    assert (seen, job.has_begun) == ([1], False)
 
 
 def test_cpu_time_is_that_of_the_jobs():

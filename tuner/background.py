@@ -18,21 +18,22 @@ _Job = Callable[[], object]
 class BackgroundJobs:
     """Runs jobs in a thread, in the order in which they were submitted.
 
-    In addition, one job may recur: whenever `wake` is called, and after as many seconds as it
-    returned. Jobs that were submitted go first.
+    In addition, one job may recur: whenever `wake` is called, and some time after it has ended.
+    Jobs that were submitted go first.
 
     - The thread starts with the first job and ends with `close`. It is a daemon thread, so a job
       that hangs does not keep a finished script from ending. What must be done by then is waited
       for, with `wait` or `close`.
-    - A job that raises ends neither the thread nor the jobs behind it.
+    - A job that raises ends neither the thread nor the jobs behind it, and recurs all the same.
     - The queue has no bound of its own. Where jobs may be submitted faster than they are done,
       the caller waits for room with `wait`, or counts.
     - All methods may be called by any thread, but not in a forked child, which has no thread.
 
     Args:
         name: Name of the thread.
-        recurring: The job that recurs. It returns after how many seconds it is to be called again
-            at the latest, or None for not before the next `wake`.
+        recurring: The job that recurs, from the first `wake` on; None for none.
+        period_s: How many seconds after its end it is called again; None for not before the next
+            `wake`.
         num_threads: How many jobs may run at once, in as many threads, which begin them in order;
             one where a job recurs. With 0, `submit` makes the call itself and raises what the job
             raises, and nothing recurs: for virtual time, and callers that allow no thread.
@@ -41,18 +42,21 @@ class BackgroundJobs:
     Attributes:
         error: The first error of a job, unless `on_error` handles errors; None without one.
         cpu_s: CPU time of the jobs that have ended, in seconds.
+        period_s: As given; may be set at any time.
     """
 
     def __init__(
         self,
         name: str,
-        recurring: Callable[[], float | None] | None = None,
+        recurring: _Job | None = None,
+        period_s: float | None = None,
         *,
         num_threads: int = 1,
         on_error: Callable[[BaseException], object] | None = None,
     ) -> None:
         self.error: BaseException | None = None
         self.cpu_s = 0.0
+        self.period_s = period_s
         self._name = name
         self._recurring = recurring
         self._num_threads = num_threads
@@ -184,5 +188,9 @@ class BackgroundJobs:
             return self._jobs.popleft()
 
     def _recur(self) -> None:
-        if self._recurring and (after_s := self._recurring()) is not None:
-            self.wake(after_s)
+        try:
+            if self._recurring:
+                self._recurring()
+        finally:
+            if self.period_s is not None:
+                self.wake(self.period_s)

@@ -146,8 +146,7 @@ def run_session(directory, packages=(), script="/a/train.py", **facts):
     recorder = EnvironmentRecorder(directory)
     recorder._facts |= {"script": script, **facts}
     recorder.add_packages(dict(packages))
-    recorder.close()
-    recorder._run()
+    recorder._write()
 
 
 @pytest.mark.process
@@ -193,8 +192,14 @@ def test_a_file_that_is_too_large_is_replaced(tmp_path):
     assert len(json.loads((tmp_path / "environment.json").read_text())) == 1
 
 
-def test_a_deleted_directory_is_no_error(tmp_path):
-    run_session(tmp_path / "gone")
+@pytest.mark.process
+def test_a_deleted_directory_is_no_error(tmp_path, caplog):
+    caplog.set_level("INFO")
+    recorder = EnvironmentRecorder(tmp_path / "gone")
+    recorder.start()
+    recorder.close()
+    wait_until(lambda: caplog.messages, "what is printed")
+    assert caplog.messages[0].startswith("environment.json could not be written")
 
 
 def test_differences_are_listed():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
+from tuner.background import BackgroundJobs
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
@@ -60,6 +61,7 @@ class ClusterSession:
         self._liveness = cluster.liveness
         self._scratch_dir = cluster.node_scratch_dir
         self._proof: SharedProof | StoreProof | None = None
+        self._journal_wait = BackgroundJobs("tuner-first-record")
         self.executor = ClusterExecutor(
             cluster.engine,
             cluster.settings(),
@@ -119,9 +121,7 @@ class ClusterSession:
             remote.checkpoints if remote else None,
         )
         if remote:
-            threading.Thread(
-                target=self._await_journal, args=(remote,), name="tuner-first-record", daemon=True
-            ).start()
+            self._journal_wait.submit(partial(self._await_journal, remote))
         return events
 
     @property
@@ -136,6 +136,7 @@ class ClusterSession:
 
     def close(self) -> None:
         """Remove the proof; that in a shared directory says that nodes may be working there."""
+        self._journal_wait.close(0.0)
         if self._proof and (self._remote or self.executor.has_ended_all):
             self._proof.close()
 

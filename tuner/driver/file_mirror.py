@@ -11,16 +11,16 @@ import logging
 import os
 import queue
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
+from tuner.background import BackgroundJobs
 from tuner.callbacks import Callback
 from tuner.core.trial import Trial
-from tuner.errors import StorageError, StorageLost
+from tuner.errors import StorageError
 from tuner.journal import snapshot_files
 from tuner.journal.mirror import JournalMirror
 from tuner.storage import atomic, layout
@@ -90,10 +90,13 @@ class FileMirror(Callback):
         self._running: set[str] = set()
         self._ended: dict[str, list[float]] = {}
         """When the files of trials that have ended are to be stored."""
-        self._is_stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.thread_cpu_s = 0.0
-        """CPU time of the thread, in seconds."""
+        self._jobs = BackgroundJobs(
+            "tuner-mirror-files",
+            self.store_due,
+            _PERIOD_S,
+            # If another driver has taken over, this one hears of it from the copy of the journal.
+            on_error=lambda error: _log.debug("files of trials are not stored yet: %s", error),
+        )
 
     # ---------------------------------------------------------------------------------------------
     # Hooks
@@ -134,17 +137,12 @@ class FileMirror(Callback):
         except OSError as cause:
             raise StorageError(f"{path} cannot be read: {cause}") from cause
         if has_thread:
-            self._thread = threading.Thread(
-                target=self._run, name="tuner-mirror-files", daemon=True
-            )
-            self._thread.start()
+            self._jobs.wake(_PERIOD_S)
 
     def stop(self) -> None:
         """End the thread; does nothing the second time."""
-        self._is_stopped.set()
-        if self._thread:
-            # It may be retrying a request; nothing depends on it any more.
-            self._thread.join(_PERIOD_S)
+        # It may be retrying a request; nothing depends on it any more.
+        self._jobs.close(_PERIOD_S)
 
     def store_all(self) -> None:
         """Store all that is new, at the end of a session, when nothing changes any more.
@@ -171,16 +169,6 @@ class FileMirror(Callback):
             is_unchanged = file.changed_ns < self._began_ns
             if not (is_unchanged and sizes.get(file.path) == file.size_bytes):
                 yield file
-
-    def _run(self) -> None:
-        while not self._is_stopped.wait(_PERIOD_S):
-            try:
-                self.store_due()
-            except StorageLost:
-                return  # the driver hears of it from the copy of the journal
-            except (StorageError, OSError) as error:
-                _log.debug("files of trials are not stored yet: %s", error)
-            self.thread_cpu_s = time.thread_time()
 
     def store_due(self) -> None:
         """Store what is due; done by the thread, if there is one.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
+from tuner.background import BackgroundJobs
 from tuner.errors import ExperimentFenced, StorageError, StorageLost, StorageUnreachable
 from tuner.storage import layout
 from tuner.storage.object_store import ObjectStore
@@ -83,12 +84,18 @@ class JournalMirror:
         self._error: StorageError | None = None
         self._num_errors = 0
         self._loss: StorageLost | None = None
-        self._stopped = threading.Event()
-        self._wanted = threading.Event()
         self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
-        self.thread_cpu_s = 0.0
-        """CPU time of the thread, in seconds."""
+        self._copies = BackgroundJobs(
+            "tuner-mirror", self._copy, period_s, on_error=self._note_failure
+        )
+        # Signs of life in a thread of their own: where storing takes long, another driver would
+        # take this one for dead.
+        self._beats = BackgroundJobs("tuner-beat", self._beat, BEAT_S, on_error=self._note_no_beat)
+
+    @property
+    def thread_cpu_s(self) -> float:
+        """CPU time of the thread that copies, in seconds."""
+        return self._copies.cpu_s
 
     @property
     def mirrored_sequence(self) -> int:
@@ -114,12 +121,8 @@ class JournalMirror:
         self._safe_sequence = safe_sequence
         self._on_loss = on_loss
         if has_thread:
-            # Signs of life in a thread of their own: where storing takes long, another driver would
-            # take this one for dead.
-            for run, name in ((self._run, "tuner-mirror"), (self._beat, "tuner-beat")):
-                thread = threading.Thread(target=run, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            self._copies.wake(self._period_s)
+            self._beats.wake()
 
     def wrote(self, num_bytes: int) -> None:
         """Take note of lines that were written."""
@@ -127,7 +130,7 @@ class JournalMirror:
             self._behind_since_s = self._clock()
         self._waiting_bytes += num_bytes
         if self._waiting_bytes >= self._piece_bytes:
-            self._wanted.set()
+            self._copies.wake()
 
     def check(self) -> None:
         """Print if the copy is far behind; called by the driver before it acknowledges anything.
@@ -179,7 +182,7 @@ class JournalMirror:
                         f"{f': {self._error}' if self._error else ''}; check the network and the "
                         "store"
                     )
-                self._wanted.set()
+                self._copies.wake()
                 self._changed.wait(rest_s)
 
     def close(self, timeout_s: float) -> None:
@@ -199,36 +202,31 @@ class JournalMirror:
 
     def stop(self) -> None:
         """End the threads, and leave what is not stored yet; does nothing the second time."""
-        self._stopped.set()
-        self._wanted.set()
-        for thread in self._threads:
+        for jobs in (self._copies, self._beats):
             # It may be retrying a request; nothing depends on it any more.
-            thread.join(self._period_s)
+            jobs.close(self._period_s)
 
-    def _run(self) -> None:
-        while not self._stopped.is_set() and not self._loss:
-            self._wanted.wait(self._period_s)
-            self._wanted.clear()
-            try:
-                self.store_new()
-            except StorageLost as loss:
-                self._stop_driver(loss)
-            except Exception as error:  # noqa: BLE001  (the copy would end without a word)
-                with self._changed:
-                    self._error, self._num_errors = _as_storage_error(error), self._num_errors + 1
-                    self._changed.notify_all()
-            self.thread_cpu_s = time.thread_time()
+    def _copy(self) -> None:
+        if not self._loss:
+            self.store_new()
 
     def _beat(self) -> None:
-        while not self._loss:
-            try:
-                self._lock.beat()
-            except StorageLost as loss:
-                self._stop_driver(loss)
-            except StorageError as error:
-                _log.debug("no sign of life could be given: %s", error)
-            if self._stopped.wait(BEAT_S):
-                return
+        if not self._loss:
+            self._lock.beat()
+
+    def _note_failure(self, error: BaseException) -> None:
+        if isinstance(error, StorageLost):
+            self._stop_driver(error)
+            return
+        with self._changed:
+            self._error, self._num_errors = _as_storage_error(error), self._num_errors + 1
+            self._changed.notify_all()
+
+    def _note_no_beat(self, error: BaseException) -> None:
+        if isinstance(error, StorageLost):
+            self._stop_driver(error)
+        else:
+            _log.debug("no sign of life could be given: %s", error)
 
     def _stop_driver(self, loss: StorageLost) -> None:
         with self._changed:
@@ -289,7 +287,7 @@ class JournalMirror:
             self._known_objects |= names
 
 
-def _as_storage_error(error: Exception) -> StorageError:
+def _as_storage_error(error: BaseException) -> StorageError:
     if isinstance(error, StorageError):
         return error
     wrapped = StorageError(f"the copy of the journal cannot be continued: {error!r}")

@@ -19,11 +19,11 @@ import platform
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
+from tuner.background import BackgroundJobs
 from tuner.storage import atomic, layout
 from tuner.storage.declaration import read_environments
 from tuner.storage.reading import has_content
@@ -91,8 +91,16 @@ class EnvironmentRecorder:
             **_invocation(secrets, values),
         }
         self._from_workers: dict[str, str] = {}
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tuner-environment", daemon=True)
+        self._earlier: Sequence[Mapping[str, Any]] | None = None
+        """What earlier sessions have recorded, once that is known."""
+        self._has_started = False
+        self._jobs = BackgroundJobs(
+            "tuner-environment",
+            self._write,
+            on_error=lambda error: _log.info(
+                "%s could not be written: %s", layout.ENVIRONMENT, error
+            ),
+        )
 
     @property
     def withheld(self) -> list[str]:
@@ -106,7 +114,10 @@ class EnvironmentRecorder:
 
     def start(self) -> None:
         """Begin to gather the facts."""
-        self._thread.start()
+        # Written twice: soon, in case the driver is killed, and at the end, when workers have
+        # reported what they have imported.
+        self._has_started = True
+        self._jobs.wake(_DELAY_S)
 
     def add_packages(self, versions: Mapping[str, str]) -> None:
         """Add versions of packages that a worker has imported."""
@@ -114,23 +125,14 @@ class EnvironmentRecorder:
 
     def close(self) -> None:
         """Write the facts known by now; waits a second at most."""
-        self._is_over.set()
-        if self._thread.ident is not None:
-            self._thread.join(_LAST_WAIT_S)
+        if self._has_started:
+            self._jobs.submit(self._write)
+            self._jobs.close(_LAST_WAIT_S)
 
-    def _run(self) -> None:
-        try:
-            earlier = read_environments(self._directory)
-            # Twice: soon, in case the driver is killed, and at the end, when workers have reported
-            # what they have imported.
-            if not self._is_over.wait(_DELAY_S):
-                self._write(earlier)
-                self._is_over.wait()
-            self._write(earlier)
-        except Exception as error:  # noqa: BLE001  (nothing of the experiment depends on it)
-            _log.info("%s could not be written: %s", layout.ENVIRONMENT, error)
-
-    def _write(self, earlier: Sequence[Mapping[str, Any]]) -> None:
+    def _write(self) -> None:
+        if self._earlier is None:
+            self._earlier = read_environments(self._directory)
+        earlier = self._earlier
         now = {**self._facts, **_surroundings(self._facts, dict(self._from_workers))}
         if earlier and _without_time(earlier[-1]) == _without_time(now):
             return  # a restore under the same conditions

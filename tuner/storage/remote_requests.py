@@ -14,10 +14,11 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Final, final
 
+from tuner.background import BackgroundJobs
 from tuner.errors import NotRunning, StorageError
 
 from . import layout, strict_json
@@ -56,11 +57,16 @@ class RemoteRequestInbox:
         self._epoch = epoch
         self._wake = wake
         self._lock = threading.Lock()
-        self._pending: list[PendingRequest] = []
+        self._pending: list[tuple[ControlRequest, str]] = []
+        """Requests, each with the first part of the names of its objects."""
         self._seen: set[str] = set()
-        self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tuner-requests", daemon=True)
-        self._thread.start()
+        self._jobs = BackgroundJobs(
+            "tuner-requests",
+            self._look,
+            _POLL_S,
+            on_error=lambda error: _log.debug("requests cannot be read or answered: %s", error),
+        )
+        self._jobs.wake(_POLL_S)
 
     def take(self) -> list[PendingRequest]:
         """Return the requests since the last call."""
@@ -68,21 +74,16 @@ class RemoteRequestInbox:
             return []
         with self._lock:
             taken, self._pending = self._pending, []
-        return taken
+        return [(request, partial(self._answer, stem)) for request, stem in taken]
 
     def close(self) -> None:
         """Reply to requests that still wait that the experiment has ended."""
-        self._is_closed.set()
-        self._thread.join(_JOIN_S)
-        for _, answer in self.take():
-            answer(ControlReply(is_granted=False, text="the experiment has come to its end"))
+        self._jobs.submit(self._refuse_pending)  # after a look that is under way
+        self._jobs.close(_JOIN_S)
 
-    def _run(self) -> None:
-        while not self._is_closed.wait(_POLL_S):
-            try:
-                self._look()
-            except StorageError as error:
-                _log.debug("requests cannot be read: %s", error)
+    def _refuse_pending(self) -> None:
+        for _, stem in self._pending:
+            self._refuse(stem, "the experiment has come to its end")
 
     def _look(self) -> None:
         # In the order of their names, which contain the time.
@@ -94,34 +95,27 @@ class RemoteRequestInbox:
             note = self._store.get_if_exists(name, LIMIT_BYTES)
             if note is None:
                 continue  # withdrawn by its sender
-            answer = self._answer_to(stem)
             try:
                 to, request = read_request(note)
             except (ValueError, KeyError, TypeError, AttributeError) as cause:
                 _log.warning("request %s cannot be understood: %r", name, cause)
-                answer(
-                    ControlReply(
-                        is_granted=False, text=f"the request cannot be understood: {cause!r}"
-                    )
-                )
+                self._refuse(stem, f"the request cannot be understood: {cause!r}")
                 continue
             # The sender may have given up.
             if to == str(self._epoch) and self._store.create(f"{stem}{_TAKEN}", b"driver"):
                 with self._lock:
-                    self._pending.append((request, answer))
+                    self._pending.append((request, stem))
                 self._wake()
 
-    def _answer_to(self, stem: str) -> Callable[[ControlReply], None]:
-        def answer(reply: ControlReply) -> None:
-            content = strict_json.to_bytes(asdict(reply))
-            # In a thread: the driver's loop waits for no store.
-            threading.Thread(target=put, args=(content,), name="tuner-reply").start()
+    def _answer(self, stem: str, reply: ControlReply) -> None:
+        # In the thread: the driver's loop waits for no store.
+        self._jobs.submit(partial(self._reply, stem, reply))
 
-        def put(content: bytes) -> None:
-            with suppress(StorageError):  # the sender gets no reply, and says so
-                self._store.put(f"{stem}{_REPLY}", content)
+    def _refuse(self, stem: str, why: str) -> None:
+        self._reply(stem, ControlReply(is_granted=False, text=why))
 
-        return answer
+    def _reply(self, stem: str, reply: ControlReply) -> None:
+        self._store.put(f"{stem}{_REPLY}", strict_json.to_bytes(asdict(reply)))
 
 
 def post(store: ObjectStore, request: ControlRequest, timeout_s: float = 60.0) -> ControlReply:
