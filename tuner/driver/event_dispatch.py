@@ -83,26 +83,16 @@ class EventDispatch:
         self._trainable_name = "" if trainable is None else trainable_name(trainable)
         for trial in trials:  # of earlier sessions
             trial.trainable_name = self._trainable_name
-        self._refused_callbacks: set[str] = set()
-        """Callbacks whose requests for checkpoints have no effect, of which the user has been
-        warned."""
+        self._warned_of: set[tuple[str, str]] = set()
+        """See `_warn_once`."""
         self._thresholds: Mapping[str, Any] = {}
-        """The flattened thresholds of the stop criterion, until the user has been warned of one."""
+        """The flattened thresholds of the stop criterion, where the metric is minimised."""
         self._print_notice = print_notice
         self._missing_metrics: set[str] = set()
         """Metrics of the stop criterion that no trial has reported yet."""
-        self._kinds_refused: set[str] = set()
-        """Kinds of failures that are not retried, of which the user has been warned."""
-        self._replaced: set[str] = set()
-        """Keys of the engine whose reported values are dropped, of which the user has been
-        warned."""
-        self._has_warned_of_ignored = False
-        """Whether the user has been warned that a checkpoint was not asked for."""
         self._loads_by = "tuner.train" if isinstance(trainable, GroupTrainable) else "tune"
         """The module whose ``get_checkpoint`` the training code calls."""
         self._has_scheduler = has_scheduler
-        self._has_overruled = False
-        """Whether the user has been warned that a validation changes what was decided by."""
         self.turn = 0
 
     def begin_experiment(self, **info: Any) -> None:
@@ -198,9 +188,9 @@ class EventDispatch:
                 call("on_trial_recover", **info)
             case AttemptFailed(trial, failure, _, objection):
                 call("on_trial_error", **info)
-                if objection and failure.kind not in self._kinds_refused:
-                    self._kinds_refused.add(failure.kind)
-                    _log.warning("trial %s is not retried: %s", trial.trial_id, objection)
+                if objection:
+                    text = "trial %s is not retried: %s"
+                    self._warn_once(text, trial.trial_id, objection, about=failure.kind)
             case TrialEnded(trial):
                 self._check_direction(trial)
                 if self._missing_metrics and trial.ending is TerminationReason.COMPLETED:
@@ -252,10 +242,9 @@ class EventDispatch:
     def _warn_of_overruled_metric(self, notice: CheckpointValidated) -> None:
         """Warn once that decisions were made by a value that a validation has changed since."""
         was_reported = not notice.is_delivered and notice.trial.judged_index is None
-        if self._has_overruled or not was_reported or self._metric not in flatten(notice.metrics):
+        if not was_reported or self._metric not in flatten(notice.metrics):
             return
-        self._has_overruled = True
-        _log.warning(
+        self._warn_once(
             "the validation of %s of trial %s returned %r, which the trial had reported itself: "
             "the value is corrected in the results, but scheduler and searcher have decided by the "
             "reported one; leave %r out of the report to have them wait for the validation",
@@ -264,6 +253,16 @@ class EventDispatch:
             self._metric,
             self._metric,
         )
+
+    def _warn_once(self, text: str, *arguments: object, about: str = "") -> None:
+        """Log a warning, unless one with this text has been logged about the same thing."""
+        if self._is_first(text, about):
+            _log.warning(text, *arguments)
+
+    def _is_first(self, text: str, about: str) -> bool:
+        is_first = (text, about) not in self._warned_of
+        self._warned_of.add((text, about))
+        return is_first
 
     def _check_missing_metrics(self, notice: ResultRecorded) -> None:
         self._missing_metrics.difference_update(notice.flat)
@@ -285,17 +284,15 @@ class EventDispatch:
         self._missing_metrics.clear()
 
     def _warn_of_refused_checkpoint(self, asker: str) -> None:
-        if asker not in self._refused_callbacks:
-            self._refused_callbacks.add(asker)
-            _log.warning(
-                "callback %s sets should_checkpoint in on_trial_result, which has no effect: %s",
-                asker,
-                self._why_unsavable,
-            )
+        self._warn_once(
+            "callback %s sets should_checkpoint in on_trial_result, which has no effect: %s",
+            asker,
+            self._why_unsavable,
+            about=asker,
+        )
 
     def _warn_of_replaced(self, trial: Trial, names: Iterable[str]) -> None:
-        news = [name for name in names if name not in self._replaced]
-        self._replaced.update(news)
+        news = [name for name in names if self._is_first("replaced", name)]
         if TRAINING_ITERATION in news:
             _log.warning(
                 "trial %s has reported a training_iteration that is not a whole number above "
@@ -315,10 +312,7 @@ class EventDispatch:
             )
 
     def _warn_of_ignored(self, trial: Trial, path: str) -> None:
-        if self._has_warned_of_ignored:
-            return
-        self._has_warned_of_ignored = True
-        _log.warning(
+        self._warn_once(
             "%s has not asked for the checkpoint from which trial %s continues, %s, before its "
             "first report; unless it loads it in another way, it trains from the beginning, and "
             "training_iteration, by which schedulers decide, counts what was not trained; "
@@ -342,13 +336,12 @@ class EventDispatch:
             and self._thresholds
             and (warning := warning_of_direction(trial, self._metric, self._thresholds))
         ):
-            self._thresholds = {}
-            _log.warning("%s", warning)
+            self._warn_once("%s", warning)
 
     def _check_score(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         if self._score_attribute is None or checkpoint.score is not None:
             return
-        _log.warning(
+        self._warn_once(
             "%s of trial %s has no number %r, by which checkpoints are ranked, and ranks "
             "lowest; the trial has reported: %s",
             checkpoint.directory,
@@ -356,7 +349,6 @@ class EventDispatch:
             self._score_attribute,
             ", ".join(sorted(trial.summary)) or "none",
         )
-        self._score_attribute = None
 
 
 def _warn_of_silence(notice: TrialSilent) -> None:
