@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, final
 
+from tuner.background import BackgroundJobs
 from tuner.core.commands import (
     AnswerReport,
     KillValidation,
@@ -99,7 +99,14 @@ class UploadingExecutor:
         self._inner = inner
         self._checkpoints = checkpoints
         self._is_async = is_async
-        self._jobs = _Jobs(inner.wake, in_background=in_background)
+        self._in_background = in_background
+        num_threads = _AT_ONCE if in_background else 0
+        self._uploads = BackgroundJobs("tuner-upload", num_threads=num_threads)
+        self._downloads = BackgroundJobs("tuner-download", num_threads=num_threads)
+        self._download_locks: defaultdict[tuple[str, str], threading.Lock] = defaultdict(
+            threading.Lock
+        )
+        """Of checkpoints, each of which is downloaded once for all that start from it."""
         self._attempts: dict[_Worker, _Attempt] = {}
         self._holding: dict[_Worker, _Attempt] = {}
         """Those of which events are held back."""
@@ -157,7 +164,8 @@ class UploadingExecutor:
             attempt.give_up_uploads(is_urgent=True)
         for start in self._starts.values():
             start.is_given_up = True
-        self._jobs.close()
+        for jobs in (self._uploads, self._downloads):
+            jobs.close(0.0, drops_queued=True)
         self._inner.shutdown(deadline_s)
 
     def _num_waiting(self) -> int:
@@ -191,6 +199,15 @@ class UploadingExecutor:
         if start := self._starts.pop(worker, None):
             start.is_given_up = True
         self._checkpoints.cache.unpin(("source", worker))
+
+    def _submit(self, jobs: BackgroundJobs, job: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                job()
+            finally:
+                self._inner.wake()
+
+        jobs.submit(run if self._in_background else job)
 
     # Commands.
 
@@ -241,7 +258,7 @@ class UploadingExecutor:
         ):
             return False
         self._starts[key] = start
-        self._jobs.download(lambda: self._fetch(start))
+        self._submit(self._downloads, lambda: self._fetch(start))
         return True
 
     def _keeps_kill(self, command: KillWorker) -> bool:
@@ -272,7 +289,7 @@ class UploadingExecutor:
     def _fetch(self, start: _Start) -> None:
         """Make sure that there is an intact local copy; runs in a thread."""
         checkpoints, owner_id, record = self._checkpoints, start.owner_id, start.record
-        with self._jobs.alone(start.checkpoint_key):
+        with self._download_locks[start.checkpoint_key]:
             while not (start.is_given_up or start.damage):
                 try:
                     if checkpoints.find_local_damage(owner_id, record, with_hashes=True):
@@ -283,7 +300,7 @@ class UploadingExecutor:
                 except CheckpointError as damage:
                     start.damage = str(damage)
                 except (StorageUnreachable, OSError) as error:
-                    if not self._jobs.in_background:
+                    if not self._in_background:
                         raise
                     # No damage: an older checkpoint would be no nearer. If the store stays away,
                     # the experiment ends since its journal cannot be mirrored either.
@@ -293,7 +310,7 @@ class UploadingExecutor:
                         start.command.trial_id,
                         error,
                     )
-                    if self._jobs.is_closed.wait(_PAUSE_S):
+                    if self._downloads.pause(_PAUSE_S):
                         break
                 except Exception as error:  # noqa: BLE001  (a trial must not wait for ever)
                     start.damage = str(describe(error))
@@ -378,7 +395,7 @@ class UploadingExecutor:
         trial_id, num_attempt = attempt.worker
         name = self._checkpoints.remote_name(record.index, num_attempt)
         upload = _Upload(replace(record, remote=name))
-        self._jobs.upload(lambda: self._upload(trial_id, upload))
+        self._submit(self._uploads, lambda: self._upload(trial_id, upload))
         return upload
 
     def _upload(self, trial_id: str, upload: _Upload) -> None:
@@ -445,7 +462,7 @@ class UploadingExecutor:
         for kind in ("source", "latest"):
             self._checkpoints.cache.unpin((kind, attempt.worker))
         del self._attempts[attempt.worker]
-        self._jobs.upload(self._checkpoints.cache.trim)
+        self._submit(self._uploads, self._checkpoints.cache.trim)
         if attempt.unsaved and event.outcome is Outcome.STOPPED:
             return replace(event, outcome=Outcome.UNSAVED, failure=attempt.unsaved)
         return event
@@ -575,45 +592,3 @@ class _Attempt:
         for held in self.held:
             if held.upload and (is_urgent or isinstance(held.event, ResultReported)):
                 held.upload.is_given_up |= held.upload.is_open
-
-
-@final
-class _Jobs:
-    """Runs uploads and downloads, a few of each at once, and wakes the driver after each."""
-
-    def __init__(self, wake: Callable[[], None], *, in_background: bool) -> None:
-        self._wake = wake
-        self.in_background = in_background
-        self.is_closed = threading.Event()
-        self._uploads = self._downloads = None
-        if in_background:
-            self._uploads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tuner-upload")
-            self._downloads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tuner-download")
-        self._locks: dict[tuple[str, str], threading.Lock] = {}
-
-    def upload(self, job: Callable[[], None]) -> None:
-        """Run the job, or have it run."""
-        self._run(self._uploads, job)
-
-    def download(self, job: Callable[[], None]) -> None:
-        """Run the job, or have it run."""
-        self._run(self._downloads, job)
-
-    def alone(self, key: tuple[str, str]) -> threading.Lock:
-        """Return the lock of a checkpoint, which is downloaded once for all that start from it."""
-        return self._locks.setdefault(key, threading.Lock())
-
-    def close(self) -> None:
-        """Begin no further job."""
-        self.is_closed.set()
-        for pool in (self._uploads, self._downloads):
-            if pool:
-                pool.shutdown(wait=False, cancel_futures=True)
-
-    def _run(self, pool: ThreadPoolExecutor | None, job: Callable[[], None]) -> None:
-        if self.is_closed.is_set():
-            return
-        if pool is None:
-            job()
-            return
-        pool.submit(job).add_done_callback(lambda _: self._wake())

@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, assert_never, final
 
+from tuner.background import BackgroundJobs
 from tuner.core.commands import (
     AnswerReport,
     GrantLease,
@@ -209,8 +210,9 @@ class ClusterExecutor:
         """Looks for what hosts have written as proof that they share the storage."""
         self._lock = threading.RLock()
         """Held by who uses the connections: the driver, or the deputy while it does other work."""
-        self._deputy = threading.Thread(target=self._stand_in, name="tuner-cluster", daemon=True)
-        self._closing = threading.Event()
+        self._deputy = BackgroundJobs(
+            "tuner-cluster", self._stand_in, _TICK_S, on_error=self._connection_failed
+        )
         self._looked_s = time.monotonic()
         self.unmet: Callable[[], Sequence[Unmet]] = list
         self.has_ended_all = False
@@ -277,7 +279,7 @@ class ClusterExecutor:
                 self._select(min(_TICK_S, max(self._next_s() - time.monotonic(), 0.0)))
                 self._raise_error()
             events, self._events = self._events, []
-        self._deputy.start()
+        self._deputy.wake(_TICK_S)
         return events
 
     def note_journal_stored(self) -> None:
@@ -373,9 +375,7 @@ class ClusterExecutor:
         if self._is_closed:
             return
         self._is_closed = True
-        self._closing.set()
-        if self._deputy.is_alive():
-            self._deputy.join()
+        self._deputy.close()
         if unfinished := self._groups.close():
             _log.warning(
                 "not stored, and given up at the end of the experiment: %s; check whether the "
@@ -526,16 +526,15 @@ class ClusterExecutor:
 
         Otherwise the hosts would take it for dead, and kill their trials.
         """
-        while not self._closing.wait(_TICK_S):
-            if self._lock.acquire(blocking=False):
-                try:
-                    self._select(0.0)
-                except Exception as error:  # noqa: BLE001  (told where the driver waits next)
-                    self._connection.error = ClusterError(
-                        f"the connection to the cluster has failed: {error}"
-                    )
-                finally:
-                    self._lock.release()
+        if self._lock.acquire(blocking=False):
+            try:
+                self._select(0.0)
+            finally:
+                self._lock.release()
+
+    def _connection_failed(self, error: BaseException) -> None:
+        # Raised where the driver waits next.
+        self._connection.error = ClusterError(f"the connection to the cluster has failed: {error}")
 
     def _next_s(self) -> float:
         moments = [self._tick_at_s, *(host.link.next_s for host in self._hosts.values())]
