@@ -31,6 +31,7 @@ from tuner.core.events import (
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Status, WorkerGroup
 from tuner.core.trial_json import group_fields, trial_fields, trial_from
+from tuner.core.unmet_demand import unmet_demand
 from tuner.journal.records import decode, encode
 
 A, B, C = "t00000", "t00001", "t00002"
@@ -79,9 +80,9 @@ def test_slots_are_counted_by_the_labels_of_the_latest_trial():
     commands = talk.say(labelled(A))
     # Four CPUs are free on a, which does not count: six were asked for at first.
     assert not any(isinstance(each, AskSearcher) for each in commands)
-    assert talk.experiment.trial_table.num_free_slots(talk.experiment._starter.typical) == 1
+    assert talk.experiment.trial_table.num_free_slots(talk.experiment.starter.typical) == 1
     talk.restore_from_snapshot()
-    assert talk.experiment._starter.typical.labels == A100
+    assert talk.experiment.starter.typical.labels == A100
 
 
 def test_slots_are_counted_by_the_declared_labels_at_first():
@@ -160,7 +161,7 @@ def test_an_experiment_waits_for_the_declared_labels():
 def test_unmet_demand_names_labels():
     talk = on_a_and_b(9)
     talk.say(*[labelled(f"t0000{number}") for number in range(4)], suggest("t00004", gpu=1.0))
-    demand = talk.experiment.unmet_demand()
+    demand = unmet_demand(talk.experiment)
     assert (CPU, A100, 2 + 4) in demand  # four more are yet to be suggested
     assert ({"gpu": 1.0}, {}, 1) in demand
 
@@ -173,7 +174,7 @@ def test_the_workers_of_a_group_are_on_nodes_with_its_labels():
     assert (trial.nodes, trial.group.num_workers, trial.labels) == (("b",), 2, A100)
     talk.restore_from_snapshot()
     talk.say(NodeLeft("b", "gone"))
-    assert talk.experiment.unmet_demand() == [(CPU, A100, 4)]
+    assert unmet_demand(talk.experiment) == [(CPU, A100, 4)]
     talk.say(NodeJoined("c", CPU, A100), NodeJoined("d", CPU, A100))
     assert talk.trial(A).nodes == ("c", "d")
 
@@ -227,7 +228,7 @@ def test_one_machine_runs_trials_with_labels_that_a_cluster_has_begun():
     assert starts(talk.say(DriverRestarted(here))) == [(A, 2)]
     assert talk.trial(A).nodes == ()
     talk.restore_from_snapshot()
-    assert talk.experiment.unmet_demand() == []
+    assert unmet_demand(talk.experiment) == []
     talk.say(DriverRestarted(replace(here, node_wait_s=300.0)))
     assert starts(talk.say(NodeJoined("a", CPU))) == []
     assert starts(talk.say(NodeJoined("b", CPU, A100))) == [(A, 3)]

@@ -17,6 +17,7 @@ from tuner.core.events import (
 )
 from tuner.core.settings import ValidationPolicy
 from tuner.core.trial import WorkerGroup
+from tuner.core.unmet_demand import unmet_demand
 
 A, B = "t00000", "t00001"
 CPU = {"cpu": 1.0}
@@ -24,7 +25,7 @@ CPU = {"cpu": 1.0}
 
 def demand(talk):
     """Return resources and number of what waits, which asks for no labels."""
-    unmet = talk.experiment.unmet_demand()
+    unmet = unmet_demand(talk.experiment)
     assert all(not labels for _, labels, _ in unmet)
     return [(resources, num) for resources, _, num in unmet]
 
@@ -32,7 +33,7 @@ def demand(talk):
 def test_on_one_machine_nothing_waits_for_nodes():
     talk = Conversation(max_trials=9)
     talk.begin(2)
-    assert talk.experiment.unmet_demand() == []
+    assert unmet_demand(talk.experiment) == []
 
 
 def test_the_trials_that_the_searcher_could_be_asked_for_wait_for_room():

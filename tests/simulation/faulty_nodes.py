@@ -10,6 +10,7 @@ from tuner.core.commands import AnswerReport, StartValidation, StartWorker
 from tuner.core.events import Event, NodeDraining, NodeJoined, NodeLeft
 from tuner.core.resources import amounts_of
 from tuner.core.trial import ReportReply
+from tuner.core.unmet_demand import unmet_demand
 
 from .environment import Environment
 from .invariants import Occupied, Violation, nothing_is_granted_twice, require
@@ -150,7 +151,7 @@ class FaultyNodes:
         experiment = self._env.experiment
         if experiment is None:
             return
-        nodes, unmet = experiment.trial_table.nodes, experiment.unmet_demand()
+        nodes, unmet = experiment.trial_table.nodes, unmet_demand(experiment)
         if self._env.scenario.clustering is None or experiment.is_finished:
             require("I22", not unmet, "%s is asked for, for nothing", unmet)
             return

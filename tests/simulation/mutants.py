@@ -77,17 +77,17 @@ DRIVER = _of(
 CORE = _of(
     "tuner/core/experiment.py",
     ("trial is not None and trial.attempt == attempt and can_move", "trial is not None and can_move", "I8"),
-    ("        self._unanswered.add(report)\n", "", "I9"),
+    ("        self.unanswered.add(report)\n", "", "I9"),
     ("        trial.last_result = report.result\n", "", "I2 I7 I3"),
-    ('            self._note_loss(trial, why or "its worker vanished")\n', "            trial.failures += [event.failure] if event.failure else []\n", "I12"),
-    ("            self._end_attempt(trial, ev.Outcome.LOST)\n        self._leases", "            pass\n        self._leases", "I13 I4"),
+    ('            self.note_loss(trial, why or "its worker vanished")\n', "            trial.failures += [event.failure] if event.failure else []\n", "I12"),
+    ("            self.end_attempt(trial, ev.Outcome.LOST)\n        self._begin_session", "            pass\n        self._begin_session", "I13 I4"),
     ("self._retries.has_retries_left(trial))", "not trial.num_failures > self.settings.max_failures >= 0)", "I12"),
-    ("        self._timeouts.forget(trial.trial_id)\n", "", "defect"),
-    ("        self._unanswered.drop(trial)\n        self.trial_table.release_worker(trial)\n", "        self.trial_table.release_worker(trial)\n", "defect"),
-    ("self._intend(trial, self._stopping)\n                self._timeouts", "self._timeouts", "I9 I20"),
+    ("        self.timeouts.forget(trial.trial_id)\n", "", "defect"),
+    ("        self.unanswered.drop(trial)\n        self.trial_table.release_worker(trial)\n", "        self.trial_table.release_worker(trial)\n", "defect"),
+    ("self._intend(trial, self._stopping)\n                self.timeouts", "self.timeouts", "I9 I20"),
     ("        for trial in [*waiting, *table.backlog.values()]:", "        for trial in []:", "I9"),
     ("        for trial in [*waiting, *table.backlog.values()]:", "        for trial in waiting:", "I9"),
-    ("        self._out.delete(trial, self._checkpoints.release(trial))\n        self.suggestion_budget.on_progress()", "        self.suggestion_budget.on_progress()", "I16 I3"),
+    ("        self.out.delete(trial, self.checkpoints.release(trial))\n        self.suggestion_budget.on_progress()", "        self.suggestion_budget.on_progress()", "I16 I3"),
 ) + _of(
     "tuner/core/trial_table.py",
     ("        self.nodes.release(trial.request, _granted(trial))\n", "", "I3 I9"),
@@ -143,7 +143,7 @@ EXPLOITS = _of(
 ) + _of(
     "tuner/core/experiment.py",
     ("        self.exploits.release_origin(trial)\n        self.exploits.supply(trial)\n", "        self.exploits.supply(trial)\n", "I5 I16"),
-    ("        self.exploits.supply(trial)\n        self._needs_scheduling", "        self._needs_scheduling", "I9"),
+    ("        self.exploits.supply(trial)\n        self.needs_scheduling", "        self.needs_scheduling", "I9"),
     ("        self.exploits.cancel(trial)\n        trial.resize", "        trial.resize", "I16 I9"),
     ("        self._drop_pending_changes(trial)\n        self._continue_unchanged(self.exploits.dismiss_waiting(trial))", "        self._drop_pending_changes(trial)", "I9"),
     ("case TrialMove.PAUSE if intention and (trial.source or trial.exploit):", "case TrialMove.PAUSE if intention:", "I11 I3"),
@@ -151,7 +151,7 @@ EXPLOITS = _of(
     ("            self._notify(cmd.CheckpointMissed(trial, event.failure))\n            self._continue_unchanged(self.exploits.dismiss_waiting(trial))", "            self._notify(cmd.CheckpointMissed(trial, event.failure))", "I9"),
     ("            self._offer_slots_to_paused()\n", "", "I9"),
     ("        without_donor = [*self.exploits.on_checkpoint_lost(owner, event.index)]", "        without_donor = []", "I5 I16"),
-    ("            self._out.delete(donor, self._checkpoints.drop_superseded(donor))", "            self._checkpoints.drop_superseded(donor)", "I16"),
+    ("            self.out.delete(donor, self.checkpoints.drop_superseded(donor))", "            self.checkpoints.drop_superseded(donor)", "I16"),
 ) + _of(
     "tuner/core/trial_starter.py",
     ("            trial.owes_save = self._exploits.has_waiting(trial)\n", "", "I9"),
@@ -215,7 +215,7 @@ VALIDATIONS = _of(
     ("            trial.checkpoint_results[checkpoint.index] = result\n", "            pass\n", "I21 I16"),
 ) + _of(
     "tuner/core/experiment.py",
-    ("        if not self._validations.is_over:\n            return False\n", "", "I21 I9 I20"),
+    ("        if not all(part.is_over for part in self.parts):\n            return False\n", "", "I21 I9 I20"),
 ) + _of(
     "tuner/core/trial_json.py",
     ('        fields["is_open"] = True\n', "        pass\n", "I7 I21 I3 defect"),
@@ -381,13 +381,13 @@ TRAINING = _of(
     ("score=upload.score, num_rows=upload.num_rows", "score=upload.score, num_rows=trial.num_rows", "I2"),
 ) + _of(
     "tuner/core/experiment.py",
-    ("        elif event.upload is not None:\n            self._checkpoints.announce(trial, event.upload, flat)\n", "", "I5"),
+    ("        elif event.upload is not None:\n            self.checkpoints.announce(trial, event.upload, flat)\n", "", "I5"),
     ("        if trial is None or trial.attempt != event.attempt or index not in trial.uploads:\n", "        if trial is None or trial.attempt != event.attempt or trial.worker is WorkerState.STOPPING or index not in trial.uploads:\n", "I5"),
-    ("        self._leases.queue.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))\n", "", "I3"),
-    ("        self._resolve_deadlock()\n", "", "I9"),
+    ("        self.end_process(trial)\n        self.checkpoints", "        self.checkpoints", "I3"),
+    ("            part.resolve_deadlock()\n", "            pass\n", "I9"),
 ) + _of(
     "tuner/core/lease_manager.py",
-    ("self.queue.release(owner, event.token)", "False", "I9 I3"),
+    ("self._queue.release(owner, event.token)", "False", "I9 I3"),
 ) + _of(
     "tuner/core/leases.py",
     ("                self._trial_table.take_back(lease.holder)\n", "                pass\n", "I3"),
@@ -430,14 +430,16 @@ NODES = _of(
     ("        for key in self._deadlines.due.keys() - lacking.keys():\n            self._deadlines.cancel(key)\n", "", "I9 I7 I20 I12"),
 ) + _of(
     "tuner/core/experiment.py",
-    ("                    self._intend_pause(trial, reason)\n                    self._expect_evacuation", "                    self._expect_evacuation", "I22"),
-    ("                self._note_loss(trial, gone.message)\n", "                pass\n", "I12"),
     ("if self.settings.max_losses is not None and not is_announced:", "if self.settings.max_losses is not None:", "I12"),
     ("event.failure.kind != CHECKPOINT_LOST", "event.failure", "I12"),
-    ("        self.trial_table.nodes.leave(name)\n", "", "I22"),
-    ("            if any(other in self.trial_table.nodes for other in trial.nodes if other != name):\n", "            if False:\n", "I4 I13"),
-    ("            self._end_attempt(trial, ev.Outcome.LOST)\n        for trial_id, index", "            pass\n        for trial_id, index", "I13 I3 I4"),
     ("and is_counted and len(trial.losses) >= limit", "and is_counted and len(trial.losses) > limit", "I12"),
+) + _of(
+    "tuner/core/node_events.py",
+    ("                    self._core.intend_pause(trial, reason)\n                    self._expect_evacuation", "                    self._expect_evacuation", "I22"),
+    ("                core.note_loss(trial, gone.message)\n", "                pass\n", "I12"),
+    ("        nodes.leave(name)\n", "", "I22"),
+    ("            if any(other in nodes for other in trial.nodes if other != name):\n", "            if False:\n", "I4 I13"),
+    ("                core.end_attempt(trial, Outcome.LOST)\n        for part in", "                pass\n        for part in", "I13 I3 I4"),
 ) + _of(
     "tuner/core/lifecycle.py",
     ("Outcome.STOPPED: TrialMove.REQUEUE,", "Outcome.STOPPED: TrialMove.FAIL,", "defect I12"),
@@ -483,9 +485,9 @@ ESCAPING = _of(
     # find it.
     ('        fields["losses"] = [list(loss) for loss in trial.losses]\n', "        pass\n", "I20 I12 I7"),
 ) + _of(
-    "tuner/core/experiment.py",
+    "tuner/core/node_events.py",
     # What waits for a node in vain holds no slot, so the next suggestion has been asked for.
-    ("            self._give_up(trial)\n            self._needs_scheduling = True\n", "            self._give_up(trial)\n", "I9"),
+    ("            core.give_up(trial)\n            core.needs_scheduling = True\n", "            core.give_up(trial)\n", "I9"),
 ) + _of(
     "tuner/core/leases.py",
     # What runs on other nodes ends at some time, and only then is the deadlock ended.

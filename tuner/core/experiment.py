@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, assert_never, final
+from typing import Any, assert_never, final
 
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
@@ -24,12 +24,9 @@ from tuner.errors import InvalidDecision, InvalidTransition
 from . import commands as cmd
 from . import events as ev
 from .best_trials import BestTrials
-from .checkpoint_requests import CheckpointRequests
 from .checkpoints import CheckpointManager
 from .exploits import ExploitTracker
-from .failure_causes import CHECKPOINT_LOST, WORKER_LOST, FailureTally, lost_too_often
-from .late_results import LateResults
-from .lease_manager import LeaseManager
+from .failure_causes import CHECKPOINT_LOST, FailureTally, lost_too_often
 from .lifecycle import (
     TrialMove,
     WorkerMove,
@@ -40,7 +37,7 @@ from .lifecycle import (
 )
 from .manual_control import USER_FORK, fork_tag, why_rejected, with_changes
 from .metric_watch import METRIC_NOT_REPORTED, MetricWatch, error_for
-from .node_waits import NO_NODE, NodeWaits
+from .part import Parts
 from .paused_trials import PausedTrials
 from .policies import (
     LiveExperimentView,
@@ -65,6 +62,7 @@ from .timeouts import Timeouts, earliest
 from .trial import (
     CANNOT_PAUSE,
     NODE_DRAINING,
+    TRAINABLE_DONE,
     USER_PAUSE,
     CheckpointRecord,
     Failure,
@@ -73,7 +71,6 @@ from .trial import (
     Status,
     TerminationReason,
     Trial,
-    ValidationState,
     WaitsFor,
     WorkerState,
 )
@@ -82,11 +79,6 @@ from .trial_metrics import TrackedMetric
 from .trial_starter import TrialStarter
 from .trial_table import TrialTable
 from .unanswered_reports import UnansweredReport, UnansweredReports
-from .unmet_demand import UnmetDemand, unmet_demand
-from .validation_queue import ValidationQueue
-
-_TRAINABLE_DONE: Final = "trainable.done"
-"""Rule for which a trial ends whose result says that it is done."""
 
 
 @final
@@ -105,6 +97,13 @@ class Experiment:
         best: The trials ranked by their newest values.
         suggestion_budget: Configurations requested from the searcher; read-only to others.
         policies: Scheduler and stopper, and the decisions that they have made.
+        parts: What capabilities add, as far as they are used.
+        checkpoints: When a checkpoint is due, and which are kept.
+        metric_watch: Whether the metric is reported.
+        timeouts: The deadlines of workers.
+        unanswered: The reports that wait for an answer.
+        out: The commands and notices of the event that is being handled.
+        now_s: When that has happened, in seconds of experiment time.
         stall_reason: Why the experiment ended with trials left to run; empty where it did not.
         fatal_error: Why it cannot continue as it was declared; empty where it can.
     """
@@ -121,40 +120,32 @@ class Experiment:
         scheduler.experiment = LiveExperimentView(
             self.trial_table, self.suggestion_budget, lambda: self.settings
         )
-        self._now_s = 0.0
+        self.now_s = 0.0
         self._is_noop_turn = False
-        self._out = cmd.Outbox()
+        self.out = cmd.Outbox()
         self._paused = PausedTrials(self.trial_table, self.exploits, self._notify)
-        self._validations = ValidationQueue(self.trial_table)
-        self._leases = LeaseManager(self.trial_table, self._validations, self._out)
-        self._unannounced: dict[str, Trial] = {}
-        """Trials that are TERMINATED, and of which a validation is open."""
-        self._starter = TrialStarter(
-            self.trial_table, self.exploits, self.suggestion_budget, self._out
+        self.parts = Parts(self)
+        self.starter = TrialStarter(
+            self.trial_table, self.exploits, self.suggestion_budget, self.out
         )
-        self._unanswered = UnansweredReports(
-            self.trial_table, self.exploits, self._validations, self._leases.queue, self._out
-        )
-        self._checkpoint_requests = CheckpointRequests(
-            self.trial_table, self._validations, self._out
-        )
-        self._late_results = LateResults(
-            self._validations, self.suggestion_budget, self.policies, self._out, self._apply
+        self.unanswered = UnansweredReports(
+            self.trial_table, self.exploits, self._holds_report, self.out
         )
         self._begin_session(settings)
 
     def _begin_session(self, settings: ExperimentSettings, declaration: str = "") -> None:
         """Apply the settings of a new driver; no worker is alive."""
+        self._stopping: Intention | None = None
         if (settings.metric, settings.mode) != (self.settings.metric, self.settings.mode):
             self.best = BestTrials(settings.metric, settings.mode)
             for trial in self.trials:
                 trial.objective = TrackedMetric()
             self.best.rebuild(self.trials)
         self.settings = settings
-        self._validations.begin_session(settings.validation, settings.max_validation_losses)
-        self._checkpoint_requests.clear()
+        for part in self.parts:
+            part.end_processes()
         self._retries = settings.retries
-        self._checkpoints = CheckpointManager(settings.checkpoints)
+        self.checkpoints = CheckpointManager(settings.checkpoints)
         self._watch_session(settings)
         self.stall_reason = self.fatal_error = ""
         self.trial_table.set_resources(
@@ -162,26 +153,22 @@ class Experiment:
             settings.max_concurrent,
             settings.max_overtaken_s,
         )
-        self._node_waits = NodeWaits(self.trial_table, self._validations, settings.node_wait_s)
-        self._validations.give_up_misfits()
+        self.parts.begin_session(settings)
         for trial in self.trials:
             trial.losses = ()
         self.suggestion_budget.begin_session(settings.max_trials, declaration)
-        self._timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
-        self._leases.begin_session(self._timeouts)
-        self._unanswered.begin_session(self._checkpoints, self._timeouts)
+        self.timeouts = Timeouts(settings.report_timeout_s, settings.stop_grace_s)
+        self.unanswered.begin_session(self.checkpoints, self.timeouts)
         self.policies.time_budget_s = settings.time_budget_s
-        self._starter.begin_session(settings, self._checkpoints, self._timeouts)
-        self._stopping: Intention | None = None
-        self._needs_scheduling = True
+        self.starter.begin_session(settings, self.checkpoints, self.timeouts)
+        self.needs_scheduling = True
 
     def _watch_session(self, settings: ExperimentSettings) -> None:
         """Watch for a missing metric and common failures; trials so far are of earlier sessions."""
-        self._metric_watch = MetricWatch(
+        self.metric_watch = MetricWatch(
             settings.watched_metrics, is_required=settings.is_metric_required, trials=self.trials
         )
         self._failure_tally = FailureTally(settings.max_common_failures, self.trials)
-        self._late_results.begin_session(settings, self._checkpoints, self.best, self._metric_watch)
 
     # ---------------------------------------------------------------- state
 
@@ -195,15 +182,26 @@ class Experiment:
         """Whether no trial will run again in this session; paused ones outlast an interruption."""
         if self.trial_table.live:  # mostly, and this is asked twice in each turn
             return False
-        if not self._validations.is_over:
+        if not all(part.is_over for part in self.parts):
             return False
         if self._stopping is None:
             return self.trial_table.is_finished and self.suggestion_budget.is_closed
         # A searcher may take minutes to answer. Its suggestion is not going to run in this session.
-        if self._stopping.ending is TerminationReason.INTERRUPTED:
+        if self.is_interrupted:
             table = self.trial_table
             return table.num_by_status[Status.PENDING] == len(table.left)
         return self.trial_table.is_finished
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it stops before all its trials have run."""
+        return self._stopping is not None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it stops now, and goes on in another session."""
+        stopping = self._stopping
+        return stopping is not None and stopping.ending is TerminationReason.INTERRUPTED
 
     @property
     def stop_reason(self) -> Reason | None:
@@ -211,43 +209,23 @@ class Experiment:
         return self._stopping.reason if self._stopping else None
 
     @property
-    def num_validating(self) -> int:
-        """How many checkpoints are being validated."""
-        return self._validations.num_running
-
-    @property
-    def num_to_validate(self) -> int:
-        """How many checkpoints wait for their validation."""
-        return self._validations.num_waiting
-
-    @property
     def held_trials(self) -> list[Trial]:
-        """Trials that have reported, and get an answer only once a validation has ended."""
-        return self._unanswered.held_trials
+        """Trials that have reported, and get an answer in a later turn only."""
+        return self.unanswered.held_trials if self.parts else []
+
+    def _holds_report(self, trial: Trial) -> bool:
+        return any(part.holds_report(trial) for part in self.parts)
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due without any event; None for never."""
         # A trial that was admitted last and failed at once leaves its slot to the next in line.
-        has_more_to_admit = self._needs_scheduling and self.trial_table.backlog
-        policies_s = self._now_s if has_more_to_admit else self.policies.next_s
+        has_more_to_admit = self.needs_scheduling and self.trial_table.backlog
+        policies_s = self.now_s if has_more_to_admit else self.policies.next_s
         return earliest(
-            self._timeouts.next_s,
-            self._validations.next_s,
+            self.timeouts.next_s,
+            *(part.next_s for part in self.parts),
             self.trial_table.ready.next_s,
-            None if self._stopping else earliest(policies_s, self._node_waits.next_s),
-        )
-
-    def unmet_demand(self) -> list[UnmetDemand]:
-        """Return what waits for room on nodes, to be asked for after a turn.
-
-        Returns:
-            What one process asks for, the labels that its node must have, and how many there are.
-            Nothing where there is only this machine, and where nothing is started any more.
-        """
-        if self.trial_table.live and self._suspected_failure():
-            return []
-        return unmet_demand(
-            self.trial_table, self._validations, self._starter, self.suggestion_budget
+            None if self._stopping else policies_s,
         )
 
     def why_rejected(self, request: ev.ManualRequest) -> str:
@@ -257,14 +235,10 @@ class Experiment:
     def check(self) -> None:
         """Assert every invariant; for tests, since it looks at all trials."""
         self.trial_table.check()
-        self._unanswered.check()
+        self.unanswered.check()
         assert self.suggestion_budget.num_outstanding >= 0, "more suggestions than were requested"
-        self._validations.check()
-        self._leases.check()
-        assert all(
-            trial.status is Status.TERMINATED and trial.has_open_validation
-            for trial in self._unannounced.values()
-        ), "the end of a trial is announced late for no reason"
+        for part in self.parts:
+            part.check()
 
     # ---------------------------------------------------------------- events
 
@@ -285,18 +259,18 @@ class Experiment:
         Raises:
             InvalidTransition: If the event cannot happen in this state.
         """
-        self._now_s = at_s
+        self.now_s = at_s
         self._is_noop_turn = False
         self.policies.begin(recorded)
         # A result frees no slot and makes no trial ready, unless something is decided on it.
-        self._needs_scheduling |= not isinstance(
+        self.needs_scheduling |= not isinstance(
             event,
             (ev.ResultReported, ev.CheckpointStarted, ev.CheckpointsRequested, ev.TurnEnded),
         )
         self._dispatch(event)
         for donor in self.exploits.take_released():
-            self._out.delete(donor, self._checkpoints.drop_superseded(donor))
-        return self._out.take(self.policies.given, is_noop=self._is_noop_turn)
+            self.out.delete(donor, self.checkpoints.drop_superseded(donor))
+        return self.out.take(self.policies.given, is_noop=self._is_noop_turn)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each event)
         match event:
@@ -325,26 +299,17 @@ class Experiment:
                 self._on_checkpoint_lost(event)
             case ev.CheckpointCommitted():
                 self._on_checkpoint_committed(event)
-            case ev.ValidationEnded():
-                self._leases.queue.end_owner(
-                    ev.LeaseOwner(event.trial_id, event.num_try, event.index)
-                )
-                if validated := self._validations.on_ended(event):
-                    self._pass_on_validations(validated)
-            case ev.CheckpointsRequested():
-                self._checkpoint_requests.add(event)
-            case ev.LeaseRequested():
-                self._leases.on_requested(event, self._now_s)
-            case ev.LeaseReleased():
-                self._leases.on_released(event, self._now_s)
-            case ev.NodeJoined() | ev.NodeDraining() | ev.NodeLeft():
-                self._on_node_event(event)
+            case (
+                ev.ValidationEnded() | ev.CheckpointsRequested() | ev.LeaseRequested()
+                | ev.LeaseReleased() | ev.NodeJoined() | ev.NodeDraining() | ev.NodeLeft()
+            ):  # fmt: skip
+                self.parts.of_event(event).handle(event)
             case ev.StopRequested():
-                self._timeouts.interrupt(
-                    self._now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
+                self.timeouts.interrupt(
+                    self.now_s, self.settings.interrupt_grace_s, is_urgent=event.is_urgent
                 )
-                self._stop_all(TerminationReason.INTERRUPTED, Reason(event.rule))
-                self._interrupt_validations()
+                self.stop_all(TerminationReason.INTERRUPTED, Reason(event.rule))
+                self.parts.interrupt()
             case (
                 ev.TrialStopRequested() | ev.PauseRequested() | ev.ResumeRequested()
                 | ev.TrialForked()
@@ -356,7 +321,7 @@ class Experiment:
                 assert_never(event)
 
     def _notify(self, notice: cmd.Notice) -> None:
-        self._out.notices.append(notice)
+        self.out.notices.append(notice)
 
     def _on_suggested(self, event: ev.TrialSuggested) -> None:
         self.suggestion_budget.on_suggested()
@@ -374,16 +339,16 @@ class Experiment:
     def _admit(self, trial: Trial, failure: Failure | None) -> None:
         """Show the trial to the scheduler, and queue it unless it can never be started."""
         self.trial_table.admit(trial)
-        self._apply(self.policies.on_trial_add(trial))
+        self.apply(self.policies.on_trial_add(trial))
         if trial.is_finished:
             return
         if failure := failure or self.trial_table.misfit(trial):
             trial.failures.append(failure)
-            self._give_up(trial)
+            self.give_up(trial)
         elif self._stopping:
             self._end(trial, self._stopping.ending, self._stopping.reason)
         else:
-            self._starter.note_admitted(trial)
+            self.starter.note_admitted(trial)
             self.trial_table.make_ready(trial)
 
     def _current(self, trial_id: str, attempt: int, move: WorkerMove) -> Trial | None:
@@ -400,26 +365,26 @@ class Experiment:
     def _on_worker_started(self, event: ev.WorkerStarted) -> None:
         if trial := self._current(event.trial_id, event.attempt, WorkerMove.BEGIN):
             move_worker(trial, WorkerMove.BEGIN)
-            self._timeouts.expect_report(trial.trial_id, self._now_s)
+            self.timeouts.expect_report(trial.trial_id, self.now_s)
 
     def _on_result(self, event: ev.ResultReported) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.REPORT)
         if trial is None:
             return
         move_worker(trial, WorkerMove.REPORT)
-        self._timeouts.on_report(trial.trial_id, self._now_s)
+        self.timeouts.on_report(trial.trial_id, self.now_s)
         # Flattened once; everything below that looks at metrics shares it.
         flat = flatten(event.metrics)
         more = {NUM_EXPLOITS: len(trial.grafts), CONFIG: trial.config}
         report = UnansweredReport(trial, {**event.metrics, **more}, flat)
-        self._unanswered.add(report)
-        self._needs_scheduling |= self.suggestion_budget.on_progress()
+        self.unanswered.add(report)
+        self.needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
-        self._needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
-        self._late_results.note_reported(trial, event, flat)
-        # A validation may yet supply the metric.
-        num_rows = 0 if event.validation or trial.open_validations else trial.num_rows
-        is_metric_missed = self._metric_watch.on_result(flat, num_rows)
+        self.needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
+        self.parts.on_result(trial, event, flat)
+        may_come_late = any(part.may_supply_metric(trial, event) for part in self.parts)
+        num_rows = 0 if may_come_late else trial.num_rows
+        is_metric_missed = self.metric_watch.on_result(flat, num_rows)
         self.best.update(trial, flat)
         self._notify(cmd.ResultRecorded(trial, report.result, flat, event.rank_metrics))
         if event.replaced:
@@ -427,28 +392,20 @@ class Experiment:
         if event.ignored_checkpoint:
             self._notify(cmd.CheckpointIgnored(trial, event.ignored_checkpoint))
         if is_metric_missed:
-            metric = self._metric_watch.missing[0]
-            self._notify(cmd.MetricMissed(trial, metric, self._metric_watch.value_of(metric)))
+            metric = self.metric_watch.missing[0]
+            self._notify(cmd.MetricMissed(trial, metric, self.metric_watch.value_of(metric)))
         # The attempt has reported, so the checkpoint that it started from has been loaded.
-        self._out.delete(trial, self._checkpoints.release(trial))
+        self.out.delete(trial, self.checkpoints.release(trial))
         if event.checkpoint:
             self._add_checkpoint(trial, event.checkpoint, flat)
         elif event.upload is not None:
-            self._checkpoints.announce(trial, event.upload, flat)
+            self.checkpoints.announce(trial, event.upload, flat)
         if flat.get(DONE) is True:
-            reason = Reason(_TRAINABLE_DONE, {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
+            reason = Reason(TRAINABLE_DONE, {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
             self._intend(trial, Intention(ReportReply.STOP, TerminationReason.COMPLETED, reason))
-        if trial.late_pause:
-            late_pause, trial.late_pause = trial.late_pause, None
-            self._intend_pause(trial, late_pause)
-        elif trial.dismissed_row is not None and trial.intention is None:
-            self._late_results.judge_held_back(trial)
-        # A trial that the scheduler has leave on a late result would not have reported this one.
-        is_superfluous = trial.dismissed_row is not None and self._late_results.lacks_metric(flat)
-        self._apply(
-            self.policies.on_trial_result(
-                trial, report.result, flat, asks_scheduler=not is_superfluous
-            )
+        is_judged = self.parts.may_be_judged(trial, flat)
+        self.apply(
+            self.policies.on_trial_result(trial, report.result, flat, asks_scheduler=is_judged)
         )
         # Only now: until here, schedulers and stoppers see the result before this one.
         trial.last_result = report.result
@@ -457,11 +414,11 @@ class Experiment:
         """Suspend the report timeout; the time that a stopping worker has left runs on."""
         trial_id, attempt = event.trial_id, event.attempt
         if self._current(trial_id, attempt, WorkerMove.REPORT):
-            self._timeouts.on_report(trial_id, self._now_s)
+            self.timeouts.on_report(trial_id, self.now_s)
             return
         trial = self._current(trial_id, attempt, WorkerMove.SAVED)
         if trial is not None and trial.worker is WorkerState.SAVING:
-            self._timeouts.suspend(trial_id)
+            self.timeouts.suspend(trial_id)
 
     def _on_checkpoint_saved(self, event: ev.CheckpointSaved | ev.CheckpointFailed) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.SAVED)
@@ -469,10 +426,10 @@ class Experiment:
             # `report` has raised in the training code, which may catch that and go on.
             is_training = self._current(event.trial_id, event.attempt, WorkerMove.REPORT)
             if isinstance(event, ev.CheckpointFailed) and is_training:
-                self._timeouts.expect_report(event.trial_id, self._now_s)
+                self.timeouts.expect_report(event.trial_id, self.now_s)
             return
         move_worker(trial, WorkerMove.SAVED)
-        self._timeouts.expect_report(trial.trial_id, self._now_s)
+        self.timeouts.expect_report(trial.trial_id, self.now_s)
         if isinstance(event, ev.CheckpointSaved):
             directory = event.checkpoint.directory
             trial.last_result = {**trial.last_result, CHECKPOINT_DIR_NAME: directory}
@@ -501,66 +458,43 @@ class Experiment:
         self._continue_unchanged(without_donor if has_own else [*without_donor, owner])
 
     def _lose_checkpoint(self, trial: Trial, index: int, why: str) -> None:
-        """Forget a checkpoint that is damaged or gone, and give up its validation."""
-        self._checkpoints.lose(trial, index)
-        trial.validation_requests.pop(index, None)
-        self._out.commands += self._validations.on_checkpoint_lost(trial, index, why)
-        self._pass_on_validations(trial)
+        """Forget a checkpoint that is damaged or gone."""
+        self.checkpoints.lose(trial, index)
+        for part in self.parts:
+            part.on_checkpoint_lost(trial, index, why)
 
     def _add_checkpoint(
         self, trial: Trial, checkpoint: CheckpointRecord, flat: Mapping[str, Any]
     ) -> None:
         """Record a checkpoint of the trial's newest result, flattened here."""
-        self._checkpoints.announce(trial, checkpoint.index, flat)
+        self.checkpoints.announce(trial, checkpoint.index, flat)
         self._add_announced(trial, checkpoint)
 
     def _add_announced(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         """Record a checkpoint, supply trials that wait for it, and end the lease of a donor's."""
-        for replaced in self._checkpoints.replaced_by(trial, checkpoint):
+        for replaced in self.checkpoints.replaced_by(trial, checkpoint):
             self._lose_checkpoint(trial, replaced.index, "another one has taken its directory")
             self._continue_unchanged(self.exploits.on_checkpoint_lost(trial, replaced.index))
             if replaced.remote:  # the names of directories in a store are never used again
-                self._out.delete(trial, [replaced])
-        # First, so that retention keeps it even if later ones have been stored before it.
-        validation = self._late_results.request_validation(trial, checkpoint)
-        recorded, superseded = self._checkpoints.add_announced(trial, checkpoint)
-        self._out.keep(trial, recorded, superseded)
-        if validation:
-            validation.checkpoint = recorded
-            self._pass_on_validations(trial)
+                self.out.delete(trial, [replaced])
+        for part in self.parts:
+            part.before_checkpoint(trial, checkpoint)
+        recorded, superseded = self.checkpoints.add_announced(trial, checkpoint)
+        self.out.keep(trial, recorded, superseded)
+        for part in self.parts:
+            part.on_checkpoint(trial, recorded)
         if not recorded.is_placeholder:  # nothing can continue from it
             self.exploits.release_origin(trial)
         self.exploits.supply(trial)
-        self._needs_scheduling = True
-
-    # ---------------------------------------------------------------- validations
-
-    def _pass_on_validations(self, trial: Trial) -> None:
-        """Pass on the outcomes that are due, and then the end of a trial that has waited for it."""
-        if not trial.open_validations:
-            return
-        self._late_results.pass_on_ended(trial)
-        if not trial.open_validations and trial.trial_id in self._unannounced:
-            del self._unannounced[trial.trial_id]
-            self._announce_end(trial)
-
-    def _interrupt_validations(self) -> None:
-        why = "the experiment was interrupted; the checkpoint is validated when it is restored"
-        self._out.commands += self._validations.interrupt(why)
+        self.needs_scheduling = True
 
     # ---------------------------------------------------------------- decisions
 
-    def _apply(self, decisions: Sequence[Decision], *, is_late: bool = False) -> None:
-        """Carry out decisions, or let trials with a worker carry them out at their next report.
-
-        Args:
-            decisions: What was decided.
-            is_late: Whether on a validation, when the trial may have lost its worker since it
-                reported.
-        """
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Carry out decisions, or let trials with a worker carry them out at their next report."""
         for decision in decisions:
             trial = subject(decision, self.trial_table, self.policies.scheduler)
-            self._needs_scheduling = True
+            self.needs_scheduling = True
             match decision:
                 case Stop():
                     ending = (
@@ -573,11 +507,10 @@ class Experiment:
                     if trial.status is Status.RUNNING and self._can_be_saved(
                         trial, decision.reason
                     ):
-                        self._intend_pause(trial, decision.reason)
-                    elif is_late and trial.attempt and not trial.is_finished:
-                        trial.late_pause = decision.reason
+                        self.intend_pause(trial, decision.reason)
                 case Resume():
-                    trial.late_pause = None
+                    for part in self.parts:
+                        part.on_resumed(trial)
                     self._paused.resume(trial, decision.reason)
                 case Save():
                     trial.owes_save = trial.status is Status.RUNNING
@@ -598,7 +531,8 @@ class Experiment:
         elif intention.reply is ReportReply.STOP and not trial.is_finished:
             self._end(trial, intention.ending, intention.reason)
 
-    def _intend_pause(self, trial: Trial, reason: Reason) -> None:
+    def intend_pause(self, trial: Trial, reason: Reason) -> None:
+        """Let the trial's next report be answered with a pause, if nothing outweighs it."""
         pause = Intention(ReportReply.PAUSE, TerminationReason.INTERRUPTED, reason)
         self._intend(trial, pause)
 
@@ -606,7 +540,7 @@ class Experiment:
         donor = self.trial_table.find(decision.donor_id)
         if trial.is_finished or (donor and not self._can_be_saved(donor, decision.reason)):
             return
-        can_save_on_demand = self._checkpoints.can_save_on_demand
+        can_save_on_demand = self.checkpoints.can_save_on_demand
         if not self.exploits.accept(trial, decision, can_save_on_demand=can_save_on_demand):
             return
         if trial.status is Status.PENDING and trial.attempt:  # decided late, while it is retried
@@ -630,7 +564,7 @@ class Experiment:
             self.trial_table.resize(trial, decision.resources)
         elif trial.status is Status.RUNNING and self._can_be_saved(trial, decision.reason):
             trial.resize = decision.resources
-            self._intend_pause(trial, decision.reason)
+            self.intend_pause(trial, decision.reason)
 
     def _can_be_saved(self, trial: Trial, reason: Reason) -> bool:
         """Return whether a trial has a checkpoint or may yet have one.
@@ -638,22 +572,28 @@ class Experiment:
         Where no trial of the experiment ever will, the experiment is stopped with a fatal error.
         """
         has_saved = trial.source or any(other.next_checkpoint for other in self.trials)
-        if self._checkpoints.can_save_on_demand or has_saved:
+        if self.checkpoints.can_save_on_demand or has_saved:
             return True
         self.fatal_error = CANNOT_PAUSE.message
         numbers = {"trial_id": trial.trial_id, "asked_by": reason.rule}
-        self._stop_all(TerminationReason.INTERRUPTED, Reason("cannot_pause", numbers))
+        self.stop_all(TerminationReason.INTERRUPTED, Reason("cannot_pause", numbers))
         return False
 
-    def _stop_all(self, ending: TerminationReason, reason: Reason) -> None:
+    def stop_all(self, ending: TerminationReason, reason: Reason) -> None:
+        """Stop the experiment, unless it is stopping already.
+
+        Args:
+            ending: How its trials end.
+            reason: Why.
+        """
         if self._stopping is None:
             self._stopping = Intention(ReportReply.STOP, ending, reason)
             self.suggestion_budget.suspend()
             if ending is TerminationReason.INTERRUPTED:
-                self._interrupt_validations()
+                self.parts.interrupt()
             for trial in list(self.trial_table.live.values()):
                 self._intend(trial, self._stopping)
-                self._timeouts.expect_exit(trial.trial_id, self._now_s)
+                self.timeouts.expect_exit(trial.trial_id, self.now_s)
 
     # ---------------------------------------------------------------- requests of the user
 
@@ -662,12 +602,12 @@ class Experiment:
             return  # it was possible when it was made, and has come too late
         match request:
             case ev.TrialStopRequested(trial_id):
-                self._apply([Stop(trial_id, Reason(ev.USER_STOP))])
+                self.apply([Stop(trial_id, Reason(ev.USER_STOP))])
             case ev.PauseRequested(trial_id):
                 trial = self.trial_table[trial_id]
                 self.trial_table.hold(trial)
                 if trial.status is Status.RUNNING:
-                    self._intend_pause(trial, Reason(USER_PAUSE))
+                    self.intend_pause(trial, Reason(USER_PAUSE))
             case ev.ResumeRequested(trial_id):
                 self._paused.resume_by_user(self.trial_table[trial_id])
             case ev.TrialForked():
@@ -684,12 +624,12 @@ class Experiment:
         self.trial_table.admit(trial)
         self.trial_table.num_forked += 1
         self._notify(cmd.TrialAdded(trial))
-        self._apply(self.policies.on_trial_add(trial))
+        self.apply(self.policies.on_trial_add(trial))
         if trial.is_finished:
             return
         if failure := self.trial_table.misfit(trial):
             trial.failures.append(failure)
-            self._give_up(trial)
+            self.give_up(trial)
             return
         reason = Reason(USER_FORK, {"checkpoint": request.checkpoint})
         exploit = Exploit(trial.trial_id, donor.trial_id, config, reason, request.checkpoint)
@@ -698,103 +638,32 @@ class Experiment:
         trial.experiment_tag = tag
         self.trial_table.make_ready(trial)
 
-    # ---------------------------------------------------------------- nodes
+    @property
+    def typical_demand(self) -> Demand | None:
+        """What a trial will ask for that is yet to be suggested or resumed; None if none is."""
+        table, is_over = self.trial_table, self.suggestion_budget.is_closed
+        wants_none = is_over and not (table.backlog or table.paused or table.held)
+        return None if wants_none else self.starter.typical
 
-    def _on_node_event(self, event: ev.NodeJoined | ev.NodeDraining | ev.NodeLeft) -> None:
-        nodes = self.trial_table.nodes
-        if nodes.is_local:
-            raise InvalidTransition(f"{event!r:.200} in an experiment on one machine")
-        match event:
-            case ev.NodeJoined(name, resources, labels):
-                self._lose_node(name, "it has joined again")
-                for trial in self.trial_table.on_node(name):  # it has nothing of theirs any more
-                    self._end_attempt(trial, ev.Outcome.LOST)
-                nodes.join(name, resources, labels)
-            case ev.NodeDraining(name, deadline_s, is_cut_off) if name in nodes:
-                nodes.drain(name, is_announced=not is_cut_off)
-                within = {} if deadline_s is None else {"deadline_s": deadline_s}
-                reason = Reason(NODE_DRAINING, {"node": name, **within})
-                for trial in self.trial_table.on_node(name):
-                    self._intend_pause(trial, reason)
-                    self._expect_evacuation(trial, deadline_s)
-            case ev.NodeLeft(name, why):
-                self._lose_node(name, why)
+    # ---------------------------------------------------------------- the end of an attempt
 
-    def _expect_evacuation(self, trial: Trial, deadline_s: float | None) -> None:
-        grace_s = self.settings.preemption_grace_s
-        if deadline_s is not None and grace_s is not None:
-            self._timeouts.expect_evacuation(trial.trial_id, self._now_s + deadline_s + grace_s)
+    def end_process(self, trial: Trial) -> None:
+        """Let parts free what a trial's worker holds of them, since it is gone or being killed."""
+        for part in self.parts:
+            part.end_process(ev.LeaseOwner(trial.trial_id, trial.attempt))
 
-    def _lose_node(self, name: str, why: str) -> None:
-        """End what runs on a node, since it is gone."""
-        if name not in self.trial_table.nodes:
-            return
-        gone = Failure(WORKER_LOST, f"node {name} is gone: {why}")
-        for trial in self.trial_table.on_node(name):
-            if not self._timeouts.is_remnant(trial.trial_id):
-                self._note_loss(trial, gone.message)
-            if any(other in self.trial_table.nodes for other in trial.nodes if other != name):
-                self._kill_remnant(trial, gone.message)
-            else:
-                self._end_attempt(trial, ev.Outcome.LOST)
-        for trial_id, index in self._validations.on_node(name):
-            num_try = self.trial_table[trial_id].validations[index].num_try
-            lost = ev.ValidationEnded(trial_id, index, num_try, ev.Outcome.LOST, failure=gone)
-            self._dispatch(lost)
-        self.trial_table.nodes.leave(name)
-
-    def _kill_remnant(self, trial: Trial, why: str) -> None:
-        """Kill what is left of a group; until it is gone, it occupies what it has on its nodes."""
-        if self._timeouts.is_remnant(trial.trial_id):
-            return
-        move_worker(trial, WorkerMove.KILL)
-        self._unanswered.drop(trial)
-        owner = ev.LeaseOwner(trial.trial_id, trial.attempt)
-        self._leases.queue.end_owner(owner)
-        self._timeouts.expect_remnant_gone(trial.trial_id, self._now_s)
-        self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, why))
-
-    def _note_loss(self, trial: Trial, why: str) -> None:
+    def note_loss(self, trial: Trial, why: str) -> None:
         """Count the loss of a worker, unless its node had announced that it would leave."""
         is_announced = self.trial_table.nodes.has_any_announced_end(trial.nodes)
         if self.settings.max_losses is not None and not is_announced:
             trial.losses += ((trial.attempt, why),)
 
-    def _end_waits_for_nodes(self) -> None:
-        """Give up what has waited for a node for too long."""
-        if why := self._node_waits.why_stuck(self._typical, self._now_s):
-            self.fatal_error = why
-            self._stop_all(TerminationReason.INTERRUPTED, Reason(NO_NODE))
-            return
-        trials, why_no_validation = self._node_waits.take_failed(self._now_s)
-        for trial, why in trials:
-            trial.failures.append(Failure("ResourcesUnavailable", why))
-            self._give_up(trial)
-            self._needs_scheduling = True
-        if why_no_validation:
-            for trial in self._validations.give_up_waiting(why_no_validation):
-                self._pass_on_validations(trial)
-            self._needs_scheduling = True
-
-    @property
-    def _typical(self) -> Demand | None:
-        """What a trial will ask for that is yet to be suggested or resumed; None if none is."""
-        table, is_over = self.trial_table, self.suggestion_budget.is_closed
-        wants_none = is_over and not (table.backlog or table.paused or table.held)
-        return None if wants_none else self._starter.typical
-
-    # ---------------------------------------------------------------- the end of an attempt
-
     def _on_worker_exited(self, event: ev.WorkerExited) -> None:
         trial = self._current(event.trial_id, event.attempt, WorkerMove.EXIT)
         if trial is None:
             return
-        is_evacuated = self._timeouts.is_evacuated(trial.trial_id)
-        if self._timeouts.is_remnant(trial.trial_id) or (
-            is_evacuated and event.outcome is ev.Outcome.KILLED
-        ):
-            # Its loss has been counted with its node, or does not count, as it was announced.
-            self._end_attempt(trial, ev.Outcome.LOST)
+        if any(part.is_loss_known(trial, event.outcome) for part in self.parts):
+            self.end_attempt(trial, ev.Outcome.LOST)
             return
         if event.outcome in (ev.Outcome.FAILED, ev.Outcome.UNSAVED) and not event.failure:
             raise InvalidTransition(
@@ -804,23 +673,24 @@ class Experiment:
             # One that finds its checkpoint damaged has not begun; the next begins further back.
             if not event.failure or event.failure.kind != CHECKPOINT_LOST:
                 why = event.failure.message if event.failure else ""
-                self._note_loss(trial, why or "its worker vanished")
+                self.note_loss(trial, why or "its worker vanished")
         elif event.failure and exit_move(trial, event.outcome) is not TrialMove.REQUEUE:
             trial.failures.append(event.failure)
-        self._end_attempt(trial, event.outcome)
+        self.end_attempt(trial, event.outcome)
 
-    def _end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:  # noqa: C901  (all ends)
+    def end_attempt(self, trial: Trial, outcome: ev.Outcome) -> None:  # noqa: C901, PLR0912  (all ends)
         """Release what the worker held, and do what its exit means for the trial."""
         # Read first: with its worker, the trial loses its intention.
         move, intention = exit_move(trial, outcome), trial.intention
-        self._unanswered.drop(trial)
+        self.unanswered.drop(trial)
         self.trial_table.release_worker(trial)
-        self._timeouts.forget(trial.trial_id)
-        self._leases.queue.end_owner(ev.LeaseOwner(trial.trial_id, trial.attempt))
-        self._checkpoints.forget_uploads(trial)
-        self._out.delete(trial, self._checkpoints.release(trial))
+        self.timeouts.forget(trial.trial_id)
+        self.end_process(trial)
+        self.checkpoints.forget_uploads(trial)
+        self.out.delete(trial, self.checkpoints.release(trial))
         self.suggestion_budget.on_progress()
-        trial.drop_unstored()
+        for part in self.parts:
+            part.on_attempt_ended(trial)
         has_failed_to_pause = (
             intention is not None
             and intention.reply is ReportReply.PAUSE
@@ -835,17 +705,13 @@ class Experiment:
                 # The worker was killed since the experiment stops. That is no failure of the trial.
                 self._end(trial, self._stopping.ending, self._stopping.reason)
                 return
-            elif (
-                trial.dismissed_row is not None
-                and intention is not None
-                and intention.reason.rule != USER_PAUSE
-            ):
-                # It was decided on a late result, so that no report repeats the question.
-                trial.late_pause = intention.reason
+            elif intention:
+                for part in self.parts:
+                    part.on_unpaused(trial, intention)
         match move:
             case TrialMove.PAUSE | TrialMove.REQUEUE if self._is_lost_too_often(trial, intention):
                 trial.failures.append(lost_too_often(trial.losses))
-                self._give_up(trial)
+                self.give_up(trial)
             case TrialMove.PAUSE if intention and (trial.source or trial.exploit):
                 self._paused.pause(trial, intention)
             case TrialMove.PAUSE if intention and intention.reply is ReportReply.EXPLOIT:
@@ -873,18 +739,24 @@ class Experiment:
         is_ended_by_user = intention is not None and intention.reason.rule == ev.USER_STOP
         is_excused = self._retries.is_excused(trial)
         if is_ended_by_user or not (is_excused or self._retries.has_retries_left(trial)):
-            self._give_up(trial)
+            self.give_up(trial)
             return
         if why_no_retry := "" if is_excused else self._retries.objection(trial):
-            self._give_up(trial, why_no_retry)
+            self.give_up(trial, why_no_retry)
             return
         if intention is not None and intention.reply is ReportReply.STOP:
             # These were decided for a trial that was going to continue; since then it was stopped.
             self._drop_pending_changes(trial)
-        self.trial_table.retry(trial, self._now_s, is_counted=not is_excused)
+        self.trial_table.retry(trial, self.now_s, is_counted=not is_excused)
         self._notify(cmd.AttemptFailed(trial, trial.failures[-1], will_retry=True))
 
-    def _give_up(self, trial: Trial, why_no_retry: str = "") -> None:
+    def give_up(self, trial: Trial, why_no_retry: str = "") -> None:
+        """End a trial with the latest of its failures.
+
+        Args:
+            trial: The trial.
+            why_no_retry: Why it is not tried again, although it has retries left; else empty.
+        """
         # The order is that of what observers see: the failure, then what follows for the trials
         # that waited for this one, then the scheduler's decisions.
         self.trial_table.fail(trial)
@@ -892,23 +764,24 @@ class Experiment:
         self.suggestion_budget.on_progress()
         failure = trial.failures[-1]
         self._notify(cmd.AttemptFailed(trial, failure, will_retry=False, objection=why_no_retry))
-        if is_frequent and self.trial_table.live and (reason := self._suspected_failure()):
+        if is_frequent and self.trial_table.live and (reason := self.suspected_failure):
             self._notify(cmd.StartsHeld(trial, reason))
         self._release_dependents(trial)
-        self._apply(self.policies.on_trial_error(trial))
+        self.apply(self.policies.on_trial_error(trial))
         if self.settings.fail_fast and self._stopping is None:
-            self._stop_all(TerminationReason.INTERRUPTED, Reason("fail_fast"))
+            self.stop_all(TerminationReason.INTERRUPTED, Reason("fail_fast"))
             self._kill_all(f"trial {trial.trial_id} has failed, and fail_fast ends the experiment")
 
     def _kill_all(self, why: str) -> None:
         """Kill all workers at once: what they report from now on does not count."""
         for trial in self.trial_table.live.values():
-            if not self._timeouts.is_remnant(trial.trial_id):
+            if not any(part.is_being_killed(trial) for part in self.parts):
                 move_worker(trial, WorkerMove.KILL)
-                self._unanswered.drop(trial)
-                self._out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, why))
+                self.unanswered.drop(trial)
+                self.out.commands.append(cmd.KillWorker(trial.trial_id, trial.attempt, why))
 
-    def _suspected_failure(self) -> Reason | None:
+    @property
+    def suspected_failure(self) -> Reason | None:
         """Return the cause for which all trials seem to fail; None if there is none."""
         endings = self.trial_table.num_by_ending
         num_successful = (
@@ -925,23 +798,18 @@ class Experiment:
             return
         self.trial_table.end(trial, ending, reason)
         is_interrupted = ending is TerminationReason.INTERRUPTED and self._stopping is not None
-        if trial.open_validations and not is_interrupted:
-            self._unannounced[trial.trial_id] = trial
+        # One that is interrupted is not over, so nothing is to be settled first.
+        if not is_interrupted and self.parts.holds_end(trial):
             self._release_dependents(trial)
         else:
-            self._announce_end(trial)
+            self.announce_end(trial)
 
-    def _announce_end(self, trial: Trial) -> None:
-        """Let everyone know that a trial is over; none of its validations is open any more.
-
-        Those of one that is interrupted may be, since it is not over.
-        """
-        if trial.reason is None or trial.reason.rule == _TRAINABLE_DONE:
-            self._late_results.judge_held_back(trial)
-        elif trial.ending is not TerminationReason.INTERRUPTED:
-            trial.unjudged.clear()
+    def announce_end(self, trial: Trial) -> None:
+        """Let everyone know that a trial is over."""
+        for part in self.parts:
+            part.on_ended(trial)
         if self._completes_without_metric(trial):
-            self._notify(cmd.MetricMissed(trial, self._metric_watch.missing[0]))
+            self._notify(cmd.MetricMissed(trial, self.metric_watch.missing[0]))
         self.suggestion_budget.on_progress()
         self._notify(cmd.TrialEnded(trial))
         if trial.ending is TerminationReason.INTERRUPTED and self._stopping:
@@ -952,19 +820,15 @@ class Experiment:
         self._release_dependents(trial)
         if self.trial_table.is_admitted(trial):  # else the scheduler has never seen it
             flat = flatten(trial.judged) if trial.judged else None
-            self._apply(self.policies.on_trial_complete(trial, flat))
+            self.apply(self.policies.on_trial_complete(trial, flat))
 
     def _completes_without_metric(self, trial: Trial) -> bool:
         """Return whether the user is to be warned that a completed trial has reported nothing."""
         if trial.ending is not TerminationReason.COMPLETED:
             return False
-        states = {validation.state for validation in trial.validations.values()}
-        if states <= {ValidationState.VALIDATED}:
-            return self._metric_watch.on_completed(trial)
-        # What has failed might have supplied the metric.
-        if ValidationState.VALIDATED not in states:
-            self._metric_watch.on_unvalidated(trial)
-        return False
+        return all(part.settles_metric(trial) for part in self.parts) and (
+            self.metric_watch.on_completed(trial)
+        )
 
     def _release_dependents(self, trial: Trial) -> None:
         """Let a trial that is over wait for no other trial, nor any other for it."""
@@ -979,17 +843,16 @@ class Experiment:
 
     def _continue_unchanged(self, trials: Sequence[Trial]) -> None:
         """Continue trials that waited for a checkpoint which will never come."""
-        self._needs_scheduling |= bool(trials)
+        self.needs_scheduling |= bool(trials)
         self._paused.continue_unchanged(trials)
 
     # ---------------------------------------------------------------- a restart of the driver
 
-    def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:
+    def _on_driver_restarted(self, event: ev.DriverRestarted) -> None:  # noqa: C901
         # Workers of the last driver are lost before the new settings count, so that the attempts
         # end by the rules under which they ran.
         for trial in list(self.trial_table.live.values()):
-            self._end_attempt(trial, ev.Outcome.LOST)
-        self._leases.queue.clear()  # those of validations
+            self.end_attempt(trial, ev.Outcome.LOST)
         self._begin_session(event.settings, event.declaration)
         self._paused.unhold_all()
         treatments = self.trial_table.treatments_of_never_admitted(
@@ -1001,25 +864,25 @@ class Experiment:
                 self.best.forget(trial)
                 self.exploits.release_origin(trial)
                 self.exploits.cancel(trial)
-                self._validations.drop(trial)
+                for part in self.parts:
+                    part.on_restarted(trial)
             dropped = self.trial_table.readmit(trial, treatment)
             for checkpoint in dropped:
                 readers = self.exploits.on_checkpoint_lost(trial, checkpoint.index)
                 self._continue_unchanged(readers)
-            self._out.delete(trial, dropped)
+            self.out.delete(trial, dropped)
             if treatment is ev.ResumeType.SKIP and not trial.is_finished:
                 self._end(trial, TerminationReason.INTERRUPTED, Reason(ev.SKIPPED))
             if trial.trial_id in event.groups and not trial.is_finished:
                 self.trial_table.redeclare(trial, event.groups[trial.trial_id])
             if failure := self.trial_table.misfit_of_admitted(trial):
                 trial.failures.append(failure)
-                self._give_up(trial)
+                self.give_up(trial)
             if trial.status is Status.PENDING:  # it was interrupted, and starts without a decision
                 self._paused.apply_exploit(trial)
                 self._drop_pending_changes(trial)
-            if trial.status is not Status.TERMINATED:
-                self._unannounced.pop(trial.trial_id, None)
-            self._pass_on_validations(trial)
+            for part in self.parts:
+                part.on_readmitted(trial)
 
     # ---------------------------------------------------------------- the end of a turn
 
@@ -1029,29 +892,29 @@ class Experiment:
         Mostly all that happens is that trials continue. Such turns are marked as no-ops, since
         the journal writes them in a few bytes.
         """
-        was_stopping, has_events = self._stopping, self._needs_scheduling
+        was_stopping, has_events = self._stopping, self.needs_scheduling
         had_pending_resumes = self._paused.has_pending
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
-        self._leases.answer_waiting(self._now_s, is_stopping=self._stopping is not None)
-        self._out.commands += self._validations.start(self._now_s)
-        self._leases.queue.reserve()
-        all_continue = self._unanswered.answer(self._now_s, is_stopping=self._stopping is not None)
-        self._checkpoint_requests.answer()
+        self.parts.claim()
+        all_continue = self.unanswered.answer(self.now_s, is_stopping=self._stopping is not None)
+        for part in self.parts:
+            part.answer()
         if self._stopping:
             self._kill_overdue()  # a worker answered just now may have no time left to leave
             self._end_trials_without_worker(self._stopping)
         elif (
-            self.trial_table.ready.wake(self._now_s)
-            or self._needs_scheduling
+            self.trial_table.ready.wake(self.now_s)
+            or self.needs_scheduling
             or self.trial_table.paused
         ):
-            self._needs_scheduling = False
+            self.needs_scheduling = False
             self._schedule()
-        self._resolve_deadlock()
-        self._out.remarks = [
+        for part in self.parts:
+            part.resolve_deadlock()
+        self.out.remarks = [
             *self.policies.take_remarks(),
-            *self._node_waits.take_remarks(self._now_s),
+            *(remark for part in self.parts for remark in part.take_remarks()),
         ]
         self._is_noop_turn = (
             all_continue
@@ -1059,14 +922,6 @@ class Experiment:
             and self._stopping is was_stopping
             and not had_pending_resumes
         )
-
-    def _resolve_deadlock(self) -> None:
-        """Refuse a lease if every process waits for what the others hold."""
-        if not self._leases.queue.is_waiting:
-            return
-        # These wait for a validation, which may itself wait for a lease.
-        blocked = self._unanswered.owners | self._checkpoint_requests.blocked_by_validations
-        self._leases.resolve_deadlock(blocked, self._now_s)
 
     # ---------------------------------------------------------------- time and answers
 
@@ -1077,47 +932,42 @@ class Experiment:
         to what the next record of the journal tells.
         """
         usual = (cmd.AnswerReport, cmd.AskSearcher) if has_events else cmd.AnswerReport
-        return all(isinstance(command, usual) for command in self._out.commands) and not (
-            self._out.notices or self.policies.given or self._out.remarks or self.is_finished
+        return all(isinstance(command, usual) for command in self.out.commands) and not (
+            self.out.notices or self.policies.given or self.out.remarks or self.is_finished
         )
 
     def _check_time(self) -> None:
         """Stop the experiment if there is a reason to; kill overdue workers, report silent ones."""
         if not self._stopping and (
-            reason := self.policies.reason_to_end(self._now_s, self._own_reason_to_end())
+            reason := self.policies.reason_to_end(self.now_s, self._own_reason_to_end())
         ):
             if reason.rule == METRIC_NOT_REPORTED:
                 self.fatal_error = error_for(reason)
-            self._stop_all(termination_reason_for(reason), reason)
-        if not self._stopping:
-            self._end_waits_for_nodes()
-        if self._timeouts.may_be_due(self._now_s):
-            for trial_id in self._timeouts.take_overdue_remnants(self._now_s):
-                self._end_attempt(self.trial_table.live[trial_id], ev.Outcome.LOST)
-                self._needs_scheduling = True
+            self.stop_all(termination_reason_for(reason), reason)
+        for part in self.parts:
+            part.on_time()
+        if self.timeouts.may_be_due(self.now_s):
             self._kill_overdue()
-            self._out.notices += [
+            self.out.notices += [
                 cmd.TrialSilent(self.trial_table.live[hang.trial_id], hang.silent_s, hang.usual_s)
-                for hang in self._timeouts.take_suspected_hangs(self._now_s)
+                for hang in self.timeouts.take_suspected_hangs(self.now_s)
             ]
-        self._out.commands += self._validations.kill_overdue(self._now_s)
 
     def _own_reason_to_end(self) -> Reason | None:
         """Return why continuing makes no sense, whatever scheduler and stop criterion decide."""
-        reason = self._metric_watch.reason_to_end
-        if not reason or self._validations.num_open:  # one of which may supply the metric
-            is_over = self.is_finished
-            reason = self._metric_watch.reason_of_validations(self.trials, is_over=is_over)
+        reason = self.metric_watch.reason_to_end
+        for part in self.parts:
+            reason = part.reason_to_end(reason)
         if reason:
             return reason
-        return None if self.trial_table.live else self._suspected_failure()
+        return None if self.trial_table.live else self.suspected_failure
 
     def _kill_overdue(self) -> None:
-        for overdue in self._timeouts.take_overdue(self._now_s):
+        for overdue in self.timeouts.take_overdue(self.now_s):
             trial = self.trial_table.live[overdue.trial_id]
             move_worker(trial, WorkerMove.KILL)
-            self._unanswered.drop(trial)
-            self._out.commands.append(
+            self.unanswered.drop(trial)
+            self.out.commands.append(
                 cmd.KillWorker(
                     trial.trial_id,
                     trial.attempt,
@@ -1146,34 +996,30 @@ class Experiment:
     def _schedule(self) -> None:
         """Fill free slots with ready trials, then paused ones, the backlog, and suggestions."""
         self._paused.resume_pending()
-        if not (self.trial_table.live and self._suspected_failure()):
-            self._starter.start_ready(self._now_s)
+        if not (self.trial_table.live and self.suspected_failure):
+            self.starter.start_ready(self.now_s)
             self._offer_slots_to_paused()
             self._admit_backlog()
-            self._starter.ask_searcher()
-        self._look_at_node_waits()
+            self.starter.ask_searcher()
+        self.parts.on_scheduled()
         self._end_if_stalled()
         # What waited for another trial until now may be ready, and no node have what it asks for.
-        if self._needs_scheduling:
-            self._look_at_node_waits()
-
-    def _look_at_node_waits(self) -> None:
-        if not self.is_finished:
-            self._node_waits.update(self._typical, self._now_s)
+        if self.needs_scheduling:
+            self.parts.on_scheduled()
 
     def _offer_slots_to_paused(self) -> None:
         """Let the scheduler resume paused trials, as long as it uses free slots for them."""
         table = self.trial_table
         while table.paused and not table.ready:
             # Listing the paused trials is left to the turns in which there is room for one.
-            num_free = self._starter.num_free
+            num_free = self.starter.num_free
             if num_free <= 0 or not (idle := table.idle):
                 break
             # A scheduler that leaves all trials paused is not asked again in this turn.
             num_before = len(table.paused)
-            self._apply(self.policies.on_idle(tuple(idle), num_free))
+            self.apply(self.policies.on_idle(tuple(idle), num_free))
             self._paused.resume_pending()
-            self._starter.start_ready(self._now_s)
+            self.starter.start_ready(self.now_s)
             if len(table.paused) == num_before:
                 break
 
@@ -1181,16 +1027,16 @@ class Experiment:
         """Give free slots to the trials that were suggested first."""
         if not self.trial_table.backlog:
             return
-        num_admitted = max(self._starter.num_vacant, 0)
+        num_admitted = max(self.starter.num_vacant, 0)
         for trial in list(islice(self.trial_table.backlog.values(), num_admitted)):
             self._admit(trial, trial.failures.pop() if trial.failures else None)
             if self._stopping:
                 self._end_trials_without_worker(self._stopping)
                 return
-        self._starter.start_ready(self._now_s)
+        self.starter.start_ready(self.now_s)
         # Some may have failed at once. The next turn checks whether that ends the experiment before
         # it admits others.
-        self._needs_scheduling |= bool(self.trial_table.backlog) and self._starter.num_vacant > 0
+        self.needs_scheduling |= bool(self.trial_table.backlog) and self.starter.num_vacant > 0
 
     def _end_if_stalled(self) -> None:
         """Where nothing can happen any more, end what is left, so that no experiment hangs."""
@@ -1199,14 +1045,14 @@ class Experiment:
         if self.trial_table.paused:
             self._continue_unchanged(self.exploits.dismiss_all_waiting())
             self._paused.resume_pending()
-            self._starter.start_ready(self._now_s)
+            self.starter.start_ready(self.now_s)
             for trial in list(self.trial_table.paused.values()):
                 if self._can_progress():
                     return
                 idle = Intention(ReportReply.STOP, TerminationReason.STOPPED_EARLY, Reason("idle"))
                 self._intend(trial, idle)
-                self._starter.start_ready(self._now_s)
-            self._starter.ask_searcher()
+                self.starter.start_ready(self.now_s)
+            self.starter.ask_searcher()
         if not (self._can_progress() or self.suggestion_budget.is_over):
             self.suggestion_budget.suspend()
             self.stall_reason = (
@@ -1221,40 +1067,28 @@ class Experiment:
             or table.backlog
             or table.held
             or self.suggestion_budget.num_outstanding
-            or self._node_waits.is_stuck
-            or not self._validations.is_over
+            or any(part.is_stuck or not part.is_over for part in self.parts)
         )
 
     # ---------------------------------------------------------------- snapshots
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after a turn as JSON values, without trials, scheduler and stopper."""
-        self._unanswered.check_held()
+        self.unanswered.check_held()
         fields = {
             "settings": self.settings.as_fields(),
             "roster": self.trial_table.state_dict(),
-            "metric_watch": self._metric_watch.state_dict(),
+            "metric_watch": self.metric_watch.state_dict(),
             "failure_tally": self._failure_tally.state_dict(),
             "desk": self.suggestion_budget.state_dict(),
-            "patience": self._timeouts.state_dict(),
-            **self._starter.state_dict(),
+            "patience": self.timeouts.state_dict(),
+            **self.starter.state_dict(),
             "stopping": intention_fields(self._stopping),
-            "is_unsettled": self._needs_scheduling,
+            "is_unsettled": self.needs_scheduling,
             "stall": self.stall_reason,
             "misuse": self.fatal_error,
         }
-        validations = self._validations
-        if validations.num_open or validations.is_interrupted or self._checkpoint_requests:
-            fields["validations"] = {
-                "queue": self._validations.state_dict(),
-                "unannounced": list(self._unannounced),
-                "held": self._unanswered.state_dict(),
-                "checkpoint_requests": self._checkpoint_requests.state_dict(),
-            }
-        if waits := self._node_waits.state_dict():
-            fields["node_waits"] = waits
-        if leases := self._leases.queue.state_dict():
-            fields["leases"] = leases
+        self.parts.add_state(fields)
         return fields
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
@@ -1273,26 +1107,15 @@ class Experiment:
         if "failure_tally" in state:
             self._failure_tally.load_state_dict(state["failure_tally"])
         if "metric_watch" in state:
-            self._metric_watch.load_state_dict(state["metric_watch"], self.trial_table.__getitem__)
+            self.metric_watch.load_state_dict(state["metric_watch"], self.trial_table.__getitem__)
         self.suggestion_budget.load_state_dict(state["desk"])
-        self._timeouts.load_state_dict(state["patience"])
-        self._starter.load_state_dict(state)
+        self.timeouts.load_state_dict(state["patience"])
+        self.starter.load_state_dict(state)
         self._stopping = intention_from(state["stopping"])
-        self._needs_scheduling = state["is_unsettled"]
-        self._node_waits.load_state_dict(state.get("node_waits", {}))
+        self.needs_scheduling = state["is_unsettled"]
         self.stall_reason = state["stall"]
         self.fatal_error = state["misuse"]
-        if validations := state.get("validations"):
-            self._load_validations(validations)
-        self._leases.queue.load_state_dict(state.get("leases", {}))
-
-    def _load_validations(self, state: Mapping[str, Any]) -> None:
-        self._validations.load_state_dict(state["queue"])
-        self._unannounced = {
-            trial_id: self.trial_table[trial_id] for trial_id in state["unannounced"]
-        }
-        self._unanswered.load_state_dict(state["held"])
-        self._checkpoint_requests.load_state_dict(state["checkpoint_requests"])
+        self.parts.load_state(state)
 
 
 def _is_pending(trial: Trial, ending: TerminationReason) -> bool:

@@ -11,19 +11,14 @@ the report, they would not exist.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from schedulers.decisions import Decision, Exploit, Pause, Resize, Stop
 
-from .best_trials import BestTrials
-from .checkpoints import CheckpointManager
-from .commands import CheckpointValidated, KeysReplaced, Outbox
+from .commands import CheckpointValidated, KeysReplaced
 from .events import ResultReported
-from .metric_watch import MetricWatch
-from .policies import Policies
+from .part import Core
 from .result import AUTO_FILLED, CONFIG, flatten, is_same_report, merged
-from .settings import ExperimentSettings
-from .suggestion_budget import SuggestionBudget
 from .trial import (
     CheckpointRecord,
     ReportReply,
@@ -35,85 +30,47 @@ from .trial import (
 from .validation_queue import ValidationQueue
 
 
-class _Apply(Protocol):
-    """Carries out decisions."""
-
-    def __call__(self, decisions: Sequence[Decision], *, is_late: bool) -> None: ...
-
-
 @final
 class LateResults:
     """Corrects results by what validations return, and has them judged.
 
     Args:
+        core: The state machine.
         validations: The validations.
-        suggestion_budget: To be told of progress, since the searcher learns from validations.
-        policies: Scheduler and stop criterion.
-        out: Receives the commands and notices.
-        apply: Carries out decisions.
     """
 
-    def __init__(
-        self,
-        validations: ValidationQueue,
-        suggestion_budget: SuggestionBudget,
-        policies: Policies,
-        out: Outbox,
-        apply: _Apply,
-    ) -> None:
+    def __init__(self, core: Core, validations: ValidationQueue) -> None:
+        self._core = core
         self._validations = validations
-        self._suggestion_budget = suggestion_budget
-        self._policies = policies
-        self._out = out
-        self._apply = apply
-        self._settings: ExperimentSettings
-        self._checkpoints: CheckpointManager
-        self._best: BestTrials
-        self._metric_watch: MetricWatch
-
-    def begin_session(
-        self,
-        settings: ExperimentSettings,
-        checkpoints: CheckpointManager,
-        best: BestTrials,
-        metric_watch: MetricWatch,
-    ) -> None:
-        """Use what belongs to a new session."""
-        self._settings = settings
-        self._checkpoints = checkpoints
-        self._best = best
-        self._metric_watch = metric_watch
 
     def lacks_metric(self, flat: Mapping[str, Any]) -> bool:
         """Return whether a result lacks a metric by which scheduler and searcher decide."""
-        return any(metric not in flat for metric in self._settings.watched_metrics)
+        return any(metric not in flat for metric in self._core.settings.watched_metrics)
 
     def note_reported(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> None:
         """Note what is needed of a result once its checkpoint is stored and validated."""
         if trial.judged_index is not None and not self.lacks_metric(flat):
             trial.judged_index = trial.judged_result = None
-            self._out.delete(trial, self._checkpoints.drop_superseded(trial))
+            self._core.out.delete(trial, self._core.checkpoints.drop_superseded(trial))
         index = event.checkpoint.index if event.checkpoint else event.upload
         if index is None:
             return
-        if event.validation or trial.group or self._settings.validation:
+        if event.validation or trial.group or self._core.settings.validation:
             trial.checkpoint_results[index] = event.metrics
         if event.validation:
             trial.validation_requests[index] = event.validation
 
-    def request_validation(self, trial: Trial, checkpoint: CheckpointRecord) -> Validation | None:
-        """Queue the validation of a checkpoint that has been stored; None if none was asked for."""
+    def request_validation(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
+        """Queue the validation of a checkpoint that has been stored, if one was asked for."""
         request = trial.validation_requests.pop(checkpoint.index, None)
         if request is None:
-            return None
+            return
         result = trial.checkpoint_results[checkpoint.index]
         if trial.judged_index is None and self.lacks_metric(flatten(result)):
             # Until the next one is validated, schedulers see the one that is the latest now.
             latest = trial.latest_checkpoint
             trial.judged_index = latest.index if latest else -1
-        validation = Validation(checkpoint, request, result)
-        self._validations.add(trial, validation)
-        return validation
+        self._validations.add(trial, Validation(checkpoint, request, result))
 
     def pass_on_ended(self, trial: Trial) -> None:
         """Pass on the outcomes of a trial's validations that are due."""
@@ -138,9 +95,9 @@ class LateResults:
         metrics = validation.metrics or {}
         reported, result = flatten(validation.result), merged(validation.result, metrics)
         flat = flatten(result)
-        checkpoint = self._checkpoints.rescore(trial, validation.checkpoint, flat)
+        checkpoint = self._core.checkpoints.rescore(trial, validation.checkpoint, flat)
         added = flat.keys() - reported.keys()
-        watched = self._settings.watched_metrics
+        watched = self._core.settings.watched_metrics
         is_decisive = bool(added.intersection(watched) if watched else added)
         is_judged = not _is_given_up(trial, checkpoint)
         row = checkpoint.num_rows or 0
@@ -149,7 +106,7 @@ class LateResults:
         if is_decisive and is_judged and trial.judged_index is not None:
             trial.judged_result = result
         full = {**result, CONFIG: trial.config_at(row)}
-        self._out.notices.append(
+        self._core.out.notices.append(
             CheckpointValidated(
                 trial,
                 checkpoint,
@@ -162,17 +119,17 @@ class LateResults:
             )
         )
         if names := tuple(sorted(AUTO_FILLED & metrics.keys())):
-            self._out.notices.append(KeysReplaced(trial, names))
+            self._core.out.notices.append(KeysReplaced(trial, names))
         validation.result = {}
-        self._suggestion_budget.on_progress()
+        self._core.suggestion_budget.on_progress()
         if added and is_judged:
-            self._apply(self._policies.on_trial_validated(trial, full, added), is_late=True)
+            self._apply(self._core.policies.on_trial_validated(trial, full, added))
         if is_decisive and is_judged:
             if trial.dismissed_row is not None and row > trial.dismissed_row:
                 trial.unjudged[checkpoint.index] = result
             else:
                 self._judge(trial, checkpoint.index, row, flat)
-        self._out.delete(trial, self._checkpoints.drop_superseded(trial))
+        self._core.out.delete(trial, self._core.checkpoints.drop_superseded(trial))
 
     def _correct(
         self,
@@ -183,9 +140,9 @@ class LateResults:
     ) -> None:
         """Correct all that was derived from a result when it was reported."""
         flat = flatten(result)
-        self._metric_watch.on_result(flat, 0)
+        self._core.metric_watch.on_result(flat, 0)
         trial.correct_summary(flatten(validation.result), flat)
-        self._best.correct(trial, flat, checkpoint.num_rows or 0, checkpoint.index)
+        self._core.best.correct(trial, flat, checkpoint.num_rows or 0, checkpoint.index)
         if checkpoint.index in trial.checkpoint_results:
             trial.checkpoint_results[checkpoint.index] = result
         if is_same_report(trial.last_result, result):
@@ -199,14 +156,28 @@ class LateResults:
         """
         if trial.judged_index is not None:
             trial.judged_index = index
-        decisions = self._policies.on_late_result(trial, flat)
-        self._apply(decisions, is_late=True)
+        decisions = self._core.policies.on_late_result(trial, flat)
+        self._apply(decisions)
         if any(
             isinstance(decision, (Stop, Pause, Exploit, Resize))
             and decision.trial_id == trial.trial_id
             for decision in decisions
         ):
             trial.dismissed_row = row
+
+    def _apply(self, decisions: Sequence[Decision]) -> None:
+        """Carry out decisions; a pause of a trial that has lost its worker comes with its next."""
+        for decision in decisions:
+            trial = self._core.trial_table.find(decision.trial_id)
+            has_worker = trial is not None and trial.status is Status.RUNNING
+            self._core.apply([decision])
+            if (
+                isinstance(decision, Pause)
+                and trial
+                and trial.attempt
+                and not (has_worker or trial.is_finished)
+            ):
+                trial.late_pause = decision.reason
 
 
 def _is_given_up(trial: Trial, checkpoint: CheckpointRecord) -> bool:

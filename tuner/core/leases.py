@@ -61,10 +61,9 @@ class LeaseQueue:
         return bool(self._waiting)
 
     @property
-    def num_validations_waiting(self) -> int:
-        """How many processes that validate wait for a lease."""
-        owners = {lease.owner for lease in self._waiting.values()}
-        return sum(owner.index is not None for owner in owners)
+    def waiting_owners(self) -> set[LeaseOwner]:
+        """The processes that wait for a lease."""
+        return {lease.owner for lease in self._waiting.values()}
 
     def is_waiting_for(self, owner: LeaseOwner) -> bool:
         """Return whether a request of this process waits."""

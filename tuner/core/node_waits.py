@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, final
 
-from .resources import Demand, demand_of
+from .part import Core, Part
+from .resources import demand_of
 from .timeouts import Deadlines, earliest
 from .trial import Trial
-from .trial_table import TrialTable
-from .validation_queue import ValidationQueue
 
 NO_NODE: Final = "no_node"
 """Rule for which an experiment ends when no node has joined on which anything can run."""
@@ -19,8 +18,8 @@ _TELL_AFTER_S: Final = 15.0
 
 _ALL: Final = "all"
 """Key of the wait of the whole experiment, while nothing can run."""
-_VALIDATIONS: Final = "validations"
-"""Key of the wait of all validations, which ask for the same resources."""
+_PARTS: Final = "validations"
+"""Key of the wait of all that parts start, which asks for the same resources."""
 
 
 @final
@@ -29,20 +28,17 @@ class NodeWaits:
 
     A trial that no node present could run waits, and the user is warned once, but not before nodes
     have had the time to join. It fails when the time is over. Where there is no node at all, or
-    none for the trials that are yet to be suggested, the whole experiment ends. Validations wait
-    and fail like trials.
+    none for the trials that are yet to be suggested, the whole experiment ends. What parts start,
+    such as validations, waits and fails like trials.
 
     Args:
-        trial_table: The trials and the nodes.
-        validations: The validations.
+        core: The state machine.
         wait_s: For how long to wait; None where there is only this machine.
     """
 
-    def __init__(
-        self, trial_table: TrialTable, validations: ValidationQueue, wait_s: float | None
-    ) -> None:
-        self._trial_table = trial_table
-        self._validations = validations
+    def __init__(self, core: Core, wait_s: float | None) -> None:
+        self._core = core
+        self._trial_table = core.trial_table
         self._wait_s = wait_s
         self._deadlines = Deadlines()
         self._untold: dict[str, tuple[float, str]] = {}
@@ -58,16 +54,11 @@ class NodeWaits:
         """Whether nothing can run before a node joins."""
         return self._deadlines.due_s(_ALL) is not None
 
-    def update(self, typical: Demand | None, now_s: float) -> None:
-        """Look at what waits now.
-
-        Args:
-            typical: What a trial that is yet to be suggested will ask for; None if none is.
-            now_s: Experiment time.
-        """
+    def update(self, now_s: float) -> None:
+        """Look at what waits now."""
         if self._wait_s is None:
             return
-        lacking = self._lacking(typical)
+        lacking = self._lacking()
         for key in self._deadlines.due.keys() - lacking.keys():
             self._deadlines.cancel(key)
         self._untold = {key: told for key, told in self._untold.items() if key in lacking}
@@ -89,14 +80,13 @@ class NodeWaits:
         due = [key for key, (tell_s, _) in self._untold.items() if now_s >= tell_s]
         return [self._untold.pop(key)[1] for key in due]
 
-    def take_failed(self, now_s: float) -> tuple[list[tuple[Trial, str]], str]:
-        """Return the trials that have waited for too long, each with the reason.
+    def take_failed(self, now_s: float) -> tuple[list[tuple[Trial, str]], list[tuple[Part, str]]]:
+        """Return the trials, and the parts, that have waited for too long, each with the reason.
 
-        The second is the reason why validations have, empty if they have not. The wait of the whole
-        experiment is not over by this, see `why_stuck`.
+        The wait of the whole experiment is not over by this, see `why_stuck`.
         """
         if not self._deadlines.may_be_due(now_s) or self.is_stuck:
-            return [], ""
+            return [], []
         keys = set(self._deadlines.take_due(now_s))
         nodes, ending = self._trial_table.nodes, f"; none that has this has joined {self._within}"
         # One may have joined in this turn.
@@ -105,16 +95,20 @@ class NodeWaits:
             for trial in list(self._trial_table.ready)
             if _key(trial) in keys and (why := nodes.shortage(*demand_of(trial)))
         ]
-        why = self._validations.shortage if _VALIDATIONS in keys else ""
-        return trials, why and why + ending
+        parts = [
+            (part, why + ending)
+            for part in self._core.parts
+            if _PARTS in keys and (why := part.shortage)
+        ]
+        return trials, parts
 
-    def why_stuck(self, typical: Demand | None, now_s: float) -> str:
+    def why_stuck(self, now_s: float) -> str:
         """Return why the experiment has to end; empty if it has not."""
         due_s = self._deadlines.due_s(_ALL)
         if due_s is None or now_s < due_s:
             return ""
         # One may have joined in this turn.
-        _, why = self._lacking(typical).get(_ALL, ("", ""))
+        _, why = self._lacking().get(_ALL, ("", ""))
         ending = f"nothing can run: {why}; no node that has this has joined {self._within}"
         return ending if why else ""
 
@@ -131,22 +125,23 @@ class NodeWaits:
     def _within(self) -> str:
         return f"within node_wait_s={self._wait_s:g}"
 
-    def _lacking(self, typical: Demand | None) -> dict[str, tuple[str, str]]:
+    def _lacking(self) -> dict[str, tuple[str, str]]:
         """Return who waits and why, by the key of the request."""
         table = self._trial_table
-        lacking = self._lacking_of_trials(typical)
-        if _ALL not in lacking and (why := self._validations.shortage):
+        lacking = self._lacking_of_trials()
+        shortages = (part.shortage for part in self._core.parts)
+        if _ALL not in lacking and (why := next(filter(None, shortages), "")):
             if table.nodes.usable:
-                lacking[_VALIDATIONS] = "a validation waits", why
+                lacking[_PARTS] = "a validation waits", why
             elif not table.live:
                 return {_ALL: ("the experiment waits", why)}
         return lacking
 
-    def _lacking_of_trials(self, typical: Demand | None) -> dict[str, tuple[str, str]]:
+    def _lacking_of_trials(self) -> dict[str, tuple[str, str]]:
         table = self._trial_table
         nodes, firsts = table.nodes, table.ready.firsts
         if not table.live and not (nodes.usable and firsts):
-            demand = demand_of(firsts[0]) if firsts else typical
+            demand = demand_of(firsts[0]) if firsts else self._core.typical_demand
             why = "" if demand is None else nodes.shortage(*demand)
             return {_ALL: ("the experiment waits", why)} if why else {}
         if not nodes.usable:

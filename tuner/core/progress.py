@@ -237,9 +237,8 @@ def look_at(
         running=tuple(trial_table.live.values()),
         leaders=leaders,
         waiting_for=_waiting_for(experiment),
-        num_validating=experiment.num_validating,
-        num_to_validate=experiment.num_to_validate,
         held=tuple(experiment.held_trials),
+        **{name: value for part in experiment.parts for name, value in part.progress.items()},
         num_errors=trial_table.num_failed_attempts,
         several_objectives=settings.several_objectives,
         front=best_trials(trial_table.trials, settings.several_objectives)

@@ -950,6 +950,10 @@ class Trial:
         )
 
 
+TRAINABLE_DONE: Final = "trainable.done"
+"""Rule for which a trial ends whose result says that it is done."""
+
+
 USER_PAUSE: Final = "user.pause"
 """Rule for which trials are paused by the user."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,13 +10,11 @@ from .checkpoints import CheckpointManager
 from .commands import AnswerReport, Interruption, Outbox
 from .events import LeaseOwner
 from .exploits import ExploitTracker
-from .leases import LeaseQueue
 from .lifecycle import WorkerMove, move_worker
 from .result import CONFIG, flatten
 from .timeouts import Timeouts
 from .trial import ReportReply, TerminationReason, Trial, WorkerState
 from .trial_table import TrialTable
-from .validation_queue import ValidationQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,13 @@ class UnansweredReport:
 class UnansweredReports:
     """Answers reports when a turn ends, by what was decided about their trials.
 
-    A report is *held*, and answered in a later turn, while too many validations of its trial are
-    open.
+    A report is *held*, and answered in a later turn, while a part wants it: too many validations of
+    its trial are open.
 
     Args:
         trial_table: The trials.
         exploits: Exploits that wait for a donor to save.
-        validations: The validations.
-        leases: The leases, for which validations may wait.
+        holds_report: Returns whether a part has the report of a trial wait, see `part`.
         out: Receives the answers.
     """
 
@@ -53,14 +50,12 @@ class UnansweredReports:
         self,
         trial_table: TrialTable,
         exploits: ExploitTracker,
-        validations: ValidationQueue,
-        leases: LeaseQueue,
+        holds_report: Callable[[Trial], bool],
         out: Outbox,
     ) -> None:
         self._trial_table = trial_table
         self._exploits = exploits
-        self._validations = validations
-        self._leases = leases
+        self._holds_report = holds_report
         self._out = out
         self._reports: dict[str, UnansweredReport] = {}
         self._checkpoints: CheckpointManager
@@ -101,7 +96,7 @@ class UnansweredReports:
 
     @property
     def held_trials(self) -> list[Trial]:
-        """Trials that get an answer only once a validation has ended."""
+        """Trials that get an answer in a later turn only."""
         return [report.trial for report in self._reports.values() if self._is_held(report.trial)]
 
     @property
@@ -139,12 +134,11 @@ class UnansweredReports:
             self.add(UnansweredReport(trial, trial.last_result, flatten(result)))
 
     def _is_held(self, trial: Trial) -> bool:
-        """Return whether a report is answered only when fewer validations of its trial are open."""
+        """Return whether a report is answered in a later turn, as its trial does not leave."""
         is_leaving = trial.intention is not None and (
             trial.intention.reply is not ReportReply.PAUSE or bool(trial.source)
         )
-        num_stuck = self._leases.num_validations_waiting
-        return not is_leaving and self._validations.is_holding(trial, num_stuck)
+        return not is_leaving and self._holds_report(trial)
 
     def _answer(self, report: UnansweredReport, now_s: float, *, is_stopping: bool) -> bool:
         """Answer a report and return whether its trial simply continues."""

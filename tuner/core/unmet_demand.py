@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, final
 
 from .nodes import Nodes, matches
+from .part import Core
 from .resources import Demand, demand_of
-from .suggestion_budget import SuggestionBudget
 from .trial import WorkerGroup
-from .trial_starter import TrialStarter
-from .trial_table import TrialTable
-from .validation_queue import ValidationQueue
 
 UnmetDemand = tuple[Mapping[str, float], Mapping[str, str], int]
 """What one process asks for, the labels that its node must have, and how many such processes."""
@@ -20,26 +17,18 @@ _MOST: Final = 64
 """As far as trials that are yet to be suggested are counted, and validations."""
 
 
-def unmet_demand(
-    trial_table: TrialTable,
-    validations: ValidationQueue,
-    starter: TrialStarter,
-    suggestion_budget: SuggestionBudget,
-) -> list[UnmetDemand]:
-    """Return what waits for room on nodes; empty where there is only this machine.
+def unmet_demand(core: Core) -> list[UnmetDemand]:
+    """Return what waits for room on nodes after a turn, to be asked for.
 
-    That are trials that are ready and do not fit, validations, and trials that the searcher would
-    be asked for. Groups count as their workers, as many as they make use of; those that have to be
-    on one node count as one process, with what the fewest workers ask for. It costs as much as
-    there are different requests, however many trials wait.
+    It is nothing where there is only this machine, and where nothing is started any more.
 
-    Args:
-        trial_table: The trials and the nodes.
-        validations: The validations.
-        starter: Knows what a trial asks for that is yet to be suggested.
-        suggestion_budget: How many may be suggested.
+    It is trials that are ready and do not fit, what parts would start, such as validations, and
+    trials that the searcher would be asked for. Groups count as their workers, as many as they make
+    use of; those that have to be on one node count as one process, with what the fewest workers ask
+    for. It costs as much as there are different requests, however many trials wait.
     """
-    if trial_table.nodes.is_local:
+    trial_table, suggestion_budget = core.trial_table, core.suggestion_budget
+    if trial_table.nodes.is_local or (trial_table.live and core.suspected_failure):
         return []
     tally = _Tally(trial_table.nodes)
     left = trial_table.num_may_start
@@ -50,8 +39,9 @@ def unmet_demand(
     most = _MOST if left is None else min(_MOST, left)
     num_suggested = len(trial_table.backlog) + suggestion_budget.num_outstanding
     num_more = num_suggested + suggestion_budget.num_left(_MOST)
-    tally.add(starter.typical, min(num_more, most))
-    tally.add(Demand(validations.policy.resources), validations.num_startable(_MOST))
+    tally.add(core.starter.typical, min(num_more, most))
+    for part in core.parts:
+        tally.add(*part.demand(_MOST))
     return tally.unmet
 
 

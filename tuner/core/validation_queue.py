@@ -59,13 +59,8 @@ class ValidationQueue:
         """How checkpoints are validated in this session."""
         return self._policy
 
-    def begin_session(self, policy: ValidationPolicy | None, max_losses: int | None = None) -> None:
-        """Apply the policy of a new session; no process of the last one is alive.
-
-        Args:
-            policy: The policy.
-            max_losses: See `ExperimentSettings.max_validation_losses`.
-        """
+    def end_processes(self) -> None:
+        """Queue again what ran, since no process of the last session is alive."""
         for trial_id, index in list(self._running):
             self._end_process(self._trial_table[trial_id], index)
             validation = self._trial_table[trial_id].validations[index]
@@ -77,9 +72,19 @@ class ValidationQueue:
             )
         for (_, index), trial in self._unfinished.items():
             trial.validations[index].losses = ()
+
+    def begin_session(self, policy: ValidationPolicy | None, max_losses: int | None = None) -> None:
+        """Apply the policy of a new session; fail what waits for more than its machine has.
+
+        Args:
+            policy: The policy.
+            max_losses: See `ExperimentSettings.max_validation_losses`.
+        """
         self._policy = policy or ValidationPolicy()
         self._max_losses = max_losses
         self.is_interrupted = False
+        if why := self._misfit():
+            self.give_up_waiting(why)
 
     @property
     def num_open(self) -> int:
@@ -127,11 +132,6 @@ class ValidationQueue:
             validation.failure = Failure("ResourcesUnavailable", why)
             self._move(trial, validation, ValidationMove.FAIL)
 
-    def give_up_misfits(self) -> None:
-        """Fail what waits for resources that the machine of a new session does not have."""
-        if why := self._misfit():
-            self.give_up_waiting(why)
-
     def give_up_waiting(self, why: str) -> list[Trial]:
         """Fail what waits to be started, for lack of resources; return the trials."""
         waiting = [
@@ -174,7 +174,6 @@ class ValidationQueue:
 
         Trials are kept from taking what one that does not fit waits for.
         """
-        self._trial_table.reserved = {}
         started: list[StartValidation] = []
         if self.is_interrupted or len(self._unfinished) == len(self._running):
             return started

@@ -13,6 +13,7 @@ from typing import Final, final
 from tuner.background import BackgroundJobs
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
+from tuner.core.unmet_demand import unmet_demand
 from tuner.errors import StorageError
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.protocol import Setup, SharedStorage, StoredElsewhere
@@ -104,7 +105,7 @@ class ClusterSession:
                 cache_bytes=run.cache_bytes,
                 retry_s=run.storage_retry_s,
             )
-        self.executor.unmet = experiment.unmet_demand
+        self.executor.unmet = partial(unmet_demand, experiment)
         events = self.executor.connect(
             Setup(
                 experiment_name=self._directory.name,
