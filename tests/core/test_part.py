@@ -36,12 +36,16 @@ def test_the_first_event_of_a_capability_brings_its_part():
 
 
 def test_a_setting_brings_the_part_of_its_capability():
-    assert kinds(cluster()) == [NodeEvents]
+    assert NodeEvents in kinds(cluster(1))
 
 
 def test_a_part_that_comes_while_the_experiment_is_interrupted_starts_nothing(monkeypatch):
     interrupted = []
-    monkeypatch.setattr(LeaseManager, "interrupt", interrupted.append)
+
+    def interrupt(part):
+        interrupted.append(part)
+
+    monkeypatch.setattr(LeaseManager, "interrupt", interrupt)
     talk = Conversation(capacity={"cpu": 2.0}, max_trials=1)
     talk.begin(1)
     talk.say(StopRequested("signal.SIGINT"))
