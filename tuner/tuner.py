@@ -219,8 +219,8 @@ class Tuner:
             steal: Whether to kill a driver of this machine that still holds the experiment, for
                 example because it hangs. An experiment in an object store is also taken from a
                 driver on another machine, which then stops as soon as it notices.
-            salvage: Whether to repair a damaged journal, or to cut it where that is impossible; the
-                part cut off is kept, and its iterations are repeated.
+            salvage: Whether to cut a damaged journal, and to accept one that lacks files; what is
+                cut off is kept beside it, and its iterations are repeated.
             allow_other_trainable: Whether `trainable` may have another name; started trials
                 continue with it.
 

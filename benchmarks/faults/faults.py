@@ -92,7 +92,7 @@ FAULTS = [
         "F5",
         "bits are flipped and blocks zeroed in journal, snapshot and manifest",
         "never silently a wrong state: the same state, or an error that names file and byte; "
-        "salvage recovers the other trials",
+        "salvage keeps all records before it",
         [
             Suite(
                 "journal/test_reader",
@@ -115,8 +115,6 @@ FAULTS = [
             ),
             Suite("faults/test_damage"),
         ],
-        "the results of other trials behind damage of several lines, which salvage keeps "
-        "aside and has done again",
     ),
     Case(
         "F6",

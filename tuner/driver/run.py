@@ -44,8 +44,8 @@ from tuner.execution.trainable import (
 )
 from tuner.journal import takeover_cleanup
 from tuner.journal.completeness import read_mark
-from tuner.journal.repair import repair_journal
 from tuner.journal.rows import JournalRows, histories_of
+from tuner.journal.salvage import cut_at_damage
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.writer import Journal
 from tuner.restore.continuation import changed_line, continuing_line
@@ -139,7 +139,7 @@ class Resumption:
         resume: Which trials are resumed, restarted or skipped.
         changes: Differences between the recorded and the present declaration, a line each.
         steal: Whether a driver of this machine that still holds the experiment is killed.
-        salvage: Whether a damaged journal is repaired or cut; checkpoints that it no longer
+        salvage: Whether a damaged journal is cut; checkpoints that it no longer
             contains are kept then.
     """
 
@@ -355,7 +355,7 @@ class Run:
             return restored
 
         if is_salvage:
-            repair_journal(directory)
+            cut_at_damage(directory)
         mark = read_mark(directory)
         takeover = take_over(directory, mark, restore, is_salvage=is_salvage)
         trials = takeover.restored.state.experiment.trials

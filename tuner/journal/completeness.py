@@ -139,7 +139,7 @@ def _file_of_trial(experiment: Path) -> Path | None:
         path
         for name in (layout.RESULTS, f"{layout.CHECKPOINT_PREFIX}*")
         for path in sorted(experiment.glob(f"*/{name}"))
-        if layout.is_trial(path.parent.name)
+        if layout.is_trial(path.parent.name) and not path.is_symlink()
     )
     return next(found, None)
 

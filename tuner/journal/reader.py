@@ -198,8 +198,8 @@ def _is_good_line_behind(data: bytes, offset: int) -> bool:
 
 def _damaged(path: Path, offset: int, what: str) -> DamagedJournal:
     remedy = (
-        "restore the file from a backup, or have Tuner.restore(..., salvage=True) repair what can "
-        "be repaired"
+        "restore the file from a backup, or have Tuner.restore(..., salvage=True) cut it there and "
+        "keep the rest aside"
     )
     return DamagedJournal(
         f"journal {path} is damaged at byte {offset}: {what}; {remedy}", str(path), offset

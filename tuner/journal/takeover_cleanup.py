@@ -5,20 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.storage import checkpoints, layout
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import journal_directory
-from tuner.storage.reading import open_file
 
 from .completeness import remains_in
 from .reader import read
-from .repair import unused_name
 
 _log = logging.getLogger("tuner")
 
@@ -62,56 +59,6 @@ def _removed_in(folder: str, recorded: Collection[str] | None) -> list[Path]:
     except OSError as refusal:
         _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
         return []
-
-
-def set_aside_unrecorded(experiment: Path, trials: Iterable[Trial]) -> None:
-    """Rename what trials have written and the journal lost, so that nothing overwrites it.
-
-    These are directories of trials that it does not know, later checkpoints than it knows, and
-    copies of log files with more rows.
-
-    Args:
-        experiment: Directory of the experiment, whose lock the caller holds.
-        trials: All trials, as the journal leaves them.
-
-    Raises:
-        StorageError: If something cannot be renamed or copied.
-    """
-    known = {trial.trial_id: trial for trial in trials}
-    kept: list[Path] = []
-    try:
-        for folder in sorted(experiment.iterdir()):
-            if not layout.is_trial(folder.name) or folder.is_symlink() or not folder.is_dir():
-                continue
-            if (trial := known.get(folder.name)) is None:
-                kept.append(folder.rename(unused_name(folder)))
-                continue
-            later = [name for name, i in checkpoints.numbered(folder) if i >= trial.next_checkpoint]
-            kept += [(folder / name).rename(unused_name(folder / name)) for name in later]
-            if _num_lines(folder / layout.RESULTS) > trial.num_rows:
-                kept += map(_copied, (folder / layout.RESULTS, folder / layout.PROGRESS))
-    except OSError as cause:
-        raise StorageError(
-            f"what contradicts the journal of {experiment} cannot be kept aside: {cause}"
-        ) from cause
-    if kept:
-        names = ", ".join(path.relative_to(experiment).as_posix() for path in kept)
-        _log.warning(
-            "kept aside, since the journal of %s knows nothing of it: %s", experiment, names
-        )
-
-
-def _num_lines(path: Path) -> int:
-    with suppress(OSError), open_file(path) as file:
-        return sum(1 for _ in file)
-    return 0
-
-
-def _copied(path: Path) -> Path:
-    aside = unused_name(path)
-    with suppress(FileNotFoundError):
-        shutil.copyfile(path, aside, follow_symlinks=False)
-    return aside
 
 
 def check_ours(directory: Path) -> None:

@@ -19,7 +19,7 @@ from tuner.core.trial import CheckpointRecord, Trial
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal import completeness, snapshot_files
 from tuner.journal.reader import Walk, read, verified
-from tuner.journal.repair import ASIDE_PREFIX
+from tuner.journal.salvage import ASIDE_PREFIX
 from tuner.spec.experiment_directory import read_record
 from tuner.storage import layout
 from tuner.storage.array_store import decoded
@@ -155,12 +155,9 @@ def _journal(experiment: Path) -> Iterator[Finding]:
         num_records = sum(1 for _ in verified(experiment, 0, LOCAL_DISK))
         torn_at = _torn_at(experiment)
     except StorageError as damage:
-        remedy = (
-            f"or Tuner.restore({address_of(experiment)!r}, trainable, salvage=True), which mends "
-            f"it or cuts it there and keeps the rest aside"
-        )
-        what, first = split_remedy(str(damage))
-        yield Finding("journal", Level.ERROR, what, f"{first}, {remedy}" if first else remedy)
+        call = f"Tuner.restore({address_of(experiment)!r}, trainable"
+        what, remedy = split_remedy(str(damage))
+        yield Finding("journal", Level.ERROR, what, remedy.replace("Tuner.restore(...", call))
         return
     yield Finding("journal", Level.OK, f"{num_records} records, all of them verified")
     if torn_at is not None and driver_of(experiment) is None:

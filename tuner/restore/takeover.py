@@ -10,8 +10,8 @@ from pathlib import Path
 from tuner.journal import completeness
 from tuner.journal.completeness import Mark
 from tuner.journal.reader import recover
+from tuner.journal.salvage import set_aside_unrecorded
 from tuner.journal.segments import JournalPosition
-from tuner.journal.takeover_cleanup import set_aside_unrecorded
 from tuner.storage.disk import LOCAL_DISK, Disk
 
 from .experiment import Restored
