@@ -105,8 +105,7 @@ def run(logger, trial, report, iterations=(1, 2), experiment_path="/x/demo"):
     callbacks.call("on_experiment_end", trials=[trial])
 
 
-def test_everything_is_delivered_in_order_and_the_thread_ends(make_trial, report):
-    before = threading.active_count()
+def test_everything_is_delivered_in_order(make_trial, report):
     logger = Logger(Notebook())
     run(logger, make_trial(lr=0.1, net={"width": 2}), report)
     assert logger.book.story == [
@@ -116,7 +115,6 @@ def test_everything_is_delivered_in_order_and_the_thread_ends(make_trial, report
         ("end", "t00000", "FINISHED"),
         "leave",
     ]
-    assert threading.active_count() == before
     assert (logger.facts.name, logger.facts.run_id(make_trial())) == ("demo", "abc-t00000")
 
 
@@ -337,7 +335,7 @@ def test_one_that_could_not_be_set_up_recalls_nothing_and_ends_nothing(make_tria
     broken = Logger(Notebook(RuntimeError("as planned")))
     broken.setup()
     broken.catch_up([make_trial()], lambda _: [])
-    broken._queue._thread.join(60)
+    broken._queue._jobs.wait(60)
     broken.catch_up([make_trial()], lambda _: [])
     with pytest.raises(RuntimeError, match="as planned"):
         broken.log_trial_start(make_trial())

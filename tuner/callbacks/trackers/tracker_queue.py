@@ -15,20 +15,20 @@ has refused.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import re
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar, assert_never, final
 
+from tuner.background import BackgroundJobs
 from tuner.callbacks.log_records import Row, Validated
 from tuner.core.trial import Trial
 
@@ -195,9 +195,7 @@ class TrackerQueue:
         self._num_taken = self._num_dropped = self._num_delivered = 0
         self._added: Counter[str] = Counter()
         self._delivered: Counter[str] = Counter()
-        self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
-        self._is_closing = threading.Event()
+        self._jobs: BackgroundJobs | None = None
         self._has_given_up = False
         self._is_failing = False
         self._is_waited_for = True
@@ -232,7 +230,7 @@ class TrackerQueue:
                 return
             self._num_taken += 1
         self._waiting.append((trial, entry))
-        if self._thread is None:
+        if self._jobs is None or self._jobs.is_closed:
             self._start()
 
     def close(self, patience_s: float) -> bool:
@@ -246,28 +244,26 @@ class TrackerQueue:
         Raises:
             Exception: The tracker's defect, if it has one.
         """
-        thread, self._thread = self._thread, None
-        if thread is None:
+        if self._jobs is None or self._jobs.is_closed:
             return True
-        self._is_closing.set()
-        self._wake.set()
+        self._jobs.submit(self._finish)
         self._is_waited_for = True
         with contextlib.suppress(KeyboardInterrupt):
-            self._wait_for(thread, patience_s)
+            self._wait_for(self._jobs, patience_s)
         self._has_given_up = True
         if self.defect:
             raise self.defect
-        return not (thread.is_alive() or self.behind)
+        return self._jobs.close(0.0) and not self.behind
 
     def stop_waiting(self) -> None:
         """Let `close` return soon; may be called from a signal handler."""
         self._is_waited_for = False
 
-    def _wait_for(self, thread: threading.Thread, patience_s: float) -> None:
+    def _wait_for(self, jobs: BackgroundJobs, patience_s: float) -> None:
         """Wait until everything is delivered, but not long for a tracker that cannot be reached."""
         began_s = time.monotonic()
         line_after_s = _FIRST_LINE_S
-        while thread.is_alive() and self._is_waited_for:
+        while not jobs.close(0.0) and self._is_waited_for:
             waited_s = time.monotonic() - began_s
             if waited_s >= patience_s or (self._is_failing and waited_s >= _UNREACHABLE_PATIENCE_S):
                 return
@@ -279,14 +275,15 @@ class TrackerQueue:
                     self.lacking,
                     patience_s - waited_s,
                 )
-            thread.join(min(_JOIN_S, patience_s - waited_s))
+            jobs.close(min(_JOIN_S, patience_s - waited_s))
 
     def _start(self) -> None:
-        self._is_closing.clear()
         self._has_given_up = False
-        # A daemon, so that a client that hangs does not keep a finished script from ending.
-        self._thread = threading.Thread(target=self._run, name=f"tuner-{self._name}", daemon=True)
-        self._thread.start()
+        self._jobs = BackgroundJobs(
+            f"tuner-{self._name}", self._deliver_due, _PERIOD_S, on_error=self._give_up
+        )
+        self._jobs.submit(partial(self._retry, self._tracker.connect))
+        self._jobs.wake(_PERIOD_S)
 
     def _drop(self) -> None:
         self._num_dropped += 1
@@ -298,19 +295,18 @@ class TrackerQueue:
                 self._capacity,
             )
 
-    def _run(self) -> None:
-        try:
-            self._retry(self._tracker.connect)
-            while not self._is_closing.is_set():
-                self._wake.wait(_PERIOD_S)
-                self._deliver_all()
-                self._retry(self._tracker.idle)
-            self._deliver_all()
-            self._retry(self._tracker.close)
-        except _GivenUp:
-            pass
-        except Exception as error:  # noqa: BLE001  (raised by the next hook, in the driver)
-            self.defect = error
+    def _deliver_due(self) -> None:
+        self._deliver_all()
+        self._retry(self._tracker.idle)
+
+    def _finish(self) -> None:
+        self._deliver_all()
+        self._retry(self._tracker.close)
+
+    def _give_up(self, error: BaseException) -> None:
+        self._has_given_up = True
+        if isinstance(error, Exception) and not isinstance(error, _GivenUp):
+            self.defect = error  # raised by the next hook, in the driver
 
     def _deliver_all(self) -> None:
         while self._waiting:
@@ -320,7 +316,7 @@ class TrackerQueue:
                 by_trial.setdefault(trial, []).append(entry)
             for trial, story in by_trial.items():
                 for part in _parts(story):
-                    self._retry(functools.partial(self._deliver, trial, part))
+                    self._retry(partial(self._deliver, trial, part))
                     num_rows = len(part) if isinstance(part, list) else 0
                     self._num_delivered += num_rows
                     self._delivered[trial.trial_id] += num_rows or 1
@@ -356,10 +352,10 @@ class TrackerQueue:
                 self._is_failing = False
                 return done
             # `close` ends the pause, and from then on pauses are short.
-            if not self._is_closing.wait(pause_s):
+            if self._jobs and not self._jobs.pause(pause_s):
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
-                threading.Event().wait(_LAST_PAUSE_S)
+                time.sleep(_LAST_PAUSE_S)
         raise _GivenUp
 
     def _warn_unreachable(self, why: str) -> None:
