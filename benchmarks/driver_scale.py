@@ -21,8 +21,8 @@ from tuner.core.experiment import Experiment
 from tuner.core.policies import RecordedDecision
 from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_store import CheckpointDeleter
+from tuner.driver.garbage_collection import rare_garbage_collection
 from tuner.driver.journal_log import JournalLog
-from tuner.driver.run import rare_garbage_collection
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.writer import Journal

@@ -15,18 +15,33 @@ from searchers.lazy_names import lazy_names
 if TYPE_CHECKING:
     from schedulers.trial_scheduler import adapted as adapted
 
+    from .analysis.explain import why_never_compared as why_never_compared
+    from .analysis.failed_validations import why_none_validated as why_none_validated
     from .callbacks.console.reporter import ProgressReporter as ProgressReporter
     from .callbacks.formatting import printable as printable
     from .driver.background_run import Background as Background
+    from .driver.cluster_session import ClusterSession as ClusterSession
+    from .driver.continued import ContinuedExperiment as ContinuedExperiment
+    from .driver.continued import recorded_trials as recorded_trials
+    from .driver.remote_session import RemoteSession as RemoteSession
+    from .execution.cluster.shared_directory import await_former_nodes as await_former_nodes
+    from .execution.inline import InlineExecutor as InlineExecutor
     from .handle import Handle as Handle
+    from .journal.mirror import JournalMirror as JournalMirror
     from .maintenance.rerun import compare_results as compare_results
     from .maintenance.rerun import prepare_rerun as prepare_rerun
     from .restore.readable_copy import ReadableCopy as ReadableCopy
+    from .restore.resume_command import how_to_continue as how_to_continue
+    from .restore.resume_command import how_to_name_the_metric as how_to_name_the_metric
+    from .restore.resume_command import how_to_recover as how_to_recover
+    from .restore.resume_command import restore_line as restore_line
+    from .restore.resume_command import shell_line as shell_line
     from .spec.cluster import Cluster as Cluster
     from .spec.training_config import ScalingConfig as ScalingConfig
     from .spec.training_config import ValidationConfig as ValidationConfig
     from .spec.training_config import ValidationTaskConfig as ValidationTaskConfig
     from .storage import remote as remote
+    from .storage.object_checkpoints import ObjectCheckpoints as ObjectCheckpoints
     from .storage.object_store import RETRY_S as RETRY_S
     from .storage.object_store import ObjectStore as ObjectStore
     from .storage.remote import filesystem_of as filesystem_of
@@ -39,15 +54,31 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "tuner.analysis.explain": ("why_never_compared",),
+        "tuner.analysis.failed_validations": ("why_none_validated",),
         "tuner.callbacks.console.reporter": ("ProgressReporter",),
         "tuner.callbacks.formatting": ("printable",),
         "tuner.driver.background_run": ("Background",),
+        "tuner.driver.cluster_session": ("ClusterSession",),
+        "tuner.driver.continued": ("ContinuedExperiment", "recorded_trials"),
+        "tuner.driver.remote_session": ("RemoteSession",),
+        "tuner.execution.cluster.shared_directory": ("await_former_nodes",),
+        "tuner.execution.inline": ("InlineExecutor",),
         "tuner.handle": ("Handle",),
+        "tuner.journal.mirror": ("JournalMirror",),
         "tuner.maintenance.rerun": ("compare_results", "prepare_rerun"),
         "tuner.restore.readable_copy": ("ReadableCopy",),
+        "tuner.restore.resume_command": (
+            "how_to_continue",
+            "how_to_name_the_metric",
+            "how_to_recover",
+            "restore_line",
+            "shell_line",
+        ),
         "tuner.spec.cluster": ("Cluster",),
         "tuner.spec.training_config": ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig"),
         "tuner.storage": ("remote",),
+        "tuner.storage.object_checkpoints": ("ObjectCheckpoints",),
         "tuner.storage.object_store": ("RETRY_S", "ObjectStore"),
         "tuner.storage.remote": ("filesystem_of",),
         "tuner.storage.s3_options": ("split_options",),

@@ -18,7 +18,8 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
 from tuner.core.trial import Status
 from tuner.driver.control import RequestQueue
-from tuner.driver.run import Finished, Resumption, Run, read
+from tuner.driver.resumption import Resumption
+from tuner.driver.run import Finished, Run
 from tuner.driver.signals import (
     CODES_AT_THE_END,
     FAILED_EXIT_CODE,
@@ -485,7 +486,15 @@ class Tuner:
             else None
         )
         directory = copy.directory if copy else location.directory
-        return _grid(self._spec, read(self._spec, directory, self._resumption), location, copy)
+        return _grid(
+            self._spec,
+            Finished(
+                directory,
+                capabilities.recorded_trials(self._spec, directory, self._resumption),
+            ),
+            location,
+            copy,
+        )
 
 
 def rerun(

@@ -15,7 +15,6 @@ from tuner.callbacks.files import append, trial_file
 from tuner.callbacks.files.verified_sizes import VerifiedSizes, size_of
 from tuner.callbacks.log_records import Fingerprint
 from tuner.core.trial import Status, TerminationReason
-from tuner.restore.log_repair import repair_logs
 
 VALUES = (3, 3, 1_700_000_003, 0.25)
 TOLD = Fingerprint(*VALUES)
@@ -362,16 +361,14 @@ def test_one_that_misses_results_is_not_sealed(begun, make_trial, report, monkey
 def test_a_recent_file_is_rewritten_only_if_its_size_is_not_recorded(
     begun, finish, opened, report, machine_start
 ):
-    class Asked:
-        @staticmethod
-        def of(trial_id):
-            asked.append(trial_id)
-            return [report(trial, 3, loss=0.5, timestamp=1_700_000_003, time_total_s=0.75)] * 3
+    def results_of(trial_id):
+        asked.append(trial_id)
+        return [report(trial, 3, loss=0.5, timestamp=1_700_000_003, time_total_s=0.75)] * 3
 
     trial, asked = finish(begun()), []
     for start in ("monday", "tuesday"):
         machine_start(start)
-        repair_logs([begun()], [trial], Asked, [trial.trial_id])
+        begun().on_experiment_restored(Path(), [trial], [trial.trial_id], results_of)
         assert opened == []
         assert asked == [trial.trial_id] * (start == "tuesday")
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tuner.core.events import StopRequested
-from tuner.driver import run
+from tuner.driver import endings
 from tuner.driver.storage_retry import StorageRetry, retry_limit_s
 from tuner.errors import StorageError
 
@@ -165,14 +165,14 @@ def test_errors_that_are_not_of_the_storage_are_not_retried():
 def test_a_script_that_is_interrupted_while_the_storage_is_full_ends_with_one_line(
     monkeypatch, caplog, received
 ):
-    monkeypatch.setattr(run, "is_script", lambda: True)
+    monkeypatch.setattr(endings, "is_script", lambda: True)
     full = StorageError("journal cannot be written: no space left")
     if received is None:
-        run._explain(full, "Tuner.restore(...)", SimpleNamespace(received=None))
+        endings.explain_error(full, "Tuner.restore(...)", SimpleNamespace(received=None))
         assert any("Tuner.restore(...)" in note for note in full.__notes__)
         return
     with pytest.raises(SystemExit) as leaving:
-        run._explain(full, "Tuner.restore(...)", SimpleNamespace(received=received))
+        endings.explain_error(full, "Tuner.restore(...)", SimpleNamespace(received=received))
     assert leaving.value.code == 130
     (record,) = caplog.records
     assert "\n" not in record.getMessage()

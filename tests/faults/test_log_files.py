@@ -12,9 +12,8 @@ import tuner as tune
 from tests.waiting import wait_until
 from tuner.callbacks.files import append, background_writer
 from tuner.callbacks.files.event_file import records
-from tuner.driver import run
+from tuner.callbacks.files.trial_file import TrialFileLogger
 from tuner.journal.rows import JournalRows
-from tuner.restore.log_repair import repair_logs
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -45,10 +44,13 @@ def directory(tmp_path, given):
 @pytest.fixture
 def restore(tmp_path, given, monkeypatch):
     """Return a function that restores it and treats no trial as recent."""
+    repair = TrialFileLogger.on_experiment_restored
     monkeypatch.setattr(
-        run,
-        "repair_logs",
-        lambda callbacks, trials, rows, recent: repair_logs(callbacks, trials, rows, ()),
+        TrialFileLogger,
+        "on_experiment_restored",
+        lambda logger, path, trials, recent, results_of: repair(
+            logger, path, trials, (), results_of
+        ),
     )
     return lambda: tune.Tuner.restore(tmp_path / "exp", train, **given).fit()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from tuner.driver.run import rare_garbage_collection
+from tuner.driver.garbage_collection import rare_garbage_collection
 
 from .coverage import COMPARED, counted_transitions, expected
 from .fault_injection import Fault

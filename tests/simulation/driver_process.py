@@ -29,9 +29,9 @@ from tuner.journal import snapshot_files
 from tuner.journal.segments import START, JournalPosition
 from tuner.journal.snapshot_files import Snapshot
 from tuner.journal.writer import Journal
-from tuner.restore.experiment import Restored, restore_experiment
+from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter
-from tuner.restore.snapshot_state import ExperimentState
+from tuner.restore.snapshot_state import ExperimentState, Restored
 from tuner.restore.takeover import take_over
 from tuner.spec.config import ResumeConfig
 from tuner.storage.array_store import ArrayStore
@@ -218,7 +218,8 @@ class DriverProcess:
         event_dispatch.begin_experiment(mode=MODE, space=_SPACE)
         if self._env.driver_number > 1:
             trials = self.experiment.trials
-            logs.mend(trials, invariants.table_of(trials, self._env.read_journal()), past.recent)
+            rows = invariants.table_of(trials, self._env.read_journal())
+            logs.mend(trials, past.recent, rows.of)
 
     def _perhaps_take_snapshot(
         self, log: JournalLog, suggestions: SuggestionQueue, elapsed_s: float

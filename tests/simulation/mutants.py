@@ -352,9 +352,9 @@ LOGGERS = _of(
     "tuner/callbacks/logger_group.py",
     ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),
 ) + _of(
-    "tuner/restore/log_repair.py",
-    ("        logger.audit(settled, rows.of)\n", "", "I19"),
-    ("            if not (logger.has_verified_size(trial) or (trial.trial_id not in recent and logger.is_complete(trial))):", "            if False:", "I19"),
+    "tuner/callbacks/files/trial_file.py",
+    ("        self.audit(settled, results_of)\n", "", "I19"),
+    ("            if not (self.has_verified_size(trial) or (trial.trial_id not in recent and self.is_complete(trial))):", "            if False:", "I19"),
 )  # fmt: skip
 
 TRAINING = _of(

@@ -27,7 +27,6 @@ from tuner.callbacks import (
     TrialFileLogger,
 )
 from tuner.callbacks.files.verified_sizes import PORTION_BYTES
-from tuner.restore.log_repair import repair_logs
 from tuner.storage.disk import LocalDisk
 from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
 
@@ -162,9 +161,10 @@ class VirtualLogFiles:
         return self.loggers
 
     def mend(self, *restored: Any) -> None:
-        """Let the loggers rewrite incomplete files; see `repair_logs`."""
+        """Let the loggers rewrite incomplete files; see `on_experiment_restored`."""
         before = self._writer.num_waiting
-        repair_logs(self.loggers, *restored)
+        for logger in self.loggers:
+            logger.on_experiment_restored(self.directory, *restored)
         self._seen["log files looked at by the next driver"] += self._writer.num_waiting > before
 
     @property

@@ -128,7 +128,7 @@ def record(tmp_path, monkeypatch):
                 validation_s=validation_s or 0.0,
             )
 
-        monkeypatch.setattr(running, "make_executor", make_executor)
+        monkeypatch.setattr("tuner.driver.executors.make_executor", make_executor)
         # Virtual time waits for no thread, and no file is read but the journal.
         monkeypatch.setattr(
             running, "BackgroundJobs", lambda name, **_: BackgroundJobs(name, num_threads=0)

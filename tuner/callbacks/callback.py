@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.trial import AppliedExploit, Failure, Trial
@@ -155,6 +156,28 @@ class Callback:
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Called once, after the last trial has ended."""
+
+    def on_stop_requested(self) -> None:
+        """Called when the experiment is asked to stop, even by a signal handler: wait no longer.
+
+        For the engine's own callbacks, like `on_experiment_restored`; both must not raise.
+        """
+
+    def on_experiment_restored(
+        self,
+        experiment_path: Path,
+        trials: Sequence[Trial],
+        recent: Collection[str],
+        results_of: Callable[[str], Iterable[Mapping[str, Any]]],
+    ) -> None:
+        """Called after `setup` at a restore: add what was recorded and has not been logged.
+
+        Args:
+            experiment_path: The experiment's directory.
+            trials: The trials as the journal leaves them.
+            recent: Ids of trials that may lack their last results, whatever their files look like.
+            results_of: Returns all valid results of the trial with an id, oldest first.
+        """
 
     def get_state(self) -> dict[str, Any] | None:
         """Return the state that a restore needs, as JSON values; None for none."""

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
 
+from tuner import capabilities
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.errors import CheckpointError, StorageError
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
 from tuner.storage.manifest import read_manifest, verify
-from tuner.storage.object_checkpoints import ObjectCheckpoints
 
 _LAST_WAIT_S: Final = 5.0
 """How long deletions are waited for at the end of a run that has failed, in seconds."""
@@ -44,7 +44,7 @@ class CheckpointStore:
         experiment: Path,
         deleter: CheckpointDeleter,
         earlier: Iterable[tuple[str, int]] = (),
-        in_store: ObjectCheckpoints | None = None,
+        in_store: capabilities.ObjectCheckpoints | None = None,
     ) -> None:
         self._experiment = experiment
         self._deleter = deleter

@@ -24,14 +24,16 @@ from tuner.execution.validation import own_validator
 from tuner.spec.cluster import Cluster
 from tuner.spec.experiment_spec import ExperimentSpec
 
+from .executors import Processes
 from .remote_session import RemoteSession
+from .storage_session import StorageSession
 
 _NUM_SHOWN: Final = 5
 """How many of the nodes that are not used are named in an error."""
 
 
 @final
-class ClusterSession:
+class ClusterSession(Processes):
     """Runs the trials of an experiment on the nodes of a cluster.
 
     Args:
@@ -39,11 +41,13 @@ class ClusterSession:
         spec: What was declared.
         directory: The directory in which the driver works.
         on_packages: Takes the versions of packages that trials import.
-        remote: The object store's side of the run; None where all nodes share `directory`.
+        storage: Where the experiment is kept.
 
     Attributes:
         executor: The executor, which is not connected yet.
     """
+
+    uploads = True
 
     def __init__(
         self,
@@ -51,9 +55,11 @@ class ClusterSession:
         spec: ExperimentSpec,
         directory: Path,
         on_packages: Callable[[Mapping[str, str]], None],
-        remote: RemoteSession | None,
+        storage: StorageSession,
     ) -> None:
         cluster.check_installed()
+        # Without an object store all nodes share the directory.
+        remote = storage if isinstance(storage, RemoteSession) else None
         validator = spec.validation_config.validator if spec.validation_config else None
         is_own = validator is None or own_validator(spec.trainable)
         self._spec = spec
@@ -63,7 +69,7 @@ class ClusterSession:
         self._scratch_dir = cluster.node_scratch_dir
         self._proof: SharedProof | StoreProof | None = None
         self._journal_wait = BackgroundJobs("tuner-first-record")
-        self.executor = ClusterExecutor(
+        executor = ClusterExecutor(
             cluster.engine,
             cluster.settings(),
             cluster.describe(),
@@ -77,6 +83,8 @@ class ClusterSession:
             environ=spec.run.environ,
             liveness=self._liveness,
         )
+        super().__init__(executor)
+        self._nodes = executor
 
     def connect(self, experiment: Experiment) -> list[Event]:
         """Connect to the cluster, and return what has happened there.
@@ -105,8 +113,8 @@ class ClusterSession:
                 cache_bytes=run.cache_bytes,
                 retry_s=run.storage_retry_s,
             )
-        self.executor.unmet = partial(unmet_demand, experiment)
-        events = self.executor.connect(
+        self._nodes.unmet = partial(unmet_demand, experiment)
+        events = self._nodes.connect(
             Setup(
                 experiment_name=self._directory.name,
                 storage=storage,
@@ -128,7 +136,7 @@ class ClusterSession:
     @property
     def why_refused(self) -> str:
         """Which nodes are not used, and why, to be added to an error; empty for none."""
-        refusals = self.executor.refusals
+        refusals = self._nodes.refusals
         if not refusals:
             return ""
         more = len(refusals) - _NUM_SHOWN
@@ -138,7 +146,7 @@ class ClusterSession:
     def close(self) -> None:
         """Remove the proof; that in a shared directory says that nodes may be working there."""
         self._journal_wait.close(0.0)
-        if self._proof and (self._remote or self.executor.has_ended_all):
+        if self._proof and (self._remote or self._nodes.has_ended_all):
             self._proof.close()
 
     def _await_journal(self, remote: RemoteSession) -> None:
@@ -148,7 +156,7 @@ class ClusterSession:
             remote.await_beginning()
         except StorageError:
             return
-        self.executor.note_journal_stored()
+        self._nodes.note_journal_stored()
 
 
 def _module_path() -> Sequence[str]:

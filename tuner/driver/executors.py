@@ -5,16 +5,78 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tuner import capabilities
+from tuner.core.events import Event
+from tuner.core.experiment import Experiment
 from tuner.core.trial import WorkerGroup
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.executor import Executor
-from tuner.execution.inline import InlineExecutor
 from tuner.execution.local import orphans
 from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.resources import machine_capacity
 from tuner.spec.environment import EnvironmentRecorder
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage.array_store import ArrayStore
+
+from .storage_session import StorageSession
+
+
+class Processes:
+    """Where the trials of a run are: on this machine.
+
+    `ClusterSession` runs them on the nodes of a cluster.
+
+    Args:
+        executor: The executor.
+
+    Attributes:
+        executor: As given.
+        uploads: Whether it stores the checkpoints of an experiment in an object store itself.
+    """
+
+    uploads = False
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+
+    @property
+    def why_refused(self) -> str:
+        """Which nodes are not used, and why, to be added to an error; empty for none."""
+        return ""
+
+    def connect(self, experiment: Experiment) -> list[Event]:
+        """Begin to work for an experiment, and return what has happened so far."""
+        return []
+
+    def close(self) -> None:
+        """Clean up when the executor has been shut down."""
+
+
+def processes_for(  # noqa: PLR0917  (what a run has set up by then)
+    spec: ExperimentSpec,
+    directory: Path,
+    objects: ArrayStore,
+    environment: EnvironmentRecorder,
+    resources: Mapping[str, float] | None,
+    storage: StorageSession,
+) -> Processes:
+    """Return where the trials of a run are.
+
+    Args:
+        spec: What was declared.
+        directory: The experiment's directory.
+        objects: Where large constants of configurations lie.
+        environment: Takes the versions of packages that trials import.
+        resources: Amounts by name that replace what is found on the machine.
+        storage: Where the experiment is kept.
+    """
+    if spec.run.cluster:
+        return capabilities.ClusterSession(
+            spec.run.cluster, spec, directory, environment.add_packages, storage
+        )
+    return Processes(
+        make_executor(spec, directory, objects, environment, resources, stored_in=storage.url)
+    )
 
 
 def leased_group(spec: ExperimentSpec) -> WorkerGroup | None:
@@ -50,7 +112,7 @@ def make_executor(
     assign = assignment_builder(spec, directory, objects, stored_in)
     validator = spec.validation_config.validator if spec.validation_config else None
     if spec.run.executor == "inline":
-        return InlineExecutor(
+        return capabilities.InlineExecutor(
             spec.trainable,
             assign,
             capacity=machine_capacity(resources),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
-from tuner.analysis.result_grid import Persistence
+from tuner.analysis.persistence import Persistence
 
 _WINDOW_S: Final = 60.0
 

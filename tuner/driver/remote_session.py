@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, final
 
+from tuner.callbacks.callback import Callback
 from tuner.errors import StorageError, StorageLost
 from tuner.execution.executor import Executor
 from tuner.execution.uploading import UploadingExecutor
@@ -24,7 +25,9 @@ from tuner.storage.origin import note_origin
 from tuner.storage.remote_lock import RemoteLock
 from tuner.storage.remote_requests import RemoteRequestInbox
 
+from .control import Source
 from .file_mirror import FileMirror
+from .storage_session import StorageSession
 
 _START: Final = (0, 0)
 _COPY_RETRY_S: Final = 10.0
@@ -36,7 +39,7 @@ _log = logging.getLogger("tuner")
 
 
 @final
-class RemoteSession:
+class RemoteSession(StorageSession):
     """Holds the lock of an experiment in an object store, and keeps the copy there up to date.
 
     The order is what makes a second driver harmless: the local lock, the lock in the store, the
@@ -57,10 +60,11 @@ class RemoteSession:
     def __init__(
         self, location: ExperimentLocation, store: ObjectStore, run: RunConfig, *, steal: bool
     ) -> None:
+        super().__init__(location.directory)
+        self.url = store.url
         self.store = store
         self.epoch = 0
         self._location = location
-        self._directory = location.directory
         self._run = run
         self._is_checked = run.storage_lock == "epochs"
         self._lock = RemoteLock(store, steal=steal, is_checked=self._is_checked)
@@ -69,7 +73,6 @@ class RemoteSession:
         self._after = _START
         self._mirror: JournalMirror | None = None
         self._files: FileMirror | None = None
-        self.checkpoints: ObjectCheckpoints | None = None
         self._has_begun = False
 
     def prepare(self) -> None:
@@ -162,8 +165,11 @@ class RemoteSession:
         )
         return self.checkpoints
 
-    def uploading(self, executor: Executor) -> UploadingExecutor:
+    def storing(self, executor: Executor, *, uploads: bool) -> Executor:
         """Return an executor whose checkpoints count once they are in the store."""
+        if uploads:
+            self.open_checkpoints()
+            return executor
         config = self._run.checkpoint_config
         return UploadingExecutor(
             executor,
@@ -189,7 +195,7 @@ class RemoteSession:
         )
         return self._mirror
 
-    def start(self, journal: Journal, wake: Callable[[], None]) -> FileMirror:
+    def start(self, journal: Journal, wake: Callable[[], None]) -> Sequence[Callback]:
         """Begin to copy journal and files, and return the callback that says which are due.
 
         Args:
@@ -206,15 +212,15 @@ class RemoteSession:
         )
         self._files.start()
         self._mirror.follow(lambda: journal.mirrorable_sequence, wake)
-        return self._files
+        return [self._files]
 
-    def request_inbox(self, wake: Callable[[], None]) -> RemoteRequestInbox:
+    def request_sources(self, wake: Callable[[], None]) -> Sequence[Source]:
         """Return the source of requests from commands on any machine.
 
         Args:
             wake: Has the driver take a request at once.
         """
-        return RemoteRequestInbox(self.store, self.epoch, wake)
+        return [RemoteRequestInbox(self.store, self.epoch, wake)]
 
     def __exit__(
         self,

@@ -23,12 +23,12 @@ from types import TracebackType
 from typing import Any, Final, Self, final
 from zlib import crc32
 
+from tuner import capabilities
 from tuner.errors import StorageError, StorageLost
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory
 from tuner.storage.strict_json import opaque, to_bytes
 
-from .mirror import JournalMirror
 from .segments import START, JournalPosition, Segment, header_line, line_of
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -131,7 +131,7 @@ class Journal:
         on_segment: Callable[[int, int], None] | None = None,
         is_ours: Callable[[], bool] | None = None,
         look_period_s: float = SYNC_WINDOW_S,
-        mirror: JournalMirror | None = None,
+        mirror: capabilities.JournalMirror | None = None,
     ) -> None:
         self.policy = SyncPolicy(sync)
         self.epoch = tail.epoch + 1
@@ -274,7 +274,7 @@ class Journal:
         """Return when all that may be copied is in the object store; at once without one.
 
         Raises:
-            StorageError: If the store does not take it, see `JournalMirror.push`.
+            StorageError: If the store does not take it, see `capabilities.JournalMirror.push`.
             StorageLost: If another driver has taken over the copy.
         """
         started_s, mirror = perf_counter(), self.mirror

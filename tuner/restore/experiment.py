@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from searchers.space import SearchSpace
 from tuner.core.commands import Effects, Notice, TrialAdded
@@ -42,7 +42,7 @@ from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_path
 
 from .search_adapter import Answer, Call, SearchAdapter
-from .snapshot_state import ExperimentState, search_key
+from .snapshot_state import ExperimentState, Restored, search_key
 
 Observe = Callable[[Event, Effects, float], None]
 """Receives an event, what followed from it, and when it happened."""
@@ -62,26 +62,6 @@ _MISFITS: Final = (
     RecursionError,
 )
 """What the state machine raises where an event does not fit its state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """An experiment restored from its directory.
-
-    Attributes:
-        state: The experiment with its scheduler, stopper and searcher.
-        elapsed_s: Its running time so far.
-        recent: Ids of trials of which something happened shortly before the end, so that the log
-            files, which are written after the journal, may lack it.
-        callbacks: States of callbacks at the newest snapshot.
-        misfit: Why the snapshot was not used; None where it was, or there is none.
-    """
-
-    state: ExperimentState
-    elapsed_s: float
-    recent: Sequence[str]
-    callbacks: Sequence[Mapping[str, Any]] = ()
-    misfit: Exception | None = None
 
 
 def restore_experiment(
@@ -164,19 +144,7 @@ def restore_spec(
     spare = _copy(spec) if snapshot else None
 
     def new_state(spec: ExperimentSpec) -> ExperimentState:
-        experiment = Experiment(declared, spec.scheduler, spec.stopper)
-        return ExperimentState(
-            experiment,
-            SearchAdapter(
-                spec.searcher,
-                spec.space,
-                spec.request_for,
-                spec.group_for,
-                spec.labels_for,
-                declaration=search_key(spec),
-            ),
-            configs,
-        )
+        return ExperimentState.new(spec, declared, configs)
 
     if snapshot is None or spare is None:
         return spec, restore_experiment(directory, new_state(spec))

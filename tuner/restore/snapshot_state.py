@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.core.experiment import Experiment
+from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.core.trial_json import Translate, trial_fields, trial_from
 from tuner.journal.snapshot_files import Snapshot, load_newest
@@ -37,6 +38,30 @@ class ExperimentState:
     experiment: Experiment
     search: SearchAdapter | None
     configs: ConfigCodec
+
+    @classmethod
+    def new(
+        cls, spec: ExperimentSpec, declared: ExperimentSettings, configs: ConfigCodec
+    ) -> ExperimentState:
+        """Return an experiment without trials that is going to be driven.
+
+        Args:
+            spec: What is declared now, connected.
+            declared: The settings with which the experiment began.
+            configs: How configurations are written down.
+        """
+        return cls(
+            Experiment(declared, spec.scheduler, spec.stopper),
+            SearchAdapter(
+                spec.searcher,
+                spec.space,
+                spec.request_for,
+                spec.group_for,
+                spec.labels_for,
+                declaration=search_key(spec),
+            ),
+            configs,
+        )
 
     @property
     def search_adapter(self) -> SearchAdapter:
@@ -105,6 +130,26 @@ class ExperimentState:
         text = strict_json.to_bytes(trial_fields(trial, self.configs.encode), strict_json.opaque)
         # Copied, since orjson returns it in a buffer of ten times its size, and this text is kept.
         return bytes(memoryview(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """An experiment restored from its directory.
+
+    Attributes:
+        state: The experiment with its scheduler, stopper and searcher.
+        elapsed_s: Its running time so far.
+        recent: Ids of trials of which something happened shortly before the end, so that the log
+            files, which are written after the journal, may lack it.
+        callbacks: States of callbacks at the newest snapshot.
+        misfit: Why the snapshot was not used; None where it was, or there is none.
+    """
+
+    state: ExperimentState
+    elapsed_s: float
+    recent: Sequence[str]
+    callbacks: Sequence[Mapping[str, Any]] = ()
+    misfit: Exception | None = None
 
 
 def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:

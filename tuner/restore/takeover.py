@@ -14,7 +14,7 @@ from tuner.journal.salvage import set_aside_unrecorded
 from tuner.journal.segments import JournalPosition
 from tuner.storage.disk import LOCAL_DISK, Disk
 
-from .experiment import Restored
+from .snapshot_state import Restored
 
 _log = logging.getLogger("tuner")
 

@@ -74,6 +74,8 @@ TRIAL_FILES = frozenset(
 )
 """Names of files in a trial's directory, which no checkpoint can have."""
 STAGING_PREFIX = ".tmp-"
+NODE_PROOF_PREFIX = f"{STAGING_PREFIX}node-proof-"
+"""Of files that nodes of a cluster look for, there as long as nodes may be working."""
 """Directories under this prefix are unfinished and may be swept whenever no worker of the trial is
 alive."""
 VALIDATION_PREFIX = ".validation-"

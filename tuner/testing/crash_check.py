@@ -27,8 +27,8 @@ from tuner.journal import snapshot_files
 from tuner.journal.reader import read, recover
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
-from tuner.restore.experiment import Restored, restore_spec
-from tuner.restore.snapshot_state import ExperimentState
+from tuner.restore.experiment import restore_spec
+from tuner.restore.snapshot_state import ExperimentState, Restored
 from tuner.spec.config import FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 from tuner.storage import strict_json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -59,6 +59,16 @@ class PolicyLog(Callback):
         place = len(trial.grafts) - 1
         append(self._experiment_path / layout.PBT_GLOBAL, self._line(trial, place))
         self._write_policy(trial)
+
+    def on_experiment_restored(
+        self,
+        experiment_path: Path,
+        trials: Sequence[Trial],
+        recent: Collection[str],
+        results_of: Callable[[str], Iterable[Mapping[str, Any]]],
+    ) -> None:
+        """Add what a killed driver has not written."""
+        self.mend(experiment_path, trials)
 
     def mend(self, experiment_path: Path, trials: Sequence[Trial]) -> None:
         """Add what a killed driver has not written; a trial without exploits has no file.

@@ -7,7 +7,7 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
@@ -277,6 +277,30 @@ class TrialFileLogger(LoggerCallback):
             end,
         )
 
+    def on_experiment_restored(
+        self,
+        experiment_path: Path,
+        trials: Sequence[Trial],
+        recent: Collection[str],
+        results_of: Callable[[str], Iterable[Mapping[str, Any]]],
+    ) -> None:
+        """Rewrite files that lack rows, since the driver was killed or the disk was full.
+
+        The files of trials that may go on are looked at now, before anything is added to them;
+        those of all others in the background.
+        """
+        # Rows are written in the background, up to seconds after their records. So files of trials
+        # with recent records may lack rows even if their last line is whole.
+        unsettled = [trial for trial in trials if _may_go_on(trial) or trial.trial_id in recent]
+        settled = [trial for trial in trials if not (_may_go_on(trial) or trial.trial_id in recent)]
+        for trial in unsettled:
+            if not (
+                self.has_verified_size(trial)
+                or (trial.trial_id not in recent and self.is_complete(trial))
+            ):
+                self.rewrite(trial, results_of(trial.trial_id))
+        self.audit(settled, results_of)
+
     def rewrite(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> None:
         """Rewrite the trial's file, e.g. where a killed driver has not written the last results.
 
@@ -455,3 +479,12 @@ class _Audit(Sink):
         """Notify the logger."""
         self._waiting.clear()
         self._logger.fail(error)
+
+
+def _may_go_on(trial: Trial) -> bool:
+    return (
+        not trial.is_finished
+        or trial.has_open_validation
+        or trial.status is Status.ERROR
+        or trial.ending is TerminationReason.INTERRUPTED
+    )

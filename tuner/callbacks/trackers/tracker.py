@@ -12,7 +12,7 @@ import secrets
 import shlex
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -192,10 +192,27 @@ class TrackerCallback(LoggerCallback):
         if not is_complete:
             self._tell_remedy()
 
-    def stop_waiting(self) -> None:
-        """End the wait at the end of the experiment; may be called from a signal handler."""
+    def on_stop_requested(self) -> None:
+        """End the wait at the end of the experiment."""
         if self._queue:
             self._queue.stop_waiting()
+
+    def on_experiment_restored(
+        self,
+        experiment_path: Path,
+        trials: Sequence[Trial],
+        recent: Collection[str],
+        results_of: Callable[[str], Iterable[Mapping[str, Any]]],
+    ) -> None:
+        """Deliver what an earlier driver may not have delivered."""
+        self.catch_up(
+            [
+                trial
+                for trial in trials
+                if trial.trial_id in recent or not trial.is_finished or self.is_behind(trial)
+            ],
+            results_of,
+        )
 
     def catch_up(
         self, trials: Iterable[Trial], results_of: Callable[[str], Iterable[Mapping[str, Any]]]

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Final, final
 
 from tuner.storage.atomic import write_bytes
-from tuner.storage.layout import STAGING_PREFIX
+from tuner.storage.layout import NODE_PROOF_PREFIX
 
-_PREFIX: Final = f"{STAGING_PREFIX}node-proof-"
 _MAX_LEASE_S: Final = 60.0
 _PAUSE_S: Final = 0.2
 PATIENCE_S: Final = 2.0
@@ -50,7 +49,10 @@ class SharedProof:
 
     def __init__(self, directory: Path, lease_s: float) -> None:
         self._directory = directory
-        self.proof = f"{_PREFIX}{secrets.token_hex(6)}", f"{secrets.token_hex(16)} {lease_s:g}"
+        self.proof = (
+            f"{NODE_PROOF_PREFIX}{secrets.token_hex(6)}",
+            f"{secrets.token_hex(16)} {lease_s:g}",
+        )
         name, content = self.proof
         write_bytes(directory / name, content.encode(), sync=False)
 
@@ -83,7 +85,7 @@ def await_former_nodes(directory: Path) -> None:
     driver must not start the same trials before.
     """
     leases_s = [0.0]
-    for path in directory.glob(f"{_PREFIX}*"):
+    for path in directory.glob(f"{NODE_PROOF_PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):
             leases_s.append(min(float(path.read_text(encoding="utf-8").split()[1]), _MAX_LEASE_S))
     if lease_s := max(leases_s):
@@ -93,7 +95,7 @@ def await_former_nodes(directory: Path) -> None:
             lease_s,
         )
         time.sleep(lease_s)
-    for path in directory.glob(f"{_PREFIX}*"):
+    for path in directory.glob(f"{NODE_PROOF_PREFIX}*"):
         path.unlink(missing_ok=True)
 
 

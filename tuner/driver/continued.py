@@ -1,0 +1,174 @@
+"""How a run continues an experiment that exists."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import final
+
+from tuner.callbacks.callback import Callback
+from tuner.callbacks.console.console import ON_CONSOLE, Console
+from tuner.core.events import Event
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import Trial
+from tuner.journal import takeover_cleanup
+from tuner.journal.completeness import read_mark
+from tuner.journal.rows import JournalRows, histories_of
+from tuner.journal.salvage import cut_at_damage
+from tuner.journal.segments import JournalPosition
+from tuner.restore.continuation import changed_line, continuing_line
+from tuner.restore.experiment import nothing_new, restore_spec, with_new_groups, with_work_left
+from tuner.restore.resume_command import shell_line
+from tuner.restore.snapshot_state import Restored, usable_snapshot
+from tuner.restore.takeover import take_over
+from tuner.spec.experiment_spec import ExperimentSpec
+from tuner.storage.array_store import ArrayStore
+from tuner.storage.config_codec import ConfigCodec
+from tuner.storage.lock import ExperimentLock
+
+from .beginning import Beginning, end_former_trials
+from .checkpoint_store import CheckpointStore
+from .garbage_collection import rare_garbage_collection
+from .resumption import Resumption
+from .storage_session import StorageSession
+
+_log = logging.getLogger("tuner")
+
+
+@final
+class ContinuedExperiment(Beginning):
+    """Continues an experiment; see `Beginning`.
+
+    Args:
+        spec: What is declared now.
+        directory: The directory in which the driver works.
+        storage: Where the experiment is kept.
+        resumption: How to continue it.
+    """
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        directory: Path,
+        storage: StorageSession,
+        resumption: Resumption,
+    ) -> None:
+        super().__init__(spec, directory, storage)
+        self.remarks = []
+        self.steals = resumption.steal
+        self._resumption = resumption
+        self._left_out: Sequence[str] = ()
+        self._num_started = 0
+
+    def hints(self, plain: Sequence[str], withheld: Sequence[str]) -> Iterable[str]:
+        """Return nothing: the user has been told when the experiment began."""
+        return []
+
+    @contextlib.contextmanager
+    def opened(self, lock: ExperimentLock, settings: ExperimentSettings) -> Iterator[None]:
+        """Bring the directory up to date."""
+        self._storage.resume(lock, is_salvage=self._resumption.salvage)
+        yield
+
+    def take_over(
+        self, settings: ExperimentSettings, configs: ConfigCodec
+    ) -> tuple[JournalPosition, ExperimentSpec, Restored]:
+        """Take over the experiment, and return where its journal ends and how it was left."""
+        end_former_trials(self._directory)
+        # A restore of 10,000 trials makes half a million objects, and none of them is garbage.
+        with rare_garbage_collection():
+            return self._take_over(configs)
+
+    def _take_over(self, configs: ConfigCodec) -> tuple[JournalPosition, ExperimentSpec, Restored]:
+        directory, is_salvage = self._directory, self._resumption.salvage
+        spec = self._spec
+
+        def restore() -> Restored:
+            nonlocal spec
+            snapshot = None if is_salvage else usable_snapshot(spec, directory)
+            began_with = self._resumption.settings
+            spec, restored = restore_spec(spec, directory, began_with, snapshot, configs)
+            return restored
+
+        if is_salvage:
+            cut_at_damage(directory)
+        mark = read_mark(directory)
+        takeover = take_over(directory, mark, restore, is_salvage=is_salvage)
+        trials = takeover.restored.state.experiment.trials
+        takeover_cleanup.remove_unfinished(directory, self._recorded_checkpoints(trials))
+        return takeover.end, spec, takeover.restored
+
+    def _recorded_checkpoints(self, trials: Sequence[Trial]) -> dict[str, set[str] | None]:
+        """Return the names of each trial's recorded checkpoints, None to keep unrecorded ones."""
+        return {
+            trial.trial_id: None
+            if self._resumption.salvage
+            else {checkpoint.directory for checkpoint in trial.checkpoints}
+            for trial in trials
+        }
+
+    def clean_up(self, store: CheckpointStore, trials: Sequence[Trial]) -> None:
+        """Delete what the object store holds beside the recorded checkpoints."""
+        if not self._resumption.salvage:
+            store.clean_up(trials)
+
+    def first_events(
+        self, spec: ExperimentSpec, settings: ExperimentSettings, restored: Restored
+    ) -> list[Event]:
+        """Return what becomes of the trials, and remark how much is left to do."""
+        experiment = restored.state.experiment
+        event = self._resumption.resume.event(settings)
+        event = with_work_left(event, restored.state.search_adapter, spec)
+        event = with_new_groups(event, experiment, spec)
+        self._left_out = event.left_out
+        self._num_started = _num_started(experiment.trials)
+        self.remarks.append(continuing_line(self._directory.name, experiment, event, spec))
+        return [event]
+
+    def announce(self, console: Console, callbacks: Sequence[Callback], restored: Restored) -> None:
+        """Show what has changed, and add to log files and trackers what they lack."""
+        for change in self._resumption.changes:
+            console.print_notice(changed_line(change))
+            _log.warning("changed since the last run: %s", change, extra=ON_CONSOLE)
+        trials = restored.state.experiment.trials
+        rows = JournalRows(self._directory, histories_of(trials))
+        for callback in callbacks:
+            callback.on_experiment_restored(self._directory, trials, restored.recent, rows.of)
+
+    def remark_at_end(self, spec: ExperimentSpec, trials: Sequence[Trial]) -> str:
+        """Return that there was nothing to run; empty if there was."""
+        if self._num_started != _num_started(trials):
+            return ""
+        line = shell_line(self._directory, spec, "-n NUMBER, or --retry-failed")
+        more = line or "restore with a larger num_samples or a resume_config"
+        return f"{nothing_new(spec, trials, self._left_out)}; to go on, {more}"
+
+
+def recorded_trials(
+    spec: ExperimentSpec, directory: Path, resumption: Resumption
+) -> Sequence[Trial]:
+    """Return the trials of a stored experiment, without running or changing anything.
+
+    Raises:
+        StorageError: If it cannot be restored from its journal.
+    """
+    spec = spec.copy()
+    spec.connect()
+    _, restored = restore_spec(
+        spec,
+        directory,
+        resumption.settings,
+        usable_snapshot(spec, directory),
+        ConfigCodec(spec.space, ArrayStore(directory)),
+    )
+    return restored.state.experiment.trials
+
+
+def _num_started(trials: Sequence[Trial]) -> int:
+    """Return how often a worker or a validation has been started."""
+    return sum(
+        trial.attempt + sum(validation.num_try for validation in trial.validations.values())
+        for trial in trials
+    )

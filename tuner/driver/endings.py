@@ -1,0 +1,96 @@
+"""Why an experiment has ended, and how it is continued: lines for the user, and errors."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+
+from schedulers.fifo import FIFOScheduler
+from tuner import capabilities
+from tuner.callbacks.console.console import Console
+from tuner.core.experiment import Experiment
+from tuner.core.failure_causes import COMMON_FAILURE, common_failure
+from tuner.core.metric_watch import METRIC_NOT_REPORTED
+from tuner.core.node_waits import NO_NODE
+from tuner.core.policies import TIME_BUDGET
+from tuner.errors import CannotPause, ClusterError, MetricNotReported, StorageError, StorageLost
+from tuner.spec.experiment_spec import ExperimentSpec
+
+from .signals import Interrupts, cause_of_interruption, exit_code, is_script
+
+_log = logging.getLogger("tuner")
+
+
+def report_end(
+    experiment: Experiment,
+    spec: ExperimentSpec,
+    directory: Path,
+    console: Console,
+    why_refused: str,
+) -> str:
+    """Report why the experiment ended early, and return the rule of its stop; empty for none.
+
+    Raises:
+        CannotPause: If its scheduler pauses trials that cannot be paused.
+        ClusterError: If no node has joined on which anything can run.
+        MetricNotReported: If a trial has completed and no trial has reported the metric.
+    """
+    how = partial(capabilities.how_to_continue, directory, spec)
+    rule = experiment.stop_reason.rule if experiment.stop_reason else ""
+    if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
+        is_validated = "num_failed_validations" in experiment.stop_reason.numbers
+        why = f"; {capabilities.why_none_validated(experiment.trials)}" if is_validated else ""
+        how_to_name = capabilities.how_to_name_the_metric(directory, spec, experiment.stop_reason)
+        raise MetricNotReported(f"{experiment.fatal_error}{why}\n{how_to_name}")
+    if rule == NO_NODE:
+        raise ClusterError(f"{experiment.fatal_error}{why_refused}; {how()}")
+    if experiment.fatal_error:
+        raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how()}")
+    if experiment.stall_reason:
+        _log.warning("the experiment ended with trials left to run: %s", experiment.stall_reason)
+    if rule == TIME_BUDGET:
+        budget_s = experiment.settings.time_budget_s
+        line = capabilities.shell_line(directory, spec, "--time-limit TIME")
+        more = line or "restore with a larger time_budget_s"
+        console.print_notice(f"the time budget of {budget_s:g} s is used up; to go on, {more}")
+    compares = not isinstance(spec.scheduler, FIFOScheduler)
+    if (
+        compares
+        and rule in ("", TIME_BUDGET)
+        and (why := capabilities.why_never_compared(spec.scheduler, experiment.trials))
+    ):
+        console.print_notice(why)
+    if experiment.stop_reason and rule == COMMON_FAILURE:
+        line = capabilities.shell_line(directory, spec, "--retry-failed")
+        again = line or capabilities.restore_line(directory, spec, restart_errored="True")
+        console.print_notice(
+            f"stopped: {common_failure(experiment.stop_reason)}; mend that and continue with\n"
+            f"    {again}"
+        )
+        if not line:
+            console.print_notice(
+                "FailureConfig(max_common_failures=None) has all trials run whatever they fail with"
+            )
+    if cause := cause_of_interruption(rule):
+        console.print_notice(f"interrupted by {cause}; {how()}")
+    return rule
+
+
+def explain_error(error: BaseException, how: str, interrupts: Interrupts) -> None:
+    """Add to an error how the experiment is continued.
+
+    A script that was asked to end anyway ends with one line instead of a traceback.
+
+    Raises:
+        SystemExit: If a signal came while the storage took nothing.
+    """
+    if (
+        isinstance(error, StorageError)
+        and not isinstance(error, StorageLost)
+        and interrupts.received
+        and is_script()
+    ):
+        _log.error("%s; %s", error, " ".join(how.split()))
+        raise SystemExit(exit_code("", interrupts.received, has_failed=False)) from None
+    error.add_note(how)

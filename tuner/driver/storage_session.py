@@ -1,0 +1,103 @@
+"""Where a run keeps its experiment: in a directory, or also in an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tuner import capabilities
+from tuner.callbacks.callback import Callback
+from tuner.execution.executor import Executor
+from tuner.journal.writer import Journal
+from tuner.spec.experiment_location import ExperimentLocation
+from tuner.spec.experiment_spec import ExperimentSpec
+from tuner.storage.lock import ExperimentLock
+
+from .control import Source
+
+
+class StorageSession:
+    """Keeps an experiment in its directory alone, where the driver writes everything itself.
+
+    `RemoteSession` does what is needed beside that for an object store. Its context is entered when
+    the lock of the directory is held.
+
+    Args:
+        directory: The experiment's directory.
+
+    Attributes:
+        url: Its URL in an object store; empty without one.
+        checkpoints: The checkpoints in an object store; None without one.
+    """
+
+    checkpoints: capabilities.ObjectCheckpoints | None = None
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.url = ""
+
+    @property
+    def place(self) -> str:
+        """The URL or the directory, for messages."""
+        return self.url or str(self._directory)
+
+    def prepare(self) -> None:
+        """Check that the storage can be used, before anything else is done."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Store what is left."""
+
+    def replace(self) -> None:
+        """Remove an experiment that is to be replaced, but for its directory."""
+
+    def begin(self) -> None:
+        """Begin a new experiment in the directory, which is empty."""
+
+    def resume(self, lock: ExperimentLock, *, is_salvage: bool) -> None:
+        """Bring the directory up to date, from which the experiment is restored."""
+
+    def storing(self, executor: Executor, *, uploads: bool) -> Executor:
+        """Return an executor whose checkpoints count once they are stored.
+
+        Args:
+            executor: The executor.
+            uploads: Whether it uploads checkpoints itself.
+        """
+        return executor
+
+    def open_mirror(self) -> capabilities.JournalMirror | None:
+        """Return what copies the journal that is to be opened; None for nothing."""
+        return None
+
+    def start(self, journal: Journal, wake: Callable[[], None]) -> Sequence[Callback]:
+        """Begin to copy journal and files, and return the callbacks that say which are due."""
+        return ()
+
+    def request_sources(self, wake: Callable[[], None]) -> Sequence[Source]:
+        """Return where requests from other machines come from."""
+        return ()
+
+
+def storage_session(
+    spec: ExperimentSpec, location: ExperimentLocation, *, steal: bool
+) -> StorageSession:
+    """Return where a run keeps its experiment.
+
+    Args:
+        spec: What was declared.
+        location: Where the experiment is.
+        steal: Whether to take over from a driver that runs.
+    """
+    if location.store is None:
+        return StorageSession(location.directory)
+    return capabilities.RemoteSession(location, location.store, spec.run, steal=steal)
