@@ -98,16 +98,6 @@ def progress_of(trials):
     )
 
 
-class NoThread:
-    """A thread that never gets to run."""
-
-    def __init__(self, run):
-        pass
-
-    def join(self):
-        pass
-
-
 def new_idle_writer(**options):
     """Return a writer of log files that writes by itself only what is beyond its capacity."""
-    return BatchWriter(start_thread=NoThread, **options)
+    return BatchWriter(has_thread=False, **options)

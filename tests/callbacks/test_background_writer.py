@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tests.callbacks.scenes import new_idle_writer
+from tests.waiting import wait_until
 from tuner.callbacks.files.background_writer import (
     Addressee,
     BatchWriter,
@@ -84,17 +85,12 @@ def test_reaching_the_early_mark_wakes_the_thread():
 
 
 @pytest.mark.process
-def test_close_ends_the_thread_and_a_later_add_starts_a_new_one():
-    def logger_threads():
-        return [thread for thread in threading.enumerate() if thread is writer._thread]
-
-    writer, sink = BatchWriter(period_s=1e6), Memory()
-    writer.add(sink, 1)
-    assert logger_threads()
-    writer.close()
-    assert not logger_threads()
-    writer.add(sink, 2)
-    writer.close()
+def test_what_is_added_after_the_end_is_written_by_a_new_thread():
+    writer, sink = BatchWriter(period_s=1e6, wake_at=1), Memory()
+    for number in (1, 2):
+        writer.add(sink, number)
+        wait_until(lambda number=number: [number] in sink.batches)
+        writer.close()
     assert sink.batches == [[1], [2]]
 
 
@@ -132,14 +128,7 @@ def test_a_defect_goes_to_the_sink_that_has_it_and_the_others_are_written():
 
 
 def test_without_a_thread_the_caller_writes():
-    class NoThread:
-        def __init__(self, run):
-            pass
-
-        def join(self):
-            pass
-
-    writer, sink = BatchWriter(max_batch=2, start_thread=NoThread), Memory()
+    writer, sink = new_idle_writer(max_batch=2), Memory()
     for number in range(3):
         writer.add(sink, number)
     assert (sink.batches, writer.num_waiting) == ([], 3)

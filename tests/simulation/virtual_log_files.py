@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final, final
@@ -106,17 +106,6 @@ class _FaultyDisk:
 
 
 @final
-class _NoThread:
-    """Stands in for the writer's thread: the simulation decides when to write."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        """Start nothing."""
-
-    def join(self) -> None:
-        """Return at once."""
-
-
-@final
 class VirtualLogFiles:
     """The log files of one experiment, in a separate directory.
 
@@ -138,7 +127,7 @@ class VirtualLogFiles:
         )
         self.loggers: list[TrialFileLogger] = []
         self._disk = _FaultyDisk(rng, rng.choice(_REFUSAL_RATES))
-        self._writer = BatchWriter(disk=self._disk, start_thread=_NoThread)
+        self._writer = BatchWriter(disk=self._disk, has_thread=False)
         self._write_rate = rng.choice(_WRITE_RATES)
         self._max_batch = rng.choice(_MAX_BATCHES)
         self._portion_bytes = rng.choice(_PORTIONS_BYTES)
@@ -146,9 +135,7 @@ class VirtualLogFiles:
 
     def start_driver(self) -> Sequence[TrialFileLogger]:
         """Return new loggers for another driver."""
-        self._writer = BatchWriter(
-            max_batch=self._max_batch, disk=self._disk, start_thread=_NoThread
-        )
+        self._writer = BatchWriter(max_batch=self._max_batch, disk=self._disk, has_thread=False)
         self._disk.num_calls_left, self._disk.is_generous = None, False
         self.loggers = [
             JsonLoggerCallback(self._writer),

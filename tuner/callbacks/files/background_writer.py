@@ -17,8 +17,9 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeVar, final
 
+from tuner.background import BackgroundJobs
 from tuner.storage.disk import LOCAL_DISK, Disk
 
 _PERIOD_S = 1.0
@@ -78,21 +79,6 @@ class Sink(Addressee):
         """Handle an error of `write` other than an `OSError`, which is not retried."""
 
 
-class BackgroundThread(Protocol):
-    """A thread that has been started."""
-
-    def join(self) -> None:
-        """Wait until it has ended."""
-
-
-def _start_daemon(run: Callable[[], None]) -> BackgroundThread:
-    # A daemon, so that a driver that dies without closing does not hang: what the thread would have
-    # written can be derived from the journal.
-    thread = threading.Thread(target=run, name="tuner-loggers", daemon=True)
-    thread.start()
-    return thread
-
-
 class BatchWriter:
     """Passes entries to their sinks in batches, in a background thread.
 
@@ -106,10 +92,9 @@ class BatchWriter:
         capacity: Number of waiting entries from which each `add` writes some of them itself.
         max_batch: How many entries are written while the lock is held once.
         disk: Where the sinks write.
-        start_thread: Runs a function in the background.
+        has_thread: Whether there is a thread; without it, the caller writes.
 
     Attributes:
-        thread_cpu_s: CPU seconds of the thread.
         has_failed: Whether any logger that shares this writer has a defect; so the loggers need not
             be checked one by one at each hook.
         disk: Where the sinks write.
@@ -123,27 +108,31 @@ class BatchWriter:
         *,
         max_batch: int = _BATCH,
         disk: Disk = LOCAL_DISK,
-        start_thread: Callable[[Callable[[], None]], BackgroundThread] = _start_daemon,
+        has_thread: bool = True,
     ) -> None:
-        self.thread_cpu_s = 0.0
         self.has_failed = False
         self._period_s = period_s
         self._wake_at = wake_at
         self._capacity = capacity
         self._max_batch = max_batch
         self.disk = disk
-        self._start_thread = start_thread
+        self._num_threads = 1 if has_thread else 0
         self._waiting: deque[tuple[Addressee, Any]] = deque()
         self._held: dict[Addressee, list[Any]] = {}
         """Entries that were left for the next batch, since more are expected."""
         self._overdue: frozenset[Addressee] = frozenset()
         """Addressees that have waited once and are written now."""
         self._turn = threading.Lock()
-        self._wake = threading.Event()
-        self._is_closing = False
-        self._thread: BackgroundThread | None = None
+        self._pace = _Breather()
+        self._jobs: BackgroundJobs | None = None
+        self._earlier_cpu_s = 0.0
         self._behind: dict[Sink, OSError] = {}
         self._is_warned = False
+
+    @property
+    def thread_cpu_s(self) -> float:
+        """CPU time of the thread, in seconds."""
+        return self._earlier_cpu_s + (self._jobs.cpu_s if self._jobs else 0.0)
 
     @property
     def num_waiting(self) -> int:
@@ -153,13 +142,12 @@ class BatchWriter:
     def add(self, addressee: Addressee, entry: Any) -> None:
         """Queue an entry; it is written after those that were added before it."""
         self._waiting.append((addressee, entry))
-        if self._thread is None:
-            self._start()
+        jobs = self._jobs or self._start()
         num_waiting = len(self._waiting)
         if num_waiting >= self._capacity:
             self.write_batch()
         elif num_waiting == self._wake_at:
-            self._wake.set()
+            jobs.wake()
 
     def write_due(self, pace: Pace[Any] = iter) -> None:
         """Write what is queued, except new entries that expect more and have not waited once.
@@ -204,11 +192,10 @@ class BatchWriter:
 
         Warns if something cannot be written.
         """
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._is_closing = True
-            self._wake.set()
-            thread.join()
+        jobs, self._jobs = self._jobs, None
+        if jobs:
+            jobs.close()
+            self._earlier_cpu_s += jobs.cpu_s
         self.flush()
         if self._behind:
             sink, error = next(iter(self._behind.items()))
@@ -219,22 +206,22 @@ class BatchWriter:
             )  # fmt: skip
             self._behind.clear()
 
-    def _start(self) -> None:
-        self._is_closing = False
-        self._wake.clear()
-        self._thread = self._start_thread(self._run)
+    def _start(self) -> BackgroundJobs:
+        self._jobs = BackgroundJobs(
+            "tuner-loggers",
+            self._write_in_background,
+            self._period_s,
+            num_threads=self._num_threads,
+            on_error=lambda error: _log.warning("log files could not be written: %r", error),
+        )
+        self._jobs.wake(self._period_s)
+        return self._jobs
 
-    def _run(self) -> None:
-        before_s, period_s, pace = self.thread_cpu_s, self._period_s, _Breather()
-        while True:
-            self._wake.wait(period_s)
-            self._wake.clear()
-            began_s = time.thread_time()
-            self.thread_cpu_s = before_s + began_s
-            if self._is_closing:
-                return  # `close` writes the rest, without pauses
-            self.write_due(pace)
-            period_s = stretched(self._period_s, time.thread_time() - began_s)
+    def _write_in_background(self) -> None:
+        began_s = time.thread_time()
+        self.write_due(self._pace)
+        if jobs := self._jobs:  # none where `close` waits
+            jobs.period_s = stretched(self._period_s, time.thread_time() - began_s)
 
     def _take(self, *, may_wait: bool) -> dict[Addressee, list[Any]]:
         """Take the oldest entries, up to one whose sink gets others through another addressee.
