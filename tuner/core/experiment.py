@@ -381,9 +381,7 @@ class Experiment:
         self.needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
         self.needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
-        self.parts.on_result(trial, event, flat)
-        may_come_late = any(part.may_supply_metric(trial, event) for part in self.parts)
-        num_rows = 0 if may_come_late else trial.num_rows
+        num_rows = 0 if self.parts.on_result(trial, event, flat) else trial.num_rows
         is_metric_missed = self.metric_watch.on_result(flat, num_rows)
         self.best.update(trial, flat)
         self._notify(cmd.ResultRecorded(trial, report.result, flat, event.rank_metrics))
@@ -806,9 +804,9 @@ class Experiment:
 
     def announce_end(self, trial: Trial) -> None:
         """Let everyone know that a trial is over."""
-        for part in self.parts:
-            part.on_ended(trial)
-        if self._completes_without_metric(trial):
+        is_settled = self.parts.on_ended(trial)
+        is_completed = is_settled and trial.ending is TerminationReason.COMPLETED
+        if is_completed and self.metric_watch.on_completed(trial):
             self._notify(cmd.MetricMissed(trial, self.metric_watch.missing[0]))
         self.suggestion_budget.on_progress()
         self._notify(cmd.TrialEnded(trial))
@@ -821,14 +819,6 @@ class Experiment:
         if self.trial_table.is_admitted(trial):  # else the scheduler has never seen it
             flat = flatten(trial.judged) if trial.judged else None
             self.apply(self.policies.on_trial_complete(trial, flat))
-
-    def _completes_without_metric(self, trial: Trial) -> bool:
-        """Return whether the user is to be warned that a completed trial has reported nothing."""
-        if trial.ending is not TerminationReason.COMPLETED:
-            return False
-        return all(part.settles_metric(trial) for part in self.parts) and (
-            self.metric_watch.on_completed(trial)
-        )
 
     def _release_dependents(self, trial: Trial) -> None:
         """Let a trial that is over wait for no other trial, nor any other for it."""

@@ -11,13 +11,12 @@ the report, they would not exist.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from schedulers.decisions import Decision, Exploit, Pause, Resize, Stop
 
 from .commands import CheckpointValidated, KeysReplaced
 from .events import ResultReported
-from .part import Core
 from .result import AUTO_FILLED, CONFIG, flatten, is_same_report, merged
 from .trial import (
     CheckpointRecord,
@@ -29,6 +28,9 @@ from .trial import (
 )
 from .validation_queue import ValidationQueue
 
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
 
 @final
 class LateResults:
@@ -39,7 +41,7 @@ class LateResults:
         validations: The validations.
     """
 
-    def __init__(self, core: Core, validations: ValidationQueue) -> None:
+    def __init__(self, core: Experiment, validations: ValidationQueue) -> None:
         self._core = core
         self._validations = validations
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from .commands import GrantLease, RefuseLease
 from .events import LeaseOwner, LeaseReleased, LeaseRequested
 from .leases import LeaseQueue
-from .part import Core, Part
+from .part import Part
 from .resources import Request
 from .trial import Trial, WorkerState
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 
 @final
@@ -24,7 +27,7 @@ class LeaseManager(Part):
         core: The state machine.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Experiment) -> None:
         super().__init__(core)
         self._queue = LeaseQueue(core.trial_table)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from schedulers.decisions import Reason
 from tuner.errors import InvalidTransition
@@ -13,9 +13,12 @@ from .events import NodeDraining, NodeJoined, NodeLeft, Outcome
 from .failure_causes import WORKER_LOST
 from .lifecycle import WorkerMove, move_worker
 from .node_waits import NO_NODE, NodeWaits
-from .part import Core, Part
+from .part import Part
 from .settings import ExperimentSettings
 from .trial import NODE_DRAINING, Failure, TerminationReason, Trial
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 
 @final
@@ -26,7 +29,7 @@ class NodeEvents(Part):
         core: The state machine.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Experiment) -> None:
         super().__init__(core)
         self._waits = NodeWaits(core, None)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from .part import Core, Part
+from .part import Part
 from .resources import demand_of
 from .timeouts import Deadlines, earliest
 from .trial import Trial
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 NO_NODE: Final = "no_node"
 """Rule for which an experiment ends when no node has joined on which anything can run."""
@@ -36,7 +39,7 @@ class NodeWaits:
         wait_s: For how long to wait; None where there is only this machine.
     """
 
-    def __init__(self, core: Core, wait_s: float | None) -> None:
+    def __init__(self, core: Experiment, wait_s: float | None) -> None:
         self._core = core
         self._trial_table = core.trial_table
         self._wait_s = wait_s

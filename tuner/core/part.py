@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
-from schedulers.decisions import Decision, Reason
+from schedulers.decisions import Reason
 
-from .best_trials import BestTrials
-from .checkpoints import CheckpointManager
-from .commands import Outbox
 from .events import (
     CheckpointsRequested,
     LeaseOwner,
@@ -31,83 +28,12 @@ from .events import (
     ResultReported,
     ValidationEnded,
 )
-from .metric_watch import MetricWatch
-from .policies import Policies
 from .resources import Demand
 from .settings import ExperimentSettings
-from .suggestion_budget import SuggestionBudget
-from .timeouts import Timeouts
-from .trial import CheckpointRecord, Failure, Intention, TerminationReason, Trial
-from .trial_starter import TrialStarter
-from .trial_table import TrialTable
-from .unanswered_reports import UnansweredReports
+from .trial import CheckpointRecord, Failure, Intention, Trial
 
-
-class Core(Protocol):
-    """What parts use of the state machine, see `Experiment`."""
-
-    settings: ExperimentSettings
-    trial_table: TrialTable
-    best: BestTrials
-    policies: Policies
-    suggestion_budget: SuggestionBudget
-    checkpoints: CheckpointManager
-    metric_watch: MetricWatch
-    timeouts: Timeouts
-    unanswered: UnansweredReports
-    starter: TrialStarter
-    out: Outbox
-    now_s: float
-    fatal_error: str
-    needs_scheduling: bool
-
-    @property
-    def parts(self) -> Parts:
-        """The parts that exist."""
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether no trial will run again in this session."""
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the experiment stops before all its trials have run."""
-
-    @property
-    def typical_demand(self) -> Demand | None:
-        """What a trial will ask for that is yet to be suggested or resumed; None if none is."""
-
-    @property
-    def suspected_failure(self) -> Reason | None:
-        """The cause for which all trials seem to fail; None if there is none."""
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether it stops now, and goes on in another session."""
-
-    def apply(self, decisions: Sequence[Decision]) -> None:
-        """Carry out decisions of scheduler and stop criterion."""
-
-    def intend_pause(self, trial: Trial, reason: Reason) -> None:
-        """Let the trial's next report be answered with a pause."""
-
-    def stop_all(self, ending: TerminationReason, reason: Reason) -> None:
-        """Stop the experiment."""
-
-    def note_loss(self, trial: Trial, why: str) -> None:
-        """Count the loss of a worker."""
-
-    def end_attempt(self, trial: Trial, outcome: Outcome) -> None:
-        """Release what a worker held that is gone, and do what its end means for the trial."""
-
-    def end_process(self, trial: Trial) -> None:
-        """Let parts free what a trial's worker holds of them."""
-
-    def give_up(self, trial: Trial) -> None:
-        """End a trial with the latest of its failures."""
-
-    def announce_end(self, trial: Trial) -> None:
-        """Let everyone know that a trial is over, whose end a part has held back."""
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 
 class Part:
@@ -117,7 +43,7 @@ class Part:
         core: The state machine.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Experiment) -> None:
         self._core = core
 
     # ---------------------------------------------------------------- sessions
@@ -242,11 +168,8 @@ class Part:
 
     # ---------------------------------------------------------------- trials
 
-    def on_result(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> None:
-        """Note what it needs of a result."""
-
-    def may_supply_metric(self, trial: Trial, event: ResultReported) -> bool:
-        """Return whether a result may yet get a metric that it lacks."""
+    def on_result(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> bool:
+        """Note what it needs of a result; return whether that may yet get a metric it lacks."""
         return False
 
     def may_be_judged(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
@@ -284,14 +207,15 @@ class Part:
         return False
 
     def holds_end(self, trial: Trial) -> bool:
-        """Return whether the end of a trial is announced later, by `Core.announce_end`."""
+        """Return whether the end of a trial is announced later, by `Experiment.announce_end`."""
         return False
 
-    def on_ended(self, trial: Trial) -> None:
-        """Settle what is open about a trial whose end is announced next."""
+    def on_ended(self, trial: Trial) -> bool:
+        """Settle what is open about a trial whose end is announced next.
 
-    def settles_metric(self, trial: Trial) -> bool:
-        """Return whether a completed trial without the metric is one that has not reported it."""
+        Returns:
+            Whether a trial without the metric is one that has not reported it.
+        """
         return True
 
     def on_restarted(self, trial: Trial) -> None:
@@ -359,7 +283,7 @@ class Parts:
         core: The state machine.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Experiment) -> None:
         self._core = core
         self._by_key: dict[str, Part] = {}
         self._in_order: tuple[Part, ...] = ()
@@ -397,12 +321,11 @@ class Parts:
         """Return the part that an event belongs to; it is created by the first one."""
         return self._ensure(_PLACE_OF_EVENT[type(event)])
 
-    def on_result(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> None:
+    def on_result(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> bool:
         """See `Part`; a result may be the first event that concerns one."""
         if event.validation or trial.group:
             self._ensure(_PLACE_OF_EVENT[ValidationEnded])
-        for part in self:
-            part.on_result(trial, event, flat)
+        return bool([part for part in self if part.on_result(trial, event, flat)])
 
     def interrupt(self) -> None:
         """See `Part`."""
@@ -416,6 +339,10 @@ class Parts:
     def holds_end(self, trial: Trial) -> bool:
         """See `Part`; each of them takes notice."""
         return bool([part for part in self if part.holds_end(trial)])
+
+    def on_ended(self, trial: Trial) -> bool:
+        """See `Part`; each of them takes notice."""
+        return not [part for part in self if not part.on_ended(trial)]
 
     def on_scheduled(self) -> None:
         """See `Part`."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from .nodes import Nodes, matches
-from .part import Core
 from .resources import Demand, demand_of
 from .trial import WorkerGroup
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 UnmetDemand = tuple[Mapping[str, float], Mapping[str, str], int]
 """What one process asks for, the labels that its node must have, and how many such processes."""
@@ -17,7 +19,7 @@ _MOST: Final = 64
 """As far as trials that are yet to be suggested are counted, and validations."""
 
 
-def unmet_demand(core: Core) -> list[UnmetDemand]:
+def unmet_demand(core: Experiment) -> list[UnmetDemand]:
     """Return what waits for room on nodes after a turn, to be asked for.
 
     It is nothing where there is only this machine, and where nothing is started any more.

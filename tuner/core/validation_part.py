@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from schedulers.decisions import Reason
 
 from .checkpoint_requests import CheckpointRequests
 from .events import CheckpointsRequested, LeaseOwner, Outcome, ResultReported, ValidationEnded
 from .late_results import LateResults
-from .part import Core, Part
+from .part import Part
 from .resources import Demand
 from .settings import ExperimentSettings
 from .trial import (
@@ -29,6 +29,9 @@ from .trial import (
 )
 from .validation_queue import ValidationQueue
 
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
 _INTERRUPTED = "the experiment was interrupted; the checkpoint is validated when it is restored"
 
 
@@ -43,7 +46,7 @@ class Validations(Part):
         queue: The open validations.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Experiment) -> None:
         super().__init__(core)
         self.queue = ValidationQueue(core.trial_table)
         self._late_results = LateResults(core, self.queue)
@@ -188,12 +191,9 @@ class Validations(Part):
 
     # ---------------------------------------------------------------- trials
 
-    def on_result(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> None:
+    def on_result(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> bool:
         """Note what is needed of a result once its checkpoint is stored and validated."""
         self._late_results.note_reported(trial, event, flat)
-
-    def may_supply_metric(self, trial: Trial, event: ResultReported) -> bool:
-        """Return whether the checkpoint of this result, or of an earlier one, is validated."""
         return bool(event.validation or trial.open_validations)
 
     def may_be_judged(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
@@ -251,20 +251,21 @@ class Validations(Part):
             self._unannounced[trial.trial_id] = trial
         return bool(trial.open_validations)
 
-    def on_ended(self, trial: Trial) -> None:
+    def on_ended(self, trial: Trial) -> bool:
         """Judge what was held back of a trial that was done, and forget it of another one."""
         if trial.reason is None or trial.reason.rule == TRAINABLE_DONE:
             self._late_results.judge_held_back(trial)
         elif trial.ending is not TerminationReason.INTERRUPTED:
             trial.unjudged.clear()
-
-    def settles_metric(self, trial: Trial) -> bool:
-        """Return whether no validation has failed, which might have supplied the metric."""
+        # A validation that has failed might have supplied the metric.
         states = {validation.state for validation in trial.validations.values()}
-        if not states or ValidationState.VALIDATED in states:
-            return states <= {ValidationState.VALIDATED}
-        self._core.metric_watch.on_unvalidated(trial)
-        return False
+        if (
+            trial.ending is TerminationReason.COMPLETED
+            and states
+            and (ValidationState.VALIDATED not in states)
+        ):
+            self._core.metric_watch.on_unvalidated(trial)
+        return states <= {ValidationState.VALIDATED}
 
     def on_restarted(self, trial: Trial) -> None:
         """Forget the trial's validations."""
