@@ -32,7 +32,8 @@ Table = Mapping[tuple[Row, Column], Entry]
 def generated() -> dict[str, Callable[[], str]]:
     """Return the function that generates each part of the page, by the part's name."""
     # Imported here, once the script has put this clone first on the path.
-    from tuner.core import lifecycle, trial, validations  # noqa: PLC0415
+    from tuner.core import lifecycle, trial  # noqa: PLC0415
+    from tuner.validation.states import VALIDATION_TABLE  # noqa: PLC0415
 
     ends_of_worker: dict[tuple[str, str], str] = {
         **{(reply.value, how): move for (reply, how), move in lifecycle.EXIT_MOVES.items()},
@@ -47,10 +48,8 @@ def generated() -> dict[str, Callable[[], str]]:
         "diagram of a worker": lambda: diagram(lifecycle.WORKER_TABLE, trial.WorkerState.ABSENT),
         "moves of a worker": lambda: moves(lifecycle.WORKER_TABLE),
         "states of a validation": lambda: states(trial.ValidationState),
-        "diagram of a validation": lambda: diagram(
-            validations.VALIDATION_TABLE, trial.ValidationState.QUEUED
-        ),
-        "moves of a validation": lambda: moves(validations.VALIDATION_TABLE),
+        "diagram of a validation": lambda: diagram(VALIDATION_TABLE, trial.ValidationState.QUEUED),
+        "moves of a validation": lambda: moves(VALIDATION_TABLE),
         "ends of a worker": lambda: matrix(ends_of_worker, "it was to"),
     }
 

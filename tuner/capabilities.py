@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from .execution.inline import InlineExecutor as InlineExecutor
     from .handle import Handle as Handle
     from .journal.mirror import JournalMirror as JournalMirror
+    from .leases.part import Leases as Leases
     from .maintenance.rerun import compare_results as compare_results
     from .maintenance.rerun import prepare_rerun as prepare_rerun
+    from .nodes.part import NodeEvents as NodeEvents
+    from .nodes.unmet_demand import unmet_demand as unmet_demand
     from .restore.readable_copy import ReadableCopy as ReadableCopy
     from .restore.resume_command import how_to_continue as how_to_continue
     from .restore.resume_command import how_to_name_the_metric as how_to_name_the_metric
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from .storage.urls import checked_url as checked_url
     from .storage.urls import join_url as join_url
     from .storage.urls import split_url as split_url
+    from .validation.part import Validations as Validations
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -65,8 +69,11 @@ __getattr__, __dir__ = lazy_names(
         "tuner.execution.cluster.shared_directory": ("await_former_nodes",),
         "tuner.execution.inline": ("InlineExecutor",),
         "tuner.handle": ("Handle",),
+        "tuner.leases.part": ("Leases",),
         "tuner.journal.mirror": ("JournalMirror",),
         "tuner.maintenance.rerun": ("compare_results", "prepare_rerun"),
+        "tuner.nodes.part": ("NodeEvents",),
+        "tuner.nodes.unmet_demand": ("unmet_demand",),
         "tuner.restore.readable_copy": ("ReadableCopy",),
         "tuner.restore.resume_command": (
             "how_to_continue",
@@ -83,6 +90,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.storage.remote": ("filesystem_of",),
         "tuner.storage.s3_options": ("split_options",),
         "tuner.storage.urls": ("check_filesystem", "checked_url", "join_url", "split_url"),
+        "tuner.validation.part": ("Validations",),
         "schedulers.trial_scheduler": ("adapted",),
     },
 )

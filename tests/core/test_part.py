@@ -2,10 +2,10 @@
 
 from tests.core.conversation import Conversation, cluster
 from tuner.core.events import LeaseOwner, LeaseRequested, Outcome, StopRequested
-from tuner.core.lease_manager import LeaseManager
-from tuner.core.node_events import NodeEvents
 from tuner.core.part import Part
 from tuner.core.trial import WorkerGroup
+from tuner.leases.part import Leases
+from tuner.nodes.part import NodeEvents
 
 
 def ask(talk):
@@ -30,9 +30,9 @@ def test_the_first_event_of_a_capability_brings_its_part():
     talk = Conversation(capacity={"cpu": 2.0}, max_trials=1)
     talk.begin(1)
     ask(talk)
-    assert kinds(talk) == [LeaseManager]
+    assert kinds(talk) == [Leases]
     talk.restore_from_snapshot()
-    assert kinds(talk) == [LeaseManager]
+    assert kinds(talk) == [Leases]
 
 
 def test_a_setting_brings_the_part_of_its_capability():
@@ -45,7 +45,7 @@ def test_a_part_that_comes_while_the_experiment_is_interrupted_starts_nothing(mo
     def interrupt(part):
         interrupted.append(part)
 
-    monkeypatch.setattr(LeaseManager, "interrupt", interrupt)
+    monkeypatch.setattr(Leases, "interrupt", interrupt)
     talk = Conversation(capacity={"cpu": 2.0}, max_trials=1)
     talk.begin(1)
     talk.say(StopRequested("signal.SIGINT"))

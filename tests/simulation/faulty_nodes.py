@@ -10,7 +10,7 @@ from tuner.core.commands import AnswerReport, StartValidation, StartWorker
 from tuner.core.events import Event, NodeDraining, NodeJoined, NodeLeft
 from tuner.core.resources import amounts_of
 from tuner.core.trial import ReportReply
-from tuner.core.unmet_demand import unmet_demand
+from tuner.nodes.unmet_demand import unmet_demand
 
 from .environment import Environment
 from .invariants import Occupied, Violation, nothing_is_granted_twice, require

@@ -202,7 +202,7 @@ BUDGETS = _of(
 )  # fmt: skip
 
 VALIDATIONS = _of(
-    "tuner/core/validation_queue.py",
+    "tuner/validation/queue.py",
     ("            or validation.num_try != event.num_try\n", "", "I21 I2 I3 defect"),
     ("        self._running.discard((trial.trial_id, index))\n", "", "I3 defect"),
     ("            self._trial_table.take_back(holder)\n", "            pass\n", "I3 I9 defect"),
@@ -211,7 +211,7 @@ VALIDATIONS = _of(
     "tuner/core/trial.py",
     ("set(self.leases.values()) | self.open_validations.keys()", "set(self.leases.values())", "I21 I3 I16"),
 ) + _of(
-    "tuner/core/late_results.py",
+    "tuner/validation/late_results.py",
     ("            trial.checkpoint_results[checkpoint.index] = result\n", "            pass\n", "I21 I16"),
 ) + _of(
     "tuner/core/experiment.py",
@@ -386,10 +386,10 @@ TRAINING = _of(
     ("        self.end_process(trial)\n        self.checkpoints", "        self.checkpoints", "I3"),
     ("            part.resolve_deadlock()\n", "            pass\n", "I9"),
 ) + _of(
-    "tuner/core/lease_manager.py",
+    "tuner/leases/part.py",
     ("self._queue.release(owner, event.token)", "False", "I9 I3"),
 ) + _of(
-    "tuner/core/leases.py",
+    "tuner/leases/queue.py",
     ("                self._trial_table.take_back(lease.holder)\n", "                pass\n", "I3"),
     ('            self._trial_table.hold_lent(lease.holder, lease.group, tuple(fields["gpu_ids"]))\n', "", "defect I3"),
     ("        self._granted[lease.holder] = _Lease(lease.owner, lease.token, sized)\n", "", "I3"),
@@ -405,28 +405,28 @@ NODES = _of(
     "tuner/core/resources.py",
     ('(*shape, "labels", *sorted(self.labels.items())) if self.labels else shape', "shape", "I22 I9"),
 ) + _of(
-    "tuner/core/validation_queue.py",
+    "tuner/validation/queue.py",
     ("if self._trial_table[trial_id].validations[index].node == name", "if False", "I3 I9 I21 I22"),
     ("table.lend(holder, resources, preferred=trial.nodes)", "table.lend(holder, resources)", "I22"),
     ("node = table.nodes.place(preferred=trial.nodes)", "node = next((each.name for each in table.nodes), None)", "I22"),
     ("limit is None or nodes.has_any_announced_end([validation.node])", "limit is None", "I12"),
     ("        is_over = len(validation.losses) >= limit\n", "        is_over = len(validation.losses) > limit\n", "I12"),
 ) + _of(
-    "tuner/core/leases.py",
+    "tuner/leases/queue.py",
     ("self._trial_table.lend(lease.holder, sized, only=node)", "self._trial_table.lend(lease.holder, sized)", "I22 I4"),
 ) + _of(
     "tuner/core/timeouts.py",
     ("            self._evacuated.add(trial_id)\n", "", "I12"),
     ("return self._remnants.due_s(trial_id) is not None", "return False", "I12 I3 defect I9"),
 ) + _of(
-    "tuner/core/unmet_demand.py",
+    "tuner/nodes/unmet_demand.py",
     ("            if matches(node.labels, wanted.labels)\n", "", "I22"),
     ("        tally.add(demand_of(trial), num_counted)\n", "", "I22"),
 ) + _of(
     "tuner/journal/records.py",
     ('    if event.labels:\n        fields["labels"] = dict(event.labels)\n    if event.why:', "    if event.why:", "I7 I22"),
 ) + _of(
-    "tuner/core/node_waits.py",
+    "tuner/nodes/waits.py",
     ("        for key in self._deadlines.due.keys() - lacking.keys():\n            self._deadlines.cancel(key)\n", "", "I9 I7 I20 I12"),
 ) + _of(
     "tuner/core/experiment.py",
@@ -434,7 +434,7 @@ NODES = _of(
     ("event.failure.kind != CHECKPOINT_LOST", "event.failure", "I12"),
     ("and is_counted and len(trial.losses) >= limit", "and is_counted and len(trial.losses) > limit", "I12"),
 ) + _of(
-    "tuner/core/node_events.py",
+    "tuner/nodes/part.py",
     ("                    self._core.intend_pause(trial, reason)\n                    self._expect_evacuation", "                    self._expect_evacuation", "I22"),
     ("                core.note_loss(trial, gone.message)\n", "                pass\n", "I12"),
     ("        nodes.leave(name)\n", "", "I22"),
@@ -485,11 +485,11 @@ ESCAPING = _of(
     # find it.
     ('        fields["losses"] = [list(loss) for loss in trial.losses]\n', "        pass\n", "I20 I12 I7"),
 ) + _of(
-    "tuner/core/node_events.py",
+    "tuner/nodes/part.py",
     # What waits for a node in vain holds no slot, so the next suggestion has been asked for.
     ("            core.give_up(trial)\n            core.needs_scheduling = True\n", "            core.give_up(trial)\n", "I9"),
 ) + _of(
-    "tuner/core/leases.py",
+    "tuner/leases/queue.py",
     # What runs on other nodes ends at some time, and only then is the deadlock ended.
     ("        elif not (leases := self._stuck_on_a_node(running, waiting)):\n            return None\n", "        else:\n            return None\n", "I9"),
 ) + _of(

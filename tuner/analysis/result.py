@@ -22,8 +22,7 @@ from tuner.core.result import (
     identity,
     merged,
 )
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
-from tuner.core.validations import COMMITTED
+from tuner.core.trial import COMMITTED, CheckpointRecord, Status, TerminationReason, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
 from tuner.storage import layout

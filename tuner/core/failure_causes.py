@@ -13,6 +13,9 @@ from tuner.errors import trial_failed
 
 from .trial import Failure, Status, Trial
 
+NO_NODE: Final = "no_node"
+"""Rule for which an experiment ends when no node has joined on which anything can run."""
+
 COMMON_FAILURE: Final = "common_failure"
 """Rule for which an experiment ends when many trials fail for one cause and none gets farther."""
 CHECKPOINT_LOST: Final = "CheckpointLost"

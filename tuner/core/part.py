@@ -10,11 +10,11 @@ A new capability names its class in `_PARTS`, and the events that are its own.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from schedulers.decisions import Reason
+from tuner import capabilities
 
 from .events import (
     CheckpointsRequested,
@@ -230,15 +230,13 @@ class _Place(NamedTuple):
 
     Attributes:
         key: Its key in a snapshot.
-        module: Its module in this package.
-        name: Its class.
+        name: Its class in `tuner.capabilities`.
         events: The events that are its own; the first one creates it.
         is_declared: Returns whether settings ask for it.
         concerns: Returns whether a trial has something that it has to know.
     """
 
     key: str
-    module: str
     name: str
     events: tuple[type, ...]
     is_declared: Callable[[ExperimentSettings], bool]
@@ -248,15 +246,13 @@ class _Place(NamedTuple):
 _PARTS: Final = (
     _Place(
         "leases",
-        "lease_manager",
-        "LeaseManager",
+        "Leases",
         (LeaseRequested, LeaseReleased),
         lambda _settings: False,
         lambda _trial: False,
     ),
     _Place(
         "node_waits",
-        "node_events",
         "NodeEvents",
         (NodeJoined, NodeDraining, NodeLeft),
         lambda settings: settings.node_wait_s is not None,
@@ -264,7 +260,6 @@ _PARTS: Final = (
     ),
     _Place(
         "validations",
-        "validation_part",
         "Validations",
         (ValidationEnded, CheckpointsRequested),
         lambda settings: settings.validation is not None,
@@ -363,8 +358,7 @@ class Parts:
         """Return a part, which is created if it does not exist yet."""
         part = self._by_key.get(place.key)
         if part is None:
-            module = importlib.import_module(f"{__package__}.{place.module}")
-            part = self._by_key[place.key] = getattr(module, place.name)(self._core)
+            part = self._by_key[place.key] = getattr(capabilities, place.name)(self._core)
             part.begin_session(self._core.settings)
             if self._core.is_interrupted:
                 part.interrupt()

@@ -330,6 +330,9 @@ _PUBLIC_NAMES: Final = {
 }
 
 
+COMMITTED: Final = "COMMITTED"
+"""Public status of a checkpoint that is not to be validated."""
+
 _UNFINISHED: Final = frozenset({ValidationState.QUEUED, ValidationState.RUNNING})
 
 

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
+from tuner import capabilities
 from tuner.background import BackgroundJobs
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
-from tuner.core.unmet_demand import unmet_demand
 from tuner.errors import StorageError
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.protocol import Setup, SharedStorage, StoredElsewhere
@@ -113,7 +113,7 @@ class ClusterSession(Processes):
                 cache_bytes=run.cache_bytes,
                 retry_s=run.storage_retry_s,
             )
-        self._nodes.unmet = partial(unmet_demand, experiment)
+        self._nodes.unmet = partial(capabilities.unmet_demand, experiment)
         events = self._nodes.connect(
             Setup(
                 experiment_name=self._directory.name,

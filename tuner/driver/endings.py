@@ -10,9 +10,8 @@ from schedulers.fifo import FIFOScheduler
 from tuner import capabilities
 from tuner.callbacks.console.console import Console
 from tuner.core.experiment import Experiment
-from tuner.core.failure_causes import COMMON_FAILURE, common_failure
+from tuner.core.failure_causes import COMMON_FAILURE, NO_NODE, common_failure
 from tuner.core.metric_watch import METRIC_NOT_REPORTED
-from tuner.core.node_waits import NO_NODE
 from tuner.core.policies import TIME_BUDGET
 from tuner.errors import CannotPause, ClusterError, MetricNotReported, StorageError, StorageLost
 from tuner.spec.experiment_spec import ExperimentSpec

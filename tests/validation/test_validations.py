@@ -41,8 +41,8 @@ from tuner.core.trial import (
     ValidationRequest,
     ValidationState,
 )
-from tuner.core.validations import VALIDATION_TABLE, ValidationMove, move_validation
 from tuner.errors import InvalidTransition
+from tuner.validation.states import VALIDATION_TABLE, ValidationMove, move_validation
 
 WHY = Reason("test")
 

@@ -19,12 +19,8 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
+from tuner.core.trial import Validation, ValidationState
 from tuner.errors import InvalidTransition
-
-from .trial import Validation, ValidationState
-
-COMMITTED: Final = "COMMITTED"
-"""Public status of a checkpoint that is not to be validated."""
 
 
 class ValidationMove(enum.StrEnum):

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from .commands import GrantLease, RefuseLease
-from .events import LeaseOwner, LeaseReleased, LeaseRequested
-from .leases import LeaseQueue
-from .part import Part
-from .resources import Request
-from .trial import Trial, WorkerState
+from tuner.core.commands import GrantLease, RefuseLease
+from tuner.core.events import LeaseOwner, LeaseReleased, LeaseRequested
+from tuner.core.part import Part
+from tuner.core.resources import Request
+from tuner.core.trial import Trial, WorkerState
+
+from .queue import LeaseQueue
 
 if TYPE_CHECKING:
-    from .experiment import Experiment
+    from tuner.core.experiment import Experiment
 
 
 @final
-class LeaseManager(Part):
+class Leases(Part):
     """Handles the requests of workers and validators for leases.
 
     A process that waits for a lease is not late: neither the report timeout of a trial nor the time

@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from schedulers.decisions import Decision, Exploit, Pause, Resize, Stop
-
-from .commands import CheckpointValidated, KeysReplaced
-from .events import ResultReported
-from .result import AUTO_FILLED, CONFIG, flatten, is_same_report, merged
-from .trial import (
+from tuner.core.commands import CheckpointValidated, KeysReplaced
+from tuner.core.events import ResultReported
+from tuner.core.result import AUTO_FILLED, CONFIG, flatten, is_same_report, merged
+from tuner.core.trial import (
     CheckpointRecord,
     ReportReply,
     Status,
@@ -26,10 +25,11 @@ from .trial import (
     Validation,
     ValidationState,
 )
-from .validation_queue import ValidationQueue
+
+from .queue import ValidationQueue
 
 if TYPE_CHECKING:
-    from .experiment import Experiment
+    from tuner.core.experiment import Experiment
 
 
 @final

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from .nodes import Nodes, matches
-from .resources import Demand, demand_of
-from .trial import WorkerGroup
+from tuner.core.nodes import Nodes, matches
+from tuner.core.resources import Demand, demand_of
+from tuner.core.trial import WorkerGroup
 
 if TYPE_CHECKING:
-    from .experiment import Experiment
+    from tuner.core.experiment import Experiment
 
 UnmetDemand = tuple[Mapping[str, float], Mapping[str, str], int]
 """What one process asks for, the labels that its node must have, and how many such processes."""

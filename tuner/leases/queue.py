@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from .commands import GrantLease, RefuseLease
-from .events import LeaseOwner, LeaseRequested
-from .nodes import THIS_NODE
-from .resources import Request, ResourcePool, amounts_of
-from .trial import WorkerGroup
-from .trial_json import group_fields
-from .trial_table import TrialTable
+from tuner.core.commands import GrantLease, RefuseLease
+from tuner.core.events import LeaseOwner, LeaseRequested
+from tuner.core.nodes import THIS_NODE
+from tuner.core.resources import Request, ResourcePool, amounts_of
+from tuner.core.trial import WorkerGroup
+from tuner.core.trial_json import group_fields
+from tuner.core.trial_table import TrialTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from schedulers.decisions import Reason
-
-from .checkpoint_requests import CheckpointRequests
-from .events import CheckpointsRequested, LeaseOwner, Outcome, ResultReported, ValidationEnded
-from .late_results import LateResults
-from .part import Part
-from .resources import Demand
-from .settings import ExperimentSettings
-from .trial import (
+from tuner.core.events import (
+    CheckpointsRequested,
+    LeaseOwner,
+    Outcome,
+    ResultReported,
+    ValidationEnded,
+)
+from tuner.core.part import Part
+from tuner.core.resources import Demand
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import (
     TRAINABLE_DONE,
     USER_PAUSE,
     CheckpointRecord,
@@ -27,10 +30,13 @@ from .trial import (
     Trial,
     ValidationState,
 )
-from .validation_queue import ValidationQueue
+
+from .late_results import LateResults
+from .queue import ValidationQueue
+from .requests import CheckpointRequests
 
 if TYPE_CHECKING:
-    from .experiment import Experiment
+    from tuner.core.experiment import Experiment
 
 _INTERRUPTED = "the experiment was interrupted; the checkpoint is validated when it is restored"
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
-from .part import Part
-from .resources import demand_of
-from .timeouts import Deadlines, earliest
-from .trial import Trial
+from tuner.core.part import Part
+from tuner.core.resources import demand_of
+from tuner.core.timeouts import Deadlines, earliest
+from tuner.core.trial import Trial
 
 if TYPE_CHECKING:
-    from .experiment import Experiment
-
-NO_NODE: Final = "no_node"
-"""Rule for which an experiment ends when no node has joined on which anything can run."""
+    from tuner.core.experiment import Experiment
 
 _TELL_AFTER_S: Final = 15.0
 """How long nodes may take to join, one after the other, until the user is told what waits."""

@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final, final
 
-from .commands import KillValidation, StartValidation
-from .events import Outcome, ValidationEnded
-from .failure_causes import lost_too_often
-from .nodes import THIS_NODE, Nodes
-from .resources import GPU
-from .settings import ValidationPolicy
-from .timeouts import Deadlines
-from .trial import Failure, Trial, Validation, ValidationState
-from .trial_table import TrialTable
-from .validations import ValidationMove, move_validation
+from tuner.core.commands import KillValidation, StartValidation
+from tuner.core.events import Outcome, ValidationEnded
+from tuner.core.failure_causes import lost_too_often
+from tuner.core.nodes import THIS_NODE, Nodes
+from tuner.core.resources import GPU
+from tuner.core.settings import ValidationPolicy
+from tuner.core.timeouts import Deadlines
+from tuner.core.trial import Failure, Trial, Validation, ValidationState
+from tuner.core.trial_table import TrialTable
+
+from .states import ValidationMove, move_validation
 
 _CPU: Final = "cpu"
 _NO_DICT: Final = Failure(

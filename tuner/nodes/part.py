@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from schedulers.decisions import Reason
+from tuner.core.commands import KillWorker
+from tuner.core.events import NodeDraining, NodeJoined, NodeLeft, Outcome
+from tuner.core.failure_causes import NO_NODE, WORKER_LOST
+from tuner.core.lifecycle import WorkerMove, move_worker
+from tuner.core.part import Part
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import NODE_DRAINING, Failure, TerminationReason, Trial
 from tuner.errors import InvalidTransition
 
-from .commands import KillWorker
-from .events import NodeDraining, NodeJoined, NodeLeft, Outcome
-from .failure_causes import WORKER_LOST
-from .lifecycle import WorkerMove, move_worker
-from .node_waits import NO_NODE, NodeWaits
-from .part import Part
-from .settings import ExperimentSettings
-from .trial import NODE_DRAINING, Failure, TerminationReason, Trial
+from .waits import NodeWaits
 
 if TYPE_CHECKING:
-    from .experiment import Experiment
+    from tuner.core.experiment import Experiment
 
 
 @final

@@ -31,8 +31,8 @@ from tuner.core.events import (
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import CheckpointRecord, Status, WorkerGroup
 from tuner.core.trial_json import group_fields, trial_fields, trial_from
-from tuner.core.unmet_demand import unmet_demand
 from tuner.journal.records import decode, encode
+from tuner.nodes.unmet_demand import unmet_demand
 
 A, B, C = "t00000", "t00001", "t00002"
 CPU, A100 = {"cpu": 1.0}, {"accelerator": "A100"}

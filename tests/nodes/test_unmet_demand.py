@@ -17,7 +17,7 @@ from tuner.core.events import (
 )
 from tuner.core.settings import ValidationPolicy
 from tuner.core.trial import WorkerGroup
-from tuner.core.unmet_demand import unmet_demand
+from tuner.nodes.unmet_demand import unmet_demand
 
 A, B = "t00000", "t00001"
 CPU = {"cpu": 1.0}

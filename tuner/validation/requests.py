@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from .commands import ListCheckpoints, Outbox
-from .events import CheckpointsRequested, LeaseOwner
-from .trial import Trial
-from .trial_table import TrialTable
-from .validation_queue import ValidationQueue
-from .validations import COMMITTED
+from tuner.core.commands import ListCheckpoints, Outbox
+from tuner.core.events import CheckpointsRequested, LeaseOwner
+from tuner.core.trial import COMMITTED, Trial
+from tuner.core.trial_table import TrialTable
+
+from .queue import ValidationQueue
 
 
 @final

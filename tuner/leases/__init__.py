@@ -1,0 +1,1 @@
+"""Leases: resources that a worker or a validator borrows for an experiment of its own."""

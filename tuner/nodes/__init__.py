@@ -1,0 +1,1 @@
+"""Nodes in the core: machines that join, drain and leave while trials run on them."""

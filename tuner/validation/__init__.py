@@ -1,0 +1,1 @@
+"""Validations in the core: checkpoints are validated while their trials train on."""
