@@ -28,7 +28,7 @@ CLUSTER_FAULTS = [
                 ],
             ),
             Suite(
-                "core/test_node_events",
+                "nodes/test_node_events",
                 ["trials_of_a_node_that_has_left_continue_elsewhere_from_their_checkpoints"],
             ),
             Suite("simulation/test_run"),
@@ -165,7 +165,7 @@ CLUSTER_FAULTS = [
                     "the_clock_of_a_node_may_be_wrong",
                 ],
             ),
-            Suite("core/test_node_events"),
+            Suite("nodes/test_node_events"),
         ],
     ),
     Case(
