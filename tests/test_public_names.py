@@ -1,6 +1,8 @@
 """Every name that users can import stays where it is."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -205,3 +207,24 @@ def test_a_name_that_could_be_imported_still_can():
 @pytest.mark.heavy
 def test_so_can_those_that_need_their_libraries():
     assert missing(NEEDING_LIBRARIES) == []
+
+
+@pytest.mark.parametrize("name", ["schedulers", "searchers", "searchers.space", "tuner.train"])
+def test_dir_shows_public_names_only(name):
+    module = importlib.import_module(name)
+    shown = {name for name in dir(module) if not name.startswith("__")}
+    assert shown == set(module.__all__)
+
+
+@pytest.mark.process
+def test_dir_of_tuner_shows_public_names_only():
+    # In a process of its own: what was imported before would be shown.
+    code = "import tuner, tuner.tuner; print(*(n for n in dir(tuner) if n not in tuner.__all__))"
+    shown = subprocess.run(  # noqa: S603  (this interpreter)
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    others = [name for name in shown.stdout.split() if not name.startswith("__")]
+    assert others == [
+        *["callback", "error", "experiment", "logger", "result", "schedulers", "search", "stopper"],
+        *["train", "utils"],
+    ]

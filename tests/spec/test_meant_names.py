@@ -1,18 +1,14 @@
 """Names of other libraries, of other classes, or misspelt: the message says what to write."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-import schedulers
-import searchers
 import tuner as tune
 from searchers import OptunaSearch
 from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
 from tuner.errors import StorageError
-from tuner.train import ScalingConfig
+from tuner.spec.training_config import ScalingConfig
 
 
 def train(config):
@@ -105,25 +101,3 @@ def test_a_stored_study_with_several_objectives_is_named_as_such(tmp_path):
     searcher.set_search_properties("loss", "min", {"a": tune.uniform(0, 1)}, seed=1)
     with pytest.raises(ValueError, match=r"study 's' has objectives, 2, got 1; write Optuna"):
         searcher.suggest("t0")
-
-
-@pytest.mark.parametrize(
-    "module", [schedulers, searchers, tune.train, searchers.space], ids=lambda one: one.__name__
-)
-def test_dir_shows_public_names_only(module):
-    shown = {name for name in dir(module) if not name.startswith("__")}
-    assert shown == set(module.__all__)
-
-
-@pytest.mark.process
-def test_dir_of_tuner_shows_public_names_only():
-    # In a process of its own: what was imported before would be shown.
-    code = "import tuner, tuner.tuner; print(*(n for n in dir(tuner) if n not in tuner.__all__))"
-    shown = subprocess.run(  # noqa: S603  (this interpreter)
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    others = [name for name in shown.stdout.split() if not name.startswith("__")]
-    assert others == [
-        *["callback", "error", "experiment", "logger", "result", "schedulers", "search", "stopper"],
-        *["train", "utils"],
-    ]

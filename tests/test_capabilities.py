@@ -1,0 +1,127 @@
+"""A capability can be deleted without one of the engine's tests failing: the delete test.
+
+`CAPABILITIES` names the files of each, and the tests that need it. In a copy of the sources without
+them all, the engine's modules are imported, the smallest experiment runs, and in the tier ``heavy``
+the engine's unit tests. With ``--full`` each is also deleted alone.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.tiers import is_full
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("tuner", "schedulers", "searchers")
+ENGINE = (
+    "analysis", "callbacks", "core", "driver", "execution", "journal", "restore", "schedulers",
+    "searchers", "spec", "storage",
+)  # fmt: skip
+"""Folders of the engine's unit tests."""
+
+
+class Capability(NamedTuple):
+    """Folders or files of the sources, and those of the tests that need them."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+CAPABILITIES = {
+    "charts": Capability(
+        ("tuner/analysis/charts",),
+        (
+            "tests/analysis/charts",
+            "tests/analysis/test_configs_in_force.py",
+            "tests/analysis/test_result_grid.py",
+            "tests/analysis/test_tables_page.py",
+        ),
+    ),
+    "cli": Capability(
+        ("tuner/cli", "tuner/__main__.py"), ("tests/cli", "tests/spec/test_written_forms.py")
+    ),
+    "command": Capability(("tuner/command",), ("tests/command",)),
+    "dashboard": Capability(
+        ("tuner/analysis/optuna_storage.py",),
+        ("tests/analysis/test_optuna_storage.py", "tests/analysis/test_unknown_endings.py"),
+    ),
+    "integration": Capability(("tuner/integration",), ("tests/integration",)),
+    "maintenance": Capability(
+        ("tuner/maintenance",), ("tests/maintenance", "tests/searchers/test_foreign_domains.py")
+    ),
+    "report": Capability(("tuner/analysis/report",), ("tests/analysis/report",)),
+    "testing": Capability(
+        ("tuner/testing",),
+        ("tests/contracts", "tests/spec/test_clusters.py", "tests/spec/test_worker_groups.py"),
+    ),
+    "train": Capability(("tuner/train",), ("tests/train",)),
+    "whatif": Capability(("tuner/whatif",), ("tests/whatif",)),
+}
+"""What can be deleted today. One is added here as soon as the engine no longer needs it."""
+
+USE_ENGINE = """
+import importlib, pathlib, sys, tempfile
+
+needed = {}
+for path in sorted(path for name in sys.argv[1:] for path in pathlib.Path(name).rglob("*.py")):
+    parts = path.with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] in sys.argv[1:]:
+            needed[name] = str(error)
+assert not needed, f"the engine imports capabilities: {needed}"
+
+import tuner
+with tempfile.TemporaryDirectory() as directory:
+    run_config = tuner.RunConfig(storage_path=directory, verbose=0)
+    tuner.Tuner(lambda config: tuner.report({"loss": 1}), run_config=run_config).fit()
+"""
+
+
+def run_without(names, target, *arguments):
+    """Run Python in a copy of the sources without some capabilities, which has to succeed."""
+    (target / "home").mkdir()
+    for name in (*PACKAGES, "tests", "pyproject.toml"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        copy(ROOT / name, target / name)
+    for name, capability in CAPABILITIES.items():
+        for path in (*capability.tests, *(capability.sources if name in names else ())):
+            remove = shutil.rmtree if (target / path).is_dir() else os.remove
+            remove(target / path)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(  # noqa: S603  (our own interpreter and files)
+        [sys.executable, *arguments],
+        cwd=target,
+        env=kept | {"PYTHONPATH": str(target), "HOME": str(target / "home")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"the engine needs one of {', '.join(names)}: let it import that where it is used, or move "
+        f"the test to those of the capability\n{done.stdout[-8_000:]}{done.stderr[-4_000:]}"
+    )
+
+
+@pytest.mark.process
+def test_the_engine_runs_without_capabilities(tmp_path):
+    run_without(CAPABILITIES, tmp_path, "-c", USE_ENGINE, *PACKAGES)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize(
+    "names", [[*CAPABILITIES], *([name] for name in CAPABILITIES if is_full())]
+)
+def test_no_unit_test_of_the_engine_needs_a_capability(names, tmp_path):
+    folders = [f"tests/{folder}" for folder in ENGINE]
+    options = ("-q", "--tb=short", "--maxfail=20", "-p", "no:cacheprovider")
+    run_without(names, tmp_path, "-m", "pytest", "-m", "unit", *options, *folders)
