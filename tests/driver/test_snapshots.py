@@ -96,7 +96,8 @@ def test_many_trials_are_encoded_in_parts_and_each_part_delays_the_next(watch, t
         if watch.now_s > before_s:
             looked_s.append(round(before_s, 1))
         watch.now_s += 0.1
-    taken.close(watch.now_s)
+    taken.take_last(watch.now_s)
+    taken.close()
     assert len(load_newest(tmp_path).state["trials"]) == 6
     # Two trials at a time, 0.2 s each, of which 19 times as much has to pass before the next.
     assert looked_s == pytest.approx([60.0, 64.0, 68.0], abs=0.3)

@@ -7,6 +7,7 @@ cannot be deferred, so it is charged separately.
 """
 
 import contextlib
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tuner import background
 from tuner.callbacks.callback_list import CallbackList
 from tuner.driver import journal_log, snapshots
 from tuner.driver.checkpoint_store import CheckpointDeleter
@@ -37,12 +39,19 @@ class Watch:
     def __init__(self, thread_s=0.0):
         self.now_s = self.start_s
         self.thread_s = thread_s
+        self._computed_s = 0.0
 
     def perf_counter(self):
         return self.now_s
 
+    def write_parts(self, *arguments):
+        """Write a snapshot, as far as time goes."""
+        self._computed_s += self.thread_s
+
     def thread_time(self):
-        return self.thread_s
+        return self._computed_s
+
+    monotonic = staticmethod(time.monotonic)
 
 
 class CostlyDisk:
@@ -141,14 +150,14 @@ def live_through(costs, turns):
     disk = CostlyDisk(watch, costs["write_s"], costs["byte_s"], costs["sync_s"])
     state = Experiment(watch, costs["num_over"], costs["num_live"], costs["words_s"])
     with contextlib.ExitStack() as patched:
-        for module in (snapshots, journal_module):
+        for module in (snapshots, journal_module, background):
             patched.enter_context(mock.patch.object(module, "time", watch))
         for module in (journal_log, journal_module):
             patched.enter_context(mock.patch.object(module, "perf_counter", watch.perf_counter))
         patched.enter_context(mock.patch.object(snapshots, "identity", return_value={}))
         patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))
         patched.enter_context(mock.patch.multiple(snapshots, _MIN_RECORDS=10, _MANY_RECORDS=200))
-        patched.enter_context(mock.patch.object(snapshots, "write_parts"))
+        patched.enter_context(mock.patch.object(snapshots, "write_parts", watch.write_parts))
         account = PersistenceAccount(watch.perf_counter)
         journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
         cleaner = patched.enter_context(CheckpointDeleter(journal, lambda path: None))
@@ -158,7 +167,8 @@ def live_through(costs, turns):
         )
         opening_s = disk.spent_s  # before there was anything to be kept from
         _take_turns(turns, watch, log, taken, account)
-        taken.close(watch.now_s)
+        taken.take_last(watch.now_s)
+        taken.close()
         log.flush()
         spent_s = (
             disk.spent_s - opening_s + state.spent_s + account.num_snapshots * costs["thread_s"]
@@ -176,8 +186,7 @@ def _take_turns(turns, watch, log, taken, account):
             log.flush()
             started_s = watch.now_s
             taken.take_if_due(started_s)
-            if taken._writer:
-                taken._writer.join()
+            taken._writes.wait()
             if watch.now_s > started_s or account.num_snapshots > num_snapshots:
                 # What was spent before has been paid off by now: a snapshot waits until it is
                 # affordable.

@@ -134,7 +134,7 @@ def record(tmp_path, monkeypatch):
             running, "BackgroundJobs", lambda name, **_: BackgroundJobs(name, num_threads=0)
         )
         monkeypatch.setattr(running.EnvironmentRecorder, "start", lambda recorder: None)
-        monkeypatch.setattr(running.Snapshots, "close", lambda snapshots, elapsed_s: None)
+        monkeypatch.setattr(running.Snapshots, "take_last", lambda snapshots, elapsed_s: None)
         monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         # What is saved in virtual time lies nowhere.
         monkeypatch.setattr(running.CheckpointStore, "find_damage", lambda *_: "")

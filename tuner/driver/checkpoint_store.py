@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,8 +11,9 @@ from types import TracebackType
 from typing import Final, Self, final
 
 from tuner import capabilities
+from tuner.background import BackgroundJobs
 from tuner.core.trial import CheckpointRecord, Trial
-from tuner.errors import CheckpointError, StorageError
+from tuner.errors import CheckpointError
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
@@ -126,19 +124,23 @@ class CheckpointDeleter:
 
     Args:
         journal: The journal whose records supersede checkpoints.
-        discard: Takes what has become safe to delete; None deletes it in a thread.
-
-    Attributes:
-        thread_cpu_s: CPU time of the thread, in seconds.
+        discard: Called at once with what has become safe to delete; None deletes it in a thread.
     """
 
     def __init__(self, journal: Journal, discard: Callable[[Path], None] | None = None) -> None:
         self._journal = journal
         self._held: deque[tuple[int, Callable[[], object]]] = deque()
-        self._released: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
         self._discard = discard
-        self.thread_cpu_s = 0.0
+        self._jobs = BackgroundJobs(
+            "tuner-deleter",
+            num_threads=0 if discard else 1,
+            on_error=lambda error: _log.warning("a checkpoint could not be deleted: %s", error),
+        )
+
+    @property
+    def thread_cpu_s(self) -> float:
+        """CPU time of the thread, in seconds."""
+        return self._jobs.cpu_s
 
     def __enter__(self) -> Self:
         """Return the deleter."""
@@ -155,10 +157,8 @@ class CheckpointDeleter:
         if error is None:
             self._journal.sync()
             self.release()
-        if self._thread:
-            self._released.put(None)
-            # Where storage has failed, each job may retry for as long as storage is waited for.
-            self._thread.join(None if error is None else _LAST_WAIT_S)
+        # Where storage has failed, each job may retry for as long as storage is waited for.
+        self._jobs.close(None if error is None else _LAST_WAIT_S)
 
     def delete(self, path: Path, index: int | None = None) -> None:
         """Delete a checkpoint's directory once that is safe.
@@ -187,24 +187,7 @@ class CheckpointDeleter:
             safe = min(safe, self._journal.mirror.mirrored_sequence)
         while self._held and self._held[0][0] <= safe:
             _, job = self._held.popleft()
-            if self._discard:
-                job()
-            else:
-                self._hand_to_thread(job)
-
-    def _hand_to_thread(self, job: Callable[[], object]) -> None:
-        self._released.put(job)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tuner-deleter", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        while (job := self._released.get()) is not None:
-            try:
-                job()
-            except (OSError, CheckpointError, StorageError) as error:
-                _log.warning("a checkpoint could not be deleted: %s", error)
-            self.thread_cpu_s = time.thread_time()
+            self._jobs.submit(job)
 
 
 def _delete(path: Path, index: int | None) -> None:

@@ -289,7 +289,7 @@ class Run:
                     self._request_queue.open(stage.executor.wake, request_stop)
                     driver.run([*first, *joined])
                     # The record that the driver has ended normally comes last.
-                    session.snapshots.close(driver.elapsed_s)
+                    session.snapshots.take_last(driver.elapsed_s)
                     log.close(driver.elapsed_s)
             except (Exception, KeyboardInterrupt) as error:
                 explain_error(
@@ -300,6 +300,7 @@ class Run:
                 # The searcher first: its thread must not call it while callbacks end. Pending
                 # requests are refused before those, since a callback may take long.
                 is_searching = session.suggestions.close()
+                session.snapshots.close()
                 session.assembly.control.close()
                 event_dispatch.end_experiment()
                 console.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
+from tuner.background import BackgroundJobs
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
@@ -81,8 +82,14 @@ class Snapshots:
         self._clock = SnapshotClock(time.perf_counter(), period_s)
         self._last_sequence = self._journal.last_sequence
         self._last_search_s = 0.0
-        self._writer: threading.Thread | None = None
-        self._loop_s = self._thread_s = self._unpaid_thread_s = 0.0
+        self._writes = BackgroundJobs(
+            "tuner-snapshot",
+            on_error=lambda error: _log.warning(
+                "no snapshot could be written, which makes a restore slower and nothing else: %s",
+                error,
+            ),
+        )
+        self._loop_s = self._paid_thread_s = 0.0
         self._encoded_at_s = time.perf_counter()
         self._num_bytes = 0
         self._is_off = not state.keeps_state
@@ -104,12 +111,13 @@ class Snapshots:
         if (
             self._is_off
             or (num_records < self._min_records and not is_slow_search)
-            or self._is_writing()
+            or self._writes.num_outstanding
         ):
             return
-        if self._unpaid_thread_s:
-            # What the writer has computed for the last snapshot delays the next one as well.
-            unpaid_s, self._unpaid_thread_s = self._unpaid_thread_s, 0.0
+        thread_s = self._writes.cpu_s
+        if thread_s > self._paid_thread_s:
+            # What the thread has computed for the last snapshot delays the next one as well.
+            unpaid_s, self._paid_thread_s = thread_s - self._paid_thread_s, thread_s
             self._clock.worked(self._encoded_at_s, self._encoded_at_s + unpaid_s)
         now_s = time.perf_counter()
         is_urgent = num_records >= _MANY_RECORDS or is_slow_search
@@ -118,21 +126,20 @@ class Snapshots:
         ) and self._is_searcher_idle():
             self._take(elapsed_s, is_last=False)
 
-    def close(self, elapsed_s: float) -> None:
+    def take_last(self, elapsed_s: float) -> None:
         """Take a last snapshot, at the end or at an interrupt, and wait until it is written."""
-        if self._writer:
-            self._writer.join()
+        self._writes.wait()
         if (
             not self._is_off
             and self._journal.last_sequence > self._last_sequence
             and self._is_searcher_idle()
         ):
             self._take(elapsed_s, is_last=True)
-        if self._writer:
-            self._writer.join()
+            self._writes.wait()
 
-    def _is_writing(self) -> bool:
-        return self._writer is not None and self._writer.is_alive()
+    def close(self) -> None:
+        """End the thread; does not wait for a snapshot that it may be writing."""
+        self._writes.close(0.0)
 
     def _is_searcher_idle(self) -> bool:
         # Its state has to be the one after the last record. While it computes a suggestion, it is
@@ -163,13 +170,7 @@ class Snapshots:
             self._clock.saved(started_s, ended_s)
             self._encoded_at_s = ended_s
         self._account.num_snapshots += 1
-        self._writer = threading.Thread(
-            target=self._write,
-            args=(parts, trials, self._last_sequence),
-            name="tuner-snapshot",
-            daemon=True,
-        )
-        self._writer.start()
+        self._writes.submit(partial(self._write, parts, trials, self._last_sequence))
 
     def _encode(self, elapsed_s: float) -> tuple[bytes, list[bytes]]:
         """Return the JSON of all but the trials, and that of each trial."""
@@ -205,20 +206,12 @@ class Snapshots:
     def _write(self, parts: bytes, trials: list[bytes], sequence: int) -> None:
         text = [parts[:-1], b',"trials":[', b",".join(trials), b"]}"]
         self._num_bytes += sum(map(len, text))
-        try:
-            write_parts(self._directory, text, sequence)
-        except StorageError as error:
-            _log.warning(
-                "no snapshot could be written, which makes a restore slower and nothing else: %s",
-                error,
-            )
-        self._unpaid_thread_s = time.thread_time()
-        self._thread_s += self._unpaid_thread_s
+        write_parts(self._directory, text, sequence)
 
     def _costs(self) -> PersistenceCosts:
         # Each snapshot syncs the journal and its own file.
         return PersistenceCosts(
-            self._loop_s, self._thread_s, self._num_bytes, 2 * self._account.num_snapshots
+            self._loop_s, self._writes.cpu_s, self._num_bytes, 2 * self._account.num_snapshots
         )
 
 
