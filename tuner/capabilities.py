@@ -15,8 +15,32 @@ from searchers.lazy_names import lazy_names
 if TYPE_CHECKING:
     from schedulers.trial_scheduler import adapted as adapted
 
+    from .analysis.charts import Plots as Plots
+    from .analysis.charts.importance import param_importances as param_importances
+    from .analysis.charts.pareto import checked_objectives as checked_objectives
+    from .analysis.charts.source import Source as Source
+    from .analysis.explain import explain_trial as explain_trial
     from .analysis.explain import why_never_compared as why_never_compared
+    from .analysis.explain import why_trial_never_compared as why_trial_never_compared
     from .analysis.failed_validations import why_none_validated as why_none_validated
+    from .analysis.frames import MetricsFrames as MetricsFrames
+    from .analysis.frames import TableTrial as TableTrial
+    from .analysis.frames import with_hints as with_hints
+    from .analysis.importances import At as At
+    from .analysis.importances import Evaluator as Evaluator
+    from .analysis.importances import require_optuna as require_optuna
+    from .analysis.node_history import read_nodes as read_nodes
+    from .analysis.open_experiment import read_directory as read_directory
+    from .analysis.open_experiment import read_stored as read_stored
+    from .analysis.report import write_page as write_page
+    from .analysis.tables import format_trials as format_trials
+    from .analysis.tables import html_trials as html_trials
+    from .analysis.tables import last_rows as last_rows
+    from .analysis.tables import status_counts as status_counts
+    from .analysis.tables import trials_frame as trials_frame
+    from .analysis.tables import write_tables as write_tables
+    from .analysis.trial_files import index_of as index_of
+    from .analysis.trial_files import read_trial_files as read_trial_files
     from .callbacks.console.reporter import ProgressReporter as ProgressReporter
     from .callbacks.formatting import printable as printable
     from .driver.background_run import Background as Background
@@ -33,12 +57,18 @@ if TYPE_CHECKING:
     from .maintenance.rerun import prepare_rerun as prepare_rerun
     from .nodes.part import NodeEvents as NodeEvents
     from .nodes.unmet_demand import unmet_demand as unmet_demand
+    from .restore.arguments import Given as Given
+    from .restore.arguments import changes as changes
+    from .restore.arguments import lacks_mode as lacks_mode
+    from .restore.arguments import restored_arguments as restored_arguments
     from .restore.readable_copy import ReadableCopy as ReadableCopy
     from .restore.resume_command import how_to_continue as how_to_continue
     from .restore.resume_command import how_to_name_the_metric as how_to_name_the_metric
     from .restore.resume_command import how_to_recover as how_to_recover
     from .restore.resume_command import restore_line as restore_line
     from .restore.resume_command import shell_line as shell_line
+    from .restore.resume_command import take_rerun as take_rerun
+    from .restore.resume_command import take_resume as take_resume
     from .spec.cluster import Cluster as Cluster
     from .spec.training_config import ScalingConfig as ScalingConfig
     from .spec.training_config import ValidationConfig as ValidationConfig
@@ -58,8 +88,31 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "tuner.analysis.explain": ("why_never_compared",),
+        "schedulers.trial_scheduler": ("adapted",),
+        "tuner.analysis.charts": ("Plots",),
+        "tuner.analysis.charts.importance": ("param_importances",),
+        "tuner.analysis.charts.pareto": ("checked_objectives",),
+        "tuner.analysis.charts.source": ("Source",),
+        "tuner.analysis.explain": (
+            "explain_trial",
+            "why_never_compared",
+            "why_trial_never_compared",
+        ),
         "tuner.analysis.failed_validations": ("why_none_validated",),
+        "tuner.analysis.frames": ("MetricsFrames", "TableTrial", "with_hints"),
+        "tuner.analysis.importances": ("At", "Evaluator", "require_optuna"),
+        "tuner.analysis.node_history": ("read_nodes",),
+        "tuner.analysis.open_experiment": ("read_directory", "read_stored"),
+        "tuner.analysis.report": ("write_page",),
+        "tuner.analysis.tables": (
+            "format_trials",
+            "html_trials",
+            "last_rows",
+            "status_counts",
+            "trials_frame",
+            "write_tables",
+        ),
+        "tuner.analysis.trial_files": ("index_of", "read_trial_files"),
         "tuner.callbacks.console.reporter": ("ProgressReporter",),
         "tuner.callbacks.formatting": ("printable",),
         "tuner.driver.background_run": ("Background",),
@@ -69,11 +122,12 @@ __getattr__, __dir__ = lazy_names(
         "tuner.execution.cluster.shared_directory": ("await_former_nodes",),
         "tuner.execution.inline": ("InlineExecutor",),
         "tuner.handle": ("Handle",),
-        "tuner.leases.part": ("Leases",),
         "tuner.journal.mirror": ("JournalMirror",),
+        "tuner.leases.part": ("Leases",),
         "tuner.maintenance.rerun": ("compare_results", "prepare_rerun"),
         "tuner.nodes.part": ("NodeEvents",),
         "tuner.nodes.unmet_demand": ("unmet_demand",),
+        "tuner.restore.arguments": ("Given", "changes", "lacks_mode", "restored_arguments"),
         "tuner.restore.readable_copy": ("ReadableCopy",),
         "tuner.restore.resume_command": (
             "how_to_continue",
@@ -81,16 +135,17 @@ __getattr__, __dir__ = lazy_names(
             "how_to_recover",
             "restore_line",
             "shell_line",
+            "take_rerun",
+            "take_resume",
         ),
         "tuner.spec.cluster": ("Cluster",),
         "tuner.spec.training_config": ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig"),
         "tuner.storage": ("remote",),
         "tuner.storage.object_checkpoints": ("ObjectCheckpoints",),
-        "tuner.storage.object_store": ("RETRY_S", "ObjectStore"),
+        "tuner.storage.object_store": ("ObjectStore", "RETRY_S"),
         "tuner.storage.remote": ("filesystem_of",),
         "tuner.storage.s3_options": ("split_options",),
         "tuner.storage.urls": ("check_filesystem", "checked_url", "join_url", "split_url"),
         "tuner.validation.part": ("Validations",),
-        "schedulers.trial_scheduler": ("adapted",),
     },
 )

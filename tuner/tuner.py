@@ -31,8 +31,7 @@ from tuner.errors import StorageError, StorageUnreachable, trial_failed
 from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, histories_of
-from tuner.restore.arguments import Given, changes, lacks_mode, restored_arguments
-from tuner.restore.resume_command import take_rerun, take_resume
+from tuner.restore.shell_requests import is_requested
 from tuner.spec.argument_names import names_unknown_arguments
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
@@ -123,7 +122,11 @@ class Tuner:
         )
         self._location = location
         self._resumption = Resumption(
-            record, resume, list(changes(record, self._spec)), steal=steal, salvage=salvage
+            record,
+            resume,
+            list(capabilities.changes(record, self._spec)),
+            steal=steal,
+            salvage=salvage,
         )
 
     @classmethod
@@ -245,7 +248,7 @@ class Tuner:
             local_dir = run_config.local_dir
         location = location_of(path, storage_filesystem, local_dir)
         record = location.read_record()
-        given = Given(
+        given = capabilities.Given(
             param_space,
             tune_config,
             run_config,
@@ -272,7 +275,7 @@ class Tuner:
             )
             | _storage_of(location, record),
         )
-        tuner = cls(trainable, **restored_arguments(record, location.address, given))
+        tuner = cls(trainable, **capabilities.restored_arguments(record, location.address, given))
         if not allow_other_trainable:
             _check_same_trainable(tuner._spec, record, location)
         tuner._continue(
@@ -283,7 +286,7 @@ class Tuner:
             salvage=salvage,
         )
         tuner._lacks_mode = (
-            lacks_mode(record) and tune_config is None and tuner._spec.metric is None
+            capabilities.lacks_mode(record) and tune_config is None and tuner._spec.metric is None
         )
         return tuner
 
@@ -417,13 +420,13 @@ class Tuner:
             SystemExit: Once a trial has been trained again, since the rest of the script expects
                 results of a whole experiment.
         """
-        if self._is_used:
+        if self._is_used or not is_requested():
             return
-        if found := take_rerun(self._spec):
+        if found := capabilities.take_rerun(self._spec):
             directory, trial_id = found
             again = rerun(directory, trial_id, self._spec.trainable, param_space=self._spec.space)
             raise SystemExit(1 if again.error else 0)
-        if continued := take_resume(self._spec, self._location):
+        if continued := capabilities.take_resume(self._spec, self._location):
             self._continue(continued, continued.read_record(), ResumeConfig())
 
     def _begin(self) -> ExperimentLocation:

@@ -4,13 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tuner.analysis.frames import (
-    flat_config,
-    flat_metrics,
-    in_order_of_appearance,
-    to_frame,
-    value_at,
-)
+from tuner.analysis.flat_results import flat_config, flat_metrics, value_at
+from tuner.analysis.frames import in_order_of_appearance, to_frame
 
 
 def test_nested_metrics_are_joined_and_the_configuration_is_left_out():

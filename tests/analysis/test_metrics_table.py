@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 import tuner as tune
 from schedulers import FIFOScheduler
 from tuner.analysis import frames
+from tuner.analysis.flat_results import flat_config, flat_metrics
 from tuner.analysis.frames import (
     MetricsFrames,
     MetricsTable,
     TableTrial,
-    flat_config,
-    flat_metrics,
     in_order_of_appearance,
     in_usual_order,
     to_frame,

@@ -13,7 +13,7 @@ from tuner.core.trial import Trial
 from tuner.errors import missing_name
 from tuner.storage.checkpoints import Checkpoint
 
-from .frames import flat_config
+from .flat_results import flat_config
 from .ranking import Mode, Scope
 from .result import Result
 from .result_grid import ResultGrid

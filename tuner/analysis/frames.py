@@ -24,12 +24,12 @@ from tuner.core.result import (
     NUM_EXPLOITS,
     TRAINING_ITERATION,
     TRIAL_ID,
-    flatten,
 )
 from tuner.core.trial import AppliedExploit
 from tuner.journal.rows import Rows, surviving
 
 from .ancestry import Stretch, ancestry
+from .flat_results import flat_config, flat_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,27 +55,6 @@ _NOT_FIRST: Final = 2**62
 """Replaces None in the array of iterations after which attempts began; larger than all of them."""
 _SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
 """Types for which pandas gives a column and any part of it the same type."""
-
-
-def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters as ``{"config/lr": 0.1, "config/model/depth": 3}``.
-
-    Example:
-        >>> flat_config({"lr": 0.1, "model": {"depth": 3}})
-        {'config/lr': 0.1, 'config/model/depth': 3}
-    """
-    return {f"{CONFIG}{DELIMITER}{key}": value for key, value in flatten(config).items()}
-
-
-def flat_metrics(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result with nested metrics flattened to ``"a/b"`` and without its ``config``."""
-    return flatten({key: value for key, value in result.items() if key != CONFIG})
-
-
-def value_at(result: Mapping[str, Any], metric: str) -> Any:
-    """Return the value of a metric, ``"a/b"`` for a nested one; None if the result lacks it."""
-    value = result.get(metric)
-    return flatten(result).get(metric) if value is None and DELIMITER in metric else value
 
 
 def in_order_of_appearance(rows: Iterable[Iterable[str]]) -> list[str]:
@@ -194,10 +173,6 @@ class MetricsFrames:
         self._num_alone = _READ_ALONE * num_rows if num_rows > _READ_AT_ONCE else 0
         self._asked: set[str] = set()
         self._table: MetricsTable | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The table is not pickled: it may be large, and is read again on demand.
-        return MetricsFrames, (list(self._trials.values()), self._rows)
 
     def of(self, trial_id: str) -> pd.DataFrame:
         """Return every result of one trial, see `MetricsTable.of`."""

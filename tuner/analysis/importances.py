@@ -17,7 +17,7 @@ from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Trial
 from tuner.journal.rows import Rows
 
-from .frames import value_at
+from .flat_results import value_at
 from .ranking import Mode, config_at, config_of, is_finite, value_of
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from tuner.storage.layout import journal_directory
 from .charts.downsample import spread
 from .charts.importance import param_importances
 from .charts.source import Source
-from .frames import value_at
+from .flat_results import value_at
 from .importances import Evaluated, Importances, observed_columns
 from .open_experiment import OpenedExperiment, read_directory
 from .ranking import Mode, check_mode, config_of, is_finite, mode_for, objective_of, rank, value_of

@@ -14,7 +14,7 @@ from tuner.core.trial import Trial, ValidationState
 from tuner.core.trial_metrics import Evaluation, MetricSummary, TrackedMetric
 from tuner.journal.rows import Rows
 
-from .frames import flat_metrics, value_at
+from .flat_results import flat_metrics, value_at
 
 Mode = Literal["min", "max"]
 """The direction in which a metric is optimised."""

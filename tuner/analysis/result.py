@@ -23,15 +23,14 @@ from tuner.core.result import (
     merged,
 )
 from tuner.core.trial import COMMITTED, CheckpointRecord, Status, TerminationReason, Trial
-from tuner.errors import TrialFailed
+from tuner.errors import TrialFailed, trial_failed
 from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
 from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint, read_manifest
 from tuner.storage.reading import LARGE_BYTES, read_file
 from tuner.storage.url_forms import is_like_url, is_url
 
-from .frames import MetricsFrames, TableTrial, flat_metrics, with_hints
-from .open_experiment import read_directory
+from .flat_results import flat_metrics
 from .ranking import (
     Mode,
     best_row_index,
@@ -44,7 +43,6 @@ from .ranking import (
     unknown_metric,
     with_newest,
 )
-from .trial_files import error_of, index_of, read_trial_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,6 +88,35 @@ class ObjectStorage:
         return Checkpoint(
             capabilities.join_url(self.url, f"{trial_id}/{record.remote}"), self.filesystem
         )
+
+
+@final
+class FramesOnDemand:
+    """The data frames of an experiment's trials, made when the first is asked for.
+
+    Args:
+        trials: The trials.
+        rows: Source of their results.
+    """
+
+    def __init__(self, trials: Sequence[Trial], rows: Rows) -> None:
+        self._trials = trials
+        self._rows = rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The frames are not pickled: they may be large, and are made again on demand.
+        return FramesOnDemand, (self._trials, self._rows)
+
+    @functools.cached_property
+    def made(self) -> capabilities.MetricsFrames:
+        """The frames."""
+        table_trials = [
+            capabilities.TableTrial(
+                trial.trial_id, trial.config, is_over(trial), trial.num_rows, tuple(trial.grafts)
+            )
+            for trial in self._trials
+        ]
+        return capabilities.MetricsFrames(table_trials, self._rows)
 
 
 @final
@@ -152,7 +179,7 @@ class Result:
     num_to_keep: int | None = None
     validations: Mapping[str, CheckpointValidation] = field(default_factory=dict)
     rows: Rows = field(default_factory=lambda: MemoryRows({}))
-    frames: MetricsFrames | None = None
+    frames: FramesOnDemand | None = None
     storage: ObjectStorage | None = None
     checkpoint_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -179,7 +206,7 @@ class Result:
         """
         if storage_filesystem is not None or is_like_url(os.fspath(path)):
             return _from_store(os.fspath(path), storage_filesystem)
-        files = read_trial_files(path)
+        files = capabilities.read_trial_files(path)
         last = files.rows[-1] if files.rows else {TRIAL_ID: files.trial_id}
         rows = MemoryRows(
             {files.trial_id: files.rows},
@@ -341,7 +368,7 @@ class Result:
         is whether the trial is over. The frames of all trials are read together as soon as more
         than a few of them are requested.
         """
-        return with_hints(self._all_frames.of(self.trial_id))
+        return capabilities.with_hints(self._all_frames.of(self.trial_id))
 
     @functools.cached_property
     def training_curve(self) -> pd.DataFrame:
@@ -358,10 +385,11 @@ class Result:
         return self._all_frames.curve(self.trial_id)
 
     @property
-    def _all_frames(self) -> MetricsFrames:
-        return self.frames or MetricsFrames(
-            [TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))], self.rows
-        )
+    def _all_frames(self) -> capabilities.MetricsFrames:
+        if self.frames:
+            return self.frames.made
+        own = capabilities.TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))
+        return capabilities.MetricsFrames([own], self.rows)
 
     def get_output(self, stream: Literal["stdout", "stderr"] = "stdout", rank: int = 0) -> str:
         """Return what the training code has printed, in all attempts together.
@@ -479,7 +507,7 @@ def _from_store(path: str, filesystem: Any) -> Result:
     # Its protocol and a bucket remain at least.
     if layout.is_trial_id(trial_id) and is_url(experiment):
         copy = capabilities.ReadableCopy(experiment, filesystem)
-        found = read_directory(copy.directory)
+        found = capabilities.read_directory(copy.directory)
         for trial in found.trials:
             if trial.trial_id == trial_id:
                 return result_of(
@@ -506,7 +534,7 @@ def result_of(
     *,
     metric: str | None,
     mode: Mode | None,
-    frames: MetricsFrames | None = None,
+    frames: FramesOnDemand | None = None,
     storage: ObjectStorage | None = None,
 ) -> Result:
     """Return the result of a trial.
@@ -563,6 +591,21 @@ def result_of(
     )
 
 
+def error_of(trial_id: str, what: str, traceback: str, bases: Sequence[str] = ()) -> TrialFailed:
+    """Return the exception for a failed trial, with the traceback among its notes.
+
+    Args:
+        trial_id: The trial.
+        what: The exception, e.g. ``"ValueError: no"``.
+        traceback: Its traceback.
+        bases: Names of the base classes of the exception's class, if they are known.
+    """
+    error = trial_failed(f"trial {trial_id} failed: {what}", (what.partition(":")[0], *bases))
+    if traceback:
+        error.add_note(traceback)
+    return error
+
+
 def _validations_of(trial: Trial) -> dict[str, CheckpointValidation]:
     """Return how the checkpoints in a trial's directory were validated, by their names."""
     # Another one may have taken the directory of a checkpoint with a name.
@@ -590,4 +633,6 @@ def _error_of(trial: Trial) -> TrialFailed | None:
 
 def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:
     """Return the checkpoint of the best step; of equal steps the last one."""
-    return max(scored, key=lambda pair: (step_rank(pair[1], mode), index_of(pair[0])))[0]
+    return max(scored, key=lambda pair: (step_rank(pair[1], mode), capabilities.index_of(pair[0])))[
+        0
+    ]

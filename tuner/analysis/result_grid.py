@@ -23,12 +23,6 @@ from tuner.storage.directories import absolute_path
 from tuner.storage.origin import origin_of
 from tuner.storage.url_forms import is_like_url
 
-from .explain import explain_trial, why_trial_never_compared
-from .failed_validations import why_none_validated
-from .frames import MetricsFrames, TableTrial, with_hints
-from .importances import At, Evaluator, require_optuna
-from .node_history import read_nodes
-from .open_experiment import read_directory, read_stored
 from .persistence import Persistence
 from .ranking import (
     SCOPES,
@@ -42,21 +36,12 @@ from .ranking import (
     objective_of,
     unknown_metric,
 )
-from .result import ObjectStorage, Result, is_over, result_of
-from .tables import (
-    format_trials,
-    html_trials,
-    last_rows,
-    status_counts,
-    trials_frame,
-    write_tables,
-)
+from .result import FramesOnDemand, ObjectStorage, Result, result_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .charts import Plots
-    from .charts.source import Source
+    from tuner.capabilities import At, Evaluator, Plots, Source
 
 _MAX_PRINTED = 20
 
@@ -106,13 +91,7 @@ class ResultGrid(Sequence[Result]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._several = several
-        table_trials = [
-            TableTrial(
-                trial.trial_id, trial.config, is_over(trial), trial.num_rows, tuple(trial.grafts)
-            )
-            for trial in self._trials
-        ]
-        self._frames = MetricsFrames(table_trials, rows)
+        self._frames = FramesOnDemand(self._trials, rows)
         self._results = [
             result_of(
                 trial,
@@ -193,7 +172,7 @@ class ResultGrid(Sequence[Result]):
         origin = origin_of(directory)
         if origin and origin.is_copy:
             copy = copy or directory
-        found = read_directory(directory)
+        found = capabilities.read_directory(directory)
         return cls(
             found.trials,
             origin.url if origin and origin.is_copy else os.fspath(directory),
@@ -269,13 +248,17 @@ class ResultGrid(Sequence[Result]):
             )
         why = ""
         if trial.status is Status.ERROR and is_experiment(Path(self.local_directory)):
-            retries = read_stored(Path(self.local_directory)).experiment.settings.retries
+            retries = capabilities.read_stored(
+                Path(self.local_directory)
+            ).experiment.settings.retries
             why = retries.why_given_up(trial)
-        history = read_nodes(Path(self.local_directory))[1] if any(trial.nodes) else None
+        history = (
+            capabilities.read_nodes(Path(self.local_directory))[1] if any(trial.nodes) else None
+        )
         recorded = journal_records(self.local_directory)
-        for line in explain_trial(trial, recorded, self._metric, why, history):
+        for line in capabilities.explain_trial(trial, recorded, self._metric, why, history):
             print(line, file=file or sys.stdout)
-        if why := why_trial_never_compared(trial, Path(self.local_directory)):
+        if why := capabilities.why_trial_never_compared(trial, Path(self.local_directory)):
             print(why, file=file or sys.stdout)
 
     def get_best_result(
@@ -385,11 +368,13 @@ class ResultGrid(Sequence[Result]):
             ValueError: If they are not at least two with as many modes, or no trial reported one of
                 the metrics.
         """
-        from .charts.pareto import checked_objectives  # noqa: PLC0415  (charts are rarely used)
-
         source = self._source()
         return self._of(
-            best_trials(self._trials, checked_objectives(source, metrics, modes), source.value_of)
+            best_trials(
+                self._trials,
+                capabilities.checked_objectives(source, metrics, modes),
+                source.value_of,
+            )
         )
 
     @property
@@ -398,9 +383,7 @@ class ResultGrid(Sequence[Result]):
 
         Figures need the extra ``report``.
         """
-        from .charts import Plots  # noqa: PLC0415  (charts are rarely used)
-
-        return Plots(self._source())
+        return capabilities.Plots(self._source())
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write an HTML page with charts and tables of all trials.
@@ -418,9 +401,7 @@ class ResultGrid(Sequence[Result]):
             ImportError: If Plotly is not installed; it comes with the extra ``report``.
             OSError: If the file cannot be written.
         """
-        from .report import write_page  # noqa: PLC0415  (rarely used)
-
-        return write_page(self._source(), path)
+        return capabilities.write_page(self._source(), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write the results as Parquet files; ``docs/tables.md`` documents them.
@@ -437,14 +418,15 @@ class ResultGrid(Sequence[Result]):
             ImportError: If PyArrow is not installed; it comes with the extra ``parquet``.
             OSError: If a file cannot be written.
         """
-        return write_tables(
-            self._results, last_rows(self._trials, self._rows, self._metric), self._rows, path
+        return capabilities.write_tables(
+            self._results,
+            capabilities.last_rows(self._trials, self._rows, self._metric),
+            self._rows,
+            path,
         )
 
     def _source(self) -> Source:
-        from .charts.source import Source  # noqa: PLC0415  (charts are rarely used)
-
-        return Source(
+        return capabilities.Source(
             self._trials, self._rows, self._path, self._metric, self._mode, several=self._several
         )
 
@@ -506,10 +488,10 @@ class ResultGrid(Sequence[Result]):
                 raise ValueError(
                     f"filter_mode={filter_mode!r} needs a filter_metric; pass both or none"
                 )
-            chosen = last_rows(self._trials, self._rows, self._metric)
+            chosen = capabilities.last_rows(self._trials, self._rows, self._metric)
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
-        return with_hints(trials_frame(self._results, chosen))
+        return capabilities.with_hints(capabilities.trials_frame(self._results, chosen))
 
     def get_metrics_dataframe(self) -> pd.DataFrame:
         """Return a table with a row for every result of every trial, ordered by trial.
@@ -550,7 +532,7 @@ class ResultGrid(Sequence[Result]):
             Ray Tune has only a frame for each trial, in which ``config/...`` is the last
             configuration in every row.
         """
-        return with_hints(self._frames.joined())
+        return capabilities.with_hints(self._frames.made.joined())
 
     def get_param_importances(
         self,
@@ -600,12 +582,10 @@ class ResultGrid(Sequence[Result]):
         """
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
-        from .charts.importance import param_importances  # noqa: PLC0415  (charts are rarely used)
-
         name, direction = self.objective(metric, mode)
-        require_optuna()
+        capabilities.require_optuna()
         self._check_reported(name, is_default=metric is None)
-        found = param_importances(
+        found = capabilities.param_importances(
             self._source().with_objective(name, direction), evaluator, iteration
         )
         series = pd.Series(found.shares, name="importance", dtype=float)
@@ -629,13 +609,13 @@ class ResultGrid(Sequence[Result]):
 
     def __repr__(self) -> str:
         """Return a table of the trials, the first twenty at most."""
-        table = format_trials(self._trials[:_MAX_PRINTED], self._rows, self._metric)
+        table = capabilities.format_trials(self._trials[:_MAX_PRINTED], self._rows, self._metric)
         more = self._more()
         return "\n".join([self._head(), *table, *([more] if more else [])])
 
     def _repr_html_(self) -> str:
         """Return the same table for a notebook."""
-        return html_trials(
+        return capabilities.html_trials(
             self._head(), self._trials[:_MAX_PRINTED], self._rows, self._metric, self._more()
         )
 
@@ -655,8 +635,10 @@ class ResultGrid(Sequence[Result]):
         if metric in known:
             return
         if not any(trial.last_result for trial in self._trials):
-            raise RuntimeError(f"no trial reported a result; {status_counts(self._trials)}")
-        if is_default and (why := why_none_validated(self._trials)):
+            raise RuntimeError(
+                f"no trial reported a result; {capabilities.status_counts(self._trials)}"
+            )
+        if is_default and (why := capabilities.why_none_validated(self._trials)):
             raise RuntimeError(f"no trial has the metric {metric!r}: {why}")
         error = unknown_metric(metric, known, "a trial")
         # The metric of the TuneConfig is not an argument of the call, so it is no ValueError.

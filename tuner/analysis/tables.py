@@ -18,15 +18,8 @@ from tuner.journal.rows import Rows
 from tuner.storage import strict_json
 from tuner.storage.atomic import require_parent, temporary_sibling
 
-from .frames import (
-    LOGDIR,
-    METRIC_ITERATION,
-    flat_config,
-    flat_metrics,
-    in_order_of_appearance,
-    in_usual_order,
-    to_frame,
-)
+from .flat_results import flat_config, flat_metrics
+from .frames import LOGDIR, METRIC_ITERATION, in_order_of_appearance, in_usual_order, to_frame
 from .ranking import config_at, config_of, newest_of, tracked, with_newest
 from .result import Result
 

@@ -39,7 +39,7 @@ from tuner.core.trial import (
     Trial,
     checkpoint_directory_name,
 )
-from tuner.errors import CheckpointError, StorageError, TrialFailed, trial_failed
+from tuner.errors import CheckpointError, StorageError, TrialFailed
 from tuner.journal.rows import MemoryRows, Row, current
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.declaration import guess_of
@@ -58,6 +58,8 @@ from tuner.storage.layout import (
 from tuner.storage.manifest import read_manifest
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.spreadsheets import restored
+
+from .result import error_of
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -190,21 +192,6 @@ def _filled(by_branch: Mapping[int, dict[str, Any]]) -> Iterator[dict[str, Any]]
     for branch in range(max(by_branch, default=-1) + 1):
         config = by_branch.get(branch, config)
         yield config
-
-
-def error_of(trial_id: str, what: str, traceback: str, bases: Sequence[str] = ()) -> TrialFailed:
-    """Return the exception for a failed trial, with the traceback among its notes.
-
-    Args:
-        trial_id: The trial.
-        what: The exception, e.g. ``"ValueError: no"``.
-        traceback: Its traceback.
-        bases: Names of the base classes of the exception's class, if they are known.
-    """
-    error = trial_failed(f"trial {trial_id} failed: {what}", (what.partition(":")[0], *bases))
-    if traceback:
-        error.add_note(traceback)
-    return error
 
 
 def _content(path: Path) -> bytes:

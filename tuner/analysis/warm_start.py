@@ -29,7 +29,7 @@ from tuner.storage import strict_json
 from tuner.storage.layout import DECLARATION
 from tuner.storage.reading import SMALL_BYTES, read_file
 
-from .frames import flat_metrics, value_at
+from .flat_results import flat_metrics, value_at
 from .open_experiment import read_directory
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .trial_files import TrialFiles, files_of_trials

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tuner.analysis.frames import flat_metrics
+from tuner.analysis.flat_results import flat_metrics
 from tuner.callbacks.formatting import printable
 from tuner.core.result import TRIAL_ID
 

@@ -11,7 +11,8 @@ import click
 from tuner.analysis.open_experiment import read_stored
 from tuner.command.command import recorded_command
 from tuner.maintenance.rerun import require_own_checkpoints
-from tuner.restore.resume_command import RERUN, launch_of, rerun_value
+from tuner.restore.resume_command import launch_of, rerun_value
+from tuner.restore.shell_requests import RERUN
 from tuner.storage.origin import address_of
 from tuner.tuner import rerun as train_again
 

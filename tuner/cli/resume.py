@@ -13,7 +13,8 @@ from tuner.callbacks.formatting import printable
 from tuner.command.command import Command, recorded_command
 from tuner.command.sweeps.sweep_values import checked
 from tuner.maintenance.status import State, state_of
-from tuner.restore.resume_command import RESUME, launch_of, recorded_snippet
+from tuner.restore.resume_command import launch_of, recorded_snippet
+from tuner.restore.shell_requests import RESUME
 from tuner.spec.environment import WITHHELD
 from tuner.storage.origin import address_of
 from tuner.tuner import Tuner

@@ -15,7 +15,7 @@ from tuner.command.sweeps.space_text import assignment, dotted
 from tuner.command.sweeps.sweep import Given, Sweep
 from tuner.command.sweeps.sweep_keys import given_by_file
 from tuner.command.sweeps.sweep_values import TYPE, checked
-from tuner.restore.resume_command import RERUN, RESUME
+from tuner.restore.shell_requests import RERUN, RESUME
 from tuner.spec.config import IF_EXISTS, MODES, RunConfig
 from tuner.spec.experiment_location import named_location
 from tuner.tuner import Tuner

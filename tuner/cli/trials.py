@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import click
 
-from tuner.analysis.frames import METRIC_ITERATION, flat_config, flat_metrics
+from tuner.analysis.flat_results import flat_config, flat_metrics
+from tuner.analysis.frames import METRIC_ITERATION
 from tuner.analysis.ranking import SCOPES, Scope, config_at, is_number
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid

@@ -35,7 +35,7 @@ def report_end(
         ClusterError: If no node has joined on which anything can run.
         MetricNotReported: If a trial has completed and no trial has reported the metric.
     """
-    how = partial(capabilities.how_to_continue, directory, spec)
+    how = partial(_how_to_continue, directory, spec)
     rule = experiment.stop_reason.rule if experiment.stop_reason else ""
     if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
         is_validated = "num_failed_validations" in experiment.stop_reason.numbers
@@ -74,6 +74,10 @@ def report_end(
     if cause := cause_of_interruption(rule):
         console.print_notice(f"interrupted by {cause}; {how()}")
     return rule
+
+
+def _how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
+    return capabilities.how_to_continue(directory, spec)
 
 
 def explain_error(error: BaseException, how: str, interrupts: Interrupts) -> None:

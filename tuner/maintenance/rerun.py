@@ -11,7 +11,7 @@ from typing import Any, Final
 from schedulers import FIFOScheduler
 from schedulers.scheduler import Scheduler
 from searchers import BasicVariantGenerator
-from tuner.analysis.frames import flat_metrics
+from tuner.analysis.flat_results import flat_metrics
 from tuner.analysis.open_experiment import read_stored
 from tuner.core.result import AUTO_FILLED
 from tuner.core.stoppers import CombinedStopper, MaximumIterationStopper, stopper_from

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from schedulers.decisions import Reason
 from tuner.errors import ExperimentFenced, StorageLost
@@ -39,12 +39,7 @@ from tuner.storage.origin import address_of, origin_of
 from tuner.storage.url_forms import is_url
 
 from .arguments import given_again
-
-RESUME: Final = "TUNER_RESUME"
-"""Names the directory of an experiment, which is continued."""
-RERUN: Final = "TUNER_RERUN"
-"""Names a trial and the directory of its experiment, ``t00003:/home/you/tuner_results/digits``; the
-trial is trained again."""
+from .shell_requests import RERUN, RESUME
 
 
 @dataclass(frozen=True, slots=True)

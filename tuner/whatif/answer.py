@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from schedulers.decisions import Decision, Reason
-from tuner.analysis.frames import to_frame, value_at
+from tuner.analysis.flat_results import value_at
+from tuner.analysis.frames import to_frame
 from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.callbacks.formatting import duration, printable, show
 from tuner.callbacks.tables import text_table

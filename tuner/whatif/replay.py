@@ -13,7 +13,7 @@ from typing import Any, final
 from schedulers.decisions import Decision, Exploit, Resize
 from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler
-from tuner.analysis.frames import value_at
+from tuner.analysis.flat_results import value_at
 from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.core.commands import (
     AttemptFailed,

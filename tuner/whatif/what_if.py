@@ -12,7 +12,7 @@ from typing import Any, Final, overload
 from schedulers import create_scheduler
 from schedulers.scheduler import NoExperiment, Scheduler
 from schedulers.trial_scheduler import TrialSchedulerAdapter, adapted
-from tuner.analysis.frames import value_at
+from tuner.analysis.flat_results import value_at
 from tuner.analysis.ranking import check_mode, is_number, mode_for, unknown_metric
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.result import flatten

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tuner.analysis.frames import value_at
+from tuner.analysis.flat_results import value_at
 from tuner.analysis.ranking import is_number
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Trial

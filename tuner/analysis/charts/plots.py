@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, final
 
 from tuner.analysis import frames
-from tuner.analysis.frames import flat_config
+from tuner.analysis.flat_results import flat_config
 from tuner.analysis.importances import At, Evaluator
 from tuner.analysis.ranking import Mode
 from tuner.core.result import CONFIG, TRAINING_ITERATION

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from schedulers.decisions import Number
-from tuner.analysis.frames import value_at
+from tuner.analysis.flat_results import value_at
 from tuner.analysis.ranking import Mode, is_number, rank
 from tuner.core.result import TRAINING_ITERATION
 
