@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .leases.part import Leases as Leases
     from .maintenance.rerun import compare_results as compare_results
     from .maintenance.rerun import prepare_rerun as prepare_rerun
+    from .nodes.nodes import Nodes as Nodes
     from .nodes.part import NodeEvents as NodeEvents
     from .nodes.unmet_demand import unmet_demand as unmet_demand
     from .restore.arguments import Given as Given
@@ -125,6 +126,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.journal.mirror": ("JournalMirror",),
         "tuner.leases.part": ("Leases",),
         "tuner.maintenance.rerun": ("compare_results", "prepare_rerun"),
+        "tuner.nodes.nodes": ("Nodes",),
         "tuner.nodes.part": ("NodeEvents",),
         "tuner.nodes.unmet_demand": ("unmet_demand",),
         "tuner.restore.arguments": ("Given", "changes", "lacks_mode", "restored_arguments"),

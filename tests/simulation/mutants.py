@@ -397,7 +397,7 @@ TRAINING = _of(
 )  # fmt: skip
 
 NODES = _of(
-    "tuner/core/nodes.py",
+    "tuner/nodes/nodes.py",
     ("[node for node in self._by_name.values() if not node.is_draining]", "list(self._by_name.values())", "I22"),
     ("(_rank(preferred, node.name), node.load)", "node.load", "I22"),
     ("            and matches(node.labels, labels or {})\n", "", "I22"),

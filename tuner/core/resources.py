@@ -18,7 +18,7 @@ class Demand(NamedTuple):
 
     Attributes:
         request: The resources.
-        labels: See `nodes.matches`.
+        labels: See `tuner.nodes.nodes.matches`.
     """
 
     request: Request

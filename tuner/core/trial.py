@@ -208,7 +208,7 @@ class WorkerGroup:
         max_workers: The largest number that it makes use of.
         strategy: How they are spread over machines, see `PlacementGroupFactory`.
         is_decided: Whether a scheduler has decided that there are `num_workers`.
-        labels: What the node of each worker must have, see `nodes.matches`.
+        labels: What the node of each worker must have, see `tuner.nodes.nodes.matches`.
     """
 
     num_workers: int

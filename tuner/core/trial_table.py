@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from schedulers.decisions import Reason
+from tuner import capabilities
 from tuner.errors import InvalidTransition
 
 from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
-from .nodes import THIS_NODE, Grant, Nodes
+from .machine import THIS_NODE, Grant, Machine
 from .ready_queue import ReadyQueue
 from .resources import Demand, Request
 from .trial import (
@@ -57,7 +58,7 @@ class TrialTable:
         held: Trials that the user has paused, by id.
         left: PENDING trials that wait for the next session, since this one stops, by id.
         num_forked: How many trials the user has forked.
-        nodes: The resources.
+        nodes: The resources of this machine, or of the nodes of a cluster.
         lent: What others than trials occupy, and what was granted to them, by holder.
         reserved: Names of resources that no trial is started with, since something that precedes
             trials waits until there is enough of them; by node.
@@ -76,7 +77,7 @@ class TrialTable:
         self.held: dict[str, Trial] = {}
         self.left: dict[str, Trial] = {}
         self.num_forked = 0
-        self.nodes = Nodes(capacity)
+        self.nodes = Machine(capacity)
         self.lent: dict[str, tuple[Request, Grant]] = {}
         self._nodes_lent: dict[str, tuple[str, ...]] = {}
         """The nodes of what was lent before a restore."""
@@ -99,7 +100,7 @@ class TrialTable:
             max_concurrent: How many trials may run at once; None for as many as fit.
             max_overtaken_s: See `ExperimentSettings`.
         """
-        self.nodes = Nodes(capacity)
+        self.nodes = capabilities.Nodes() if capacity is None else Machine(capacity)
         self.lent.clear()
         self.reserved = {}
         self._max_concurrent = max_concurrent

@@ -15,7 +15,7 @@ from typing import Any, final
 
 from tuner.core.commands import GrantLease, RefuseLease
 from tuner.core.events import LeaseOwner, LeaseRequested
-from tuner.core.nodes import THIS_NODE
+from tuner.core.machine import THIS_NODE
 from tuner.core.resources import Request, ResourcePool, amounts_of
 from tuner.core.trial import WorkerGroup
 from tuner.core.trial_json import group_fields

@@ -15,6 +15,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import NODE_DRAINING, Failure, TerminationReason, Trial
 from tuner.errors import InvalidTransition
 
+from .nodes import Nodes
 from .waits import NodeWaits
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ class NodeEvents(Part):
             InvalidTransition: If there is only this machine.
         """
         nodes = self._core.trial_table.nodes
-        if nodes.is_local:
+        if not isinstance(nodes, Nodes):
             raise InvalidTransition(f"{event!r:.200} in an experiment on one machine")
         match event:
             case NodeJoined(name, resources, labels):
-                self._lose(name, "it has joined again")
+                self._lose(nodes, name, "it has joined again")
                 for trial in self._core.trial_table.on_node(name):  # it has nothing of theirs left
                     self._core.end_attempt(trial, Outcome.LOST)
                 nodes.join(name, resources, labels)
@@ -60,7 +61,7 @@ class NodeEvents(Part):
                     self._core.intend_pause(trial, reason)
                     self._expect_evacuation(trial, deadline_s)
             case NodeLeft(name, why):
-                self._lose(name, why)
+                self._lose(nodes, name, why)
 
     @property
     def next_s(self) -> float | None:
@@ -114,9 +115,9 @@ class NodeEvents(Part):
             due_s = self._core.now_s + deadline_s + grace_s
             self._core.timeouts.expect_evacuation(trial.trial_id, due_s)
 
-    def _lose(self, name: str, why: str) -> None:
+    def _lose(self, nodes: Nodes, name: str, why: str) -> None:
         """End what runs on a node, since it is gone."""
-        core, nodes = self._core, self._core.trial_table.nodes
+        core = self._core
         if name not in nodes:
             return
         gone = Failure(WORKER_LOST, f"node {name} is gone: {why}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from tuner.core.nodes import Nodes, matches
+from tuner.core.machine import Machine
 from tuner.core.resources import Demand, demand_of
 from tuner.core.trial import WorkerGroup
+
+from .nodes import matches
 
 if TYPE_CHECKING:
     from tuner.core.experiment import Experiment
@@ -71,7 +73,7 @@ class _Tally:
         nodes: The nodes, on which some of them may fit.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Machine) -> None:
         self._nodes = nodes
         self._wanted: dict[tuple[object, ...], _Wanted] = {}
 

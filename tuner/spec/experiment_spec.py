@@ -23,8 +23,7 @@ from searchers.searcher import (
 from searchers.space import flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
 from tuner import capabilities
-from tuner.core.nodes import Nodes
-from tuner.core.resources import ResourcePool
+from tuner.core.resources import ResourcePool, gpu_misfit
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
 from tuner.core.trial import WorkerGroup
@@ -244,7 +243,7 @@ class ExperimentSpec:
         _check_labels(self)
         resources, group, _ = self._default_request()
         if self.run.cluster is not None:
-            if misfit := Nodes(None).misfit(group or resources):
+            if misfit := gpu_misfit(group or resources):
                 raise ValueError(f"resources of a trial fit no node: {misfit}")
         elif misfit := ResourcePool(capacity).misfit(group or resources):
             raise ValueError(

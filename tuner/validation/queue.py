@@ -16,7 +16,7 @@ from typing import Any, Final, final
 from tuner.core.commands import KillValidation, StartValidation
 from tuner.core.events import Outcome, ValidationEnded
 from tuner.core.failure_causes import lost_too_often
-from tuner.core.nodes import THIS_NODE, Nodes
+from tuner.core.machine import THIS_NODE, Machine
 from tuner.core.resources import GPU
 from tuner.core.settings import ValidationPolicy
 from tuner.core.timeouts import Deadlines
@@ -493,7 +493,7 @@ def _holder(trial_id: str, index: int) -> str:
     return f"{trial_id}/{index}"
 
 
-def _short_of(nodes: Nodes, request: Mapping[str, float]) -> frozenset[str]:
+def _short_of(nodes: Machine, request: Mapping[str, float]) -> frozenset[str]:
     """Return the resources of which there is not enough for a request that does not fit."""
     capacity, used = nodes.capacity, nodes.used
     short = {

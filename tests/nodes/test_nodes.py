@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.nodes import Grant, Nodes, matches
+from tuner.core.machine import Grant, Machine
 from tuner.core.resources import ResourcePool
 from tuner.core.trial import WorkerGroup
+from tuner.nodes.nodes import Nodes, matches
 
 AMOUNTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
 GPUS = st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0, 2.0])
@@ -30,14 +31,14 @@ RESOURCES = st.builds(lambda cpu, gpu: {"cpu": cpu, "gpu": gpu}, AMOUNTS, st.int
 
 def cluster(**resources):
     """Return nodes with so many CPUs each."""
-    nodes = Nodes(None)
+    nodes = Nodes()
     for name, cpu in resources.items():
         nodes.join(name, {"cpu": cpu}, {})
     return nodes
 
 
 def test_this_machine_grants_what_a_pool_grants():
-    nodes, pool = Nodes({"cpu": 2.0, "gpu": 1}), ResourcePool({"cpu": 2.0, "gpu": 1})
+    nodes, pool = Machine({"cpu": 2.0, "gpu": 1}), ResourcePool({"cpu": 2.0, "gpu": 1})
     for request in ({"cpu": 1.0, "gpu": 0.5}, {"cpu": 1.0, "gpu": 0.5}, {"cpu": 1.0}):
         assert nodes.num_fitting(request, 9) == pool.num_fitting(request, 9)
         granted, devices = nodes.acquire(request), pool.acquire(request)
@@ -140,7 +141,7 @@ def test_a_group_is_placed_by_its_strategy(strategy, num_workers, placed):
 
 
 def test_each_worker_of_a_group_has_the_devices_of_its_node():
-    nodes = Nodes(None)
+    nodes = Nodes()
     nodes.join("a", {"gpu": 2}, {})
     nodes.join("b", {"gpu": 4}, {})
     asked = WorkerGroup(3, {"gpu": 2}, 3, 3, is_decided=True)
@@ -155,7 +156,7 @@ def test_nodes_outlast_a_snapshot():
     nodes = cluster(a=2, b=1)
     nodes.join("c", {"cpu": 1.0, "gpu": 2}, {"zone": "x"})
     nodes.drain("b")
-    other = Nodes(None)
+    other = Nodes()
     other.load_state_dict(nodes.state_dict())
     assert other.state_dict() == nodes.state_dict()
     assert [node.name for node in other.usable] == ["a", "c"]
@@ -204,7 +205,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_grants_are_those_of_a_naive_model(steps):
-    nodes, model, grants, joined = Nodes(None), {}, [], set()
+    nodes, model, grants, joined = Nodes(), {}, [], set()
     for step in steps:
         match step:
             # What was granted on a node may be released after it has left: no name comes back.

@@ -1,78 +1,29 @@
-"""Nodes: the machines on which trials run, each with a pool of resources of its own."""
+"""The machines of a cluster on which trials run, each with a pool of resources of its own."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, final
+from typing import Any, final
 
-from .resources import Request, ResourcePool, gpu_misfit
-from .trial import WorkerGroup
-
-THIS_NODE: Final = ""
-"""Name of the only node where nodes neither join nor leave."""
-
-
-class Grant(NamedTuple):
-    """What was granted of a request.
-
-    Attributes:
-        nodes: Names of the nodes: one where all processes are on the same, otherwise one for each
-            worker of a group, by rank.
-        devices: Devices assigned on them, in the order of the ranks.
-    """
-
-    nodes: tuple[str, ...]
-    devices: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Node:
-    """A machine that takes part in the experiment.
-
-    Attributes:
-        name: Unique among the nodes that are present.
-        pool: Its resources.
-        labels: What requests may ask for, e.g. ``{"accelerator": "A100"}``; see `matches`.
-        is_draining: Whether it is about to leave, so that nothing more is started on it.
-        is_announced: Whether it has said so itself.
-    """
-
-    name: str
-    pool: ResourcePool
-    labels: Mapping[str, str] = field(default_factory=dict)
-    is_draining: bool = False
-    is_announced: bool = False
-
-    @property
-    def load(self) -> float:
-        """The largest share of any of its resources that is in use, 0 to 1."""
-        used = self.pool.used
-        return max(
-            (used[name] / total for name, total in self.pool.capacity.items() if total),
-            default=0.0,
-        )
+from tuner.core.machine import Grant, Machine, Node
+from tuner.core.resources import Request, ResourcePool, gpu_misfit
+from tuner.core.trial import WorkerGroup
 
 
 @final
-class Nodes:
+class Nodes(Machine):
     """Grants requests from the nodes that are present.
 
     The processes of a trial are on one node; those of a group may be spread over several, as its
     strategy says: ``"PACK"`` on as few as possible, ``"SPREAD"`` on as many as possible,
-    ``"STRICT_PACK"`` on one, ``"STRICT_SPREAD"`` each on another one. Where there is only this
-    machine, all are on it, whatever the strategy.
-
-    Args:
-        capacity: Total amounts of this machine by name; None where nodes join and leave.
+    ``"STRICT_PACK"`` on one, ``"STRICT_SPREAD"`` each on another one.
     """
 
-    def __init__(self, capacity: Mapping[str, float] | None) -> None:
-        self._local = None if capacity is None else ResourcePool(capacity)
+    is_local = False
+
+    def __init__(self) -> None:
         self._by_name: dict[str, Node] = {}
-        if self._local is not None:
-            self._by_name[THIS_NODE] = Node(THIS_NODE, self._local)
 
     def __contains__(self, name: str) -> bool:
         """Return whether a node is present."""
@@ -81,11 +32,6 @@ class Nodes:
     def __iter__(self) -> Iterator[Node]:
         """Iterate over the nodes in the order in which they joined."""
         return iter(self._by_name.values())
-
-    @property
-    def is_local(self) -> bool:
-        """Whether there is only this machine."""
-        return self._local is not None
 
     @property
     def usable(self) -> list[Node]:
@@ -114,7 +60,7 @@ class Nodes:
     @property
     def capacity(self) -> dict[str, float]:
         """Total amount by name, of all nodes together."""
-        return self._local.capacity if self._local else self._sum("capacity")
+        return self._sum("capacity")
 
     @property
     def largest(self) -> dict[str, float]:
@@ -128,17 +74,15 @@ class Nodes:
     @property
     def used(self) -> dict[str, float]:
         """Granted amount by name, of all nodes together."""
-        return self._local.used if self._local else self._sum("used")
+        return self._sum("used")
 
     def misfit(self, request: Request) -> str:
         """Return why the request could never be granted, whatever nodes join; empty if it could."""
-        return self._local.misfit(request) if self._local else gpu_misfit(request)
+        return gpu_misfit(request)
 
     def shortage(self, request: Request, labels: Mapping[str, str] | None = None) -> str:
         """Return why no node that is present could grant the request; empty if one could."""
-        if self._local:
-            return self._local.misfit(request)
-        empty = Nodes(None)
+        empty = Nodes()
         for node in self._matching(labels):
             empty.join(node.name, node.pool.capacity, node.labels)
         if empty.num_fitting(request, 1):
@@ -169,8 +113,6 @@ class Nodes:
             labels: What the nodes must have.
             without: Names of nodes that are left out.
         """
-        if self._local:
-            return 0 if without else self._local.num_fitting(request, limit)
         nodes = self._matching(labels, without=without)
         if not isinstance(request, WorkerGroup):
             return _sum_up((node.pool.num_fitting(request, limit) for node in nodes), limit)
@@ -197,8 +139,6 @@ class Nodes:
             only: The node on which all must be; None for any.
             without: Names of nodes that are left out.
         """
-        if self._local:
-            return None if without else self._local.largest_fitting(group)
         counts = _num_shares(self._matching(labels, only, without), group, group.most)
         match group.strategy:
             case "STRICT_PACK":
@@ -222,8 +162,6 @@ class Nodes:
             request: What would be granted.
             labels: What the nodes must have for the other one.
         """
-        if self._local:
-            return [] if self._local.leaves(held, request) else [THIS_NODE]
         share = held.resources_per_worker if isinstance(held, WorkerGroup) else held
         return [
             node.name
@@ -252,9 +190,6 @@ class Nodes:
         Returns:
             None if the request does not fit now.
         """
-        if self._local:
-            devices = None if without else self._local.acquire(request)
-            return None if devices is None else Grant((THIS_NODE,), devices)
         nodes = self._in_order(self._matching(labels, only, without), preferred)
         if isinstance(request, WorkerGroup):
             return self._acquire_group(request, nodes, is_spread=only is None)
@@ -270,43 +205,12 @@ class Nodes:
         Args:
             preferred: See `acquire`.
         """
-        if self._local:
-            return THIS_NODE
         nodes = self._in_order(self.usable, preferred)
         return nodes[0].name if nodes else None
 
-    def short_on(
-        self,
-        request: Mapping[str, float],
-        num: int,
-        preferred: Sequence[str] = (),
-        only: str | None = None,
-    ) -> tuple[str, frozenset[str]] | None:
-        """Return where so many such requests are to be waited for, and what is short there.
-
-        That is one node, so that the others can be used meanwhile.
-
-        Args:
-            request: What each of them asks for.
-            num: How many they are.
-            preferred: Names of nodes that come first; the others follow in the order in which they
-                joined.
-            only: The node on which it must be; None for any.
-
-        Returns:
-            None if no node that is present has as much.
-        """
+    def _candidates(self, preferred: Sequence[str], only: str | None) -> list[Node]:
         nodes = self._matching(None, only)
-        for node in sorted(nodes, key=lambda node: _rank(preferred, node.name)):
-            if ResourcePool(node.pool.capacity).num_fitting(request, num) >= num:
-                amounts = {name: amount for name, amount in request.items() if amount}
-                short = {
-                    name
-                    for name, amount in amounts.items()
-                    if node.pool.num_fitting({name: amount}, num) < num
-                }
-                return node.name, frozenset(short or amounts)
-        return None
+        return sorted(nodes, key=lambda node: _rank(preferred, node.name))
 
     def hold(self, request: Request, grant: Grant) -> None:
         """Reserve what `acquire` granted before a restore."""
@@ -320,8 +224,6 @@ class Nodes:
 
     def state_dict(self) -> list[Any]:
         """Return the nodes as JSON values, without what is granted; empty for this machine."""
-        if self._local:
-            return []
         return [
             [node.name, node.pool.capacity, dict(node.labels), node.is_draining]
             + ([False] if node.is_draining and not node.is_announced else [])
