@@ -109,5 +109,5 @@ class JournalLog:
     def _costs(self) -> PersistenceCosts:
         spent = self.journal.statistics
         return PersistenceCosts(
-            spent.driver_s, spent.syncer_cpu_s, spent.num_bytes, spent.num_syncs
+            spent.driver_s, self.journal.sync_cpu_s, spent.num_bytes, spent.num_syncs
         )

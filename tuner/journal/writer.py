@@ -2,8 +2,8 @@
 
 The driver appends the records of one turn, flushes them with a single write, and only then answers
 workers. What is written survives the death of processes; what is *synced* survives a power cut,
-too. A thread (`Syncer`) syncs in the background, at most every 50 ms. Another thread (`mirror`) may
-copy the journal to an object store; what is there survives the loss of the machine.
+too. A thread syncs in the background, at most every 50 ms. Another thread (`mirror`) may copy the
+journal to an object store; what is there survives the loss of the machine.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, Final, Self, final
 from zlib import crc32
 
 from tuner import capabilities
+from tuner.background import BackgroundJobs
 from tuner.errors import StorageError, StorageLost
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory
@@ -70,7 +71,6 @@ class JournalStatistics:
         num_syncs: Syncs, the thread's included.
         driver_s: Seconds for which the driver's loop was kept: encoding, writing, and the syncs it
             waited for.
-        syncer_cpu_s: CPU seconds of the syncing thread.
     """
 
     num_records: int = 0
@@ -78,7 +78,6 @@ class JournalStatistics:
     num_writes: int = 0
     num_syncs: int = 0
     driver_s: float = 0.0
-    syncer_cpu_s: float = 0.0
 
 
 @final
@@ -168,11 +167,15 @@ class Journal:
         # After the segment is on disk: the mark that the lock file gets must not be ahead of the
         # journal, or a restore would miss a segment that never was.
         self._announce_segment()
-        self._syncer = (
-            Syncer(self.sync_in_background)
-            if self.policy in _SYNCED_BY_THREAD and has_syncer
-            else None
+        self._syncs = BackgroundJobs(
+            "tuner-journal-sync", self._sync_and_rest, num_threads=1 if has_syncer else 0
         )
+        self._usual_sync_s = 0.0
+
+    @property
+    def sync_cpu_s(self) -> float:
+        """CPU time of the thread that syncs, in seconds."""
+        return self._syncs.cpu_s
 
     @property
     def last_sequence(self) -> int:
@@ -254,9 +257,9 @@ class Journal:
                 self._rewrite_unsynced()
             if self._staged:
                 self._write_staged()
-            if self._syncer:
-                if self._unsynced and not self._syncer.is_awake:
-                    self._syncer.wake()
+            if self.policy in _SYNCED_BY_THREAD:
+                if self._unsynced:
+                    self._syncs.wake()
             elif self.policy is SyncPolicy.STRICT:
                 self._sync_or_replace()
             elif self.policy is SyncPolicy.PROCESS:
@@ -393,8 +396,7 @@ class Journal:
         if self._pid != os.getpid():
             return
         self._pid = 0
-        if self._syncer:
-            self._syncer.stop()
+        self._syncs.close()
         try:
             if self._loss:
                 with suppress(OSError):  # wherever the file is now, what was acknowledged is in it
@@ -500,13 +502,16 @@ class Journal:
 
         The next `flush` handles failures.
         """
-        started_s = time.thread_time()
-        try:
+        # The driver sees `_sync_failed` at its next flush.
+        with suppress(OSError):
             self._sync_unsynced()
-        except OSError:
-            pass  # the driver sees `_sync_failed` at its next flush
-        finally:
-            self.statistics.syncer_cpu_s += time.thread_time() - started_s
+
+    def _sync_and_rest(self) -> None:
+        started_s = time.monotonic()
+        self.sync_in_background()
+        duration_s = time.monotonic() - started_s
+        self._usual_sync_s += _WEIGHT * (duration_s - self._usual_sync_s)
+        self._syncs.pause(rest_after(duration_s, self._usual_sync_s))
 
 
 def rest_after(duration_s: float, usual_s: float) -> float:
@@ -527,49 +532,3 @@ def rest_after(duration_s: float, usual_s: float) -> float:
     return max(
         SYNC_WINDOW_S - _SLACK_S - 2 * duration_s, usual_s / _MAX_SYNC_SHARE - duration_s, 0.0
     )
-
-
-@final
-class Syncer:
-    """A thread that syncs a moment after it was woken, and then rests, see `rest_after`.
-
-    Args:
-        sync: Syncs what is written; called in the thread.
-
-    Attributes:
-        is_awake: Whether it is going to sync what is written by now, so that it need not be woken.
-    """
-
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
-        self._wanted = threading.Event()
-        self._stopped = threading.Event()
-        self._usual_s = 0.0
-        self.is_awake = False
-        self._thread = threading.Thread(target=self._run, name="tuner-journal-sync", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Have everything synced that is written by now."""
-        self.is_awake = True
-        self._wanted.set()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopped.set()
-        self._wanted.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            if self._stopped.is_set():
-                return
-            # Cleared before the sync: what is written during it needs another one.
-            self._wanted.clear()
-            self.is_awake = False
-            started_s = time.monotonic()
-            self._sync()
-            duration_s = time.monotonic() - started_s
-            self._usual_s += _WEIGHT * (duration_s - self._usual_s)
-            self._stopped.wait(rest_after(duration_s, self._usual_s))
