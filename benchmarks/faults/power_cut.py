@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tuner.journal.completeness import MARK
 from tuner.storage import strict_json
-from tuner.storage.layout import DECLARATION, LOCK, LOGGED
+from tuner.storage.layout import DECLARATION, LOCK
 from tuner.storage.lock import boot_id
 
 from .conditions import Condition, Verdict, arguments, conclude, none_of
@@ -118,9 +118,8 @@ def _look(  # noqa: PLR0917  (all describe one cut)
             for name in ("result.json", "progress.csv")
             for path in lives.experiment.glob(f"*/{name}")
         )
-        for book in lives.experiment.glob(f"{LOGGED}/*"):
-            _set_earlier_boot(book)  # the machine itself was not restarted
-        _set_earlier_boot_of_journal(lives.experiment)
+        # The machine itself was not restarted.
+        _set_earlier_boot(lives.experiment)
         status = lives.live(None)
         if status != 0:
             print(lives.output.read_text(encoding="utf-8"), file=sys.stderr)
@@ -142,7 +141,7 @@ def _look(  # noqa: PLR0917  (all describe one cut)
         )
 
 
-def _set_earlier_boot_of_journal(experiment: Path) -> None:
+def _set_earlier_boot(experiment: Path) -> None:
     """Make declaration and lock look as if they were written before the machine was restarted."""
     declaration, lock = experiment / DECLARATION, experiment / LOCK
     if declaration.exists():
@@ -154,12 +153,6 @@ def _set_earlier_boot_of_journal(experiment: Path) -> None:
             )
     if lock.exists():
         lock.write_bytes(lock.read_bytes().replace(boot_id().encode(), b"earlier"))
-
-
-def _set_earlier_boot(book: Path) -> None:
-    """Make the recorded sizes of log files look as if written before the machine was restarted."""
-    _, *lines = book.read_bytes().splitlines(keepends=True) or [b""]
-    book.write_bytes(b"".join([b'"earlier"\n', *lines]))
 
 
 def _is_spoilt(path: Path) -> bool:

@@ -11,7 +11,14 @@ from tests.callbacks.scenes import new_idle_writer
 from tuner.callbacks import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.files import append, csv_logger, json_logger, tensorboard_logger, trial_file
 from tuner.callbacks.files.event_file import EventEncoder, records, shown
-from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import (
+    AppliedExploit,
+    CheckpointRecord,
+    Status,
+    TerminationReason,
+    Validation,
+    ValidationRequest,
+)
 
 
 def csv_iterations(home):
@@ -281,3 +288,128 @@ def test_a_trial_that_has_never_started_has_no_files_before_it_starts(
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
     assert told(trial) == [1]
+
+
+@pytest.fixture
+def finish(make_trial, report):
+    """Return a function that logs a whole trial, and returns it with its results."""
+
+    def finish(logger, num_reports=3, **metrics):
+        trial = make_trial()
+        logger.log_trial_start(trial)
+        results = []
+        for iteration in range(1, num_reports + 1):
+            times = {"timestamp": 1_700_000_000 + iteration, "time_total_s": iteration / 4}
+            results.append(report(trial, iteration, loss=0.5, **times, **metrics))
+            logger.log_trial_result(iteration, trial, results[-1])
+        trial.move_to(Status.TERMINATED)
+        trial.last_result, trial.num_rows = results[-1], num_reports
+        trial.ending = TerminationReason.COMPLETED
+        logger.log_trial_end(trial)
+        logger.writer.flush()
+        return trial, results
+
+    return finish
+
+
+def contents(trial):
+    return {path.name: path.read_bytes() for path in sorted(Path(trial.local_path).iterdir())}
+
+
+def audit(logger, trial, results):
+    later = type(logger)(logger.writer)
+    later.audit([trial], lambda _: results)
+    logger.writer.flush()
+    assert later.is_complete(trial)
+
+
+def test_a_complete_file_of_a_trial_that_is_over_is_left_as_it_is(logger, finish):
+    trial, results = finish(logger)
+    before = contents(trial)
+    audit(logger, trial, results)
+    assert contents(trial) == before
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data[:-30],
+        lambda data: bytes(len(data)),
+        lambda data: b"",
+        lambda data: data + data[-60:],
+    ],
+    ids=["cut", "zeroed", "emptied", "repeated"],
+)
+def test_any_other_file_of_a_trial_that_is_over_is_rewritten(logger, told, finish, spoil):
+    trial, results = finish(logger)
+    for path in Path(trial.local_path).iterdir():
+        path.write_bytes(spoil(path.read_bytes()))
+    assert not logger.is_complete(trial)
+    audit(logger, trial, results)
+    assert told(trial) == [1, 2, 3]
+
+
+def test_a_file_that_misses_results_is_not_complete(logger, make_trial, report, monkeypatch):
+    monkeypatch.setattr(trial_file, "_MAX_BACKLOG", 1)
+    trial = make_trial()
+    logger.log_trial_start(trial)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            trial_file, "append", lambda *_: (_ for _ in ()).throw(OSError(28, "no space"))
+        )
+        for iteration in (1, 2):
+            logger.log_trial_result(iteration, trial, report(trial, iteration))
+            logger.writer.write_batch()
+    trial.last_result = report(trial, 3)
+    logger.log_trial_result(3, trial, trial.last_result)
+    trial.move_to(Status.TERMINATED)
+    trial.num_rows, trial.ending = 3, TerminationReason.COMPLETED
+    logger.log_trial_end(trial)
+    logger.writer.flush()
+    assert not logger.is_complete(trial)
+
+
+def test_zeros_in_the_middle_of_an_event_file_are_found(finish):
+    logger = TBXLoggerCallback(new_idle_writer())
+    trial, results = finish(logger, **{f"metric_{number}": 0.5 for number in range(20)})
+    [path] = Path(trial.local_path).glob("events.*")
+    data = path.read_bytes()
+    at = data.index(b"metric_3", data.index(b"metric_9"))
+    path.write_bytes(data[:at] + bytes(100) + data[at + 100 :])
+    assert not logger.is_complete(trial)
+    audit(logger, trial, results)
+
+
+def test_an_event_file_without_the_end_of_a_trial_that_is_over_is_not_complete(finish):
+    logger = TBXLoggerCallback(new_idle_writer())
+    trial, _ = finish(logger)
+    [path] = Path(trial.local_path).glob("events.*")
+    *found, _ = records(path.read_bytes())
+    path.write_bytes(b"".join(found))
+    assert not logger.is_complete(trial)
+
+
+@pytest.mark.parametrize("is_validated", [False, True])
+def test_what_is_complete_is_rewritten_only_where_a_validation_was_recent(
+    logger, finish, is_validated
+):
+    def results_of(trial_id):
+        asked.append(trial_id)
+        return results
+
+    trial, results = finish(logger)
+    asked = []
+    if is_validated:
+        trial.validations[0] = Validation(
+            CheckpointRecord(0, 1), ValidationRequest(), {}, is_open=False
+        )
+    for recent in ([], [trial.trial_id]):
+        later = type(logger)(logger.writer)
+        later.on_experiment_restored(Path(), [trial], recent, results_of)
+    assert asked == [trial.trial_id] * is_validated
+
+
+def test_where_nothing_is_written_nothing_is_missing(make_trial):
+    logger = TBXLoggerCallback(new_idle_writer())
+    logger.is_on = False
+    assert logger.is_complete(make_trial())

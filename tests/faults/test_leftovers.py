@@ -38,7 +38,8 @@ def test_a_salvage_keeps_checkpoints_that_the_journal_may_have_lost(ended, tmp_p
     source.mkdir()
     orphan = commit_from(source, ended.directory / "t00000", Provenance("t00000", 2, 7, 9))
     ended.restore(salvage=True)
-    assert orphan.exists()
+    assert not orphan.exists()
+    assert orphan.with_name("damaged-checkpoint_000007").is_dir()
 
 
 def test_reading_results_removes_nothing(ended):

@@ -354,7 +354,7 @@ LOGGERS = _of(
 ) + _of(
     "tuner/callbacks/files/trial_file.py",
     ("        self.audit(settled, results_of)\n", "", "I19"),
-    ("            if not (self.has_verified_size(trial) or (trial.trial_id not in recent and self.is_complete(trial))):", "            if False:", "I19"),
+    ("            if trial in doubtful or not self.is_complete(trial):", "            if False:", "I19"),
 )  # fmt: skip
 
 TRAINING = _of(
@@ -529,12 +529,5 @@ ESCAPING = _of(
     # Needs a disk that is full just when an interrupted trial is resumed: found after a minute or
     # more, and by a test of its own.
     ("        if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
-) + _of(
-    "tuner/callbacks/files/verified_sizes.py",
-    # Needs a power cut long after a trial has ended that keeps the size of its file: rare here, and
-    # found by tests of their own.
-    ("frozenset(lines if head == self._head else ())", "frozenset(lines)", "I19"),
-    ("[{fingerprint.text},{", "[{", "I19"),
-    (",{size}]", ",0]", "I19"),
 )  # fmt: skip
 """Defects that the simulation does not find within a minute, with the reason."""

@@ -26,9 +26,8 @@ from tuner.callbacks import (
     TBXLoggerCallback,
     TrialFileLogger,
 )
-from tuner.callbacks.files.verified_sizes import PORTION_BYTES
 from tuner.storage.disk import LocalDisk
-from tuner.storage.layout import LOGGED, PARAMS, STAGING_PREFIX
+from tuner.storage.layout import PARAMS, STAGING_PREFIX
 
 from .fault_injection import DriverKilled
 
@@ -39,8 +38,6 @@ _MAX_WAIT_TICKS: Final = 20
 _MAX_BATCHES: Final = (1, 3, 2_000)
 _WRITE_RATES: Final = (0.05, 0.3, 1.0)
 _REFUSAL_RATES: Final = (0.0, 0.0, 0.1, 0.4)
-_PORTIONS_BYTES: Final = (0, 0, 2_000, PORTION_BYTES)
-"""Portion whose size is verified together; files are short here."""
 _MOST_CALLS: Final = 12
 """A crash of the writer occurs within this number of calls."""
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  (a folder of one's own is made in it)
@@ -130,7 +127,6 @@ class VirtualLogFiles:
         self._writer = BatchWriter(disk=self._disk, has_thread=False)
         self._write_rate = rng.choice(_WRITE_RATES)
         self._max_batch = rng.choice(_MAX_BATCHES)
-        self._portion_bytes = rng.choice(_PORTIONS_BYTES)
         self._waiting_since: int | None = None
 
     def start_driver(self) -> Sequence[TrialFileLogger]:
@@ -142,9 +138,6 @@ class VirtualLogFiles:
             CSVLoggerCallback(self._writer),
             TBXLoggerCallback(self._writer),
         ]
-        for logger in self.loggers:
-            logger.min_verified_results = 0  # no trial has many results here
-            logger.verified_portion_bytes = self._portion_bytes
         return self.loggers
 
     def mend(self, *restored: Any) -> None:
@@ -200,13 +193,9 @@ class VirtualLogFiles:
                     pass
             self._seen["log file torn by a crash"] += self._disk.num_calls_left == 0
         self.loggers = []
-        size_files = sorted(self.directory.glob(f"{LOGGED}/*"))
-        self._seen["log files verified before a crash"] += bool(size_files)
         if is_power_out:
             for path in sorted(self.directory.glob("*/*")):
                 self._lose_power(path)
-            for path in size_files:
-                set_earlier_boot(path)
 
     def _lose_power(self, path: Path) -> None:
         """Truncate a file, its end perhaps zeros; a file that was replaced may be empty."""
@@ -230,13 +219,3 @@ class VirtualLogFiles:
         before = self._disk.num_refusals
         yield
         self._seen["log file refused by a full disk"] += self._disk.num_refusals > before
-
-
-def set_earlier_boot(size_file: Path) -> None:
-    """Mark the verified sizes of log files as noted before the last boot, as after a power cut.
-
-    Args:
-        size_file: The file that they are noted in, see `tuner.callbacks.files.verified_sizes`.
-    """
-    _, *lines = size_file.read_bytes().splitlines(keepends=True) or [b""]
-    size_file.write_bytes(b"".join([b'"earlier"\n', *lines]))

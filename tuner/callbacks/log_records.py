@@ -13,33 +13,9 @@ from tuner.core.result import (
     TIMESTEPS_TOTAL,
     TRAINING_ITERATION,
     flatten,
-    identity,
 )
 from tuner.core.trial import TerminationReason, Trial
-from tuner.storage import strict_json
 from tuner.storage.checkpoints import Checkpoint
-
-
-@final
-class Fingerprint:
-    """Fingerprint of a trial's results: their number, and the iteration and times of the last one.
-
-    Args:
-        values: The values that make it up.
-    """
-
-    __slots__ = ("_text", "_values")
-
-    def __init__(self, *values: Any) -> None:
-        self._values = values
-        self._text = ""
-
-    @property
-    def text(self) -> str:
-        """The values as JSON; computed once, for all files."""
-        if not self._text:
-            self._text = strict_json.dumps(self._values, strict_json.opaque)
-        return self._text
 
 
 class Begin(NamedTuple):
@@ -99,12 +75,10 @@ class End(NamedTuple):
     Attributes:
         has_failed: Whether it ended in ERROR.
         at: Unix time.
-        fingerprint: The fingerprint of its results; None where the file is not verified.
     """
 
     has_failed: bool
     at: float
-    fingerprint: Fingerprint | None = None
 
 
 class Validated(NamedTuple):
@@ -262,11 +236,6 @@ def ended_validations(trial: Trial, known: Iterable[Validated] = ()) -> list[Val
             )
         )
     return ended
-
-
-def fingerprint_of(trial: Trial) -> Fingerprint:
-    """Return the fingerprint of a trial's results."""
-    return Fingerprint(trial.num_rows, *identity(trial.last_result))
 
 
 def is_over(trial: Trial) -> bool:

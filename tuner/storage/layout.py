@@ -13,7 +13,6 @@
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
       objects/<sha256>.npy         large constants of configurations
-      logged/<logger>              sizes of the log files of trials that are over
       requests/                    what others ask of the driver, while it lives
       pbt_global.txt  pbt_policy_<trial_id>.txt   exploits
       <trial_id>/
@@ -48,8 +47,7 @@ JOURNAL = "journal"
 SNAPSHOT = "snapshot"
 OBJECTS = "objects"
 REQUESTS = "requests"
-LOGGED = "logged"
-FOLDERS_WITH_STAGING = (JOURNAL, SNAPSHOT, LOGGED)
+FOLDERS_WITH_STAGING = (JOURNAL, SNAPSHOT)
 """Folders that a driver which dies may leave unfinished files in."""
 PARAMS = "params.json"
 RESULTS = "result.json"
@@ -189,8 +187,8 @@ def is_own(name: str) -> bool:
         SNAPSHOT,
         OBJECTS,
         REQUESTS,
-        LOGGED,
         PBT_GLOBAL,
+        "logged",  # of directories of earlier releases
     )
     is_policy = name.startswith("pbt_policy_") and name.endswith(".txt")
     return name in kept or is_policy or name.startswith(STAGING_PREFIX) or is_trial(name)

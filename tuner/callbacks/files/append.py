@@ -19,13 +19,13 @@ _APPENDING |= (
 )
 
 
-def append(path: str | Path, data: bytes, disk: Disk = LOCAL_DISK) -> int:
-    """Append to a file, creating it and its folder if necessary, and return its new size.
+def append(path: str | Path, data: bytes, disk: Disk = LOCAL_DISK) -> None:
+    """Append to a file, creating it and its folder if necessary.
 
     After an `OSError` it is as long as before. A link in its place is not followed, and a FIFO not
     waited for.
     """
-    return _write_all(_opened(path, _APPENDING), data, disk)
+    _write_all(_opened(path, _APPENDING), data, disk)
 
 
 def replace_file(path: str | Path, data: bytes, disk: Disk = LOCAL_DISK) -> None:
@@ -63,8 +63,8 @@ def _make_folder(path: str) -> None:
         os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102  (as above)
 
 
-def _write_all(descriptor: int, data: bytes, disk: Disk) -> int:
-    """Write all of the data, or leave the file as long as it was; close it and return its size."""
+def _write_all(descriptor: int, data: bytes, disk: Disk) -> None:
+    """Write all of the data, or leave the file as long as it was; close it."""
     try:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         written = 0
@@ -75,6 +75,5 @@ def _write_all(descriptor: int, data: bytes, disk: Disk) -> int:
         except OSError:
             os.ftruncate(descriptor, start)
             raise
-        return start + len(data)
     finally:
         os.close(descriptor)

@@ -104,9 +104,6 @@ class _CsvFile(TrialFile):
             num_rows == 0 or is_same_report(last, trial.last_result)
         )
 
-    def paths(self) -> Sequence[str]:
-        return (self._path,)
-
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if self.is_new:
             self._columns, self._num_earlier, self._last_iteration = {}, 0, -1

@@ -97,9 +97,6 @@ class _JsonFile(TrialFile):
         logged = read_validations(self.path_of(VALIDATIONS))
         return expected <= {(one.checkpoint, one.status) for one in logged}
 
-    def paths(self) -> Sequence[str]:
-        return self.path_of(PARAMS), self._path
-
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if begin := segment.begin:
             self.replace(self.path_of(PARAMS), json_bytes(begin.config, is_pretty=True) + b"\n")

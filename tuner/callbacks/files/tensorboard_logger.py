@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, final
 
 from searchers.space import Conditional, flat_name, is_word, leaves
-from tuner.callbacks.log_records import Begin, Entry, Row, Segment, Validated
+from tuner.callbacks.log_records import Begin, Entry, Row, Segment, Validated, is_over
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
@@ -40,6 +40,9 @@ _VALIDATED = "/validated"
 """End of the tag of a validated metric that the training code reports as well."""
 _NUM_FIRST_RECORDS = 4
 """The records before the first result: the version, the start and the hyperparameters."""
+
+_ZEROS = bytes(64)
+"""In a file with so many zeros, a power cut may have replaced blocks."""
 
 _log = logging.getLogger("tuner")
 
@@ -150,6 +153,14 @@ class _EventFile(TrialFile):
         found = records(data)
         if sum(map(len, found)) != len(data) or len(found) < trial.num_rows + _NUM_FIRST_RECORDS:
             return False
+        has_ended = is_session_end(found[-1])
+        if is_over(trial) and not has_ended:
+            return False
+        num_usual = _NUM_FIRST_RECORDS + trial.num_rows + has_ended
+        if len(found) == num_usual and trial.num_rows and _ZEROS not in data:
+            # Decoding all records takes most of the time, and only those of other files need it.
+            points = shown(found[-1 - has_ended :])
+            return bool(points) and self._is_last(*points[-1], trial.last_result)
         points = shown(found)
         return len(points) == trial.num_rows and (
             not points or self._is_last(*points[-1], trial.last_result)
@@ -163,9 +174,6 @@ class _EventFile(TrialFile):
         return not isinstance(total_s, (int, float)) or self._encoder.scalar(
             record, keys.TIME_TOTAL_S
         ) in (None, single(total_s))
-
-    def paths(self) -> Sequence[str]:
-        return [self._path] if self._path else _event_files(self.directory)[:2]
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if segment.begin and segment.begin.is_first:

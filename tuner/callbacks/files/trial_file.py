@@ -8,7 +8,6 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -17,12 +16,10 @@ from tuner.callbacks.log_records import (
     Begin,
     End,
     Entry,
-    Fingerprint,
     Row,
     Segment,
     Validated,
     begin_of,
-    fingerprint_of,
     is_over,
     segments_of,
     validated,
@@ -30,12 +27,9 @@ from tuner.callbacks.log_records import (
 from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
 from tuner.core.trial import AppliedExploit, Failure, Status, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.layout import LOGGED
-from tuner.storage.lock import boot_id
 
 from .append import append, replace_file
 from .background_writer import BatchWriter, Pace, Sink
-from .verified_sizes import PORTION_BYTES, VerifiedSizes, size_of
 
 _MAX_BACKLOG = 10_000
 """How many rows of a trial are kept while its file cannot be written."""
@@ -65,8 +59,6 @@ class TrialFile(Sink):
         self.is_new = False
         self.owner = owner
         self._backlog: list[Entry] = []
-        self._misses_some = False
-        self._sizes: dict[str, int] = {}
 
     def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
         """Write the entries, segment by segment, and keep what could not be written."""
@@ -92,15 +84,12 @@ class TrialFile(Sink):
                 raise
             if segment.rows:
                 self.begun = None
-            if segment.end and segment.end.fingerprint and not self._misses_some:
-                self.owner.note_verified(self, segment.end.fingerprint)
         self._backlog = []
 
     def _behind_backlog(self, entries: list[Entry]) -> list[Entry]:
         """Return the backlog and the new entries, without their results if the backlog is full."""
         if sum(isinstance(entry, Row) for entry in self._backlog) >= _MAX_BACKLOG:
             entries = [entry for entry in entries if not isinstance(entry, Row)]
-            self._misses_some = True
             _log.warning(
                 "%s misses results that could not be written; the journal holds all of them", self
             )
@@ -136,15 +125,6 @@ class TrialFile(Sink):
             OSError: If it exists and cannot be read.
         """
 
-    def paths(self) -> Sequence[str]:
-        """Return the paths of files that are complete once the trial is over."""
-        return ()
-
-    def sizes(self) -> list[tuple[str, int]]:
-        """Return these paths with the sizes of the files, known ones without a system call."""
-        known = self._sizes
-        return [(path, known[path] if path in known else size_of(path)) for path in self.paths()]
-
     @abstractmethod
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         """Write one segment, all or nothing; called with it again after an `OSError`."""
@@ -160,13 +140,12 @@ class TrialFile(Sink):
         if self.is_new:
             self.replace(path, data)
             return
-        self._sizes[path] = append(path, data, self.owner.writer.disk)
+        append(path, data, self.owner.writer.disk)
         self.owner.num_bytes += len(data)
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace one of the trial's files; see `replace_file`."""
         replace_file(path, data, self.owner.writer.disk)
-        self._sizes[path] = len(data)
         self.owner.num_bytes += len(data)
 
 
@@ -181,12 +160,7 @@ class TrialFileLogger(LoggerCallback):
         num_bytes: Bytes written so far.
         defect: An error in the background that a retry would not repair, None for none.
         is_on: Whether anything is written at all.
-        min_verified_results: Trials with fewer results are read again, see `VerifiedSizes`.
-        verified_portion_bytes: See `VerifiedSizes`.
     """
-
-    min_verified_results = 25
-    verified_portion_bytes = PORTION_BYTES
 
     def __init__(self, writer: BatchWriter | None = None) -> None:
         self.writer = writer or BatchWriter()
@@ -195,7 +169,6 @@ class TrialFileLogger(LoggerCallback):
         self.defect: Exception | None = None
         self.is_on = True
         self._taken: set[str] | None = None
-        self._verified_sizes: VerifiedSizes | None = None
 
     def setup(
         self,
@@ -205,11 +178,6 @@ class TrialFileLogger(LoggerCallback):
         **info: Any,
     ) -> None:
         """Find out which trials have a directory; those without one need no check for old files."""
-        if path := info.get("experiment_path"):
-            sizes_path = Path(path) / LOGGED / type(self).__name__
-            self._verified_sizes = VerifiedSizes(
-                str(sizes_path), boot_id(), self.verified_portion_bytes, self.writer.disk
-            )
         try:
             self._taken = set(os.listdir(info["experiment_path"]))  # noqa: PTH208  (names only)
         except (KeyError, OSError):
@@ -268,7 +236,7 @@ class TrialFileLogger(LoggerCallback):
 
     def last_entries(self, trial: Trial, *, has_failed: bool) -> Sequence[Entry]:
         """Return the last log records of a trial that is over."""
-        end = End(has_failed, time.time(), self._fingerprint_of(trial))
+        end = End(has_failed, time.time())
         if trial.attempt or self.takes(trial.local_path):
             return (end,)
         # It never started: a file of it is from a driver whose journal was lost in a power cut.
@@ -289,15 +257,13 @@ class TrialFileLogger(LoggerCallback):
         The files of trials that may go on are looked at now, before anything is added to them;
         those of all others in the background.
         """
-        # Rows are written in the background, up to seconds after their records. So files of trials
-        # with recent records may lack rows even if their last line is whole.
-        unsettled = [trial for trial in trials if _may_go_on(trial) or trial.trial_id in recent]
-        settled = [trial for trial in trials if not (_may_go_on(trial) or trial.trial_id in recent)]
+        # What validations have added to a file is not compared. It is written in the background, up
+        # to seconds after its record.
+        doubtful = {trial for trial in trials if trial.validations and trial.trial_id in recent}
+        unsettled = [trial for trial in trials if _may_go_on(trial) or trial in doubtful]
+        settled = [trial for trial in trials if not (_may_go_on(trial) or trial in doubtful)]
         for trial in unsettled:
-            if not (
-                self.has_verified_size(trial)
-                or (trial.trial_id not in recent and self.is_complete(trial))
-            ):
+            if trial in doubtful or not self.is_complete(trial):
                 self.rewrite(trial, results_of(trial.trial_id))
         self.audit(settled, results_of)
 
@@ -314,18 +280,6 @@ class TrialFileLogger(LoggerCallback):
             self._add(trial, entry)
         if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:
             self.forget(trial)  # other trials may go on, after what is not written yet
-
-    def has_verified_size(self, trial: Trial) -> bool:
-        """Return whether the file's size proves that it is complete, see `VerifiedSizes`."""
-        if not self.is_on:
-            return True
-        fingerprint = self._fingerprint_of(trial)
-        if fingerprint is None or self._verified_sizes is None:
-            return False
-        try:
-            return self._verified_sizes.holds(fingerprint, self.open_file(trial.local_path).sizes())
-        except OSError:
-            return False
 
     def is_complete(self, trial: Trial) -> bool:
         """Return whether the trial's file is readable and holds its results, see `TrialFile`."""
@@ -357,36 +311,9 @@ class TrialFileLogger(LoggerCallback):
         Raises:
             OSError: If it cannot be written; call again later.
         """
-        if self.has_verified_size(trial):
-            return
-        file = self.open_file(trial.local_path)
-        if self.is_complete(trial):
-            if fingerprint := self._fingerprint_of(trial):
-                self.note_verified(file, fingerprint)
-        else:
+        if not self.is_complete(trial):
+            file = self.open_file(trial.local_path)
             file.write_all(segments_of(self.story(trial, results_of(trial.trial_id))), pace)
-
-    def note_verified(self, file: TrialFile, fingerprint: Fingerprint) -> None:
-        """Record that a file is complete, so that a restore need not read it.
-
-        Args:
-            file: The file of a finished trial.
-            fingerprint: The fingerprint of its results.
-        """
-        if self._verified_sizes:
-            with suppress(OSError):
-                self.num_bytes += self._verified_sizes.add(fingerprint, file.sizes())
-
-    def _fingerprint_of(self, trial: Trial) -> Fingerprint | None:
-        """Return the fingerprint of a trial's results, None for files that are quick to read."""
-        # Nor for those of trials with validations, which may end after the last result.
-        is_long = trial.num_rows >= self.min_verified_results
-        return fingerprint_of(trial) if is_long and not trial.validations else None
-
-    def forget_verified_sizes(self) -> None:
-        """Free what earlier drivers recorded, when all files have been checked."""
-        if self._verified_sizes:
-            self._verified_sizes.forget()
 
     def story(self, trial: Trial, results: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
         """Yield all entries of the trial's file.
@@ -407,7 +334,7 @@ class TrialFileLogger(LoggerCallback):
             yield self._at_graft(trial, branches)
         yield from self.validations_of(trial)
         if is_over(trial):
-            yield End(trial.status is Status.ERROR, time.time(), self._fingerprint_of(trial))
+            yield End(trial.status is Status.ERROR, time.time())
 
     def validations_of(self, trial: Trial) -> Sequence[Validated]:
         """Return the validations for which the trial's file has entries beside those of results."""
@@ -473,7 +400,6 @@ class _Audit(Sink):
         for trial in pace(list(self._waiting)):
             self._logger.mend(trial, self._results_of, pace)
             self._waiting.popleft()
-        self._logger.forget_verified_sizes()
 
     def fail(self, error: Exception) -> None:
         """Notify the logger."""
