@@ -1,4 +1,4 @@
-"""The cost of imports, and docstrings whose examples run."""
+"""The cost of imports, docstrings whose examples run, and where threads start."""
 
 import doctest
 import importlib.util
@@ -53,6 +53,19 @@ TIERS = {
     },
 }
 """Modules whose examples are in another tier than ``unit``."""
+
+OWN_THREADS = {
+    "tuner/background.py",
+    "tuner/driver/background_run.py",  # the driver itself, for which the end of a script waits
+    "tuner/execution/cluster/agent.py",  # connections
+    "tuner/execution/cluster/dask_engine.py",
+    "tuner/execution/cluster/dask_plugin.py",
+    "tuner/execution/cluster/ray_engine.py",
+    "tuner/execution/inline.py",  # training code
+    "tuner/storage/directories.py",  # helps the caller, who waits for it
+    "tuner/storage/store_calls.py",  # a call that may hang, and is given up then
+}
+"""Files that start threads; all others use `BackgroundJobs`."""
 
 
 def modules_after_importing(package, cwd):
@@ -109,3 +122,13 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
     )
     assert outcome.attempted > 0
     assert outcome.failed == 0
+
+
+def test_threads_are_background_jobs():
+    starts = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if "threading.Thread(" in path.read_text(encoding="utf-8")
+    }
+    assert starts == OWN_THREADS

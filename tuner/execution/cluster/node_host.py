@@ -26,7 +26,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -47,6 +46,7 @@ from tuner.execution.validation_payloads import Payloads
 from tuner.storage import strict_json
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
+from tuner.storage.store_calls import in_thread
 
 from .agent import CLOSED, NO_DRIVER, LineSocket
 from .link import Link, beat_within
@@ -449,7 +449,7 @@ def _answer_in_time(store: ObjectStore, proof: tuple[str, str], node: str) -> st
     """
     patient = store.with_retry_s(_STORE_S)
     # In a thread: where a store accepts a connection and does not answer, this takes long.
-    answering = ThreadPoolExecutor(1).submit(answer_store_proof, patient, proof, node)
+    answering = in_thread(lambda: answer_store_proof(patient, proof, node))
     try:
         return answering.result(2 * _STORE_S)
     except TimeoutError:
