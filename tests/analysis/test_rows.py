@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from tuner.core.events import ResultReported, TurnEnded, WorkerStarted
 from tuner.journal.records import encode
-from tuner.journal.rows import JournalRows, MemoryRows, current
+from tuner.journal.rows import JournalRows, MemoryRows, RowCounter, current, numbered, surviving
 from tuner.journal.writer import Journal
 
 
@@ -13,7 +13,7 @@ def rows(*iterations, attempt=1):
 
 def counted(reported):
     """Return the results of a trial that has never gone on from another one's checkpoint."""
-    return [row for _, row in current((0, None, row) for row in reported)]
+    return [row for _, row in current(numbered((0, row) for row in reported))]
 
 
 def test_results_come_in_the_order_of_their_iteration():
@@ -52,13 +52,13 @@ def test_results_without_an_iteration_are_counted():
 
 def test_results_before_an_exploit_stay_and_iterations_may_repeat():
     # At 4 it took over a checkpoint of 2, crashed after 4, and went on at 3.
-    reported = [(0, None, row) for row in rows(1, 2, 3, 4)] + [
-        (1, None, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)
+    reported = [(0, row) for row in rows(1, 2, 3, 4)] + [
+        (1, row) for row in rows(3, 4, attempt=2) + rows(4, 5, attempt=3)
     ]
-    kept = current(reported)
+    kept = current(numbered(reported))
     assert [row for _, row in kept] == rows(1, 2, 3, 4) + rows(3, attempt=2) + rows(4, 5, attempt=3)
     assert [branch for branch, _ in kept] == [0, 0, 0, 0, 1, 1, 1]
-    kept = current([*reported[:4], (1, None, rows(1, attempt=2)[0])])
+    kept = current(numbered([*reported[:4], (1, rows(1, attempt=2)[0])]))
     assert [row for _, row in kept] == rows(1, 2, 3, 4) + rows(1, attempt=2)
 
 
@@ -138,5 +138,8 @@ def test_of_results_with_gaps_a_new_attempt_supersedes_all_behind_its_checkpoint
         {"training_iteration": iteration, "iterations_since_restore": iteration - 20}
         for iteration in (35, 45)
     ]
-    kept = current(zip([0] * 5, [0, None, None, 20, None], first + second, strict=True))
-    assert [row["training_iteration"] for _, row in kept] == [10, 20, 35, 45]
+    counter = RowCounter()
+    began = [0, None, None, 20, None]
+    numbers = [counter.row_of(0, *one) for one in zip(first + second, began, strict=True)]
+    assert numbers == [1, 2, 3, 3, 4]
+    assert surviving(numbers) == [0, 1, 3, 4]

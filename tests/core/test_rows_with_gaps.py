@@ -85,17 +85,22 @@ def test_a_snapshot_of_an_earlier_release_counts_on_without_gaps():
 @pytest.mark.property
 @given(st.data())
 def test_as_many_results_count_as_the_journal_has(data):
-    """The rows count, however attempts number their results, end and continue."""
+    """The rows count, however attempts number their results, end and continue.
+
+    A journal of an earlier release, which lacks the rows, is read alike.
+    """
     talk = Conversation(max_trials=1, max_failures=-1)
     talk.begin(1)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        Journal(Path(directory), sync="process") as journal,
-    ):
-        train_with_gaps(talk, data, directory, journal)
+    with tempfile.TemporaryDirectory() as directory:
+        places = [Path(directory) / name for name in ("now", "earlier")]
+        with (
+            Journal(places[0], sync="process") as now,
+            Journal(places[1], sync="process") as earlier,
+        ):
+            train_with_gaps(talk, data, places, (now, earlier))
 
 
-def train_with_gaps(talk, data, directory, journal):
+def train_with_gaps(talk, data, places, journals):
     num_saved = 0
     for _ in range(data.draw(st.integers(1, 5))):
         trial = talk.trial(A)
@@ -111,10 +116,14 @@ def train_with_gaps(talk, data, directory, journal):
                 "training_iteration": iteration,
                 "iterations_since_restore": iteration - resumed,
             }
-            journal.append(encode(ResultReported(A, trial.attempt, metrics), stamp=0.0))
-        journal.flush()
-        rows, num_rows = JournalRows(directory), talk.trial(A).num_rows
+            for journal, row in zip(journals, (trial.num_rows, None), strict=True):
+                journal.append(
+                    encode(ResultReported(A, trial.attempt, metrics, row=row), stamp=0.0)
+                )
+                journal.flush()
+        rows, num_rows = JournalRows(places[0]), talk.trial(A).num_rows
         assert num_rows == len(rows.of(A))
+        assert rows.of(A) == JournalRows(places[1]).of(A)
         assert num_rows == len(MetricsTable([TableTrial(A, {}, done=False)], rows).of(A))
         if data.draw(st.booleans()):
             talk.exit(A, Outcome.FAILED, BOOM)

@@ -29,7 +29,7 @@ from tuner.core.result import CONFIG, SHOULD_CHECKPOINT, is_same_report
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import DamagedJournal
 from tuner.journal.completeness import check_end
-from tuner.journal.rows import History, MemoryRows, histories_of
+from tuner.journal.rows import History, MemoryRows, Numbering, histories_of
 from tuner.storage.disk import Disk
 from tuner.storage.layout import JOURNAL
 
@@ -130,16 +130,27 @@ def rows_are_whole(experiment: Experiment, left: Transcript, stride: int) -> Non
 
 
 def table_of(trials: Sequence[Trial], left: Transcript) -> MemoryRows:
-    """Return the table: the results in the journal that count."""
+    """Return the table: the results in the journal that count.
+
+    Also checks that their rows are those that a journal without rows is read with.
+    """
     histories = histories_of(trials)
     reported: dict[str, list[dict[str, Any]]] = {trial.trial_id: [] for trial in trials}
     branches: dict[str, list[int]] = {trial.trial_id: [] for trial in trials}
+    numberings = {
+        trial.trial_id: Numbering(histories.get(trial.trial_id, History())) for trial in trials
+    }
     for record in left.records:
         if record["k"] == "result" and STALE not in record["m"]:
-            reported[record["id"]].append(record["m"])
-            branches[record["id"]].append(
-                histories.get(record["id"], History()).branch_of(record["a"])
-            )
+            results, numbering = reported[record["id"]], numberings[record["id"]]
+            if numbering.is_late(record["a"]):
+                continue
+            unnumbered = {name: value for name, value in record.items() if name != "row"}
+            branch, row = numbering.place(unnumbered)
+            require("I2", row == record["row"], "row %d, recorded as %s", row, record)
+            del results[row - 1 :], branches[record["id"]][row - 1 :]
+            results.append(record["m"])
+            branches[record["id"]].append(branch)
     return MemoryRows(reported, branches)
 
 

@@ -51,8 +51,6 @@ In larger experiments a few requested trials are read alone.
 _READ_ALONE: Final = 0.02
 """Trials are few if they have at most this share of all results."""
 _DTYPES: Final = {float: np.float64, int: np.int64, bool: np.bool_}
-_NOT_FIRST: Final = 2**62
-"""Replaces None in the array of iterations after which attempts began; larger than all of them."""
 _SAME_IN_PARTS: Final = frozenset({float, int, bool, str, type(None)})
 """Types for which pandas gives a column and any part of it the same type."""
 
@@ -229,8 +227,8 @@ class MetricsTable:
     """
 
     def __init__(self, trials: Sequence[TableTrial], rows: Rows, *, are_few: bool = False) -> None:
-        reported, numbers, branches, begun = _read(trials, rows, are_few=are_few)
-        places = _counting(numbers, branches, begun, reported.values(TRAINING_ITERATION))
+        reported, numbers, branches, positions = _read(trials, rows, are_few=are_few)
+        places = _counting(numbers, positions)
         ends = np.cumsum(np.bincount(numbers[places], minlength=len(trials))).tolist()
         self._spans: dict[str, slice] = {}
         self._names_of: dict[str, list[str]] = {}
@@ -319,48 +317,29 @@ def _trained_in(stretch: Stretch, frame_of: Callable[[str], pd.DataFrame]) -> pd
 def _read(
     trials: Sequence[TableTrial], rows: Rows, *, are_few: bool
 ) -> tuple[_Columns, Array, Array, Array]:
-    """Return all results as columns, with each one's trial number, branch and attempt start."""
+    """Return all results as columns, with each one's trial number, branch and row."""
     number_of = {trial.trial_id: number for number, trial in enumerate(trials)}
     reported = _Columns()
-    numbers, branches, begun = array("q"), array("q"), array("q")
-    for trial_id, branch, resumed, row in rows.reported(number_of, are_few=are_few):
+    numbers, branches, positions = array("q"), array("q"), array("q")
+    for trial_id, branch, row, result in rows.reported(number_of, are_few=are_few):
         numbers.append(number_of[trial_id])
         branches.append(branch)
-        begun.append(_NOT_FIRST if resumed is None else resumed)
-        reported.append(row)
-    return reported, np.array(numbers), np.array(branches), np.array(begun)
+        positions.append(row)
+        reported.append(result)
+    return reported, np.array(numbers), np.array(branches), np.array(positions)
 
 
-def _counting(numbers: Array, branches: Array, begun: Array, iterations: Array) -> Array:
+def _counting(numbers: Array, rows: Array) -> Array:
     """Return the indices of results that no later attempt has superseded, ordered by trial."""
     order = np.argsort(numbers, kind="stable")
-    numbers, branches, begun, iterations = (
-        numbers[order],
-        branches[order],
-        begun[order],
-        iterations[order],
-    )
-    # Nearly always nothing was trained twice: within a trial and branch, iterations ascend and no
-    # attempt began before the previous result. That is checked for all trials at once.
-    continues = (numbers[1:] == numbers[:-1]) & (branches[1:] == branches[:-1])
-    if (
-        iterations.dtype == np.int64
-        and (np.minimum(iterations[1:] - 1, begun[1:]) >= iterations[:-1])[continues].all()
-    ):
+    numbers, rows = numbers[order], rows[order]
+    # Nearly always nothing was trained twice, which is checked for all trials at once.
+    is_same_trial = numbers[1:] == numbers[:-1]
+    if (rows[1:] == rows[:-1] + 1)[is_same_trial].all():
         return order
-    trials = np.split(np.arange(len(order)), np.flatnonzero(np.diff(numbers)) + 1)
-    resumptions = (
-        [None if one == _NOT_FIRST else one for one in begun[trial].tolist()] for trial in trials
-    )
-    kept = [
-        trial[
-            surviving(
-                zip(branches[trial].tolist(), resumed, iterations[trial].tolist(), strict=True)
-            )
-        ]
-        for trial, resumed in zip(trials, resumptions, strict=True)
-    ]
-    return order[np.concatenate(kept)]
+    trials = np.split(np.arange(len(order)), np.flatnonzero(~is_same_trial) + 1)
+    kept: Array = np.concatenate([trial[surviving(rows[trial].tolist())] for trial in trials])
+    return order[kept]
 
 
 def _with(values: Array, known: Mapping[int, bool]) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 import os
 import re
@@ -40,7 +39,7 @@ from tuner.core.trial import (
     checkpoint_directory_name,
 )
 from tuner.errors import CheckpointError, StorageError, TrialFailed
-from tuner.journal.rows import MemoryRows, Row, current
+from tuner.journal.rows import MemoryRows, Row, current, numbered
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.declaration import guess_of
 from tuner.storage.layout import (
@@ -123,9 +122,7 @@ def read_trial_files(path: str | os.PathLike[str]) -> TrialFiles:
     last = reported[-1] if reported else {}
     trial_id = str(last.get(TRIAL_ID, directory.name))
     branches = list(_branches(reported))
-    results = current(
-        zip(branches, itertools.repeat(None), map(_without_config, reported), strict=False)
-    )
+    results = current(numbered(zip(branches, map(_without_config, reported), strict=True)))
     configs_by_branch = {
         branch: row.get(CONFIG, {}) for branch, row in zip(branches, reported, strict=True)
     }

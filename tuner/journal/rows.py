@@ -1,5 +1,10 @@
 """Results of trials, from memory or from the journal, without those that were superseded.
 
+Each result has its row: its position among those of its trial that count, which the core has
+counted (`Trial.num_rows`). A result supersedes those that were reported before it and have its row
+or a later one, see `surviving`. Only results that were recorded without it are numbered here, see
+`RowCounter`.
+
 The journal holds the records of all trials in the order in which they came. `JournalRows` finds
 those of one trial by a `ResultIndex`, which takes 12 bytes for each record.
 """
@@ -39,9 +44,9 @@ from .segments import body_of
 
 Row = dict[str, Any]
 """A result, nested as reported, with the auto-filled keys but without ``config``."""
-Reported = tuple[str, int, int | None, Row]
-"""The trial that reported a result, its branch, see `surviving`, where its attempt began, likewise,
-and the result."""
+Reported = tuple[str, int, int, Row]
+"""The trial that reported a result, its branch, which is how many exploits lay behind the trial,
+its row, see `surviving`, and the result."""
 
 _OF_KIND: Final = rb'\{"q":\d+,"e":\d+,"t":[^,]*,"k":"(?:%b)","id":"([^"\\]*)"'
 RESULT_OF: Final = re.compile(_OF_KIND % RESULT.encode())
@@ -87,16 +92,17 @@ class Rows(Protocol):
         """
 
     def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return the configuration of each branch, see `current`; empty where it never changed."""
+        """Return the configuration of each branch; empty where it never changed."""
 
 
 @final
 class MemoryRows:
-    """Rows that were never on a disk.
+    """Rows that were never in a journal.
 
     Args:
         results: The results of each trial, by its id, in the order they were reported.
-        branches: The branch of each of them, see `current`; a trial that is not there has one only.
+        branches: The branch of each of them, see `Reported`; a trial that is not there has one
+            only.
         configs: The configuration of each branch; a trial that is not there has one only.
     """
 
@@ -121,23 +127,19 @@ class MemoryRows:
     def reported(self, trial_ids: Collection[str], *, are_few: bool = False) -> Iterator[Reported]:
         """Yield all that these trials reported, one trial after the other."""
         for trial_id in trial_ids:
-            for branch, resumed, result in self._reported(trial_id):
-                yield trial_id, branch, resumed, dict(result)
+            for branch, row, result in self._numbered(trial_id):
+                yield trial_id, branch, row, dict(result)
 
     def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
         """Return the configuration of each branch; empty where it never changed."""
         return self._configs.get(trial_id, ())
 
-    def _reported(self, trial_id: str) -> Iterator[tuple[int, None, Mapping[str, Any]]]:
-        return zip(
-            self._branches.get(trial_id) or repeat(0),
-            repeat(None),
-            self._results.get(trial_id, ()),
-            strict=False,
-        )
+    def _numbered(self, trial_id: str) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+        branches = self._branches.get(trial_id) or repeat(0)
+        return numbered(zip(branches, self._results.get(trial_id, ()), strict=False))
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
-        return current(self._reported(trial_id))
+        return current(self._numbered(trial_id))
 
 
 @final
@@ -201,8 +203,12 @@ class JournalRows:
         return self._index.of(trial_id)
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
-        results = _amended_results(self._records(trial_id))
-        return current(_counted(results, self._histories.get(trial_id, _PLAIN)))
+        known = Numbering(self._histories.get(trial_id, _PLAIN))
+        return current(
+            (*known.place(record), record["m"])
+            for record in _amended_results(self._records(trial_id))
+            if not known.is_late(record["a"])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,23 +255,86 @@ def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
     }
 
 
-def _counted(
-    records: Iterable[Mapping[str, Any]], history: History
-) -> Iterator[tuple[int, int | None, Mapping[str, Any]]]:
-    """Yield what `current` takes of a trial's records.
+@final
+class RowCounter:
+    """Numbers the results of one trial that were recorded without their rows.
 
-    A late result of an earlier attempt, which its worker sent before it died, is left out.
+    That is so in journals of earlier releases and in log files.
     """
-    latest = history.superseded
-    for record in records:
-        attempt, metrics = record["a"], record["m"]
-        if attempt >= max(latest, history.superseded + 1):
-            yield (
-                history.branch_of(attempt),
-                _beginning(metrics) if attempt > latest else None,
-                metrics,
-            )
-            latest = attempt
+
+    def __init__(self) -> None:
+        self._iterations: list[int] = []
+        """Of the results that count so far."""
+        self._branch = self._num_earlier = 0
+
+    def row_of(self, branch: int, result: Mapping[str, Any], began: int | None = None) -> int:
+        """Return the row of the next result.
+
+        Within a branch, one whose iteration is not above the one before it shows that an attempt
+        continued from an earlier checkpoint; in another branch all earlier results stay.
+
+        Args:
+            branch: See `Reported`.
+            result: The result; without an iteration it has one above the result before.
+            began: If it is the first of its attempt, the iteration behind which that began, see
+                `_beginning`; else, and where that is not known, None.
+        """
+        known = self._iterations
+        if branch != self._branch:
+            self._branch, self._num_earlier = branch, len(known)
+        given = result.get(TRAINING_ITERATION)
+        iteration = len(known) + 1 if given is None else given
+        last = iteration - 1 if began is None else min(began, iteration - 1)
+        while len(known) > self._num_earlier and known[-1] > last:
+            del known[-1]
+        known.append(iteration)
+        return len(known)
+
+
+def numbered(
+    results: Iterable[tuple[int, Mapping[str, Any]]],
+) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Yield a trial's results, each with its branch before it, with branch and row."""
+    counter = RowCounter()
+    for branch, result in results:
+        yield branch, counter.row_of(branch, result), result
+
+
+@final
+class Numbering:
+    """Finds branches and rows of one trial's records, given in their order.
+
+    Args:
+        history: The trial's.
+
+    Attributes:
+        attempt: That of the latest result that counted when it was recorded.
+    """
+
+    __slots__ = ("_counter", "_history", "attempt")
+
+    def __init__(self, history: History) -> None:
+        self.attempt = history.superseded
+        self._history = history
+        self._counter: RowCounter | None = None
+
+    def is_late(self, attempt: int) -> bool:
+        """Return whether a record comes from an attempt that was over, or that does not count.
+
+        Earlier releases also recorded results that workers had sent before they died.
+        """
+        return attempt < self.attempt or attempt <= self._history.superseded
+
+    def place(self, record: Mapping[str, Any]) -> tuple[int, int]:
+        """Return branch and row of a result that is not late."""
+        attempt, row = record["a"], record.get("row")
+        branch = self._history.branch_of(attempt) if self._history.grafted else 0
+        if row is None:
+            self._counter = self._counter or RowCounter()
+            began = _beginning(record["m"]) if attempt != self.attempt else None
+            row = self._counter.row_of(branch, record["m"], began)
+        self.attempt = attempt
+        return branch, int(row)
 
 
 def _beginning(first: Mapping[str, Any]) -> int | None:
@@ -329,22 +398,25 @@ class _HeldResults:
     """The latest results of a trial, held back as long as a later record may amend the first.
 
     Attributes:
-        attempt: The attempt that reported the last of them.
+        history: The trial's.
+        numbers: Their rows.
         results: The results, oldest first, each with the index of its checkpoint or None.
         num_open: For each index how many records may still amend its result: its commit, and its
             validation.
     """
 
-    attempt: int
+    history: History
+    numbers: Numbering
     results: deque[tuple[int | None, Reported]] = field(default_factory=deque)
     num_open: dict[int, int] = field(default_factory=dict)
 
-    def add(self, record: Mapping[str, Any], reported: Reported, history: History) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         """Add a result behind the others."""
         index = _checkpoint_index(record)
+        reported = (record["id"], *self.numbers.place(record), _metrics_of(record))
         self.results.append((index, reported))
         if index is not None:
-            may_validate = "v" in record and index not in history.failed_validations
+            may_validate = "v" in record and index not in self.history.failed_validations
             if num_open := ("upload" in record) + may_validate:
                 self.num_open[index] = num_open
 
@@ -355,8 +427,8 @@ class _HeldResults:
         place = next((place for place in places if self.results[place][0] == wanted), None)
         if place is None or more is None:
             return
-        trial_id, branch, resumed, row = self.results[place][1]
-        self.results[place] = wanted, (trial_id, branch, resumed, more(row))
+        trial_id, branch, row, metrics = self.results[place][1]
+        self.results[place] = wanted, (trial_id, branch, row, more(metrics))
         self.num_open[wanted] = self.num_open.get(wanted, 0) - 1
 
     def release(self) -> Iterator[Reported]:
@@ -374,7 +446,7 @@ class _HeldResults:
 def _reported(
     records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]
 ) -> Iterator[Reported]:
-    """Yield results as `_counted`, each once no later record can amend it."""
+    """Yield results that counted when they were recorded, once no later record can amend them."""
     held: dict[str, _HeldResults] = {}
     for record in records:
         trial_id, kind = record["id"], record["k"]
@@ -384,65 +456,48 @@ def _reported(
             if mine:
                 mine.amend(record)
             continue
-        attempt = record["a"]
-        history = histories.get(trial_id, _PLAIN)
-        if attempt < (mine.attempt if mine else history.superseded + 1):
+        if mine is None:
+            history = histories.get(trial_id, _PLAIN)
+            mine = held[trial_id] = _HeldResults(history, Numbering(history))
+        if mine.numbers.is_late(record["a"]):
             continue
         if kind == SAVED:
-            if mine and mine.attempt == attempt:
+            if mine.results and mine.numbers.attempt == record["a"]:
                 mine.results[-1][1][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(
                     record["c"]["index"]
                 )
             continue
-        metrics = _metrics_of(record)
-        if mine is None:
-            mine = held[trial_id] = _HeldResults(attempt - 1)
         yield from mine.release()
-        resumed = _beginning(metrics) if mine.attempt != attempt else None
-        mine.attempt = attempt
-        branch = history.branch_of(attempt) if history.grafted else 0
-        mine.add(record, (trial_id, branch, resumed, metrics), history)
+        mine.add(record)
     for mine in held.values():
         yield from (reported for _, reported in mine.results)
 
 
-def current(results: Iterable[tuple[int, int | None, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
-    """Return the results that no later attempt has superseded, each with the number of its branch.
+def current(results: Iterable[tuple[int, int, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
+    """Return a trial's results that count, each with its branch.
 
     Args:
-        results: All that one trial reported, in that order, each behind its branch and where its
-            attempt began, see `surviving`.
+        results: All that it reported, in that order, with branch and row.
     """
     reported = list(results)
-    places = surviving(
-        (branch, resumed, result.get(TRAINING_ITERATION)) for branch, resumed, result in reported
-    )
+    places = surviving(row for _, row, _ in reported)
     return [(branch, dict(result)) for branch, _, result in map(reported.__getitem__, places)]
 
 
-def surviving(results: Iterable[tuple[int, int | None, int | None]]) -> list[int]:
-    """Return the places of the results that no later attempt has superseded.
+def surviving(rows: Iterable[int]) -> list[int]:
+    """Return the places of the results that count: a row supersedes itself and those behind it.
 
     Args:
-        results: All that one trial reported, in that order, by three numbers: the branch, which is
-            how many exploits lay behind the trial; of the first result of an attempt the iteration
-            behind which the attempt began, None for the others and where that is not known; and the
-            iteration, None for one above the result before. Within a branch, an iteration that is
-            not above the one before it shows as well that an attempt went on from an earlier
-            checkpoint.
+        rows: The rows of all that one trial reported, in that order.
+
+    Example:
+        >>> surviving([1, 2, 3, 2])
+        [0, 3]
     """
     places: list[int] = []
-    iterations: list[int] = []
-    branch, num_earlier = 0, 0
-    for place, (number, resumed, given) in enumerate(results):
-        if number != branch:
-            branch, num_earlier = number, len(places)
-        iteration = len(places) + 1 if given is None else given
-        last = iteration - 1 if resumed is None else min(resumed, iteration - 1)
-        while len(places) > num_earlier and iterations[-1] > last:
-            del places[-1], iterations[-1]
+    for place, row in enumerate(rows):
+        del places[row - 1 :]
         places.append(place)
-        iterations.append(iteration)
     return places
 
 
