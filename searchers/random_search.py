@@ -164,27 +164,23 @@ class BasicVariantGenerator(Searcher):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, what has been suggested or run before, and the unfinished trials."""
-        state = {
+        return {
             "seed": self._seed,
             "num_suggested": self._num_suggested,
             "unfinished": sorted(self._unfinished),
+            "next": self._next,
+            "run": [[number, trial_id] for number, trial_id in self._run.items()],
+            "strays": list(self._strays),
         }
-        if self._run or self._strays or self._next != self._num_suggested:
-            state |= {
-                "next": self._next,
-                "run": [[number, trial_id] for number, trial_id in self._run.items()],
-                "strays": list(self._strays),
-            }
-        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._unfinished = set(state["unfinished"])
-        self._next = state.get("next", self._num_suggested)
-        self._run = dict(state.get("run", ()))
-        self._strays = list(state.get("strays", ()))
+        self._next = state["next"]
+        self._run = dict(state["run"])
+        self._strays = list(state["strays"])
         self._newest = ""
 
     @property

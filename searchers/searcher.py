@@ -8,7 +8,7 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal
 
 from .recorded_arguments import Declared, constructed_with, found_by_name
 
@@ -156,10 +156,6 @@ class Searcher(Declared, ABC):
         Args:
             num_samples: ``TuneConfig.num_samples``, where -1 means endless.
         """
-        # Searchers written for earlier releases have this method under the name `total_samples`.
-        former: Any = type(self).total_samples
-        if callable(former):
-            return cast("int | None", former(self, num_samples))
         return None if num_samples < 0 else num_samples
 
     def num_first_points(self, num_samples: int) -> int:

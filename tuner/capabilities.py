@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from .nodes.unmet_demand import unmet_demand as unmet_demand
     from .restore.arguments import Given as Given
     from .restore.arguments import changes as changes
-    from .restore.arguments import lacks_mode as lacks_mode
     from .restore.arguments import restored_arguments as restored_arguments
     from .restore.readable_copy import ReadableCopy as ReadableCopy
     from .restore.resume_command import how_to_continue as how_to_continue
@@ -129,7 +128,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.nodes.nodes": ("Nodes",),
         "tuner.nodes.part": ("NodeEvents",),
         "tuner.nodes.unmet_demand": ("unmet_demand",),
-        "tuner.restore.arguments": ("Given", "changes", "lacks_mode", "restored_arguments"),
+        "tuner.restore.arguments": ("Given", "changes", "restored_arguments"),
         "tuner.restore.readable_copy": ("ReadableCopy",),
         "tuner.restore.resume_command": (
             "how_to_continue",

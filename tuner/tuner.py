@@ -99,7 +99,6 @@ class Tuner:
         self._is_used = False
         self._location: ExperimentLocation | None = None
         self._resumption: Resumption | None = None
-        self._lacks_mode = False
         if resume is not None:
             _check_resume(resume, self._spec)
             location = named_location(self._spec.run)
@@ -285,9 +284,6 @@ class Tuner:
             steal=steal,
             salvage=salvage,
         )
-        tuner._lacks_mode = (
-            capabilities.lacks_mode(record) and tune_config is None and tuner._spec.metric is None
-        )
         return tuner
 
     @classmethod
@@ -434,7 +430,6 @@ class Tuner:
 
         Raises:
             RuntimeError: If there has been a run, or there is one.
-            ValueError: If an experiment of an earlier release has a metric without a mode.
         """
         if self._is_used:
             where = f", for {self._grid.experiment_path!r}" if self._grid else ""
@@ -442,14 +437,6 @@ class Tuner:
                 f"fit() or start() has been called before{where}; get_results() returns its "
                 "results, Tuner.restore continues the experiment, "
                 "and a new Tuner runs another"
-            )
-        if self._lacks_mode and self._resumption:
-            metric = self._resumption.record.parts["tune_config"]["metric"]
-            raise ValueError(
-                f"mode must be 'min' or 'max' where a metric is named, got metric={metric!r} "
-                f"without a mode in {self._location and self._location.address!r}; "
-                "pass Tuner.restore(..., mode='max') if larger values are better, "
-                "mode='min' if smaller ones are"
             )
         location = self._location or new_location(self._spec)
         self._is_used = True

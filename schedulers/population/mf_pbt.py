@@ -216,8 +216,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
                 otherwise.
         """
         super().load_state_dict(state)
-        # Earlier releases had a group for each frequency, however few members there were.
-        self._num_groups = state.get("num_groups", len(self.frequencies))
+        self._num_groups = state["num_groups"]
 
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "frequencies": list(self.frequencies)}

@@ -284,8 +284,7 @@ class LibrarySearch(LearningSearcher, ABC):
             self._take_own_space()
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
-        # Earlier versions went through the points in order.
-        self._points.mark_taken(state.get("points", range(self._num_suggested)))
+        self._points.mark_taken(state["points"])
         self._open = dict(state["open"])
         self._history = [Observation(**observation) for observation in state["history"]]
 

@@ -317,12 +317,10 @@ class ModelSearch(LearningSearcher):
         self._seed = state["seed"]
         self._num_suggested = state["num_suggested"]
         self._num_initial = state["num_initial"]
-        # Earlier versions went through the points in order.
-        self._points.mark_taken(state.get("points", range(self._num_suggested)))
+        self._points.mark_taken(state["points"])
         self.observations = Observations()
         self.observations.load_state_dict(state["trials"])
-        # States of earlier versions have no times.
-        self.observations.times.update(state.get("times", ()))
+        self.observations.times.update(state["times"])
         self._seen = {key(trial.vector) for trial in self.observations.trials.values()}
 
     @property

@@ -198,9 +198,8 @@ class Repeater(SearcherWrapper):
             name: _Group(decode_configuration(self._space, config), list(endings))
             for name, config, endings in state["groups"]
         }
-        filling = state["filling"]  # earlier releases wrote one name, or none
-        self._filling = list(filling) if isinstance(filling, list) else [filling] * bool(filling)
-        self._num_beyond = state.get("num_beyond", 0)
+        self._filling = list(state["filling"])
+        self._num_beyond = state["num_beyond"]
         self._places = {
             trial_id: (name, place) for trial_id, (name, place) in state["places"].items()
         }

@@ -20,12 +20,9 @@ from tuner.core.events import (
     TrialSuggested,
     WorkerStarted,
 )
-from tuner.core.experiment import Experiment
 from tuner.core.progress import look_at
-from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, TimeoutStopper
 from tuner.core.trial import CheckpointRecord, Status, TerminationReason
-from tuner.core.trial_json import trial_fields, trial_from
 
 
 def asked(commands):
@@ -278,20 +275,6 @@ def test_a_snapshot_keeps_the_backlog_and_the_order_of_admission():
     talk.restore_from_snapshot()
     assert list(talk.scheduler.experiment.trials) == ["t00000", "f00000", "t00001"]
     assert waiting(talk) == ["t00002", "t00003"]
-
-
-def test_all_trials_of_a_snapshot_from_an_earlier_release_are_admitted():
-    talk = Conversation(max_trials=2)
-    talk.begin(2)
-    words = talk.experiment.state_dict()
-    for name in ("admitted", "backlog"):
-        del words["roster"][name]
-    del words["settings"]["max_pending"]
-    trials = [trial_from(trial_fields(trial)) for trial in talk.experiment.trials]
-    later = Experiment(ExperimentSettings({"cpu": 2.0}), ScriptedScheduler(), NoopStopper())
-    later.load_state_dict(words, trials)
-    later.check()
-    assert list(later.trial_table.admitted) == ["t00000", "t00001"]
 
 
 def test_progress_counts_the_backlog_and_does_not_count_interrupted_trials_as_finished():

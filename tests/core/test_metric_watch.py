@@ -205,10 +205,6 @@ def test_what_was_seen_outlasts_a_snapshot():
     again = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
     again.load_state_dict(state, trials)
     assert again.metric_watch.missing == []
-    del state["metric_watch"]  # as an earlier release wrote it
-    older = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
-    older.load_state_dict(state, trials)
-    assert older.metric_watch.missing == []
 
 
 def test_warnings_given_survive_a_snapshot():
@@ -225,10 +221,6 @@ def test_warnings_given_survive_a_snapshot():
     assert again.state_dict()["metric_watch"] == state["metric_watch"]
     assert again.metric_watch.value_of("val_accuracy") == "'n/a'"
     assert not again.metric_watch.on_completed(again.trials[2])  # it was told before
-    state["metric_watch"]["has_warned_of_silence"] = True  # as earlier releases noted it
-    older = Experiment(talk.experiment.settings, talk.scheduler, NoopStopper())
-    older.load_state_dict(state, trials)
-    assert not older.metric_watch.on_completed(older.trials[2])
 
 
 def test_settings_of_an_earlier_build_are_read():

@@ -9,7 +9,6 @@ from schedulers import ASHAScheduler, FIFOScheduler, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tuner import ResumeConfig, Tuner
 from tuner.spec.experiment_directory import read_record
-from tuner.storage import strict_json
 
 
 def train(config):
@@ -209,39 +208,3 @@ def test_an_experiment_whose_declaration_changed_is_continued_by_its_path_alone(
     changed = Tuner.restore(path, train, scheduler=ASHAScheduler(max_t=4), num_samples=6).fit()
     again = Tuner.restore(path, train).fit()
     assert iterations(again) == iterations(changed)
-
-
-def test_an_experiment_without_a_mode_can_be_read_and_goes_on_with_one(fit, tmp_path):
-    def train(config):
-        tune.report({"accuracy": config["x"]})
-
-    space = {"x": tune.uniform(0, 1)}
-    fit(
-        train,
-        space,
-        tune={
-            "metric": "accuracy",
-            "mode": "max",
-            "num_samples": 2,
-            "scheduler": FIFOScheduler(),
-            "search_alg": BasicVariantGenerator(),
-        },
-        executor="inline",
-    )
-    path = tmp_path / "experiment"
-    written = strict_json.checked(strict_json.loads((path / "experiment.json").read_bytes()))
-    for declared in (written, written["settings"], written["tune_config"]):
-        declared["mode"] = None  # as earlier releases accepted it
-    (path / "experiment.json").write_text(strict_json.dumps(strict_json.signed(written)))
-    restored = tune.Tuner.restore(path, train, num_samples=3)
-    assert len(restored.get_results()) == 2
-    with pytest.raises(
-        ValueError,
-        match=r"got metric='accuracy' without a mode in .*; pass Tuner.restore\(..., "
-        r"mode='max'\)",
-    ):
-        restored.fit()
-    best = tune.Tuner.restore(path, train, num_samples=3, mode="max").fit().get_best_result()
-    assert best.metrics["accuracy"] == max(
-        result.metrics["accuracy"] for result in tune.Tuner.restore(path, train).get_results()
-    )

@@ -7,10 +7,8 @@ import pytest
 import tuner as tune
 from schedulers import ASHAScheduler
 from searchers import BasicVariantGenerator
-from tuner.journal.snapshot_files import load_newest, write_parts
 from tuner.restore.snapshot_state import usable_snapshot
 from tuner.spec.experiment_spec import make_spec
-from tuner.storage import strict_json
 
 pytestmark = pytest.mark.process
 
@@ -79,25 +77,3 @@ def test_a_space_with_secrets_is_declared_by_their_names_alone(tmp_path, monkeyp
     tune.Tuner(learn, param_space=space, run_config=run_config).fit()
     assert "swordfish" not in (tmp_path / "e" / "experiment.json").read_text()
     assert tune.Tuner.restore(tmp_path / "e", learn, num_samples=2).fit().num_terminated == 2
-
-
-def without_objective(directory):
-    """Rewrite the snapshot as one of a release that did not record the objective."""
-    snapshot = load_newest(directory)
-    del snapshot.state["identity"]["objective"]
-    write_parts(directory, [strict_json.to_bytes(snapshot.state)], snapshot.last_sequence)
-
-
-def test_a_snapshot_that_does_not_tell_its_objective_has_the_declared_one(directory):
-    without_objective(Path(directory))
-    assert is_usable(directory)
-    assert not is_usable(directory, mode="max")
-
-
-def test_nothing_is_presumed_of_it_where_the_objective_has_changed_since_the_beginning(directory):
-    without_objective(Path(directory))
-    path = Path(directory) / "experiment.json"
-    declared = strict_json.checked(strict_json.loads(path.read_bytes()))
-    path.write_text(strict_json.dumps(strict_json.signed({**declared, "mode": "max"})))
-    assert not is_usable(directory)
-    assert not is_usable(directory, mode="max")

@@ -255,13 +255,3 @@ def test_members_stay_in_their_sub_populations_if_a_restored_experiment_gets_mor
     assert {restored._group(member) for member in restored._members.values()} == {
         "sub-population 0"
     }
-
-
-def test_a_state_without_a_number_of_sub_populations_has_one_for_each_frequency():
-    scheduler = mf_pbt()
-    population(scheduler, 4)
-    state = scheduler.state_dict()
-    del state["num_groups"]
-    restored = mf_pbt()
-    restored.load_state_dict(state)
-    assert [restored._group(member)[-1] for member in restored._members.values()] == list("0101")

@@ -16,7 +16,7 @@ class Recorder(Searcher):
         self.num_suggested += 1
         return {"x": self.num_suggested} if self.num_suggested <= 5 else self.FINISHED
 
-    def total_samples(self, num_samples):
+    def num_trials_for(self, num_samples):
         return 5
 
     def on_trial_result(self, trial_id, result):

@@ -92,7 +92,7 @@ def test_a_huge_grid_is_never_built():
     searcher = prepared({f"axis{number}": grid_search(range(1000)) for number in range(5)})
     assert searcher.num_trials_for(1) == 1000**5
     assert searcher.suggest("a")["axis0"] == 0
-    searcher.load_state_dict(searcher.state_dict() | {"num_suggested": 1000**5 - 1})
+    searcher.load_state_dict(searcher.state_dict() | {"next": 1000**5 - 1})
     assert set(searcher.suggest("b").values()) == {999}
     assert searcher.suggest("c") == searcher.FINISHED
 

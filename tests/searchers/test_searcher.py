@@ -148,10 +148,8 @@ class AsInRay(Ones):
         return True
 
 
-class WithMethod(Ones):
-    """Has the method that experiments called in earlier releases."""
-
-    def total_samples(self, num_samples):
+class OneMore(Ones):
+    def num_trials_for(self, num_samples):
         return num_samples + 1
 
 
@@ -178,7 +176,7 @@ def configured(searcher, num_samples):
         (lambda: DuplicateGuard(BasicVariantGenerator()), 4, 12),
         (Ones, 4, 4),
         (AsInRay, 4, 4),
-        (lambda: ConcurrencyLimiter(WithMethod(), 2), 4, 5),
+        (lambda: ConcurrencyLimiter(OneMore(), 2), 4, 5),
     ],
 )
 def test_total_samples_is_a_number_once_an_experiment_has_the_searcher(make, num_samples, total):
@@ -186,10 +184,6 @@ def test_total_samples_is_a_number_once_an_experiment_has_the_searcher(make, num
     assert searcher.total_samples == 0
     assert configured(searcher, num_samples).total_samples == total
     assert searcher.num_trials_for(num_samples) == total
-
-
-def test_a_method_named_total_samples_gives_the_number_of_trials():
-    assert configured(WithMethod(), 4).num_trials_for(4) == 5
 
 
 def test_a_subclass_may_use_total_samples_for_another_purpose():

@@ -97,7 +97,7 @@ CORE = _of(
     ('        self.live = {trial_id: self[trial_id] for trial_id in state["live"]}\n', "", "I13 I7"),
     ("        self.paused.pop(trial.trial_id, None)\n        self._move(trial, TrialMove.START)", "        self._move(trial, TrialMove.START)", "I3"),
     ("        if self.is_admitted(trial):\n", "        if True:\n", "defect I3"),
-    ('state.get("admitted", self.by_id)', "self.by_id", "I3 I7"),
+    ('for trial_id in state["admitted"]}', "for trial_id in self.by_id}", "I3 I7"),
 ) + _of(
     "tuner/core/lifecycle.py",
     ("(ReportReply.CONTINUE, Outcome.LOST): TrialMove.REQUEUE", "(ReportReply.CONTINUE, Outcome.LOST): TrialMove.FAIL", "I12"),

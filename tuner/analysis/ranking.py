@@ -166,7 +166,7 @@ def tracked(trial: Trial, rows: Rows, metric: str, mode: Mode) -> TrackedMetric:
     if metric not in trial.summary:
         return TrackedMetric(metric, mode)
     known = trial.objective
-    # The row is 0 if it is unknown, as in records of earlier releases; the results are read then.
+    # The row is 0 if it is unknown; the results are read then.
     is_exact = _is_tracked(trial, metric, mode) and not _may_be_corrected(trial)
     if is_exact and all(one is None or one.row for one in (known.last, known.best)):
         return known

@@ -57,9 +57,9 @@ class BestTrials:
             self._rank(trial)
 
     def rebuild(self, trials: Sequence[Trial]) -> None:
-        """Rank trials by their summaries, which hold the values but not all of their iterations.
+        """Rank trials by another metric than before.
 
-        Used for snapshots of earlier releases, and where the metric has changed.
+        Their summaries hold its values, but not all of their iterations.
         """
         for trial in trials:
             if self._metric and (summary := trial.summary.get(self._metric)):

@@ -1082,22 +1082,15 @@ class Experiment:
         return fields
 
     def load_state_dict(self, state: Mapping[str, Any], trials: Iterable[Trial]) -> None:
-        """Restore all trials, in their order, and the state that `state_dict` returned.
-
-        The experiment is new. A key that is looked for with ``in`` is missing from snapshots of
-        earlier releases.
-        """
+        """Restore all trials, in order, and what `state_dict` returned, in a new experiment."""
         self._begin_session(ExperimentSettings.from_fields(state["settings"]))
         self.trial_table.load_state_dict(state["roster"], trials)
         self.exploits.load(self.trials)
         self._paused.load()
-        # Snapshots of earlier releases hold a ranking of their own, and trials without values.
-        (self.best.rebuild if "best" in state else self.best.load)(self.trials)
+        self.best.load(self.trials)
         self._watch_session(self.settings)  # by the trials that are there now
-        if "failure_tally" in state:
-            self._failure_tally.load_state_dict(state["failure_tally"])
-        if "metric_watch" in state:
-            self.metric_watch.load_state_dict(state["metric_watch"], self.trial_table.__getitem__)
+        self._failure_tally.load_state_dict(state["failure_tally"])
+        self.metric_watch.load_state_dict(state["metric_watch"], self.trial_table.__getitem__)
         self.suggestion_budget.load_state_dict(state["desk"])
         self.timeouts.load_state_dict(state["patience"])
         self.starter.load_state_dict(state)

@@ -153,8 +153,8 @@ class MetricWatch:
         self.missing, self._has_warned = list(state["missing"]), state["has_warned"]
         self._completed = trial_of(state["completed"]) if state["completed"] else None
         self._unvalidated = trial_of(state["unvalidated"]) if "unvalidated" in state else None
-        self._num_silent = state.get("num_silent", 0)
-        self._not_numbers = dict(state.get("not_numbers", {}))
+        self._num_silent = state["num_silent"]
+        self._not_numbers = dict(state["not_numbers"])
 
 
 def own_keys(trial: Trial) -> list[str]:

@@ -137,9 +137,9 @@ class SuggestionBudget:
         """Restore what `state_dict` returned."""
         self._max_trials = state["max_trials"]
         self._num_asked = state["num_asked"]
-        self._num_refused = state.get("num_refused", 0)
+        self._num_refused = state["num_refused"]
         self._has_ended = state["has_ended"]
-        self._ended_for = state.get("ended_for", "")
+        self._ended_for = state["ended_for"]
         self._is_suspended = state["is_suspended"]
         self._has_news = state["has_heard"]
         self.num_outstanding = state["num_outstanding"]

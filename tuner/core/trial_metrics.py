@@ -137,8 +137,8 @@ class Evaluation:
 
     Attributes:
         value: The value.
-        iteration: ``training_iteration`` of that result; None where an earlier release has not
-            recorded it.
+        iteration: ``training_iteration`` of that result; None where it is not known, as with a
+            metric that has become the objective later.
         row: Position of that result among those of the trial that count, as `Trial.num_rows` counts
             them; 0 where it is not known.
     """

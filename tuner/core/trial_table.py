@@ -195,9 +195,8 @@ class TrialTable:
             self.add(trial)
             if trial.ending is not None:
                 self.num_by_ending[trial.ending] += 1
-        # Earlier releases had no backlog: each trial was admitted at once.
-        self.admitted = {trial_id: self[trial_id] for trial_id in state.get("admitted", self.by_id)}
-        self.backlog = {trial_id: self[trial_id] for trial_id in state.get("backlog", ())}
+        self.admitted = {trial_id: self[trial_id] for trial_id in state["admitted"]}
+        self.backlog = {trial_id: self[trial_id] for trial_id in state["backlog"]}
         for trial_id in state["ready"]:
             self[trial_id].waits_for &= ~WaitsFor.DECISION
             self.ready.push(self[trial_id])
@@ -207,13 +206,11 @@ class TrialTable:
             self.ready.rest(self[trial_id], until_s)
         self.live = {trial_id: self[trial_id] for trial_id in state["live"]}
         self.paused = {trial_id: self[trial_id] for trial_id in state["paused"]}
-        # Earlier releases held no trials.
-        self.held = {trial_id: self[trial_id] for trial_id in state.get("held", ())}
+        self.held = {trial_id: self[trial_id] for trial_id in state["held"]}
         for trial in self.held.values():
             trial.waits_for |= WaitsFor.USER
-        # In earlier releases these were TERMINATED.
         self.left = {trial_id: self[trial_id] for trial_id in state.get("left", ())}
-        self.num_forked = state.get("num_forked", 0)
+        self.num_forked = state["num_forked"]
         self.num_failed_attempts = state["num_failed_attempts"]
         self.nodes.load_state_dict(state.get("nodes", ()))
         self._nodes_lent = {

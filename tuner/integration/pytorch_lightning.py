@@ -31,8 +31,6 @@ from .reporting import (
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback", "resume"]
 
 CHECKPOINT: Final = "checkpoint.ckpt"
-OLDER_CHECKPOINT: Final = "checkpoint"
-"""What `CHECKPOINT` was called in releases up to 0.1, whose checkpoints are still read."""
 _NAMESPACES: Final = ("lightning.pytorch", "pytorch_lightning")
 
 
@@ -105,9 +103,7 @@ class TuneReportCheckpointCallback:
             TypeError: If there is no checkpoint.
             FileNotFoundError: If it holds no such file.
         """
-        with saved_file(
-            checkpoint, filename, OLDER_CHECKPOINT if filename == CHECKPOINT else None
-        ) as path:
+        with saved_file(checkpoint, filename) as path:
             return module_class.load_from_checkpoint(path, **options)
 
     @property
@@ -202,7 +198,7 @@ def resume(filename: str = CHECKPOINT) -> str | None:
         >>> resume() is None
         True
     """
-    saved = latest_file(filename, OLDER_CHECKPOINT if filename == CHECKPOINT else None)
+    saved = latest_file(filename)
     return None if saved is None else str(saved)
 
 

@@ -194,34 +194,30 @@ def latest_directory() -> Path | None:
     return None if checkpoint is None else Path(_opened.enter_context(checkpoint.as_directory()))
 
 
-def latest_file(filename: str, older: str | None = None) -> Path | None:
+def latest_file(filename: str) -> Path | None:
     """Return a file in the checkpoint to continue from, None if training starts over.
 
     Args:
         filename: Its name.
-        older: The name that an earlier release gave it.
 
     Raises:
         FileNotFoundError: If the checkpoint holds no such file.
     """
     directory = latest_directory()
-    return None if directory is None else file_in(directory, filename, older)
+    return None if directory is None else file_in(directory, filename)
 
 
-def file_in(directory: Path, filename: str, older: str | None = None) -> Path:
+def file_in(directory: Path, filename: str) -> Path:
     """Return a file or folder in a checkpoint.
 
     Args:
         directory: The checkpoint's directory.
         filename: Its name.
-        older: The name that an earlier release gave it.
 
     Raises:
         FileNotFoundError: If there is none of that name.
     """
     path = directory / filename
-    if older is not None and not path.exists() and (directory / older).exists():
-        return directory / older
     if not path.exists():
         raise FileNotFoundError(
             f"checkpoint {directory} holds no {filename!r}; give the filename that was given to "
@@ -231,7 +227,7 @@ def file_in(directory: Path, filename: str, older: str | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def saved_file(checkpoint: Checkpoint, filename: str, older: str | None = None) -> Iterator[Path]:
+def saved_file(checkpoint: Checkpoint, filename: str) -> Iterator[Path]:
     """Provide a file or folder in a checkpoint, to load a model from; see `file_in`.
 
     Raises:
@@ -244,4 +240,4 @@ def saved_file(checkpoint: Checkpoint, filename: str, older: str | None = None) 
             "if a trial has saved nothing"
         )
     with checkpoint.as_directory() as directory:
-        yield file_in(Path(directory), filename, older)
+        yield file_in(Path(directory), filename)

@@ -57,8 +57,6 @@ def restored_arguments(record: Record, address: str, given: Given) -> dict[str, 
         noted = argument_codec.constructed(record.parts["param_space"], "param_space", absent)
         space = RecordedSpace(noted) if isinstance(noted, dict) else noted
     single = {**_recorded_parts(given, record, absent), **given.tune}
-    if given.tune_config is None and given.tune.get("mode") is None and lacks_mode(record):
-        single.setdefault("metric", None)  # what is known of the experiment can be read without
     tune = _settings("tune_config", given.tune_config, single, record, absent)
     run = _settings("run_config", given.run_config, given.run, record, absent)
     if absent:
@@ -69,12 +67,6 @@ def restored_arguments(record: Record, address: str, given: Given) -> dict[str, 
             "to Tuner.restore"
         )
     return {"param_space": space, "tune_config": tune, "run_config": run}
-
-
-def lacks_mode(record: Record) -> bool:
-    """Return whether an experiment has a metric and no mode, as earlier releases accepted it."""
-    declared = record.parts["tune_config"]
-    return declared.get("metric") is not None and declared.get("mode") is None
 
 
 def _recorded_parts(given: Given, record: Record, absent: list[Absent]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import strict_json
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec, missing
-from tuner.storage.declaration import read_declaration, with_present_names
 from tuner.storage.layout import trial_path
 
 from .search_adapter import SearchAdapter
@@ -162,24 +161,10 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
     snapshot = load_newest(directory)
     if snapshot is None:
         return None
-    now, then = identity(spec), with_present_names(snapshot.state.get("identity"))
-    # Snapshots of earlier releases do not name the objective; the declaration does.
-    if isinstance(then, dict) and "objective" not in then:
-        then = {"objective": _declared_objective(directory), **then}
+    now, then = identity(spec), snapshot.state.get("identity")
     # By their text where they differ: NaN does not equal itself.
     is_same = now == then or strict_json.dumps(now) == strict_json.dumps(then)
     return snapshot if is_same else None
-
-
-def _declared_objective(directory: Path) -> Any:
-    """Return metric and mode as the directory declares them.
-
-    None where it was begun with others, so that it is not known which count.
-    """
-    declared = read_declaration(directory)
-    now = [declared.get("metric"), declared.get("mode")]
-    began = declared.get("settings", {})
-    return now if now == [began.get("metric"), began.get("mode")] else None
 
 
 def search_key(spec: ExperimentSpec) -> str:

@@ -108,7 +108,7 @@ def known_class(name: str) -> type | None:
         and kind is not Declared
         and not inspect.isabstract(kind)
     )
-    # Compared with the class's own name, because some classes have an older name as well.
+    # Compared with the class's own name, because some classes have another name as well.
     return kind if is_constructed and kind.__name__ == name else None
 
 

@@ -17,9 +17,6 @@ from .reading import SMALL_BYTES, read_file
 RELEASE_KEY: Final = "release"
 THIS_RELEASE: Final = __version__
 FORMAT_VERSION: Final = 1
-_CLASS_TAG: Final = "@"
-_PRESENT_NAMES: Final = {"AsyncHyperBandScheduler": "ASHAScheduler"}
-"""The names of classes that earlier releases recorded under other ones."""
 _SEGMENTS: Final = f"{'[0-9]' * 20}.log"
 
 
@@ -55,7 +52,7 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
         text = strict_json.loads(read_file(path, SMALL_BYTES))
         version = int(text["format_version"])
         declaration: Mapping[str, Any] = (
-            with_present_names(strict_json.checked(text)) if version <= FORMAT_VERSION else {}
+            strict_json.checked(text) if version <= FORMAT_VERSION else {}
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as cause:
         raise StorageError(
@@ -68,26 +65,6 @@ def read_declaration(directory: Path) -> Mapping[str, Any]:
             "update tuner-hpo"
         )
     return declaration
-
-
-def with_present_names(noted: Any) -> Any:
-    """Return recorded arguments with the present names of classes that were renamed.
-
-    Example:
-        >>> with_present_names({"scheduler": {"@": "AsyncHyperBandScheduler", "max_t": 9}})
-        {'scheduler': {'@': 'ASHAScheduler', 'max_t': 9}}
-    """
-    match noted:
-        case dict():
-            renamed = {key: with_present_names(part) for key, part in noted.items()}
-            name = renamed.get(_CLASS_TAG)
-            if isinstance(name, str) and name in _PRESENT_NAMES:
-                renamed[_CLASS_TAG] = _PRESENT_NAMES[name]
-            return renamed
-        case list():
-            return [with_present_names(part) for part in noted]
-        case _:
-            return noted
 
 
 def read_environments(directory: Path) -> list[Mapping[str, Any]]:

@@ -50,7 +50,7 @@ class Provenance:
     name: str = ""
 
     def as_fields(self) -> dict[str, Any]:
-        """Return the fields of the manifest; without a name, as releases before it did."""
+        """Return the fields of the manifest, without a name that is empty."""
         fields = asdict(self)
         if not self.name:
             del fields["name"]

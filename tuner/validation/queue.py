@@ -370,7 +370,7 @@ class ValidationQueue:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; the trials are there."""
-        for trial_id, index in state.get("order", ()):
+        for trial_id, index in state["order"]:
             trial = self._trial_table[trial_id]
             self._unfinished[trial_id, index] = trial
             validation = trial.validations[index]
@@ -380,10 +380,10 @@ class ValidationQueue:
                     holder = _holder(trial_id, index)
                     self._trial_table.hold_lent(holder, validation.resources, validation.gpu_ids)
         self._num_open = sum(len(trial.open_validations) for trial in self._trial_table.trials)
-        for holder, due_s in state.get("due", {}).items():
+        for holder, due_s in state["due"].items():
             self._deadlines.set(holder, due_s)
         self._left_s = dict(state.get("left", {}))
-        self.is_interrupted = state.get("is_interrupted", False)
+        self.is_interrupted = state["is_interrupted"]
 
     def _move(self, trial: Trial, validation: Validation, move: ValidationMove) -> None:
         move_validation(validation, move)

@@ -456,8 +456,7 @@ class OptunaSearch(LearningSearcher):
         self._known.experiment = state["experiment"]
         self._num_suggested = state["num_suggested"]
         self._has_finished = state["has_finished"]
-        # Earlier versions put all of them into the study at once.
-        self._points.mark_taken(state.get("points", range(len(self._points))))
+        self._points.mark_taken(state["points"])
         self._numbers = dict(state["numbers"])
         self._opened = None
         if state["study"] is not None:

@@ -217,7 +217,7 @@ class StudyView(optuna.Study):
         with quiet():
             self.add_trials(_trial_of(fields) for fields in state["trials"])
         self.set_attributes(state["attributes"])
-        self._view.hidden.update(state.get("hidden", ()))
+        self._view.hidden.update(state["hidden"])
         self._view.shown.update((number, constraints) for number, constraints in state["paused"])
 
 
