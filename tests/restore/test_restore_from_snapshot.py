@@ -98,17 +98,19 @@ def keep_all_snapshots(monkeypatch):
     """Let a snapshot be taken at each chance, however slow the disk is, and each be kept."""
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
     monkeypatch.setattr(storage, "NUM_KEPT", 10_000)
-    monkeypatch.setattr(Snapshots, "_is_writing", has_written)
+    monkeypatch.setattr(Snapshots, "take_if_due", take_once_written)
     monkeypatch.setattr(
         "tuner.driver.snapshots.write_parts", functools.partial(storage.write_parts, sync=False)
     )
 
 
-def has_written(snapshots):
+_take_if_due = Snapshots.take_if_due
+
+
+def take_once_written(snapshots, elapsed_s):
     """Wait until the last snapshot is written, so that the next one may be taken."""
-    if snapshots._writer:
-        snapshots._writer.join()
-    return False
+    snapshots._writes.wait()
+    _take_if_due(snapshots, elapsed_s)
 
 
 def restored_from(arguments, directory, snapshot, trainable=learn):
