@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .analysis.tables import write_tables as write_tables
     from .analysis.trial_files import index_of as index_of
     from .analysis.trial_files import read_trial_files as read_trial_files
+    from .callbacks.console.console import Console as Console
     from .callbacks.console.reporter import ProgressReporter as ProgressReporter
     from .callbacks.formatting import printable as printable
     from .driver.background_run import Background as Background
@@ -113,6 +114,7 @@ __getattr__, __dir__ = lazy_names(
             "write_tables",
         ),
         "tuner.analysis.trial_files": ("index_of", "read_trial_files"),
+        "tuner.callbacks.console.console": ("Console",),
         "tuner.callbacks.console.reporter": ("ProgressReporter",),
         "tuner.callbacks.formatting": ("printable",),
         "tuner.driver.background_run": ("Background",),

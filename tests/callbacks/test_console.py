@@ -26,6 +26,7 @@ from tuner.callbacks.console.console_view import (
 )
 from tuner.callbacks.console.displays import plain_lines
 from tuner.callbacks.console.progress_table import trial_table
+from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.progress import Progress
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Failure, Trial, WorkerGroup
 
@@ -206,22 +207,19 @@ def everything_that_can_happen(console, clock, trials):
     console.on_experiment_end(trials)
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_verbose_0_prints_nothing(progress, trials, capfd, is_terminal):
-    stream = io.StringIO()
-    console, clock = console_on(stream, progress, verbose=0, is_terminal=is_terminal)
-    everything_that_can_happen(console, clock, trials)
-    assert stream.getvalue() == ""
+def test_a_silent_console_prints_nothing(trials, capfd):
+    console = SilentConsole()
+    console.setup(experiment_path=Path("/results/cifar"), metric="val/loss")
+    everything_that_can_happen(console, Clock(), trials)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.process
-def test_verbose_0_keeps_warnings_off_the_standard_error_of_a_bare_script():
+def test_a_silent_console_keeps_warnings_off_the_standard_error_of_a_bare_script():
     code = (
         "import logging\n"
-        "from tuner.core.progress import Progress\n"
-        "from tuner.callbacks.console.console import Console\n"
-        "console = Console(lambda: Progress('x'), verbose=0)\n"
+        "from tuner.callbacks.console.silent import SilentConsole\n"
+        "console = SilentConsole()\n"
         "console.setup()\n"
         "logging.getLogger('tuner').warning('something is odd')\n"
         "console.on_experiment_end(trials=[])\n"
@@ -360,12 +358,6 @@ def test_verbose_2_tells_each_of_several_objectives(progress, trials):
         stream.getvalue()
         == "t00004  stopped_early  iter 5  val/loss last 0.46 (iter 5)  acc last 0.54  1m41s\n"
     )
-
-
-@pytest.mark.parametrize("verbose", [-1, 3, None])
-def test_other_verbosity_levels_are_refused(progress, verbose):
-    with pytest.raises(ValueError, match="verbose must be 0"):
-        Console(lambda: progress, verbose=verbose)
 
 
 def test_on_a_terminal_the_table_is_redrawn_in_place_and_gives_way_to_the_summary(progress, trials):

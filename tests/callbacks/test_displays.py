@@ -93,15 +93,6 @@ def test_notices_stand_beside_the_table_of_a_notebook(progress, trials):
     assert len(show.outputs) == 1
 
 
-def test_at_verbose_0_a_notebook_shows_nothing(progress, trials):
-    show, stream = FakeDisplay(), io.StringIO()
-    console = Console(lambda: progress, stream=stream, show=show, verbose=0)
-    console.setup(metric="val/loss")
-    console.on_step_end(1, trials)
-    console.on_experiment_end(trials)
-    assert (show.outputs, stream.getvalue()) == ([], "")
-
-
 def test_a_front_end_without_handles_gets_a_new_output_each_time(progress):
     outputs = []
     display = NotebookDisplay(lambda bundle, **_: outputs.append(bundle), io.StringIO())

@@ -405,7 +405,7 @@ def test_what_is_complete_is_rewritten_only_where_a_validation_was_recent(
         )
     for recent in ([], [trial.trial_id]):
         later = type(logger)(logger.writer)
-        later.on_experiment_restored(Path(), [trial], recent, results_of)
+        later.catch_up_with_journal(Path(), [trial], recent, results_of)
     assert asked == [trial.trial_id] * is_validated
 
 

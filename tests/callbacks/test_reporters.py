@@ -29,7 +29,6 @@ class Stage:
         is_terminal=False,
         width=120,
         progress=None,
-        verbose=1,
     ):
         self.now = 1000.0
         self.stream = io.StringIO()
@@ -38,7 +37,6 @@ class Stage:
         monkeypatch.setattr(reporters.time, "monotonic", lambda: self.now)
         self.console = Console(
             lambda: self.progress,
-            verbose,
             reporter=reporter,
             stream=self.stream,
             is_terminal=is_terminal,
@@ -415,14 +413,6 @@ def test_the_summary_is_shown_if_a_reporter_raises_at_the_end(monkeypatch, caplo
     stage.end()
     assert "best trial t00008 (min val/loss)  last 0.42 (iter 9)  best 0.32 (iter 8)" in stage.lines
     assert "switched off" in caplog.text
-
-
-def test_a_reporter_is_not_called_at_verbose_0(monkeypatch):
-    reporter = Own(fails="should_report")
-    stage = Stage(monkeypatch, reporter, verbose=0)
-    stage.pass_time(10.0)
-    stage.end()
-    assert (stage.lines, reporter.info) == ([], None)
 
 
 def test_without_an_experiment_there_is_nothing_to_show():

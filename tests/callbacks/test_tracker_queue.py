@@ -197,7 +197,7 @@ def test_a_request_to_stop_ends_the_wait(make_trial, report, caplog, monkeypatch
 
     class Impatient(logging.Handler):
         def emit(self, record):
-            logger.on_stop_requested()
+            logger.end_waits_at_stop()
 
     handler = Impatient()
     logging.getLogger("tuner").addHandler(handler)

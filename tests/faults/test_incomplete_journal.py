@@ -338,7 +338,7 @@ def test_losses_of_a_power_cut_are_settled_before_the_next_driver_records_its_bo
 
     with monkeypatch.context() as patch:
         patch.setattr(Driver, "run", die)
-        patch.setattr(TrialFileLogger, "on_experiment_restored", lambda *_: None)
+        patch.setattr(TrialFileLogger, "catch_up_with_journal", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             twice.restore()
     assert twice.iterations(twice.restore()) == [5, 5]

@@ -44,10 +44,10 @@ def directory(tmp_path, given):
 @pytest.fixture
 def restore(tmp_path, given, monkeypatch):
     """Return a function that restores it and treats no trial as recent."""
-    repair = TrialFileLogger.on_experiment_restored
+    repair = TrialFileLogger.catch_up_with_journal
     monkeypatch.setattr(
         TrialFileLogger,
-        "on_experiment_restored",
+        "catch_up_with_journal",
         lambda logger, path, trials, recent, results_of: repair(
             logger, path, trials, (), results_of
         ),

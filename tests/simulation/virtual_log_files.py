@@ -141,10 +141,10 @@ class VirtualLogFiles:
         return self.loggers
 
     def mend(self, *restored: Any) -> None:
-        """Let the loggers rewrite incomplete files; see `on_experiment_restored`."""
+        """Let the loggers rewrite incomplete files; see `catch_up_with_journal`."""
         before = self._writer.num_waiting
         for logger in self.loggers:
-            logger.on_experiment_restored(self.directory, *restored)
+            logger.catch_up_with_journal(self.directory, *restored)
         self._seen["log files looked at by the next driver"] += self._writer.num_waiting > before
 
     @property

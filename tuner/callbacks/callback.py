@@ -157,13 +157,13 @@ class Callback:
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Called once, after the last trial has ended."""
 
-    def on_stop_requested(self) -> None:
+    def end_waits_at_stop(self) -> None:
         """Called when the experiment is asked to stop, even by a signal handler: wait no longer.
 
-        For the engine's own callbacks, like `on_experiment_restored`; both must not raise.
+        For the engine's own callbacks, like `catch_up_with_journal`; both must not raise.
         """
 
-    def on_experiment_restored(
+    def catch_up_with_journal(
         self,
         experiment_path: Path,
         trials: Sequence[Trial],

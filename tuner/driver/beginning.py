@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner import capabilities
 from tuner.callbacks.callback import Callback
-from tuner.callbacks.console.console import Console
+from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.events import Event
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
@@ -87,7 +87,9 @@ class Beginning:
         """Return what the driver folds first."""
         return []
 
-    def announce(self, console: Console, callbacks: Sequence[Callback], restored: Restored) -> None:
+    def announce(
+        self, console: SilentConsole, callbacks: Sequence[Callback], restored: Restored
+    ) -> None:
         """Show what has changed, and add to log files and trackers what they lack."""
 
     def remark_at_end(self, spec: ExperimentSpec, trials: Sequence[Trial]) -> str:

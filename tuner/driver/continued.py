@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import final
 
 from tuner.callbacks.callback import Callback
-from tuner.callbacks.console.console import ON_CONSOLE, Console
+from tuner.callbacks.console.silent import ON_CONSOLE, SilentConsole
 from tuner.core.events import Event
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
@@ -127,7 +127,9 @@ class ContinuedExperiment(Beginning):
         self.remarks.append(continuing_line(self._directory.name, experiment, event, spec))
         return [event]
 
-    def announce(self, console: Console, callbacks: Sequence[Callback], restored: Restored) -> None:
+    def announce(
+        self, console: SilentConsole, callbacks: Sequence[Callback], restored: Restored
+    ) -> None:
         """Show what has changed, and add to log files and trackers what they lack."""
         for change in self._resumption.changes:
             console.print_notice(changed_line(change))
@@ -135,7 +137,7 @@ class ContinuedExperiment(Beginning):
         trials = restored.state.experiment.trials
         rows = JournalRows(self._directory, histories_of(trials))
         for callback in callbacks:
-            callback.on_experiment_restored(self._directory, trials, restored.recent, rows.of)
+            callback.catch_up_with_journal(self._directory, trials, restored.recent, rows.of)
 
     def remark_at_end(self, spec: ExperimentSpec, trials: Sequence[Trial]) -> str:
         """Return that there was nothing to run; empty if there was."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from schedulers.fifo import FIFOScheduler
 from tuner import capabilities
-from tuner.callbacks.console.console import Console
+from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, NO_NODE, common_failure
 from tuner.core.metric_watch import METRIC_NOT_REPORTED
@@ -25,7 +25,7 @@ def report_end(
     experiment: Experiment,
     spec: ExperimentSpec,
     directory: Path,
-    console: Console,
+    console: SilentConsole,
     why_refused: str,
 ) -> str:
     """Report why the experiment ended early, and return the rule of its stop; empty for none.

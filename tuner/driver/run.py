@@ -15,7 +15,7 @@ from tuner.analysis.persistence import Persistence
 from tuner.background import BackgroundJobs
 from tuner.callbacks.callback import Callback
 from tuner.callbacks.callback_list import CallbackList
-from tuner.callbacks.console.console import Console
+from tuner.callbacks.console.silent import SilentConsole
 from tuner.callbacks.files.defaults import default_loggers
 from tuner.callbacks.files.error_log import ErrorLog
 from tuner.callbacks.files.trial_file import TrialFileLogger
@@ -129,7 +129,11 @@ class Run:
         look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
         # What a trial or a validation prints goes to its log, in which tables are of no use.
         verbose = 0 if lease_holder() else min(spec.run.verbose, 2)
-        self._console = Console(look, verbose, reporter=spec.run.progress_reporter)
+        self._console = (
+            capabilities.Console(look, verbose, reporter=spec.run.progress_reporter)
+            if verbose
+            else SilentConsole()
+        )
 
     def execute(self, requests: RequestQueue | None = None) -> Finished:
         """Run the experiment to its end.
@@ -271,7 +275,7 @@ class Run:
             log.ask_to_stop(request)
             driver.request_stop(request)
             for callback in self._callbacks:
-                callback.on_stop_requested()
+                callback.end_waits_at_stop()
 
         is_searching = False
         # Inside a trial or a validation, the outer driver heeds signals, and ends this one.

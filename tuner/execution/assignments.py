@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
+from tuner import capabilities
 from tuner.core.commands import StartValidation, StartWorker
 from tuner.storage import layout
 from tuner.storage.directories import make_own_folder
-from tuner.storage.urls import join_url
 
 from .assignment import Assignment
 from .validation import ValidationAssignment
@@ -73,7 +73,9 @@ class AssignmentBuilder:
             seed=self._seed_of(command.trial_id),
             sync_checkpoints=self._sync_checkpoints,
             works_in_trial_dir=self._works_in_trial_dir,
-            stored_in=join_url(self._stored_in, command.trial_id) if self._stored_in else "",
+            stored_in=capabilities.join_url(self._stored_in, command.trial_id)
+            if self._stored_in
+            else "",
         )
 
     def validation(self, command: StartValidation) -> ValidationAssignment:

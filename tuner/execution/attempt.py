@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeGuard, final
 
+from tuner import capabilities
 from tuner.background import BackgroundJobs
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
@@ -23,7 +24,6 @@ from tuner.core.trial_json import request_fields
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoint_parts import common_token
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
-from tuner.storage.urls import join_url
 
 from .answers import Answers
 from .assignment import Assignment
@@ -480,7 +480,9 @@ class Attempt:
         if "next_checkpoint" in answer:
             self._next_checkpoint = answer["next_checkpoint"]
             if remote := answer.get("latest_remote"):
-                self.latest_checkpoint_dir = join_url(self.assignment.stored_in, remote)
+                self.latest_checkpoint_dir = capabilities.join_url(
+                    self.assignment.stored_in, remote
+                )
             elif latest := answer["latest"]:
                 self.latest_checkpoint_dir = f"{os.fspath(self.assignment.trial_dir)}/{latest}"
         if "error" in answer:

@@ -1,6 +1,6 @@
 """Console output of a running experiment.
 
-A live table on a terminal or in a notebook, single lines in a log file, nothing at verbosity 0.
+A live table on a terminal or in a notebook, single lines in a log file.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, final
 
-from tuner.callbacks.callback import Callback
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.pipe_safe_stream import PipeSafeStream
 from tuner.core.failure_causes import Cause, cause_of
@@ -50,6 +49,7 @@ from .displays import (
 )
 from .progress_table import TableOptions, log_path
 from .reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter, TableReporter
+from .silent import SilentConsole
 from .sparklines import Curves
 
 _REFRESH_S: Final = 0.5
@@ -65,14 +65,11 @@ _MAX_TRACEBACKS: Final = 3
 _REPORTED_COUNTS: Final = frozenset({10, 100, 1_000, 10_000, 100_000})
 """Counts of failures for one cause at which a line is printed."""
 
-ON_CONSOLE: Final = {"is_on_console": True}
-"""``extra`` of a warning that is for other handlers: the console has printed a line for it."""
-
 _log = logging.getLogger("tuner")
 
 
 @final
-class Console(Callback):
+class Console(SilentConsole):
     """Shows the progress of an experiment.
 
     On a terminal and in a notebook a view is redrawn in place, at most twice a second, and replaced
@@ -82,7 +79,7 @@ class Console(Callback):
 
     Args:
         progress: Returns the experiment's progress; called a few times a second at most.
-        verbose: 0 for no output at all, 1 as above, 2 for a line at the end of each trial as well.
+        verbose: 1 as above, 2 for a line at the end of each trial as well.
         reporter: Decides when progress is shown, and how; None for as above.
         stream: Where to write, None for the standard output.
         is_terminal: Whether `stream` can redraw lines, None to ask it.
@@ -103,22 +100,16 @@ class Console(Callback):
         show: Show | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if verbose not in (0, 1, 2):
-            raise ValueError(
-                "verbose must be 0 (nothing), 1 (progress) or 2 (one line per trial as "
-                f"well), got {verbose!r}"
-            )
+        super().__init__()
         self._get_progress = progress
         self._num_behind = self._moved_s = 0.0
         self._verbose = verbose
-        self._reporter = reporter if verbose else None
+        self._reporter = reporter
         self._display = _display(reporter, stream, is_terminal, width, show)
         self._clock = clock
         self._metric: str | None = None
         self._experiment_path: Path | None = None
         self._url = ""
-        self._handler: logging.Handler | None = None
-        self._always_shows_warnings = False
         self._refresh_at = self._status_at = self._new_best_at = float("-inf")
         self._next_fraction = _STATUS_FRACTION
         self._leader: Trial | None = None
@@ -128,13 +119,13 @@ class Console(Callback):
         self._curves: Curves | None = None
 
     def print_notice(self, text: str) -> None:
-        """Print a line, or a few, above the live table; nothing at ``verbose=0``.
+        """Print a line, or a few, above the live table.
 
         On a terminal lines are wrapped at words. Indented ones are commands to be copied, and stay
         whole, as do lines in log files.
         """
         lines: list[str] = []
-        for line in map(printable, text.splitlines() if self._verbose else ()):
+        for line in map(printable, text.splitlines()):
             if self._display.redraws and not line.startswith(" "):
                 lines += textwrap.wrap(
                     line, self._display.width, break_long_words=False, break_on_hyphens=False
@@ -174,8 +165,6 @@ class Console(Callback):
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
         """Show the progress, if it is time to."""
-        if self._verbose == 0:
-            return
         now = self._clock()
         if now < self._refresh_at:
             return
@@ -224,9 +213,7 @@ class Console(Callback):
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Replace the live view by the summary."""
         try:
-            if self._verbose and (
-                self._reporter is None or not self._report_by(self._reporter, trials, done=True)
-            ):
+            if self._reporter is None or not self._report_by(self._reporter, trials, done=True):
                 self._report(trials, done=True)
         finally:
             self.close()
@@ -234,19 +221,11 @@ class Console(Callback):
     def close(self) -> None:
         """Restore the terminal, and outside `showing_warnings` the logging; may be called twice."""
         self._display.close()
-        if not self._always_shows_warnings:
-            self._stop_showing_warnings()
+        super().close()
 
-    @contextlib.contextmanager
-    def showing_warnings(self) -> Iterator[None]:
-        """Show the engine's warnings in this context, unless a user's handler does."""
-        self._always_shows_warnings = True
-        self._start_showing_warnings()
-        try:
-            yield
-        finally:
-            self._always_shows_warnings = False
-            self.close()
+    def new_handler(self) -> logging.Handler:
+        """Return a handler that prints warnings above the progress."""
+        return _NoticeHandler(self)
 
     def _progress(self) -> Progress:
         """Return the progress, with the time for which no trial has ended."""
@@ -257,11 +236,7 @@ class Console(Callback):
 
     @property
     def _is_drawn(self) -> bool:
-        return (
-            self._verbose > 0
-            and self._display.redraws
-            and isinstance(self._reporter, TableReporter | None)
-        )
+        return self._display.redraws and isinstance(self._reporter, TableReporter | None)
 
     def _show_progress(self, trials: Sequence[Trial], now: float) -> None:
         if self._display.redraws:
@@ -337,7 +312,7 @@ class Console(Callback):
     def _print_failure(self, trial: Trial, *, will_retry: bool) -> None:
         self._failed.pop(trial.trial_id, None)
         self._failed[trial.trial_id] = trial
-        if self._verbose == 0 or not trial.failures:
+        if not trial.failures:
             return
         cause = cause_of(trial.failures[-1])
         self._num_failures[cause] += 1
@@ -355,18 +330,6 @@ class Console(Callback):
         elif num in _REPORTED_COUNTS:
             self._display.print(common_failure_line(num, cause).text)
 
-    def _stop_showing_warnings(self) -> None:
-        handler, self._handler = self._handler, None
-        if handler is not None:
-            _log.removeHandler(handler)
-
-    def _start_showing_warnings(self) -> None:
-        if self._handler is None and not _has_visible_handler(_log):
-            # Without any handler, Python would print warnings to the standard error, whatever
-            # the verbosity.
-            self._handler = _NoticeHandler(self) if self._verbose else logging.NullHandler()
-            _log.addHandler(self._handler)
-
 
 @final
 class _NoticeHandler(logging.Handler):
@@ -379,14 +342,6 @@ class _NoticeHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if not getattr(record, "is_on_console", False):
             self._console.print_notice(self.format(record))
-
-
-def _has_visible_handler(logger: logging.Logger | None) -> bool:
-    while logger is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
-            return True
-        logger = logger.parent if logger.propagate else None
-    return False
 
 
 def _display(

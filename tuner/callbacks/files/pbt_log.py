@@ -60,7 +60,7 @@ class PolicyLog(Callback):
         append(self._experiment_path / layout.PBT_GLOBAL, self._line(trial, place))
         self._write_policy(trial)
 
-    def on_experiment_restored(
+    def catch_up_with_journal(
         self,
         experiment_path: Path,
         trials: Sequence[Trial],

@@ -245,7 +245,7 @@ class TrialFileLogger(LoggerCallback):
             end,
         )
 
-    def on_experiment_restored(
+    def catch_up_with_journal(
         self,
         experiment_path: Path,
         trials: Sequence[Trial],

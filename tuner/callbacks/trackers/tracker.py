@@ -192,12 +192,12 @@ class TrackerCallback(LoggerCallback):
         if not is_complete:
             self._tell_remedy()
 
-    def on_stop_requested(self) -> None:
+    def end_waits_at_stop(self) -> None:
         """End the wait at the end of the experiment."""
         if self._queue:
             self._queue.stop_waiting()
 
-    def on_experiment_restored(
+    def catch_up_with_journal(
         self,
         experiment_path: Path,
         trials: Sequence[Trial],
