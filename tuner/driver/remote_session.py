@@ -239,11 +239,15 @@ class RemoteSession(StorageSession):
             self._lock.give_up()
 
     def _end(self, error: BaseException | None) -> None:
-        for part in (self._files, self._mirror):
-            if part and isinstance(error, StorageLost):
-                part.stop()
-        if isinstance(error, StorageLost):
-            return
+        try:
+            if not isinstance(error, StorageLost):
+                self._store_rest(error)
+        finally:
+            for part in (self._files, self._mirror):
+                if part:
+                    part.stop()
+
+    def _store_rest(self, error: BaseException | None) -> None:
         # An interrupt while storage fails ends a script with SystemExit.
         is_failing = isinstance(error, (StorageError, SystemExit, KeyboardInterrupt))
         rest_s = _LAST_TRY_S if is_failing else self._run.storage_retry_s

@@ -251,6 +251,8 @@ class Journal:
         if started_s - self._looked_s >= self._look_period_s or self._loss:
             self._looked_s = started_s
             self._check_in_place()
+        if self._syncs.error:
+            raise self._syncs.error
         try:
             # First what is older, so that the records on disk are a prefix at any time.
             if self._sync_failed:
