@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .driver.continued import recorded_trials as recorded_trials
     from .driver.remote_session import RemoteSession as RemoteSession
     from .execution.cluster.shared_directory import await_former_nodes as await_former_nodes
-    from .execution.inline import InlineExecutor as InlineExecutor
+    from .execution.inline_processes import InlineProcesses as InlineProcesses
     from .handle import Handle as Handle
     from .journal.mirror import JournalMirror as JournalMirror
     from .leases.part import Leases as Leases
@@ -122,7 +122,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.driver.continued": ("ContinuedExperiment", "recorded_trials"),
         "tuner.driver.remote_session": ("RemoteSession",),
         "tuner.execution.cluster.shared_directory": ("await_former_nodes",),
-        "tuner.execution.inline": ("InlineExecutor",),
+        "tuner.execution.inline_processes": ("InlineProcesses",),
         "tuner.handle": ("Handle",),
         "tuner.journal.mirror": ("JournalMirror",),
         "tuner.leases.part": ("Leases",),

@@ -6,9 +6,10 @@ import pytest
 
 from tests.contracts.executor_contract import Counting, ExecutorContract, counting
 from tuner.core.events import Outcome, WorkerExited
-from tuner.execution.inline import InlineExecutor
-from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.inline_processes import InlineProcesses
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
+from tuner.execution.local.processes import LocalProcesses
+from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.virtual import SimulatedExecutor
 from tuner.storage.object_checkpoints import ObjectCheckpoints
@@ -27,20 +28,19 @@ class TestInline(ExecutorContract):
     runs_groups = False
 
     def make_executor(self, trainable, assign):
-        return InlineExecutor(trainable, assign, capacity=CPUS)
+        return ProcessExecutor(InlineProcesses(trainable), assign, capacity=CPUS)
 
 
 def forking(trainable, assign):
     """Return an executor that takes over the zygote of the test before."""
     (directory,) = assign.args
-    return ProcessExecutor(
+    processes = LocalProcesses(
         trainable,
-        assign,
-        capacity=CPUS,
         start_method="zygote",
         environ={VARIABLE: str(DriverIdentity.current(directory))},
         keeps_zygote=True,
     )
+    return ProcessExecutor(processes, assign, capacity=CPUS)
 
 
 @pytest.mark.process
@@ -51,7 +51,8 @@ class TestForkedProcesses(ExecutorContract):
 
 class Spawning(ExecutorContract):
     def make_executor(self, trainable, assign):
-        return ProcessExecutor(trainable, assign, capacity=CPUS, start_method="spawn")
+        processes = LocalProcesses(trainable, start_method="spawn")
+        return ProcessExecutor(processes, assign, capacity=CPUS)
 
 
 @pytest.mark.heavy  # each test starts several interpreters
@@ -90,7 +91,7 @@ class TestUploadingInline(ExecutorContract):
         self.tmp_path = tmp_path
 
     def make_executor(self, trainable, assign):
-        inner = InlineExecutor(trainable, assign, capacity=CPUS)
+        inner = ProcessExecutor(InlineProcesses(trainable), assign, capacity=CPUS)
         return uploading(inner, assign, self.tmp_path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.execution.inline import InlineExecutor
+from tuner.execution.process_executor import ProcessExecutor
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def short_time(monkeypatch):
     A time budget ends after as many turns of the driver on any machine.
     """
     looks = itertools.count()
-    monkeypatch.setattr(InlineExecutor, "clock", lambda self: next(looks) / 100)
+    monkeypatch.setattr(ProcessExecutor, "clock", lambda self: next(looks) / 100)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from tuner.core.commands import (
 )
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
-from tuner.execution.inline import InlineExecutor
+from tuner.execution.inline_processes import InlineProcesses
+from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.session import get_context, report
 from tuner.execution.trainable import Trainable
 from tuner.execution.validation import ValidationAssignment
@@ -26,7 +27,8 @@ class Driver:
 
     def __init__(self, trainable, trial_dir):
         self.trial_dir = trial_dir
-        self.executor = InlineExecutor(trainable, self.assign, capacity={"cpu": 4.0})
+        service = InlineProcesses(trainable)
+        self.executor = ProcessExecutor(service, self.assign, capacity={"cpu": 4.0})
 
     def assign(self, command):
         checkpoint = command.checkpoint
@@ -109,13 +111,13 @@ def test_a_turn_lasts_from_start_to_report(driver):
 
 def test_a_driver_that_is_woken_answers_a_trial_that_does_not_wait_yet(driver, monkeypatch):
     may_wait = threading.Event()
-    receive = InlineExecutor._await_turn
+    receive = InlineProcesses._receive
 
-    def late(executor, worker, timeout_s=None):
+    def late(service, thread, timeout_s=None):
         assert may_wait.wait(60)
-        return receive(executor, worker, timeout_s)
+        return receive(service, thread, timeout_s)
 
-    monkeypatch.setattr(InlineExecutor, "_await_turn", late)
+    monkeypatch.setattr(InlineProcesses, "_receive", late)
     driver = driver(three)
     driver.start("a")
     events = []
@@ -407,12 +409,13 @@ def test_capacity_and_clock(driver):
 
 def test_a_validation_runs_in_its_turn_and_ends_with_one_event(tmp_path):
     command = StartValidation("a", CheckpointRecord(2, 3), 1, ValidationRequest(), {"cpu": 1.0})
-    executor = InlineExecutor(
-        three,
+    executor = ProcessExecutor(
+        InlineProcesses(
+            three, lambda checkpoint: {"n": len(str(checkpoint.path)) > 0, "nan": 1 / 0}
+        ),
         lambda command: assignment(tmp_path),
         capacity={"cpu": 4.0},
         assign_validation=lambda command: ValidationAssignment.of(command, str(tmp_path), {}, 0),
-        validator=lambda checkpoint: {"n": len(str(checkpoint.path)) > 0, "nan": 1 / 0},
     )
     executor.carry_out([command, replace(command, num_try=2), KillValidation("a", 2, 2, "late")])
     events = [*executor.wait(60), *executor.wait(60)]

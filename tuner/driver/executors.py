@@ -12,7 +12,9 @@ from tuner.core.trial import WorkerGroup
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.local import orphans
-from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.local.processes import LocalProcesses
+from tuner.execution.process_executor import ProcessExecutor
+from tuner.execution.process_service import ProcessService
 from tuner.execution.resources import machine_capacity
 from tuner.spec.environment import EnvironmentRecorder
 from tuner.spec.experiment_spec import ExperimentSpec
@@ -111,25 +113,26 @@ def make_executor(
     """
     assign = assignment_builder(spec, directory, objects, stored_in)
     validator = spec.validation_config.validator if spec.validation_config else None
+    capacity = machine_capacity(resources)
+    service: ProcessService
     if spec.run.executor == "inline":
-        return capabilities.InlineExecutor(
+        service = capabilities.InlineProcesses(spec.trainable, validator)
+    else:
+        identity = str(orphans.DriverIdentity.current(directory))
+        service = LocalProcesses(
             spec.trainable,
-            assign,
-            capacity=machine_capacity(resources),
-            assign_validation=assign.validation,
-            validator=validator,
+            validator,
+            has_gpus=bool(capacity.get("gpu")),
+            environ={**spec.run.environ, orphans.VARIABLE: identity},
+            keeps_zygote=True,
         )
-    identity = str(orphans.DriverIdentity.current(directory))
-    environ = {**spec.run.environ, orphans.VARIABLE: identity}
     return ProcessExecutor(
-        spec.trainable,
+        service,
         assign,
-        capacity=resources,
-        environ=environ,
+        capacity=capacity,
+        environ=spec.run.environ,
         on_packages=environment.add_packages,
         assign_validation=assign.validation,
-        validator=validator,
-        keeps_zygote=True,
     )
 
 

@@ -48,7 +48,7 @@ from tuner.storage.object_checkpoints import ObjectCheckpoints
 
 from .executor import Executor
 from .failures import describe
-from .local.group_checkpoint import with_directory
+from .group_checkpoint import with_directory
 from .store_waits import PERIOD_S, StoreWaits
 
 _AT_ONCE: Final = 4

@@ -17,7 +17,7 @@ from pathlib import Path
 import tuner as tune
 from tests.waiting import wait_until
 from tuner import Callback, RunConfig, Trainable, Tuner
-from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.process_executor import ProcessExecutor
 
 
 def acknowledge(storage, trial_id, count):

@@ -11,6 +11,7 @@ from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import ResultReported
 from tuner.core.trial import ReportReply, WorkerGroup
 from tuner.execution.cluster.node_ranks import NodeRanks
+from tuner.execution.cluster.rank_relay import NodeStarter
 from tuner.execution.cluster.spread_group import SpreadGroups
 
 __all__ = ["still_alive", "trainable_importing"]
@@ -25,7 +26,7 @@ class FewNodes:
         self.nodes = {name: Harness(directory, trainable, capacity={"cpu": 2}) for name in names}
         self.ranks = {
             name: NodeRanks(
-                harness.executor,
+                NodeStarter(harness.executor, harness.assign),
                 self.listener(name),
                 lambda message: self.commands[message["attempt"]],
                 "127.0.0.1",

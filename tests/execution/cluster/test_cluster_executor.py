@@ -31,8 +31,9 @@ from tuner.execution.cluster.protocol import (
     own_versions,
 )
 from tuner.execution.cluster.rank_messages import Listening, news_message
+from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
-from tuner.execution.local.rank_relay import RankGone, RankSaid
+from tuner.execution.process_service import Gone, Said
 
 pytestmark = pytest.mark.process
 
@@ -363,14 +364,14 @@ def test_an_agent_whose_hosts_do_not_start_is_given_up(cluster, caplog):
 
 @pytest.mark.parametrize("is_heard", [False, True])
 def test_the_verdict_on_a_group_waits_while_a_node_of_it_is_silent(cluster, is_heard, monkeypatch):
-    monkeypatch.setattr("tuner.execution.local.group._COLLATERAL_S", 0.0)
+    monkeypatch.setattr("tuner.execution.group._COLLATERAL_S", 0.0)
     for name in "ab":
         cluster.join(name)
     cluster.executor.carry_out([group_on("a", "b")])
     key = "t00002", 1
     cluster.say("a", news_message(*key, Listening("10.0.0.1", 1)))
     raised = {"kind": "exited", "outcome": "failed", "failure": as_message(Failure("OSError", "x"))}
-    said, gone = RankSaid(0, (raised,)), RankGone(0)
+    said, gone = Said(0, [raised]), Gone(0, ExitInfo(0))
     assert cluster.say("a", news_message(*key, said), news_message(*key, gone)) == []
     if is_heard:
         assert [each["kind"] for each in cluster.heard("b")] == ["rank_start", "rank_kill"]

@@ -40,7 +40,7 @@ from tuner.execution.cluster.rank_messages import (
     start_fields,
 )
 from tuner.execution.cluster.spread_group import ranks_by_node
-from tuner.execution.local.rank_relay import RankGone
+from tuner.execution.process_service import Gone
 from tuner.execution.session import Checkpoint, get_checkpoint, report
 from tuner.train.api import get_all_reported_checkpoints
 from tuner.train.api import report as report_as_worker
@@ -206,8 +206,8 @@ def test_the_ranks_of_a_group_run_on_the_node(start_node, tmp_path):
     node.send({**start, **start_fields(ranks), "kind": "rank_start"})
     node.wait_for(lambda: said_by_ranks(node) == ["started", "exited"])
     node.send({"kind": "rank_send", **about, "rank": 0, "data": '{"leave":true}\n'})
-    gone = node.wait_for(lambda: news(RankGone))
-    assert (gone.rank, gone.failure, gone.is_observed) == (0, None, True)
+    gone = node.wait_for(lambda: news(Gone))
+    assert (gone.key, gone.exit_info.code, gone.stderr) == (0, 0, "")
 
 
 def test_a_host_that_hears_nothing_of_its_driver_kills_its_trials_and_ends(start_node):

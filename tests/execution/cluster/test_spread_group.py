@@ -23,19 +23,15 @@ from tuner.execution.cluster.rank_messages import (
     read_start,
 )
 from tuner.execution.cluster.spread_group import SpreadGroups
+from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
-from tuner.execution.local.rank_relay import (
-    RankGone,
-    RankHungUp,
-    RankSaid,
-    RankUnstarted,
-    RankViolated,
-)
+from tuner.execution.process_service import Gone, HungUp, Said, Unstarted, Violated
 
 NODES = ("a", "a", "b", "b")
 DONE = {"kind": "exited", "outcome": "completed", "failure": None}
 FAILED = {**DONE, "outcome": "failed", "failure": as_message(Failure("KeyError", "'x'"))}
 KEY = ("t00001", 1)
+ENDED = ExitInfo(0)
 ENTRY = {"size_bytes": 1, "sha256": "a1", "rank": 0}
 CONTENTS = {"files": {"x": ENTRY}, "links": {}, "directories": [], "has_metadata": False}
 MEASURED = {"kind": "rank_measured", "index": 0, "conflicts": [], "contents": CONTENTS}
@@ -82,7 +78,7 @@ class Cluster:
         self.groups.on_message(node, message)
 
     def say(self, rank, *messages):
-        self.news(NODES[rank], RankSaid(rank, messages))
+        self.news(NODES[rank], Said(rank, list(messages)))
 
     def all_say(self, *messages):
         for rank in range(len(NODES)):
@@ -90,7 +86,7 @@ class Cluster:
 
     def all_gone(self):
         for rank, node in enumerate(NODES):
-            self.news(node, RankGone(rank))
+            self.news(node, Gone(rank, ENDED))
 
     def take_asked(self, kind):
         found = [(node, message) for node, message in self.asked if message["kind"] == kind]
@@ -182,14 +178,14 @@ def test_the_checkpoint_of_a_report_is_committed_from_the_parts_of_both_nodes(cl
 def test_when_a_rank_fails_the_others_are_killed_on_their_nodes(cluster):
     cluster.begin()
     cluster.asked.clear()
-    cluster.news("b", RankHungUp(3))
-    cluster.news("b", RankGone(3, Failure("killed by SIGKILL", "why"), peak_bytes=2**20))
+    cluster.news("b", HungUp(3))
+    cluster.news("b", Gone(3, ExitInfo(-9, peak_bytes=2**20, is_oom=True)))
     killed = cluster.take_asked("rank_kill")
     assert [(node, message["rank"]) for node, message in killed] == [("a", 0), ("a", 1), ("b", 2)]
     cluster.all_gone()
     ended = cluster.end
     assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "killed by SIGKILL")
-    assert ended.failure.message == "rank 3: why"
+    assert ended.failure.message.startswith("rank 3: the kernel ended the process")
 
 
 def test_a_rank_that_raises_fails_the_attempt_with_what_it_raised(cluster):
@@ -203,9 +199,9 @@ def test_a_rank_that_raises_fails_the_attempt_with_what_it_raised(cluster):
 @pytest.mark.parametrize(
     ("news", "said"),
     [
-        (RankViolated(1, Failure("malformed message", "a line is too long")), "too long"),
-        (RankSaid(1, ({"kind": "nonsense"},)), "kind must be"),
-        (RankSaid(1, (result(), result())), "before the last one was answered"),
+        (Violated(1, "a line is too long"), "too long"),
+        (Said(1, [{"kind": "nonsense"}]), "kind must be"),
+        (Said(1, [result(), result()]), "before the last one was answered"),
     ],
 )
 def test_a_violation_of_the_protocol_fails_the_attempt(cluster, news, said):
@@ -219,12 +215,12 @@ def test_a_violation_of_the_protocol_fails_the_attempt(cluster, news, said):
 def test_where_the_zygote_of_one_node_dies_the_ranks_elsewhere_are_killed_and_all_is_lost(cluster):
     cluster.begin()
     cluster.asked.clear()
-    cluster.news("b", RankGone(2, is_observed=False))
+    cluster.news("b", Gone(2, None))
     killed = cluster.take_asked("rank_kill")
     assert [(node, message["rank"]) for node, message in killed] == [("a", 0), ("a", 1), ("b", 3)]
-    cluster.news("b", RankGone(3, is_observed=False))
+    cluster.news("b", Gone(3, None))
     for rank in (0, 1):
-        cluster.news("a", RankGone(rank, Failure("killed by SIGKILL", "why")))
+        cluster.news("a", Gone(rank, ExitInfo(-9)))
     assert cluster.end.outcome is Outcome.LOST
 
 
@@ -278,7 +274,7 @@ def test_a_node_that_cannot_listen_fails_the_attempt_unless_it_lacks_something_f
 def test_when_a_rank_cannot_be_started_now_all_are_started_again_later(cluster):
     cluster.begin()
     cluster.asked.clear()
-    cluster.news("b", RankUnstarted(2))
+    cluster.news("b", Unstarted(2, SHORTAGE))
     assert [message["rank"] for _, message in cluster.take_asked("rank_kill")] == [0, 1, 3]
     cluster.all_gone()
     assert cluster.events == []
@@ -295,15 +291,16 @@ def test_when_a_node_leaves_the_ranks_elsewhere_are_killed_and_then_the_group_is
     ]
     cluster.groups.kill(KillWorker("t00001", 1, "node b is gone"))
     cluster.say(0, result())
-    cluster.news("a", RankGone(0))
+    cluster.news("a", Gone(0, ENDED))
     assert cluster.events == []
-    cluster.news("a", RankGone(1))
+    cluster.news("a", Gone(1, ENDED))
     [exited] = cluster.events
     assert (exited.trial_id, exited.attempt) == ("t00001", 1)
     assert exited.outcome in {Outcome.LOST, Outcome.KILLED}
 
 
-ABORTED = Failure("killed by SIGABRT", "the watchdog found no peer")
+ABORTED = ExitInfo(-6)
+SHORTAGE = Failure("OSError", "too many open files")
 
 
 def rank_raises(cluster):
@@ -311,7 +308,7 @@ def rank_raises(cluster):
 
 
 def rank_dies(cluster):
-    cluster.news("a", RankGone(0, ABORTED))
+    cluster.news("a", Gone(0, ABORTED))
 
 
 def all_hang(cluster):
@@ -339,7 +336,7 @@ def test_what_happens_to_the_others_before_the_loss_of_a_node_is_known_does_not_
     alive_s = time.monotonic()
     happens(impatient)
     for rank in (0, 1):
-        impatient.news("a", RankGone(rank, Failure("killed by SIGKILL", "why")))
+        impatient.news("a", Gone(rank, ExitInfo(-9)))
     assert impatient.events == []  # node b may be heard again
     impatient.groups.on_node_left("b", alive_s)
     assert impatient.end.outcome is Outcome.LOST
@@ -351,12 +348,12 @@ def test_what_happens_to_the_others_before_the_loss_of_a_node_is_known_does_not_
 def test_where_the_node_was_only_silent_at_that_moment_it_counts(impatient, happens, is_lost_later):
     happens(impatient)
     for rank in (0, 1):
-        impatient.news("a", RankGone(rank))
+        impatient.news("a", Gone(rank, ENDED))
     if is_lost_later:
         impatient.groups.on_node_left("b", time.monotonic())
     else:
         for rank in (2, 3):
-            impatient.news("b", RankGone(rank))
+            impatient.news("b", Gone(rank, ENDED))
     assert impatient.end.outcome in {Outcome.FAILED, Outcome.KILLED}
 
 
@@ -365,7 +362,7 @@ def test_the_other_order_a_node_that_is_lost_before_the_others_notice(cluster):
     cluster.groups.on_node_left("b", time.monotonic())
     cluster.say(0, FAILED)
     for rank in (0, 1):
-        cluster.news("a", RankGone(rank))
+        cluster.news("a", Gone(rank, ENDED))
     assert cluster.end.outcome is Outcome.LOST
 
 
@@ -380,8 +377,8 @@ def test_of_two_nodes_that_are_lost_one_was_there_when_the_group_failed(cluster)
 
 def test_a_group_that_is_to_be_started_again_is_lost_with_its_node(cluster):
     cluster.begin()
-    cluster.news("a", RankUnstarted(0))
-    cluster.news("a", RankGone(1))
+    cluster.news("a", Unstarted(0, SHORTAGE))
+    cluster.news("a", Gone(1, ENDED))
     cluster.groups.on_node_left("b", 0.0)
     assert cluster.end.outcome is Outcome.LOST
 
@@ -393,7 +390,7 @@ def test_the_loss_of_a_node_matters_until_all_ranks_have_returned(cluster, num_d
         cluster.say(rank, DONE)
     cluster.groups.on_node_left("b", 0.0)
     for rank in (0, 1):
-        cluster.news("a", RankGone(rank))
+        cluster.news("a", Gone(rank, ENDED))
     assert cluster.end.outcome is outcome
 
 
@@ -401,7 +398,7 @@ def test_the_loss_of_a_node_matters_until_all_ranks_have_returned(cluster, num_d
 def test_what_waits_to_be_started_again_is_given_up_when_a_node_leaves(
     cluster, monkeypatch, has_left
 ):
-    monkeypatch.setattr("tuner.execution.local.start_retry._RETRY_S", 0.0)
+    monkeypatch.setattr("tuner.execution.start_retry._RETRY_S", 0.0)
     cluster.groups.start(cluster.command)
     cluster.news("a", Refused(Failure("OSError", "no descriptors"), is_shortage=True))
     if has_left:
@@ -413,8 +410,8 @@ def test_what_waits_to_be_started_again_is_given_up_when_a_node_leaves(
 
 def test_another_node_than_its_own_says_nothing_about_a_rank(cluster):
     cluster.begin()
-    cluster.news("b", RankGone(0))
-    cluster.news("a", RankGone(7))
+    cluster.news("b", Gone(0, ENDED))
+    cluster.news("a", Gone(7, ENDED))
     cluster.all_say({"kind": "started", "pid": 7})
     assert list(map(type, cluster.events)) == [WorkerStarted]
 

@@ -20,7 +20,8 @@ from tuner.execution.cluster.rank_messages import (
     PartUploaded,
     SourceDamaged,
 )
-from tuner.execution.local.rank_relay import RankGone
+from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.process_service import Gone
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import FileEntry, PartContents
 from tuner.storage.object_checkpoints import ObjectCheckpoints
@@ -120,7 +121,7 @@ def test_a_node_that_is_lost_between_upload_and_commit_leaves_an_orphan(cluster,
     cluster.store.put(f"t00001/{REMOTE}/all", b"1")  # of b, which does not say so any more
     cluster.groups.on_node_left("b", 0.0)
     for rank in (0, 1):
-        cluster.news("a", RankGone(rank))
+        cluster.news("a", Gone(rank, ExitInfo(0)))
     assert cluster.end.outcome is Outcome.LOST
     assert [type(event).__name__ for event in cluster.events] == ["WorkerExited"]
     assert cluster.manifests() == []
@@ -194,7 +195,7 @@ def test_ranks_train_on_while_a_checkpoint_is_committed_and_leave_after_it(tmp_p
     if loses_node:
         cluster.groups.on_node_left("b", 0.0)
         for rank in (0, 1):
-            cluster.news("a", RankGone(rank))
+            cluster.news("a", Gone(rank, ExitInfo(0)))
         assert cluster.end.outcome is Outcome.LOST
     else:
         cluster.upload("a", "b")
@@ -211,7 +212,7 @@ def test_a_node_that_is_lost_when_all_ranks_have_returned_takes_the_attempt_with
     cluster.all_say(DONE)
     cluster.groups.on_node_left("b", 0.0)
     for rank in (0, 1):
-        cluster.news("a", RankGone(rank))
+        cluster.news("a", Gone(rank, ExitInfo(0)))
     assert cluster.end.outcome is Outcome.LOST
     cluster.groups.close()
 
@@ -297,7 +298,7 @@ def test_a_damaged_checkpoint_to_start_from_is_reported_once_and_loses_the_attem
     for node, ranks in (("a", (0, 1)), ("b", (2, 3))):
         cluster.news(node, SourceDamaged("a file is missing"))
         for rank in ranks:
-            cluster.news(node, RankGone(rank, is_observed=False))
+            cluster.news(node, Gone(rank, None))
     assert cluster.events[0] == CheckpointLost("t00001", 3, "a file is missing")
     assert cluster.end.outcome is Outcome.LOST
     assert len(cluster.events) == 2

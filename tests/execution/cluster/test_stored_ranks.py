@@ -13,7 +13,7 @@ from tuner.execution.cluster.node_ranks import NodeRanks
 from tuner.execution.cluster.rank_messages import PartUploaded, read_news, start_fields
 from tuner.execution.cluster.spread_group import ranks_by_node
 from tuner.execution.cluster.stored_ranks import StoredRanks
-from tuner.execution.local.rank_relay import RankGone
+from tuner.execution.process_service import Gone
 from tuner.storage.checkpoint_parts import stage_part
 from tuner.storage.checkpoints import Provenance
 from tuner.storage.object_checkpoints import ObjectCheckpoints
@@ -125,7 +125,7 @@ def test_ranks_whose_checkpoint_is_damaged_are_lost(node):
     damaged, first = node.told
     assert damaged.why == "a file is missing"
     node.files.then()  # the last one is told when all that is here has been passed on
-    assert [first, node.told[-1]] == [RankGone(rank, is_observed=False) for rank in (2, 3)]
+    assert [first, node.told[-1]] == [Gone(rank, None) for rank in (2, 3)]
     assert (node.started, node.uploading.left, node.files.running) == ([], KEY, 0)
 
 
@@ -134,7 +134,7 @@ def test_ranks_that_are_killed_during_the_download_are_not_started(node, kind):
     node.start()
     node.ranks.on_message({"kind": kind, **ABOUT, "rank": 2, "grace_s": 0.0})
     node.files.then()
-    assert [news.rank for news in node.told] == [2, 3]
+    assert [news.key for news in node.told] == [2, 3]
     node.uploading.then("")
     assert node.started == []
 

@@ -14,8 +14,10 @@ from tuner.core.commands import AnswerReport, KillWorker, StartValidation, Start
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest, WorkerGroup
 from tuner.execution.assignment import Assignment
-from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
+from tuner.execution.local.processes import LocalProcesses
+from tuner.execution.process_executor import ProcessExecutor
+from tuner.execution.resources import machine_capacity
 from tuner.execution.validation import ValidationAssignment
 
 DEADLINE_S = 60
@@ -25,11 +27,20 @@ DEADLINE_S = 60
 class Harness:
     """An executor, and the events of each trial."""
 
-    def __init__(self, directory, trainable, **options):
+    def __init__(
+        self, directory, trainable, validator=None, capacity=None, on_packages=None, **options
+    ):
         self.directory = directory
         self.events = defaultdict(list)
+        capacity = machine_capacity(capacity)
+        has_gpus = bool(capacity["gpu"])
+        self.processes = LocalProcesses(trainable, validator, has_gpus=has_gpus, **options)
         self.executor = ProcessExecutor(
-            trainable, self._assign, assign_validation=self._assign_validation, **options
+            self.processes,
+            self.assign,
+            capacity=capacity,
+            assign_validation=self._assign_validation,
+            on_packages=on_packages,
         )
 
     def _assign_validation(self, command):
@@ -37,7 +48,7 @@ class Harness:
         trial_dir.mkdir(exist_ok=True)
         return ValidationAssignment.of(command, str(trial_dir), command.config, 0)
 
-    def _assign(self, command):
+    def assign(self, command):
         return Assignment(
             trial_id=command.trial_id,
             attempt=command.attempt,

@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
-from tuner.execution.local.group import Patience
+from tuner.execution.group import Patience
 from tuner.execution.session import StopTraining, get_context, report, take_master_socket
 
 pytestmark = pytest.mark.process
@@ -352,7 +352,7 @@ def test_a_group_is_lost_with_the_zygote_and_can_be_started_again(start_executor
 
 
 def test_a_shortage_at_the_start_keeps_the_group_waiting(start_executor, monkeypatch):
-    from tuner.execution.local import executor as module
+    from tuner.execution.local import zygote_protocol as module
 
     harness = start_executor(count)
     real, calls = module.socket.socketpair, []

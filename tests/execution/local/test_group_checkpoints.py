@@ -445,7 +445,7 @@ def test_a_full_disk_on_one_rank_costs_the_checkpoint_and_not_the_metrics(start_
 def test_a_full_disk_at_the_commit_costs_the_checkpoint_and_not_the_metrics(
     start_executor, monkeypatch
 ):
-    from tuner.execution.local import group_checkpoint
+    from tuner.execution import group_checkpoint
 
     def fail(*arguments, **options):
         raise OSError(28, "no space left on device")

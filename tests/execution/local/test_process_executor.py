@@ -14,7 +14,7 @@ import pytest
 from tests.waiting import wait_until
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
-from tuner.execution.local.executor import ProcessExecutor
+from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.resources import THREAD_VARIABLES
 
 pytestmark = pytest.mark.process
@@ -412,7 +412,7 @@ def test_a_lack_of_descriptors_fails_no_trial(start_executor, monkeypatch):
 
     harness = start_executor(lambda config: None)
     with monkeypatch.context() as patch:
-        patch.setattr("tuner.execution.local.executor.socket.socketpair", refuse)
+        patch.setattr("tuner.execution.local.zygote_protocol.socket.socketpair", refuse)
         harness.start("t00001")
         harness.start("t00002")
         assert harness.executor.wait(0.0) == []
@@ -491,7 +491,7 @@ def test_no_process_listens_on_the_network(start_executor, wait_started):
 
 def test_a_wake_from_another_thread_ends_the_wait(start_executor):
     harness = start_executor(lambda config: None)
-    while not harness.executor._launcher.is_ready:
+    while not harness.processes._launcher.is_ready:
         harness.executor.wait(0.01)
     thread = threading.Thread(target=harness.executor.wake)
     thread.start()
@@ -531,11 +531,11 @@ def test_capacity_is_given_or_that_of_the_machine(start_executor):
 
 def test_windows_is_refused_with_an_alternative(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(NotImplementedError, match="InlineExecutor"):
-        ProcessExecutor(print, print)
+    with pytest.raises(NotImplementedError, match="inline"):
+        LocalProcesses(print)
 
 
 @pytest.mark.parametrize("options", [{"start_method": "fork"}, {"kill_grace_s": 0}])
 def test_bad_arguments_are_refused(options):
     with pytest.raises(ValueError, match="must be"):
-        ProcessExecutor(print, print, **options)
+        LocalProcesses(print, **options)

@@ -36,7 +36,7 @@ SCRIPT = """
 
     harness = Harness(Path({directory!r}), train, start_method={method!r})
     if os.fork() == 0:  # a fork of the driver must not keep the workers alive
-        harness.executor._wakeup_pipe = None
+        harness.processes._wakeup_pipe = None
         signal.pause()
     harness.start("t00001", is_busy=True)
     harness.start("t00002", is_busy=False)

@@ -32,12 +32,12 @@ def refused(start_executor):
     harness.next_event("t00001", WorkerExited)
     harness.events.clear()
     harness.start("t00001", attempt=2)
-    assert select.select([harness.executor._launcher.control], [], [], DEADLINE_S)[0]
+    assert select.select([harness.processes._launcher.control], [], [], DEADLINE_S)[0]
     return harness
 
 
 def test_a_process_that_exits_before_its_unfit_message_is_read_is_replaced(refused):
-    refused.executor._on_launcher(selectors.EVENT_READ)  # the system may name this one first
+    refused.processes._on_launcher(selectors.EVENT_READ)  # the system may name this one first
     assert refused.next_event("t00001", WorkerStarted).attempt == 2
     assert refused.next_event("t00001", ResultReported).attempt == 2
 
@@ -46,7 +46,7 @@ def test_a_process_that_exits_before_its_unfit_message_is_read_is_not_replaced_f
     refused,
 ):
     refused.kill("t00001", attempt=2)
-    refused.executor._on_launcher(selectors.EVENT_READ)
+    refused.processes._on_launcher(selectors.EVENT_READ)
     assert refused.next_event("t00001", WorkerExited).outcome is Outcome.KILLED
     assert refused.executor.wait(0.0) == []
 

@@ -56,7 +56,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import Failure
 from tuner.errors import ClusterError
-from tuner.execution.local.commit_pool import CommitPool
+from tuner.execution.commit_pool import CommitPool
 from tuner.execution.local.process_setup import WakeupPipe
 from tuner.storage import layout, strict_json
 from tuner.storage.object_checkpoints import ObjectCheckpoints

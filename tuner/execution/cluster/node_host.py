@@ -37,9 +37,10 @@ from tuner.errors import StorageUnreachable, TunerError
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.local import orphans
-from tuner.execution.local.executor import ProcessExecutor
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS, WakeupPipe
+from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.local.trainable_blob import PickledCode
+from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.validation import ValidationAssignment
 from tuner.execution.validation_payloads import Payloads
@@ -63,6 +64,7 @@ from .protocol import (
     read_setup,
     read_start_worker,
 )
+from .rank_relay import NodeStarter
 from .scratch import Scratch
 from .shared_directory import answer_proof
 from .storage_probe import answer_probe, answer_store_proof
@@ -335,11 +337,15 @@ class _Node:
             stored_in=place if store else "",
         )
         self._processes = ProcessExecutor(
-            code,
+            LocalProcesses(
+                code,
+                has_gpus=bool(resources.get("gpu")),
+                kill_grace_s=setup.kill_grace_s,
+                environ={**setup.environ, orphans.VARIABLE: str(identity)},
+            ),
             self._assign,
             capacity=resources,
-            kill_grace_s=setup.kill_grace_s,
-            environ={**setup.environ, orphans.VARIABLE: str(identity)},
+            environ=setup.environ,
             on_packages=self._on_packages,
             assign_validation=self._assign_validation,
             # They are deleted elsewhere: the validation may be on another node.
@@ -350,7 +356,8 @@ class _Node:
         stored: StoredRanks | None = None
         if store and isinstance(storage, StoredElsewhere):
             stored = self._store_in(store, storage, directory)
-        self.ranks = NodeRanks(self._processes, host.tell, self._read_start, address, stored)
+        starter = NodeStarter(self._processes, self._assign)
+        self.ranks = NodeRanks(starter, host.tell, self._read_start, address, stored)
 
     def _store_in(
         self, store: ObjectStore, storage: StoredElsewhere, directory: Path

@@ -9,29 +9,25 @@ from typing import Any, Protocol, final
 from tuner.core.commands import StartWorker
 from tuner.core.trial import Failure
 from tuner.execution.assignment import Rank
-from tuner.execution.local.rank_relay import (
-    RankGone,
-    RankNews,
-    RankRelay,
-    RankUnstarted,
-)
-from tuner.execution.local.start_retry import is_shortage
+from tuner.execution.process_service import Gone, ProcessEvent, Unstarted
+from tuner.execution.start_retry import describe_shortage, is_shortage
 
 from .rank_messages import Listening, Refused, SourceDamaged, news_message, read_start
+from .rank_relay import RankRelay
 from .stored_ranks import KINDS, StoredRanks
 
 _Key = tuple[str, int]
 
 
 class RankStarter(Protocol):
-    """What starts processes on the node, see `ProcessExecutor.start_ranks`."""
+    """What starts processes on the node, see `NodeStarter`."""
 
     def start_ranks(
         self,
         command: StartWorker,
         ranks: list[Rank],
         listener: socket.socket | None,
-        report: Callable[[RankNews], None],
+        report: Callable[[ProcessEvent], None],
         /,
     ) -> RankRelay:
         """Start the ranks of a group that run on this node."""
@@ -151,10 +147,10 @@ class NodeRanks:
         """Note that ranks are gone that were not started."""
         starting.close()
         for rank in starting.numbers:
-            self._report(starting, RankGone(rank, is_observed=False))
+            self._report(starting, Gone(rank, None))
 
     def _launch(self, starting: _Starting, command: StartWorker) -> None:
-        def report(news: RankNews) -> None:
+        def report(news: ProcessEvent) -> None:
             self._report(starting, news)
 
         try:
@@ -166,19 +162,20 @@ class NodeRanks:
 
     def _on_unstartable(self, starting: _Starting, error: Exception) -> None:
         starting.close()
-        failure = Failure(type(error).__name__, f"the worker could not be started: {error}")
+        is_short = is_shortage(error)
+        why = describe_shortage(error) if is_short else f"the worker could not be started: {error}"
+        failure = Failure(type(error).__name__, why)
         for rank in starting.numbers:
-            is_short = is_shortage(error)
-            self._report(starting, RankUnstarted(rank) if is_short else RankGone(rank, failure))
+            self._report(starting, Unstarted(rank, failure, is_shortage=is_short))
 
-    def _report(self, starting: _Starting, news: RankNews) -> None:
+    def _report(self, starting: _Starting, news: ProcessEvent) -> None:
         """Tell the driver what a rank has done; of the last one only when nothing is left here."""
 
         def tell() -> None:
             self._tell(news_message(*starting.key, news))
 
-        if isinstance(news, (RankGone, RankUnstarted)):
-            starting.present.discard(news.rank)
+        if isinstance(news, (Gone, Unstarted)):
+            starting.present.discard(news.key)
             if not starting.present:
                 self._relays.pop(starting.key, None)
                 if self._stored:

@@ -666,7 +666,7 @@ class Setup:
         works_in_trial_dir: Whether trials run in their directories.
         sys_path: The driver's module path.
         argv: The driver's arguments.
-        kill_grace_s: See `ProcessExecutor`.
+        kill_grace_s: See `LocalProcesses`.
         lease_s: After how many seconds without a frame of the driver a host kills all and ends.
         scratch_dir: Where a node keeps the files of an experiment in an object store; empty for the
             node's directory for temporary files.

@@ -17,10 +17,11 @@ and a node::
     {"kind": "rank_listening", "address", "port"}
     {"kind": "rank_refused", "failure": {...}, "is_shortage": bool}   it cannot listen
     {"kind": "rank_said", "rank", "messages": [...]}
-    {"kind": "rank_violated", "rank", "failure": {...}}
+    {"kind": "rank_violated", "rank", "why": text}
     {"kind": "rank_hung_up", "rank"}
-    {"kind": "rank_gone", "rank", "failure": null | {...}, "is_observed": bool, "peak_bytes"}
-    {"kind": "rank_unstarted", "rank"}
+    {"kind": "rank_stack", "rank", "stack": text}
+    {"kind": "rank_gone", "rank", "exit": null | {"code", "peak_bytes", "is_oom"}, "stderr": text}
+    {"kind": "rank_unstarted", "rank", "failure": {...}, "is_shortage": bool}
 
 Where the experiment is in an object store, no node has all of a checkpoint. The driver asks each of
 those that have a part of it what they have, decides which uploads what, and creates the manifest
@@ -47,14 +48,16 @@ from typing import Any
 
 from tuner.core.trial import Failure
 from tuner.execution.assignment import Rank
+from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
-from tuner.execution.local.rank_relay import (
-    RankGone,
-    RankHungUp,
-    RankNews,
-    RankSaid,
-    RankUnstarted,
-    RankViolated,
+from tuner.execution.process_service import (
+    Gone,
+    HungUp,
+    ProcessEvent,
+    Said,
+    StackDumped,
+    Unstarted,
+    Violated,
 )
 from tuner.execution.worker_protocol import failure_of
 from tuner.storage.manifest import FileEntry, PartContents, check_names
@@ -128,7 +131,7 @@ class SourceDamaged:
 
 
 PartNews = PartMeasured | PartUploaded | PartUnstored
-GroupNews = RankNews | Listening | Refused | PartNews | SourceDamaged
+GroupNews = ProcessEvent | Listening | Refused | PartNews | SourceDamaged
 """What a node tells of the ranks of one group."""
 
 
@@ -146,22 +149,24 @@ def news_message(  # noqa: C901  (a case each)
                 "failure": as_message(failure),
                 "is_shortage": is_shortage,
             }
-        case RankSaid(rank, messages):
+        case Said(rank, messages):
             fields = {"kind": "rank_said", "rank": rank, "messages": list(messages)}
-        case RankViolated(rank, failure):
-            fields = {"kind": "rank_violated", "rank": rank, "failure": as_message(failure)}
-        case RankHungUp(rank):
+        case Violated(rank, why):
+            fields = {"kind": "rank_violated", "rank": rank, "why": why}
+        case HungUp(rank):
             fields = {"kind": "rank_hung_up", "rank": rank}
-        case RankUnstarted(rank):
-            fields = {"kind": "rank_unstarted", "rank": rank}
-        case RankGone(rank, reason):
+        case StackDumped(rank, stack):
+            fields = {"kind": "rank_stack", "rank": rank, "stack": stack}
+        case Unstarted(rank, failure, is_shortage):
             fields = {
-                "kind": "rank_gone",
+                "kind": "rank_unstarted",
                 "rank": rank,
-                "failure": as_message(reason) if reason else None,
-                "is_observed": news.is_observed,
-                "peak_bytes": news.peak_bytes,
+                "failure": as_message(failure),
+                "is_shortage": is_shortage,
             }
+        case Gone(rank, exit_info, stderr):
+            ended = asdict(exit_info) if exit_info else None
+            fields = {"kind": "rank_gone", "rank": rank, "exit": ended, "stderr": stderr}
         case PartMeasured(index, contents):
             fields = {
                 "kind": "rank_measured",
@@ -178,7 +183,7 @@ def news_message(  # noqa: C901  (a case each)
     return {**fields, "trial_id": trial_id, "attempt": attempt}
 
 
-def read_news(message: Mapping[str, Any]) -> GroupNews:  # noqa: C901  (a case each)
+def read_news(message: Mapping[str, Any]) -> GroupNews:  # noqa: C901, PLR0912  (a case each)
     """Return what a node has told.
 
     Raises:
@@ -191,21 +196,25 @@ def read_news(message: Mapping[str, Any]) -> GroupNews:  # noqa: C901  (a case e
         case {"kind": "rank_refused", "is_shortage": bool(is_shortage)}:
             news = Refused(failure_of(message), is_shortage)
         case {"kind": "rank_said", "rank": int(rank), "messages": [*messages]}:
-            news = RankSaid(rank, tuple(messages))
-        case {"kind": "rank_violated", "rank": int(rank)}:
-            news = RankViolated(rank, failure_of(message))
+            news = Said(rank, messages) if messages else None
+        case {"kind": "rank_violated", "rank": int(rank), "why": str(why)}:
+            news = Violated(rank, why)
         case {"kind": "rank_hung_up", "rank": int(rank)}:
-            news = RankHungUp(rank)
-        case {"kind": "rank_unstarted", "rank": int(rank)}:
-            news = RankUnstarted(rank)
+            news = HungUp(rank)
+        case {"kind": "rank_stack", "rank": int(rank), "stack": str(stack)}:
+            news = StackDumped(rank, stack)
+        case {"kind": "rank_unstarted", "rank": int(rank), "is_shortage": bool(is_shortage)}:
+            news = Unstarted(rank, failure_of(message), is_shortage)
+        case {"kind": "rank_gone", "rank": int(rank), "exit": None, "stderr": str(stderr)}:
+            news = Gone(rank, None, stderr)
         case {
             "kind": "rank_gone",
             "rank": int(rank),
-            "is_observed": bool(is_observed),
-            "peak_bytes": int(peak_bytes),
+            "exit": {"code": int(code), "peak_bytes": int(peak_bytes), "is_oom": is_oom},
+            "stderr": str(stderr),
         }:
-            failure = None if message.get("failure") is None else failure_of(message)
-            news = RankGone(rank, failure, is_observed, peak_bytes)
+            is_known = isinstance(is_oom, bool)
+            news = Gone(rank, ExitInfo(code, peak_bytes, is_oom if is_known else None), stderr)
         case {"kind": "rank_measured", "index": int(index), "conflicts": [*conflicts]}:
             contents = message.get("contents")
             part = None if contents is None else _contents(contents)

@@ -7,7 +7,6 @@ node of rank 0 opens the socket at which the others find it, and then all are st
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
-from tuner.core.commands import AnswerReport, KillWorker, StartWorker
+from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import (
     CheckpointLost,
     CheckpointsRequested,
@@ -28,19 +27,20 @@ from tuner.core.events import (
 )
 from tuner.core.trial import Failure
 from tuner.execution.assignment import Rank
-from tuner.execution.local.commit_pool import CommitPool
-from tuner.execution.local.exit_diagnosis import ExitInfo
-from tuner.execution.local.group import IF_SILENT, Patience, RemoteGroup
-from tuner.execution.local.group_checkpoint import DirectoryStorage, GroupStorage
-from tuner.execution.local.rank_relay import (
-    RankGone,
-    RankHungUp,
-    RankNews,
-    RankSaid,
-    RankUnstarted,
-    RankViolated,
+from tuner.execution.commit_pool import CommitPool
+from tuner.execution.group import IF_SILENT, Patience, RemoteGroup
+from tuner.execution.group_checkpoint import DirectoryStorage, GroupStorage
+from tuner.execution.process_service import (
+    Gone,
+    HungUp,
+    ProcessEvent,
+    Said,
+    StackDumped,
+    Unstarted,
+    Violated,
 )
-from tuner.execution.local.start_retry import StartRetryQueue
+from tuner.execution.remote_worker import RemoteWorker
+from tuner.execution.start_retry import StartRetryQueue
 from tuner.storage import layout
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 
@@ -54,16 +54,12 @@ from .rank_messages import (
     read_news,
     start_fields,
 )
-from .remote_rank import RemoteRank
 from .stored_parts import StoredParts
 
 _Key = tuple[str, int]
 
 _COMMITS_S: Final = 10.0
 """How long checkpoints that are being committed may take at the end."""
-_SHORTAGE: Final = OSError(
-    errno.EAGAIN, "a node lacks descriptors, memory or processes for one of its workers"
-)
 
 _log = logging.getLogger("tuner")
 
@@ -97,6 +93,7 @@ class _Attempt:
     Attributes:
         command: The command that started it.
         members: Its ranks.
+        gone: Those whose processes are gone.
         group: The group, None until rank 0's node listens.
         askers: The node of the rank that asked, by the token of its request.
         is_over: Whether its end has been told, or the core knows of it.
@@ -106,8 +103,9 @@ class _Attempt:
     """
 
     command: StartWorker
-    members: list[RemoteRank] = field(default_factory=list)
-    group: RemoteGroup[RemoteRank] | None = None
+    members: list[RemoteWorker] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+    group: RemoteGroup | None = None
     askers: dict[str, str] = field(default_factory=dict)
     is_over: bool = False
     stored: StoredParts | None = None
@@ -117,6 +115,14 @@ class _Attempt:
     @property
     def key(self) -> _Key:
         return _key(self.command)
+
+    def present_on(self, node: str) -> list[RemoteWorker]:
+        """Return the ranks on a node whose processes are not gone."""
+        return [
+            worker
+            for worker in self.members
+            if self.command.nodes[worker.rank] == node and worker.rank not in self.gone
+        ]
 
 
 @final
@@ -198,8 +204,7 @@ class SpreadGroups:
         if attempt.stored and (attempt.group.awaits_commit or not command.term_grace_s):
             attempt.stored.give_up("the workers were killed meanwhile")
         for member in attempt.members:
-            if not member.is_gone:
-                self._ask_rank(member, "rank_kill", grace_s=command.term_grace_s)
+            self.ask_rank(attempt, member, "rank_kill", grace_s=command.term_grace_s)
 
     def take_asker(self, trial_id: str, attempt: int, token: str) -> str | None:
         """Return the node of the rank whose request has a token, which is answered now."""
@@ -250,9 +255,8 @@ class SpreadGroups:
                     self._ask(attempt.command.nodes[0], attempt.key, "rank_abandon")
                 self._end(attempt, Outcome.LOST, Failure("lost", f"node {node} is gone"))
                 continue
-            lost = [each for each in attempt.members if each.node == node and not each.is_gone]
-            for member in lost:
-                member.is_gone = True
+            lost = attempt.present_on(node)
+            attempt.gone.update(member.rank for member in lost)
             if lost:
                 attempt.group.on_node_left(node, lost, alive_s)
             if attempt.stored:
@@ -290,16 +294,8 @@ class SpreadGroups:
     def _start_ranks(self, attempt: _Attempt, address: str, port: int) -> None:
         command = attempt.command
         trial_dir = layout.trial_directory(self._directory, command.trial_id)
-        attempt.members = [
-            RemoteRank(
-                command.trial_id,
-                command.attempt,
-                rank,
-                node,
-                trial_dir / layout.of_rank(layout.STDERR, rank),
-            )
-            for rank, node in enumerate(command.nodes)
-        ]
+        attempt.gone.clear()
+        attempt.members = [RemoteWorker(rank, command, rank) for rank in range(len(command.nodes))]
         storage: GroupStorage = DirectoryStorage(trial_dir, self._submit, sync=self._sync)
         if self._checkpoints:
             storage = attempt.stored = StoredParts(
@@ -313,6 +309,7 @@ class SpreadGroups:
         attempt.group = RemoteGroup(
             command,
             attempt.members,
+            trial_dir,
             storage,
             _GroupHost(self, attempt),
             patience=self._patience,
@@ -333,7 +330,7 @@ class SpreadGroups:
 
     def _on_refused(self, attempt: _Attempt, failure: Failure, *, is_shortage: bool) -> None:
         if is_shortage:
-            self._retries.add(attempt.command, OSError(errno.EAGAIN, failure.message))
+            self._retries.add(attempt.command, failure.message)
         else:
             self._end(attempt, Outcome.FAILED, failure)
 
@@ -351,48 +348,49 @@ class SpreadGroups:
         owner_id = command.source_id or command.trial_id
         self._host.emit(CheckpointLost(owner_id, command.checkpoint.index, why))
 
-    def _on_news(self, attempt: _Attempt, node: str, news: RankNews) -> None:
-        group = attempt.group
-        if group is None or not 0 <= news.rank < len(attempt.members):
+    def _on_news(self, attempt: _Attempt, node: str, news: ProcessEvent) -> None:
+        group, rank = attempt.group, news.key
+        if group is None or not 0 <= rank < len(attempt.members):
             return
-        member = attempt.members[news.rank]
-        if member.node != node or member.is_gone:
+        member = attempt.members[rank]
+        if attempt.command.nodes[rank] != node or rank in attempt.gone:
             return
         match news:
-            case RankSaid():
+            case Said():
                 self._on_said(attempt, group, member, news)
-            case RankViolated():
-                member.failure = news.failure
+            case Violated():
+                member.note_violation(news.why)
                 group.on_violation(member)
-            case RankHungUp():
+            case HungUp():
                 group.on_hangup(member)
-            case RankUnstarted():
-                member.is_gone = True
-                group.on_unstarted(member)
-            case RankGone():
-                member.is_gone = True
-                member.failure = member.failure or news.failure
-                # How it ended, its node has found out; only its memory is of interest beside that.
-                group.on_gone(member, ExitInfo(0, news.peak_bytes) if news.is_observed else None)
+            case StackDumped():
+                group.on_stack(member, news.stack)
+            case Unstarted():
+                attempt.gone.add(rank)
+                group.on_unstarted(member, news)
+            case Gone():
+                attempt.gone.add(rank)
+                member.stderr = news.stderr
+                group.on_gone(member, news.exit_info)
 
     def _on_said(
         self,
         attempt: _Attempt,
-        group: RemoteGroup[RemoteRank],
-        member: RemoteRank,
-        said: RankSaid,
+        group: RemoteGroup,
+        member: RemoteWorker,
+        said: Said,
     ) -> None:
-        if member.failure:
+        if member.has_violated:
             return  # nothing that comes after a violation can be trusted
         try:
             events = member.read(said.messages)
         except ValueError:
-            self._ask_rank(member, "rank_kill", grace_s=0.0)
+            self.ask_rank(attempt, member, "rank_kill", grace_s=0.0)
             group.on_violation(member)
             return
         for event in events:
             if isinstance(event, (LeaseRequested, CheckpointsRequested)):
-                attempt.askers[event.token] = member.node
+                attempt.askers[event.token] = attempt.command.nodes[member.rank]
         group.on_messages(member, events)
 
     def _end(self, attempt: _Attempt, outcome: Outcome, failure: Failure) -> None:
@@ -406,10 +404,6 @@ class SpreadGroups:
     def _ask(self, node: str, key: _Key, kind: str, **fields: object) -> None:
         self._host.tell(node, {"kind": kind, "trial_id": key[0], "attempt": key[1], **fields})
 
-    def _ask_rank(self, member: RemoteRank, kind: str, **fields: object) -> None:
-        about = {"trial_id": member.trial_id, "attempt": member.attempt, "rank": member.rank}
-        self._host.tell(member.node, {"kind": kind, **about, **fields})
-
     # What a group needs, see `_GroupHost`.
 
     def emit_of(self, attempt: _Attempt, event: Event) -> None:
@@ -422,16 +416,19 @@ class SpreadGroups:
                 event = as_lost(event, attempt.silent_node)
         self._host.emit(event)
 
-    def ask_rank(self, member: RemoteRank, kind: str, **fields: object) -> None:
+    def ask_rank(
+        self, attempt: _Attempt, member: RemoteWorker, kind: str, **fields: object
+    ) -> None:
         """Ask a rank's node for something, if the rank is not gone."""
-        if not member.is_gone:
-            self._ask_rank(member, kind, **fields)
+        if member.rank not in attempt.gone:
+            node = attempt.command.nodes[member.rank]
+            self._ask(node, attempt.key, kind, rank=member.rank, **fields)
 
-    def start_again(self, attempt: _Attempt) -> None:
+    def start_again(self, attempt: _Attempt, why: str) -> None:
         """Start an attempt again later."""
         if not attempt.is_over:
             attempt.group = attempt.stored = None
-            self._retries.add(attempt.command, _SHORTAGE)
+            self._retries.add(attempt.command, why)
 
     def _submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
         if self._commits is None:
@@ -442,7 +439,7 @@ class SpreadGroups:
 
 @final
 class _GroupHost:
-    """What one group needs of the executor, see `GroupHost`."""
+    """What one group needs of the executor, see `OwnerHost`."""
 
     def __init__(self, groups: SpreadGroups, attempt: _Attempt) -> None:
         self._groups = groups
@@ -451,20 +448,20 @@ class _GroupHost:
     def emit(self, event: Event) -> None:
         self._groups.emit_of(self._attempt, event)
 
-    def send(self, worker: RemoteRank, data: bytes) -> None:
-        self._groups.ask_rank(worker, "rank_send", data=data.decode())
+    def send(self, process: RemoteWorker, line: bytes) -> None:
+        self._groups.ask_rank(self._attempt, process, "rank_send", data=line.decode())
 
-    def kill(self, worker: RemoteRank) -> None:
-        self._groups.ask_rank(worker, "rank_kill", grace_s=0.0)
+    def kill(self, process: RemoteWorker) -> None:
+        self._groups.ask_rank(self._attempt, process, "rank_kill", grace_s=0.0)
 
-    def dump_stack(self, worker: RemoteRank) -> None:
-        self._groups.ask_rank(worker, "rank_dump")
+    def dump_stack(self, process: RemoteWorker) -> None:
+        self._groups.ask_rank(self._attempt, process, "rank_dump")
 
-    def start_again(self, _command: StartWorker) -> None:
-        self._groups.start_again(self._attempt)
+    def start_again(self, command: StartWorker | StartValidation, why: str) -> None:
+        self._groups.start_again(self._attempt, why)
 
-    def expect_exit(self, worker: RemoteRank) -> None:
-        self._groups.ask_rank(worker, "rank_expect_exit")
+    def expect_exit(self, process: RemoteWorker) -> None:
+        self._groups.ask_rank(self._attempt, process, "rank_expect_exit")
 
 
 def as_lost(exited: WorkerExited, node: str) -> WorkerExited:

@@ -17,7 +17,7 @@ from typing import Any, final
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.checkpoint_part import Part, PartKind
-from tuner.execution.local.group_checkpoint import Committed, GroupCheckpoint, NodeLost
+from tuner.execution.group_checkpoint import Committed, GroupCheckpoint, NodeLost
 from tuner.storage.manifest import PartContents, group_manifest
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.spread_parts import Combined, combine

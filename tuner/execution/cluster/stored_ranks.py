@@ -14,7 +14,7 @@ from typing import Any, Final, final
 
 from tuner.core.commands import StartWorker
 from tuner.errors import CheckpointError, StorageUnreachable
-from tuner.execution.local.commit_pool import CommitPool
+from tuner.execution.commit_pool import CommitPool
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.uploading import UploadingExecutor
 from tuner.storage import layout

@@ -38,9 +38,9 @@ from tuner.execution.resources import device_in_use
 from tuner.execution.trainable import forget_signatures
 
 from . import orphans, process_groups, process_setup, worker
-from .exit_diagnosis import OomKillCounter
 from .interpreter import command
 from .loaded_files import LoadedFiles
+from .oom_kills import OomKillCounter
 from .trainable_blob import TrainableBlob, UserCode
 from .worker_pool import ForkPool, SpawnPool, WorkerPool, await_trial
 from .zygote_protocol import (

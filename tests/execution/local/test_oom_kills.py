@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.execution.local.exit_diagnosis import OomKillCounter
+from tuner.execution.local.oom_kills import OomKillCounter
 
 
 @pytest.fixture

@@ -45,14 +45,14 @@ class StartRetryQueue:
         """When to retry, by the monotonic clock; None if the queue is empty."""
         return self._retry_at if self._commands else None
 
-    def add(self, command: StartWorker | StartValidation, error: Exception) -> None:
-        """Queue a start that failed with `error`, and warn if it is the first one to fail."""
+    def add(self, command: StartWorker | StartValidation, why: str) -> None:
+        """Queue a start that failed, and warn if it is the first one to fail."""
         if not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "trial %s cannot be started now: %s; trying again every second",
                 command.trial_id,
-                _described(error),
+                why,
             )
         self._commands.append(command)
         self._retry_at = time.monotonic() + _RETRY_S
@@ -91,8 +91,8 @@ def _identity(
             return command.trial_id, command.attempt
 
 
-def _described(error: Exception) -> str:
-    """Return the error's text; where a file system has space left but no inodes, say so."""
+def describe_shortage(error: Exception) -> str:
+    """Return an error's text; where a file system has space left but no inodes, say so."""
     if not (isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename):
         return str(error)
     with suppress(OSError, AttributeError):

@@ -11,11 +11,11 @@ from tests.tiers import examples
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import CheckpointStarted, Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply, WorkerGroup
+from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
-from tuner.execution.local.exit_diagnosis import ExitInfo
-from tuner.execution.local.group import Patience, RemoteGroup
-from tuner.execution.local.group_checkpoint import DirectoryStorage
-from tuner.execution.local.remote_worker import RemoteWorker
+from tuner.execution.group import Patience, RemoteGroup
+from tuner.execution.group_checkpoint import DirectoryStorage
+from tuner.execution.remote_worker import RemoteWorker
 
 NUM_RANKS = 2
 ENDED = ExitInfo(0, 0, False)
@@ -55,19 +55,17 @@ class Group:
         group = WorkerGroup(NUM_RANKS, {"cpu": 1.0}, NUM_RANKS, NUM_RANKS)
         command = StartWorker("t00001", 1, {}, group.total, (), None, 0, group=group)
         self.host = Host()
-        self.members = [
-            RemoteWorker(number, command, None, Path(directory, "stderr"), number)
-            for number in range(NUM_RANKS)
-        ]
+        self.members = [RemoteWorker(number, command, number) for number in range(NUM_RANKS)]
         storage = DirectoryStorage(Path(directory), self.host.submit, sync=False)
-        self.group = RemoteGroup(command, self.members, storage, self.host, patience=Patience())
+        self.group = RemoteGroup(
+            command, self.members, directory, storage, self.host, patience=Patience()
+        )
 
     def say(self, rank, message):
         worker = self.members[rank]
         try:
-            news = worker._events([message])
-        except ValueError as error:
-            worker._note_violation(error)
+            news = worker.read([message])
+        except ValueError:
             self.group.on_violation(worker)
         else:
             self.group.on_messages(worker, news)

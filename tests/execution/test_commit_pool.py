@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tuner.execution.local.commit_pool import CommitPool
+from tuner.execution.commit_pool import CommitPool
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from tuner.background import BackgroundJobs
 
-from .process_setup import WakeupPipe
+from .local.process_setup import WakeupPipe
 
 _NUM_THREADS: Final = 4
 

@@ -1,16 +1,14 @@
 """The end of a worker is reported once, from the most reliable source."""
 
 import json
-import socket
 
 import pytest
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import Failure, ReportReply
-from tuner.execution.local.exit_diagnosis import ExitInfo
-from tuner.execution.local.remote_worker import RemoteWorker
-from tuner.execution.local.worker_connection import DriverEnd
+from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.remote_worker import ExitNotes, RemoteWorker, answer_line
 
 STARTED = {"kind": "started", "pid": 4711}
 RESULT = {"kind": "result", "metrics": {"training_iteration": 1, "loss": 0.5}, "checkpoint": None}
@@ -18,16 +16,11 @@ COMPLETED = {"kind": "exited", "outcome": "completed", "failure": None}
 
 
 class Conversation:
-    def __init__(self, directory):
-        ours, self.theirs = socket.socketpair()
-        self.stderr = directory / "stderr"
-        self.worker = RemoteWorker(
-            1, StartWorker("t00001", 2, {}, {}, (), None, 0), DriverEnd(ours), self.stderr
-        )
+    def __init__(self):
+        self.worker = RemoteWorker(1, StartWorker("t00001", 2, {}, {}, (), None, 0))
 
     def receive(self, *messages):
-        self.theirs.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-        return self.worker.receive()
+        return self.worker.read(messages)
 
     def exited(self, code=0):
         event = self.worker.exit_event(None if code is None else ExitInfo(code))
@@ -36,11 +29,8 @@ class Conversation:
 
 
 @pytest.fixture
-def talk(tmp_path):
-    conversation = Conversation(tmp_path)
-    yield conversation
-    conversation.theirs.close()
-    conversation.worker.end.close()
+def talk():
+    return Conversation()
 
 
 def test_messages_become_events_of_the_attempt(talk):
@@ -71,14 +61,6 @@ def test_an_exit_message_after_the_kill_is_ignored(talk):
     )
 
 
-def test_messages_that_a_dead_worker_left_in_the_socket_are_read(talk):
-    talk.theirs.sendall(
-        json.dumps(RESULT).encode() + b"\n" + json.dumps(COMPLETED).encode() + b"\n"
-    )
-    assert [type(event) for event in talk.worker.drain()] == [ResultReported]
-    assert talk.exited(0).outcome is Outcome.COMPLETED
-
-
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
@@ -90,7 +72,7 @@ def test_messages_that_a_dead_worker_left_in_the_socket_are_read(talk):
 def test_a_violation_of_the_protocol_is_the_trials_failure(talk, messages, complaint):
     with pytest.raises(ValueError, match=complaint):
         talk.receive(*messages)
-    assert talk.worker.drain() == []
+    assert talk.worker.has_violated
     ended = talk.exited(-9)
     if ended.outcome is not Outcome.COMPLETED:
         assert ended.outcome is Outcome.FAILED
@@ -99,8 +81,7 @@ def test_a_violation_of_the_protocol_is_the_trials_failure(talk, messages, compl
 
 def test_an_answered_worker_may_report_again(talk):
     talk.receive(RESULT)
-    talk.worker.answer(AnswerReport("t00001", 2, ReportReply.CONTINUE, save=True))
-    assert json.loads(talk.theirs.recv(100)) == {"verdict": "continue", "save": True}
+    talk.worker.is_waiting = False
     assert len(talk.receive(RESULT)) == 1
 
 
@@ -135,7 +116,7 @@ def test_a_kill_by_another_sender_is_explained_by_what_the_kernel_reports(talk, 
 
 
 def test_the_failure_of_a_killed_worker_quotes_its_stack(talk):
-    talk.stderr.write_text("Stack (most recent call first):\n  in train\n")
+    talk.worker.stderr = "Stack (most recent call first):\n  in train\n"
     talk.worker.mark_killed("it hangs")
     assert talk.exited(-9).failure == Failure(
         "killed", "it hangs", "Stack (most recent call first):\n  in train\n"
@@ -143,21 +124,35 @@ def test_the_failure_of_a_killed_worker_quotes_its_stack(talk):
 
 
 def test_the_end_of_stderr_is_quoted(talk):
-    talk.stderr.write_text("".join(f"line {number}\n" for number in range(2000)))
+    talk.worker.stderr = "".join(f"line {number}\n" for number in range(60))
     assert talk.exited(1).failure.traceback.splitlines() == [
-        f"line {number}" for number in range(1980, 2000)
+        f"line {number}" for number in range(40, 60)
     ]
-
-
-def test_stderr_of_earlier_attempts_is_not_quoted(tmp_path):
-    (tmp_path / "stderr").write_text("earlier\n")
-    talk = Conversation(tmp_path)
-    with talk.stderr.open("a") as file:
-        file.write("now\n")
-    assert talk.exited(1).failure.traceback == "now\n"
-    talk.theirs.close()
-    talk.worker.end.close()
 
 
 def test_a_worker_that_dies_with_the_zygote_is_lost(talk):
     assert talk.exited(None).outcome is Outcome.LOST
+
+
+def test_answers_are_lines_of_json():
+    answer = AnswerReport("t00001", 2, ReportReply.CONTINUE, save=True)
+    assert json.loads(answer_line(answer)) == {"verdict": "continue", "save": True}
+    stay = AnswerReport("t00001", 2, ReportReply.EXPLOIT, stay=True)
+    assert json.loads(answer_line(stay)) == {"verdict": "exploit", "save": False, "stay": True}
+
+
+def test_what_a_last_message_says_besides_is_taken_without_what_is_malformed():
+    assert ExitNotes.of(RESULT) is None
+    assert ExitNotes.of("exited") is None
+    assert ExitNotes.of(COMPLETED) == ExitNotes([], {}, "")
+    message = {
+        **COMPLETED,
+        "late_imports": ["torch", 3],
+        "packages": {"torch": "2" * 200, "numpy": 1} | {f"p{n}": "1" for n in range(2000)},
+        "is_unloadable": True,
+    }
+    notes = ExitNotes.of(message)
+    assert (notes.late_imports, notes.packages["torch"]) == (["torch"], "2" * 100)
+    assert (len(notes.packages), notes.unloadable) == (999, "")
+    failure = {"kind": "ImportError", "message": "no torch", "traceback": ""}
+    assert "no torch" in ExitNotes.of({**message, "failure": failure}).unloadable

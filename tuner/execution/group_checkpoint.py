@@ -19,10 +19,11 @@ from tuner.core.result import (
 )
 from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
-from tuner.execution.checkpoint_part import Part, PartKind
-from tuner.execution.result_fields import counters_of
 from tuner.storage.checkpoint_parts import commit_in_place, commit_parts, is_in_common
 from tuner.storage.checkpoints import Provenance
+
+from .checkpoint_part import Part, PartKind
+from .result_fields import counters_of
 
 _log = logging.getLogger("tuner")
 

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Generic, final
+from typing import Any, Final, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import (
@@ -32,7 +32,6 @@ from tuner.core.events import (
     CheckpointFailed,
     CheckpointLost,
     CheckpointStarted,
-    Event,
     Outcome,
     WorkerExited,
     WorkerStarted,
@@ -44,16 +43,18 @@ from tuner.core.trial import (
     checkpoint_directory_name,
 )
 from tuner.errors import CheckpointError, StorageUnreachable
-from tuner.execution.attempt import CANNOT_SAVE
-from tuner.execution.checkpoint_part import Part, PartKind
-from tuner.execution.group_protocol import PartStored, RankReported, duplicates_among
-from tuner.execution.storage_failures import is_storage_error
-from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json
 
+from .attempt import CANNOT_SAVE
+from .checkpoint_part import Part, PartKind
 from .exit_diagnosis import ExitInfo
 from .group_checkpoint import GroupCheckpoint, GroupStorage, NodeLost, with_directory
-from .group_member import GroupHost, GroupMember, Member
+from .group_protocol import PartStored, RankReported, duplicates_among
+from .process_service import Unstarted
+from .remote_process import Message, OwnerHost, ProcessOwner
+from .remote_worker import RemoteWorker
+from .storage_failures import is_storage_error
+from .worker_protocol import as_reported, report_answer
 
 IF_SILENT: Final = (
     "the stack in error.txt shows where it hung; if a report may take that long, raise "
@@ -64,8 +65,6 @@ _COLLATERAL_S: Final = 0.1
 """How long the others may take to fail, too, before they are killed."""
 _DEATH_S: Final = 2.0
 """How long to wait for the zygote's report on a process whose connection has ended."""
-_STACK_S: Final = 0.5
-"""How long a rank may take to write its stack."""
 _FIRST_WARNING_S: Final = 30.0
 _WARNING_INTERVAL_S: Final = 60.0
 _WARNING_VARIABLE: Final = "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S"
@@ -120,8 +119,6 @@ class _Barrier:
         arrived: What the ranks that wait have reported.
         since_s: When the first of them arrived.
         warn_at_s: When late ranks are named next.
-        stacks_at_s: When the stacks that late ranks were asked for are read; None for none.
-        stderr_sizes: Sizes of the late ranks' standard error when they were asked.
         saving: Ranks that have begun to store a part of a checkpoint.
         is_saving: Whether the driver knows that a checkpoint is being stored.
     """
@@ -129,37 +126,39 @@ class _Barrier:
     arrived: dict[int, RankReported] = field(default_factory=dict)
     since_s: float = 0.0
     warn_at_s: float = 0.0
-    stacks_at_s: float | None = None
-    stderr_sizes: dict[int, int] = field(default_factory=dict)
     saving: set[int] = field(default_factory=set)
     is_saving: bool = False
 
 
 @final
-class RemoteGroup(Generic[Member]):
+class RemoteGroup(ProcessOwner):
     """One attempt of a trial that several processes train together.
 
     Args:
         command: The command that started the attempt.
         members: Its workers, by rank.
+        trial_dir: The trial's directory.
         storage: Where its checkpoints are committed.
         host: The executor.
         patience: How long ranks wait for each other.
 
     Attributes:
         members: Its workers, by rank.
+        trial_dir: The trial's directory.
     """
 
     def __init__(
         self,
         command: StartWorker,
-        members: Sequence[Member],
+        members: Sequence[RemoteWorker],
+        trial_dir: str | os.PathLike[str],
         storage: GroupStorage,
-        host: GroupHost[Member],
+        host: OwnerHost,
         *,
         patience: Patience,
     ) -> None:
         self.members = members
+        self.trial_dir = trial_dir
         self._command = command
         self._trial_id, self._attempt = command.trial_id, command.attempt
         self._storage, self._host = storage, host
@@ -191,15 +190,15 @@ class RemoteGroup(Generic[Member]):
         """When it was decided first how the attempt ends: by a failure, or by killing the ranks."""
         self._lost_node = ""
         """A node whose loss may be the reason for whatever else has happened."""
-        self._is_killing = self._is_lost = self._may_leave = self._is_unstarted = False
+        self._is_killing = self._is_lost = self._may_leave = False
+        self._why_unstarted = ""
+        """Why a rank could not be started now."""
         self._disagreement: Failure | None = None
 
     # What the executor tells.
 
-    def on_messages(
-        self, worker: Member, messages: Sequence[Event | RankReported | PartStored]
-    ) -> None:
-        """Take what a rank has sent."""
+    def on_messages(self, worker: RemoteWorker, messages: Sequence[Message]) -> None:
+        """Handle what a rank has sent."""
         for message in messages:
             match message:
                 case RankReported():
@@ -218,18 +217,18 @@ class RemoteGroup(Generic[Member]):
         if worker.exit_message and worker.rank not in self._returned:
             self._on_exit_message(worker.rank, worker.exit_message)
 
-    def on_violation(self, worker: Member) -> None:
+    def on_violation(self, worker: RemoteWorker) -> None:
         """Note that a rank has violated the protocol, and is killed."""
         failure = worker.exit_event(None).failure
         if failure:
             self._blame(worker.rank, failure, is_dead=True)
 
-    def on_hangup(self, worker: Member) -> None:
+    def on_hangup(self, worker: RemoteWorker) -> None:
         """Note that a rank's connection has ended; mostly since its process is dead."""
         if not (worker.exit_message or self._is_killing):
             self._hung_up.add(worker.rank)
 
-    def on_gone(self, worker: Member, exit_info: ExitInfo | None) -> None:
+    def on_gone(self, worker: RemoteWorker, exit_info: ExitInfo | None) -> None:
         """Note that a rank's process group is gone; without information if the zygote is."""
         rank = worker.rank
         was_killed = self._is_killing and rank not in self._hung_up
@@ -247,7 +246,7 @@ class RemoteGroup(Generic[Member]):
             self._leave_if_all_returned()
         self._end_if_over()
 
-    def on_node_left(self, node: str, workers: Sequence[Member], alive_s: float) -> None:
+    def on_node_left(self, node: str, workers: Sequence[RemoteWorker], alive_s: float) -> None:
         """Note that ranks are gone with their node.
 
         Args:
@@ -266,13 +265,24 @@ class RemoteGroup(Generic[Member]):
             self._leave_if_all_returned()
         self._end_if_over()
 
-    def on_unstarted(self, worker: Member) -> None:
-        """Note that a rank could not be started now; the others end, and all are started again."""
-        self._is_unstarted = True
+    def on_unstarted(self, worker: RemoteWorker, unstarted: Unstarted) -> None:
+        """Note that a rank could not be started; the others end, and all are started again.
+
+        Unless that would not help.
+        """
         self._hung_up.discard(worker.rank)
         self._gone.add(worker.rank)
-        self._kill_all()
+        if unstarted.is_shortage:
+            self._why_unstarted = unstarted.failure.message
+            self._kill_all()
+        else:
+            self._blame(worker.rank, unstarted.failure, is_dead=True)
         self._end_if_over()
+
+    def on_stack(self, worker: RemoteWorker, stack: str) -> None:
+        """Name a rank that is late, and where it is."""
+        if self._is_waiting and worker.rank in self._late:
+            self._name_late(worker.rank, stack)
 
     def answer(self, command: AnswerReport) -> None:
         """Send all ranks the answer to their report."""
@@ -314,9 +324,7 @@ class RemoteGroup(Generic[Member]):
         moments = [] if self._kill_at_s is None or self._is_killing else [self._kill_at_s]
         if self._is_waiting:
             barrier = self._barrier
-            moments.append(
-                barrier.warn_at_s if barrier.stacks_at_s is None else barrier.stacks_at_s
-            )
+            moments.append(barrier.warn_at_s)
             if self._patience.timeout_s is not None:
                 moments.append(barrier.since_s + self._patience.timeout_s)
         return min(moments, default=None)
@@ -336,12 +344,9 @@ class RemoteGroup(Generic[Member]):
                 f"{_TIMEOUT_VARIABLE} sets the limit",
                 self._late,
             )
-        elif barrier.stacks_at_s is not None and now_s >= barrier.stacks_at_s:
-            self._name_late(now_s)
-        elif barrier.stacks_at_s is None and now_s >= barrier.warn_at_s:
-            barrier.stacks_at_s = now_s + _STACK_S
+        elif now_s >= barrier.warn_at_s:
+            barrier.warn_at_s = now_s + self._patience.interval_s
             for rank in self._late:
-                barrier.stderr_sizes[rank] = self.members[rank].stderr_size
                 self._host.dump_stack(self.members[rank])
 
     # Reports.
@@ -452,7 +457,7 @@ class RemoteGroup(Generic[Member]):
         }
         data = strict_json.to_bytes({**message, **counts}) + b"\n"
         for worker in self.members:
-            worker.note_answer()
+            worker.is_waiting = False
             self._host.send(worker, data)
 
     # Checkpoints.
@@ -600,7 +605,7 @@ class RemoteGroup(Generic[Member]):
 
     def _blame(self, rank: int, failure: Failure, *, is_dead: bool = False) -> None:
         """Note that a rank has failed, and have the others killed soon."""
-        is_decided = self._kill_reason is not None or self._disagreement or self._is_unstarted
+        is_decided = self._kill_reason is not None or self._disagreement or self._why_unstarted
         if is_decided or rank in self._failures:
             return
         self._decide()
@@ -646,8 +651,8 @@ class RemoteGroup(Generic[Member]):
             return
         has_ended = bool(self._failures or self._disagreement or self._lost_node)
         has_ended = has_ended or self._kill_reason is not None
-        if self._is_unstarted and not has_ended:
-            self._host.start_again(self._command)
+        if self._why_unstarted and not has_ended:
+            self._host.start_again(self._command, self._why_unstarted)
         else:
             self._host.emit(self._exit())
 
@@ -691,31 +696,27 @@ class RemoteGroup(Generic[Member]):
 
     def _stacks(self) -> str:
         """Return the last lines that each rank has written, which end with the stack it dumped."""
-        return "\n".join(f"rank {worker.rank}:\n{worker.last_lines()}" for worker in self.members)
+        return "\n".join(f"rank {worker.rank}:\n{worker.stderr}" for worker in self.members)
 
     # Ranks that are late.
 
-    def _name_late(self, now_s: float) -> None:
+    def _name_late(self, rank: int, stack: str) -> None:
+        frame = _FRAME.search(stack)
+        where = (
+            f"{os.path.basename(frame['file'])}:{frame['line']} {frame['name']}"  # noqa: PTH119
+            if frame
+            else "at a place that it could not tell"
+        )
         barrier = self._barrier
-        barrier.stacks_at_s = None
-        barrier.warn_at_s = now_s + self._patience.interval_s
-        for rank in self._late:
-            written = self.members[rank].lines_since(barrier.stderr_sizes.get(rank, 0))
-            frame = _FRAME.search(written)
-            where = (
-                f"{os.path.basename(frame['file'])}:{frame['line']} {frame['name']}"  # noqa: PTH119
-                if frame
-                else "at a place that it could not tell"
-            )
-            _log.warning(
-                "rank %d of trial %s is late: %s called report %d %.0f s ago; it is in %s",
-                rank,
-                self._trial_id,
-                _ranks(sorted(barrier.arrived)),
-                self._num_reports + 1,
-                now_s - barrier.since_s,
-                where,
-            )
+        _log.warning(
+            "rank %d of trial %s is late: %s called report %d %.0f s ago; it is in %s",
+            rank,
+            self._trial_id,
+            _ranks(sorted(barrier.arrived)),
+            self._num_reports + 1,
+            time.monotonic() - barrier.since_s,
+            where,
+        )
 
 
 _LEAVE: Final = strict_json.to_bytes({"leave": True}) + b"\n"
@@ -726,7 +727,7 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 
 
-def _has_returned(worker: GroupMember) -> bool:
+def _has_returned(worker: RemoteWorker) -> bool:
     """Return whether the training code of a rank has done all that it had to."""
     return worker.exit_message is not None and worker.exit_message.failure is None
 

@@ -1,0 +1,578 @@
+"""The executor: carries commands out by processes, and turns what they say into events.
+
+It owns attempts, ranks, validators, and the askers of leases. Where processes are, and how they are
+started and spoken to, is the matter of a `ProcessService`.
+
+An exit of a worker has two parts: its own exit message, which says how the training code ended, and
+that its process group is gone. The event follows both, or the second alone, because a process may
+die at any moment.
+
+Several workers may train one trial together, see `group`: the core sees one exit then, when all of
+them are gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, assert_never, final
+
+from tuner.core.commands import (
+    AnswerReport,
+    GrantLease,
+    KillValidation,
+    KillWorker,
+    ListCheckpoints,
+    RefuseLease,
+    StartValidation,
+    StartWorker,
+    WorkerCommand,
+)
+from tuner.core.events import (
+    CheckpointsRequested,
+    Event,
+    LeaseRequested,
+    Outcome,
+    ResultReported,
+    ValidationEnded,
+    WorkerExited,
+)
+from tuner.core.trial import Failure
+from tuner.errors import TunerError
+from tuner.storage import strict_json
+
+from .assignment import Assignment, Rank
+from .commit_pool import CommitPool
+from .group import IF_SILENT, Patience, RemoteGroup
+from .group_checkpoint import DirectoryStorage
+from .process_service import (
+    Gone,
+    HasFileno,
+    HungUp,
+    ProcessEvent,
+    ProcessService,
+    Said,
+    StackDumped,
+    Unstarted,
+    Violated,
+    Woken,
+)
+from .remote_process import ProcessOwner, RemoteProcess
+from .remote_validator import RemoteValidator, ValidationTry
+from .remote_worker import ExitNotes, RemoteWorker, ReusableWorkers
+from .single_attempt import SingleAttempt
+from .start_retry import StartRetryQueue, describe_shortage, is_shortage
+from .validation import ValidationAssignment, no_validation
+from .validation_payloads import Payloads
+from .worker_protocol import checkpoints_answer, lease_answer
+
+LOOPBACK: Final = "127.0.0.1"
+_COMMITS_S: Final = 10.0
+"""How long checkpoints of groups that are being committed may take at the end."""
+
+_log = logging.getLogger(__name__)
+
+
+@final
+class ProcessExecutor:
+    """Runs each attempt of a trial in a process, or in several.
+
+    Args:
+        service: Starts the processes; it is closed by `shutdown`.
+        assign: Returns the assignment for a `StartWorker`.
+        capacity: The total resources, e.g. ``{"cpu": 8.0, "gpu": 1.0}``.
+        environ: Environment variables that are added for all processes of trials.
+        on_packages: Called with the versions of packages that a worker has imported.
+        on_unloadable: Called with the reason when a process could not load the trainable.
+        assign_validation: Returns the assignment for a `StartValidation`.
+        payloads: Takes notice of the payloads of validations; None for those of this executor.
+        commit_pool: Creates the threads in which checkpoints of groups are committed.
+    """
+
+    def __init__(
+        self,
+        service: ProcessService,
+        assign: Callable[[StartWorker], Assignment],
+        *,
+        capacity: Mapping[str, float],
+        environ: Mapping[str, str] | None = None,
+        on_packages: Callable[[Mapping[str, str]], None] | None = None,
+        on_unloadable: Callable[[str], None] | None = None,
+        assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
+        payloads: Payloads | None = None,
+        commit_pool: Callable[[], CommitPool] = CommitPool,
+    ) -> None:
+        self._service = service
+        self._assign = assign
+        self._assign_validation = assign_validation
+        self._capacity = dict(capacity)
+        self._patience = Patience.of(os.environ | dict(environ or {}))
+        self._on_packages = on_packages
+        self._on_unloadable = on_unloadable
+        self._payloads = payloads or Payloads()
+        # Never reused: a late word about a process must not be taken for one about a newer one.
+        self._keys = itertools.count(1)
+        self._processes: dict[int, tuple[RemoteProcess, ProcessOwner]] = {}
+        self._aside: dict[int, Callable[[ProcessEvent], None]] = {}
+        self._attempts: dict[tuple[str, int], SingleAttempt | RemoteGroup] = {}
+        self._groups: dict[tuple[str, int], RemoteGroup] = {}
+        self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
+        self._askers: dict[str, int] = {}  # the key of the process by the token of its request
+        self._reusable = ReusableWorkers()
+        self._start_retries = StartRetryQueue()
+        self._make_commit_pool = commit_pool
+        self._commits: CommitPool | None = None
+        self._events: list[Event] = []
+        self._is_woken = self._is_closed = False
+
+    # The Executor protocol.
+
+    def capacity(self) -> Mapping[str, float]:
+        """See `Executor`."""
+        return self._capacity
+
+    def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
+        """See `Executor`."""
+        if self._is_closed:
+            return
+        for command in commands:
+            match command:
+                case AnswerReport():
+                    self._answer(command)
+                case StartWorker():
+                    self._start(command)
+                case KillWorker():
+                    self._kill(command)
+                case StartValidation():
+                    self._start_validation(command)
+                case KillValidation():
+                    self._kill_validation(command)
+                case GrantLease() | RefuseLease() | ListCheckpoints():
+                    self._answer_request(command)
+                case _:
+                    assert_never(command)
+        # The resources of a kept worker that was not started again belong to other trials now.
+        for worker in self._reusable.take_unclaimed():
+            self._service.kill(worker.key)
+
+    def wait(self, timeout_s: float | None) -> list[Event]:
+        """See `Executor`.
+
+        Raises:
+            TunerError: If no process can be started any more.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not (self._events or self._is_woken or self._is_closed):
+            self._retry_starts()
+            # A start that failed for good has become an event, which must not wait for another.
+            timeout_s = 0.0 if self._events else self._timeout_s(deadline)
+            for event in self._wait_for_processes(timeout_s):
+                self._on_event(event)
+            for group in list(self._groups.values()):
+                group.tick(time.monotonic())
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        self._is_woken = False
+        events, self._events = self._events, []
+        self._reusable.mark_delivered()
+        return events
+
+    def wake(self) -> None:
+        """See `Executor`."""
+        self._service.wake()
+
+    def clock(self) -> float:
+        """See `Executor`."""
+        return time.monotonic()
+
+    def shutdown(self, deadline_s: float) -> None:
+        """See `Executor`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._service.close(deadline_s)
+        self._processes.clear()
+        self._aside.clear()
+        self._attempts.clear()
+        self._groups.clear()
+        self._validators.clear()
+        self._events.clear()
+        self._payloads.delete_all()
+        if self._commits and (unfinished := self._commits.close(_COMMITS_S)):
+            _log.warning(
+                "not stored within %g s, and given up at the end of the experiment: %s; check "
+                "whether the disk still answers",
+                _COMMITS_S,
+                ", ".join(unfinished),
+            )
+
+    # Processes for others.
+
+    @property
+    def service(self) -> ProcessService:
+        """What starts the processes."""
+        return self._service
+
+    def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
+        """Call a function during `wait` while something is readable, and end the wait after it."""
+        self._service.watch(readable, on_readable)
+
+    def start_aside(
+        self,
+        assignment: Assignment,
+        listener: socket.socket | None,
+        on_event: Callable[[ProcessEvent], None],
+    ) -> int:
+        """Start a process of an attempt that another executor owns, and return its key.
+
+        Args:
+            assignment: See `ProcessService.start`.
+            listener: See `ProcessService.start`.
+            on_event: Called during `wait` with what the service says about it.
+
+        Raises:
+            Exception: See `ProcessService.start`.
+        """
+        key = next(self._keys)
+        self._service.start(key, assignment, listener)
+        self._start_retries.note_start()
+        self._aside[key] = on_event
+        return key
+
+    def kill_aside(self, key: int) -> None:
+        """Kill such a process, about which nothing is to be said any more."""
+        del self._aside[key]
+        self._service.kill(key)
+
+    # Commands.
+
+    def _start(self, command: StartWorker) -> None:
+        try:
+            assignment = self._assign(command)
+            if command.group and self._service.isolates:
+                self._start_group(command, command.group.num_workers, assignment)
+            else:
+                self._start_single(command, assignment)
+        except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+            unstarted = _unstarted(0, error, "worker")
+            if unstarted.is_shortage:
+                self._start_retries.add(command, unstarted.failure.message)
+                return
+            self._events.append(
+                WorkerExited(command.trial_id, command.attempt, Outcome.FAILED, unstarted.failure)
+            )
+        else:
+            self._start_retries.note_start()
+
+    def _start_single(self, command: StartWorker, assignment: Assignment) -> None:
+        if worker := self._reusable.find(command):
+            self._service.reassign(worker.key, assignment)
+            self._reusable.discard(worker.key)
+            worker.begin_attempt(command)
+        else:
+            worker = RemoteWorker(next(self._keys), command)
+            self._service.start(worker.key, assignment)
+        self._add(SingleAttempt(worker, assignment.trial_dir, self), command)
+
+    def _start_group(self, command: StartWorker, num_workers: int, assignment: Assignment) -> None:
+        """Start all workers of a group, or none."""
+        _check_nodes(command.nodes)
+        with socket.create_server((LOOPBACK, 0)) as listener:
+            port = listener.getsockname()[1]
+            first, *others = [
+                replace(assignment, rank=_rank(command, rank, num_workers, port))
+                for rank in range(num_workers)
+            ]
+            key = next(self._keys)
+            # It is closed when this raises.
+            self._service.start(key, first, socket.socket(fileno=listener.detach()))
+        if not others:
+            worker = RemoteWorker(key, command)
+            self._add(SingleAttempt(worker, assignment.trial_dir, self), command)
+            return
+        members = [RemoteWorker(key, command, 0)]
+        members += [RemoteWorker(next(self._keys), command, rank) for rank in range(1, num_workers)]
+        group = RemoteGroup(
+            command,
+            members,
+            assignment.trial_dir,
+            DirectoryStorage(
+                Path(assignment.trial_dir), self._submit, sync=assignment.sync_checkpoints
+            ),
+            self,
+            patience=self._patience,
+        )
+        self._groups[command.trial_id, command.attempt] = group
+        self._add(group, command)
+        error: Exception | None = None
+        for worker, own in zip(members[1:], others, strict=True):
+            try:
+                if error is None:
+                    self._service.start(worker.key, own)
+            except Exception as raised:  # noqa: BLE001  (pickling may run the user's code)
+                error = raised
+            if error:
+                self._on_event(_unstarted(worker.key, error, "worker"))
+
+    def _add(self, attempt: SingleAttempt | RemoteGroup, command: StartWorker) -> None:
+        self._attempts[command.trial_id, command.attempt] = attempt
+        for worker in attempt.members:
+            self._processes[worker.key] = (worker, attempt)
+
+    def _start_validation(self, command: StartValidation) -> None:
+        try:
+            assignment = self._assign_validation(command)
+            if self._payloads.has(assignment):
+                assignment = replace(assignment, has_payload=True)
+            validator = RemoteValidator(next(self._keys), command, assignment)
+            self._service.start(validator.key, assignment)
+        except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+            unstarted = _unstarted(0, error, "validation")
+            if unstarted.is_shortage:
+                self._start_retries.add(command, unstarted.failure.message)
+                return
+            names = command.trial_id, command.checkpoint.index, command.num_try
+            failure = unstarted.failure
+            self._events.append(ValidationEnded(*names, Outcome.FAILED, failure=failure))
+        else:
+            self._start_retries.note_start()
+            self._processes[validator.key] = (validator, ValidationTry(validator, self))
+            self._validators[validator.names] = validator
+
+    def _retry_starts(self) -> None:
+        for command in self._start_retries.take_due():
+            if isinstance(command, StartWorker):
+                self._start(command)
+            else:
+                self._start_validation(command)
+
+    def _answer(self, command: AnswerReport) -> None:
+        if attempt := self._attempts.get((command.trial_id, command.attempt)):
+            if command.stay and not self._service.isolates:
+                command = replace(command, stay=False)
+            attempt.answer(command)
+
+    def _kill(self, command: KillWorker) -> None:
+        reason = f"{command.reason}; {IF_SILENT}" if command.is_silent else command.reason
+        if attempt := self._attempts.get((command.trial_id, command.attempt)):
+            attempt.kill(reason, is_silent=command.is_silent)
+            for worker in attempt.members:
+                self._service.kill(worker.key, command.term_grace_s)
+        elif self._start_retries.withdraw(command):
+            failure = Failure("killed", reason)
+            self._events.append(
+                WorkerExited(command.trial_id, command.attempt, Outcome.KILLED, failure)
+            )
+
+    def _kill_validation(self, command: KillValidation) -> None:
+        names = (command.trial_id, command.index, command.num_try)
+        if validator := self._validators.get(names):
+            validator.mark_killed(command.reason)
+            self._service.kill(validator.key)
+        elif self._start_retries.withdraw(command):
+            failure = Failure("killed", command.reason)
+            self._events.append(ValidationEnded(*names, Outcome.KILLED, failure=failure))
+
+    def _answer_request(self, command: GrantLease | RefuseLease | ListCheckpoints) -> None:
+        key = self._askers.pop(command.token, None)
+        if key is None:
+            return
+        message = (
+            checkpoints_answer(command)
+            if isinstance(command, ListCheckpoints)
+            else lease_answer(command)
+        )
+        self._service.send(key, strict_json.to_bytes(message, strict_json.opaque) + b"\n")
+
+    # What the service says.
+
+    def _timeout_s(self, deadline: float | None) -> float | None:
+        """Return how long to wait, None for ever."""
+        moments = [deadline, self._start_retries.retry_at]
+        moments += [group.deadline_s for group in self._groups.values()]
+        soonest = min((moment for moment in moments if moment is not None), default=None)
+        return None if soonest is None else max(0.0, soonest - time.monotonic())
+
+    def _wait_for_processes(self, timeout_s: float | None) -> Sequence[ProcessEvent | Woken]:
+        try:
+            return self._service.wait(timeout_s)
+        except TunerError:
+            self.shutdown(0.0)
+            raise
+
+    def _on_event(self, event: ProcessEvent | Woken) -> None:
+        if isinstance(event, Woken):
+            self._is_woken = True
+            return
+        if (found := self._processes.get(event.key)) is None:
+            self._on_event_aside(event)
+            return
+        process, owner = found
+        match event:
+            case Said():
+                self._on_said(process, owner, event.messages)
+            case Violated():
+                process.note_violation(event.why)
+                owner.on_violation(process)
+            case HungUp():
+                owner.on_hangup(process)
+            case StackDumped():
+                owner.on_stack(process, event.stack)
+            case Gone():
+                del self._processes[event.key]
+                process.stderr = event.stderr
+                owner.on_gone(process, event.exit_info)
+            case Unstarted():
+                del self._processes[event.key]
+                owner.on_unstarted(process, event)
+            case _:
+                assert_never(event)
+
+    def _on_said(
+        self, process: RemoteProcess, owner: ProcessOwner, messages: Sequence[Any]
+    ) -> None:
+        if process.has_violated:
+            return  # nothing that comes after a violation can be trusted
+        try:
+            events = process.read(messages)
+        except ValueError:
+            self._service.kill(process.key)
+            owner.on_violation(process)
+            return
+        for event in events:
+            if isinstance(event, (LeaseRequested, CheckpointsRequested)):
+                self._askers[event.token] = process.key
+        owner.on_messages(process, events)
+        self._heed_exit(messages[-1])
+
+    def _on_event_aside(self, event: ProcessEvent) -> None:
+        """Handle what is said about a process that no attempt here has, or has no more."""
+        if on_event := self._aside.get(event.key):
+            self._is_woken = True  # it becomes no event, for which `wait` would return
+            if isinstance(event, Said):
+                self._heed_exit(event.messages[-1])
+            elif isinstance(event, (Gone, Unstarted)):
+                del self._aside[event.key]
+            on_event(event)
+        elif isinstance(event, Gone):
+            self._reusable.discard(event.key)
+
+    def _heed_exit(self, message: Any) -> None:
+        notes = ExitNotes.of(message)
+        if notes is None:
+            return
+        if notes.late_imports:
+            self._service.preload(notes.late_imports)
+        if notes.packages and self._on_packages:
+            self._on_packages(notes.packages)
+        if notes.unloadable and self._on_unloadable:
+            self._on_unloadable(notes.unloadable)
+
+    # What attempts and validations need, see `OwnerHost` and `SingleHost`.
+
+    def emit(self, event: Event) -> None:
+        """See `OwnerHost`."""
+        match event:
+            case ResultReported():
+                if event.validation:
+                    attempt = self._attempts[event.trial_id, event.attempt]
+                    self._payloads.note(attempt.trial_dir, event)
+            case WorkerExited():
+                self._forget_attempt(event.trial_id, event.attempt)
+            case ValidationEnded():
+                self._end_validation(event)
+        self._events.append(event)
+
+    def _forget_attempt(self, trial_id: str, attempt: int) -> None:
+        del self._attempts[trial_id, attempt]
+        self._groups.pop((trial_id, attempt), None)
+
+    def _end_validation(self, ended: ValidationEnded) -> None:
+        validator = self._validators.pop((ended.trial_id, ended.index, ended.num_try))
+        is_failed_for_good = ended.outcome is Outcome.FAILED and validator.command.is_last_try
+        if is_failed_for_good or ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
+            self._payloads.delete(validator.assignment)  # else it is tried again
+
+    def send(self, process: RemoteProcess, line: bytes) -> None:
+        """See `OwnerHost`."""
+        self._service.send(process.key, line)
+
+    def kill(self, process: RemoteProcess) -> None:
+        """See `OwnerHost`."""
+        self._service.kill(process.key)
+
+    def dump_stack(self, process: RemoteProcess) -> None:
+        """See `OwnerHost`."""
+        self._service.dump_stack(process.key)
+
+    def expect_exit(self, process: RemoteProcess) -> None:
+        """See `OwnerHost`."""
+        self._service.expect_exit(process.key)
+
+    def start_again(self, command: StartWorker | StartValidation, why: str) -> None:
+        """See `OwnerHost`."""
+        if isinstance(command, StartWorker):
+            self._forget_attempt(command.trial_id, command.attempt)
+        else:
+            del self._validators[command.trial_id, command.checkpoint.index, command.num_try]
+        self._start_retries.add(command, why)
+
+    def keep(self, worker: RemoteWorker) -> None:
+        """See `SingleHost`."""
+        if worker.exit_message:
+            self.emit(worker.exit_message)
+            del self._processes[worker.key]
+            self._reusable.add(worker)
+
+    def replace(self, worker: RemoteWorker) -> None:
+        """See `SingleHost`."""
+        self._forget_attempt(worker.trial_id, worker.attempt)
+        del self._processes[worker.key]
+        self._service.kill(worker.key)
+        self._start(worker.command)
+
+    def _submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
+        if self._commits is None:
+            self._commits = self._make_commit_pool()
+            self._service.watch(self._commits, self._commits.run_done)
+        self._commits.submit(job, then, what)
+
+
+def _unstarted(key: int, error: Exception, what: str) -> Unstarted:
+    if is_shortage(error):
+        return Unstarted(key, Failure(type(error).__name__, describe_shortage(error)))
+    why = f"the {what} could not be started: {error}"
+    return Unstarted(key, Failure(type(error).__name__, why), is_shortage=False)
+
+
+def _rank(command: StartWorker, rank: int, num_workers: int, port: int) -> Rank:
+    return Rank(
+        world_rank=rank,
+        world_size=num_workers,
+        local_rank=rank,
+        local_world_size=num_workers,
+        node_rank=0,
+        master_addr=LOOPBACK,
+        master_port=port,
+        run_id=f"{command.trial_id}-{command.attempt}",
+    )
+
+
+def _check_nodes(nodes: Sequence[str]) -> None:
+    """Refuse a group over several nodes, of which all workers would be on one.
+
+    Raises:
+        NotImplementedError: If there are several.
+    """
+    if len(nodes) > 1:
+        raise NotImplementedError(
+            f"its workers are to run on the nodes {', '.join(dict.fromkeys(nodes))}, and this "
+            "executor runs all of them on one; give "
+            'ScalingConfig(placement_strategy="STRICT_PACK")'
+        )

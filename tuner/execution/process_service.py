@@ -1,0 +1,178 @@
+"""The interface between the executor and what starts processes, here or elsewhere.
+
+A process service knows no trial, attempt, rank or validation: it starts a process for what it is
+assigned, carries messages, and observes its end. Which meaning they have is the executor's matter.
+What it says are plain records, in order, so that they can be passed on by a connection.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tuner.core.trial import Failure
+
+from .assignment import Assignment
+from .exit_diagnosis import ExitInfo
+from .validation import ValidationAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A process has sent messages, which need not be well-formed beyond being JSON."""
+
+    key: int
+    messages: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Violated:
+    """A process has sent what is no message; it is being killed, and says nothing more."""
+
+    key: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HungUp:
+    """The connection to a process has ended; mostly since the process is dead."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class StackDumped:
+    """What a process has written to its standard error since `ProcessService.dump_stack`."""
+
+    key: int
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A process and its whole group are gone; the last record about a process.
+
+    Attributes:
+        key: The process.
+        exit_info: How it ended; None if that was not observed.
+        stderr: The last lines that it has written to standard error.
+    """
+
+    key: int
+    exit_info: ExitInfo | None
+    stderr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """A process could not be started; in the place of `Gone`.
+
+    Attributes:
+        key: The process.
+        failure: Why.
+        is_shortage: Whether it may be possible later.
+    """
+
+    key: int
+    failure: Failure
+    is_shortage: bool = True
+
+
+ProcessEvent = Said | Violated | HungUp | StackDumped | Gone | Unstarted
+"""What a service says about one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """`ProcessService.wake` was called, or something was readable that is watched."""
+
+
+class HasFileno(Protocol):
+    """What a selector can watch."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
+class ProcessService(Protocol):
+    """Starts processes and connects them with the executor.
+
+    Keys are the executor's, and never used twice. `Gone` or `Unstarted` follows each start that has
+    not raised. What is asked about a process that is gone is ignored.
+    """
+
+    @property
+    def isolates(self) -> bool:
+        """Whether there are processes indeed, which may be ranks, and may be reassigned."""
+
+    def start(
+        self,
+        key: int,
+        assignment: Assignment | ValidationAssignment,
+        listener: socket.socket | None = None,
+    ) -> None:
+        """Begin to start a process.
+
+        Args:
+            key: Identifies it.
+            assignment: What it is to do.
+            listener: The socket at which it is to listen for the other ranks of its group. It is
+                taken over, unless an exception is raised.
+
+        Raises:
+            OSError: If the system is short of something, see `start_retry.is_shortage`.
+            Exception: If a value of the assignment cannot be pickled.
+        """
+
+    def reassign(self, key: int, assignment: Assignment) -> None:
+        """Give a process that waits for it another assignment.
+
+        Raises:
+            Exception: If a value of the assignment cannot be pickled.
+        """
+
+    def send(self, key: int, line: bytes) -> None:
+        """Begin to send a message, a line of JSON."""
+
+    def kill(self, key: int, grace_s: float = 0.0) -> None:
+        """End a process and its group.
+
+        Args:
+            key: The process.
+            grace_s: How long it may take to end when it is asked to; 0 for not at all.
+        """
+
+    def expect_exit(self, key: int) -> None:
+        """Kill a process if it does not end by itself within the service's grace."""
+
+    def dump_stack(self, key: int) -> None:
+        """Have a process write its stack to its standard error; `StackDumped` follows."""
+
+    def preload(self, modules: Iterable[str]) -> None:
+        """Have modules imported before the next process is started; see `preload`."""
+
+    def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
+        """Call a function during `wait` while something is readable."""
+
+    def wait(self, timeout_s: float | None) -> Sequence[ProcessEvent | Woken]:
+        """Return what there is to say; if there is nothing, wait for it.
+
+        Args:
+            timeout_s: How many seconds to wait at most, None for no limit. The result may be empty
+                before.
+
+        Raises:
+            TunerError: If no process can be started any more.
+        """
+
+    def wake(self) -> None:
+        """Have `Woken` said; may be called from signal handlers and other threads."""
+
+    def close(self, deadline_s: float) -> None:
+        """Kill all processes and release all resources.
+
+        Args:
+            deadline_s: How many seconds to wait at most.
+        """

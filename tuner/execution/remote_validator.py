@@ -1,0 +1,116 @@
+"""A process that validates one checkpoint, as the executor knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, final
+
+from tuner.core.commands import StartValidation
+from tuner.core.events import LeaseOwner, Outcome, ValidationEnded
+
+from .exit_diagnosis import ExitInfo
+from .group_protocol import PartStored, RankReported
+from .process_service import Unstarted
+from .remote_process import Message, OwnerHost, ProcessOwner, RemoteProcess
+from .validation import ValidationAssignment
+from .worker_protocol import lease_event, to_validation_end
+
+
+@final
+class RemoteValidator(RemoteProcess):
+    """One try to validate a checkpoint, from its start until its process group is gone.
+
+    Attributes:
+        assignment: What it was started for.
+        command: The command that started it.
+        exit_message: How the validation ended according to the process itself; None until then.
+    """
+
+    __slots__ = ("assignment", "command", "exit_message")
+
+    _RULE: ClassVar[str] = "nothing but tuner may write to this connection"
+    _SUBJECT: ClassVar[str] = "validation"
+
+    def __init__(
+        self, key: int, command: StartValidation, assignment: ValidationAssignment
+    ) -> None:
+        """Expect the process's messages.
+
+        Args:
+            key: Identifies it at the process service.
+            command: The command that starts it.
+            assignment: What it is started for.
+        """
+        super().__init__(key)
+        self.assignment = assignment
+        self.command = command
+        self.exit_message: ValidationEnded | None = None
+
+    @property
+    def names(self) -> tuple[str, int, int]:
+        """Trial, checkpoint and try, which no other process has."""
+        return self.assignment.trial_id, self.assignment.index, self.assignment.num_try
+
+    def exit_event(self, exit_info: ExitInfo | None) -> ValidationEnded:
+        """Return how the validation ended, according to the process itself if it has said so.
+
+        Args:
+            exit_info: What was observed; None if nothing was.
+        """
+        if self.exit_message:
+            return self.exit_message
+        outcome, failure = self._unsaid_exit(exit_info)
+        return ValidationEnded(*self.names, outcome, failure=failure)
+
+    def _read(self, messages: Sequence[Any]) -> list[Message]:
+        events: list[Message] = []
+        for message in messages:
+            if self.exit_message:
+                raise ValueError("a message came after the last one")
+            if isinstance(message, dict) and message.get("kind") in ("lease", "release"):
+                trial_id, index, num_try = self.names
+                events.append(lease_event(LeaseOwner(trial_id, num_try, index), message))
+                continue
+            ended = to_validation_end(*self.names, message)
+            if self._kill_reason is None:  # else it counts as killed
+                self.exit_message = ended
+        return events
+
+
+@final
+class ValidationTry(ProcessOwner):
+    """One try to validate a checkpoint, with its process.
+
+    Args:
+        validator: The process.
+        host: The executor.
+    """
+
+    __slots__ = ("_host", "validator")
+
+    def __init__(self, validator: RemoteValidator, host: OwnerHost) -> None:
+        self.validator = validator
+        self._host = host
+
+    def on_messages(self, process: RemoteValidator, messages: Sequence[Message]) -> None:
+        """See `ProcessOwner`."""
+        for message in messages:
+            if not isinstance(message, (RankReported, PartStored)):
+                self._host.emit(message)
+        if process.exit_message:
+            self._host.expect_exit(process)
+
+    def on_gone(self, process: RemoteValidator, exit_info: ExitInfo | None) -> None:
+        """See `ProcessOwner`."""
+        self._host.emit(process.exit_event(exit_info))
+
+    def on_unstarted(self, process: RemoteValidator, unstarted: Unstarted) -> None:
+        """See `ProcessOwner`."""
+        if process.is_killed:
+            self._host.emit(process.exit_event(None))
+        elif unstarted.is_shortage:
+            self._host.start_again(process.command, unstarted.failure.message)
+        else:
+            self._host.emit(
+                ValidationEnded(*process.names, Outcome.FAILED, failure=unstarted.failure)
+            )
