@@ -29,7 +29,7 @@ ATTACKS = [
         "S2",
         "the network",
         "nothing listens",
-        [Suite("execution/local/test_process_executor", ["no_process_listens_on_the_network"])],
+        [Suite("execution/local/test_processes", ["no_process_listens_on_the_network"])],
     ),
     Case(
         "S3",
@@ -75,7 +75,7 @@ ATTACKS = [
             Suite("storage/test_atomic", ["a_link_at_the_place_is_replaced_and_not_followed"]),
             Suite("storage/test_lock", ["a_link_in_the_place_of_the_lock_is_refused"]),
             Suite(
-                "execution/local/test_process_executor",
+                "execution/local/test_processes",
                 ["a_link_in_place_of_the_output_is_not_followed"],
             ),
             Suite(
@@ -107,7 +107,7 @@ ATTACKS = [
         "that trial fails, the driver's memory stays within 2 MiB",
         [
             Suite(
-                "execution/local/test_process_executor",
+                "execution/local/test_processes",
                 ["a_worker_that_violates_the_protocol_is_killed"],
             ),
             Suite(

@@ -133,11 +133,11 @@ FAULTS = [
             ),
             Suite("end_to_end/test_failures", ["leaving_with_code_zero_is_no_failure"], repeat=20),
             Suite(
-                "execution/local/test_process_executor",
+                "execution/local/test_processes",
                 ["a_signal_is_named", "a_segmentation_fault_shows_where_it_happened"],
             ),
             Suite(
-                "execution/local/test_process_executor",
+                "execution/local/test_processes",
                 ["a_process_that_vanishes_is_reported_with_exit_code_and_stderr"],
             ),
             Bench("deaths"),
@@ -150,7 +150,7 @@ FAULTS = [
         "receives strings only",
         [
             Suite(
-                "execution/local/test_process_executor",
+                "execution/local/test_processes",
                 [
                     "an_exception_that_cannot_be_formatted_or_pickled_fails_only_its_trial",
                     "an_exception_arrives_as_text",
@@ -167,7 +167,7 @@ FAULTS = [
         "pace; fit ends",
         [
             Suite("end_to_end/test_failures", ["a_trial_that_never_reports_is_killed_too"]),
-            Suite("execution/local/test_process_executor", ["a_kill_ends_any_worker"]),
+            Suite("execution/local/test_processes", ["a_kill_ends_any_worker"]),
             Suite("core/test_experiment", ["a_silent_worker_is_killed_and_its_trial_tried_again"]),
             Suite(
                 "core/test_experiment",
@@ -428,12 +428,12 @@ FAULTS = [
         "its whole process group is gone within a second and before its slot is used again",
         [
             Suite(
-                "execution/local/test_process_executor",
+                "execution/local/test_processes",
                 ["an_exit_comes_when_all_descendants_are_gone"],
                 repeat=20,
             ),
             Suite(
-                "execution/local/test_process_executor",
+                "execution/local/test_processes",
                 ["a_kill_ends_any_worker", "a_daemon_ends_with_its_trial"],
             ),
         ],

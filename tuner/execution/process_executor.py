@@ -283,15 +283,18 @@ class ProcessExecutor:
     def _start_group(self, command: StartWorker, num_workers: int, assignment: Assignment) -> None:
         """Start all workers of a group, or none."""
         _check_nodes(command.nodes)
-        with socket.create_server((LOOPBACK, 0)) as listener:
-            port = listener.getsockname()[1]
-            first, *others = [
-                replace(assignment, rank=_rank(command, rank, num_workers, port))
-                for rank in range(num_workers)
-            ]
-            key = next(self._keys)
-            # It is closed when this raises.
-            self._service.start(key, first, socket.socket(fileno=listener.detach()))
+        listener = socket.create_server((LOOPBACK, 0))
+        port = listener.getsockname()[1]
+        first, *others = [
+            replace(assignment, rank=_rank(command, rank, num_workers, port))
+            for rank in range(num_workers)
+        ]
+        key = next(self._keys)
+        try:
+            self._service.start(key, first, listener)
+        except BaseException:
+            listener.close()
+            raise
         if not others:
             worker = RemoteWorker(key, command)
             self._add(SingleAttempt(worker, assignment.trial_dir, self), command)
