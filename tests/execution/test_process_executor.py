@@ -1,20 +1,24 @@
 """What the executor makes of what a process service says, without processes."""
 
-import errno
 import json
 
 import pytest
 
-from tests.execution.conversation import assignment
-from tests.execution.fake_processes import ENDED, FakeProcesses
+from tests.execution.executor_conversation import (
+    CRASHED,
+    DONE,
+    FAILED,
+    SHORTAGE,
+    STARTED,
+    STAYS,
+    UNFIT,
+    result,
+)
+from tests.execution.fake_processes import ENDED
 from tuner.core.commands import (
-    AnswerReport,
     GrantLease,
     KillValidation,
-    KillWorker,
     ListCheckpoints,
-    StartValidation,
-    StartWorker,
 )
 from tuner.core.events import (
     CheckpointsRequested,
@@ -30,94 +34,11 @@ from tuner.core.trial import (
     CheckpointRecord,
     Failure,
     ReportReply,
-    ValidationRequest,
-    WorkerGroup,
 )
-from tuner.execution import start_retry
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
-from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.process_service import HungUp, Unstarted, Violated
-from tuner.execution.validation import ValidationAssignment
 from tuner.execution.validation_payloads import Payloads
-
-STARTED = {"kind": "started", "pid": 4711}
-DONE = {"kind": "exited", "outcome": "completed", "failure": None}
-STAYS = {**DONE, "outcome": "stopped", "stays": True}
-FAILED = {**DONE, "outcome": "failed", "failure": as_message(Failure("KeyError", "x"))}
-UNFIT = {"kind": "unfit"}
-SHORTAGE = OSError(errno.EMFILE, "too many open files")
-CRASHED = ExitInfo(-11)
-
-
-def result(number=1, **fields):
-    metrics = {"training_iteration": number, "time_total_s": 1.0, "loss": 0.5}
-    return {"kind": "result", "metrics": metrics, "checkpoint": None, **fields}
-
-
-class Conversation:
-    """An executor whose processes do what a test says."""
-
-    def __init__(self, directory):
-        self.directory, self.processes = directory, FakeProcesses()
-        self.packages, self.unloadable = {}, []
-        self.executor = ProcessExecutor(
-            self.processes,
-            lambda command: assignment(directory, trial_id=command.trial_id),
-            capacity={"cpu": 4.0},
-            on_packages=self.packages.update,
-            on_unloadable=self.unloadable.append,
-            assign_validation=lambda command: ValidationAssignment.of(
-                command, str(directory), {}, 0
-            ),
-        )
-
-    def start(self, trial_id="t00001", attempt=1, *, num_workers=0, cpus=1.0):
-        """Start an attempt; return the key of its process, or the keys of its ranks."""
-        earlier = set(self.processes.keys)
-        group = WorkerGroup(num_workers, {"cpu": 1.0}, 1, 4) if num_workers else None
-        command = StartWorker(
-            trial_id, attempt, {}, {"cpu": cpus}, (), None, attempt - 1, group=group
-        )
-        self.executor.carry_out([command])
-        new = [key for key in self.processes.keys if key not in earlier]
-        return new if num_workers > 1 else next(iter(new), None)
-
-    def validate(self, index=0, num_try=1, request=None, *, is_last_try=False):
-        earlier = set(self.processes.keys)
-        checkpoint, request = CheckpointRecord(index, index + 1), request or ValidationRequest()
-        command = StartValidation(
-            "t00001", checkpoint, num_try, request, {"cpu": 1.0}, (), {}, is_last_try
-        )
-        self.executor.carry_out([command])
-        return next((key for key in self.processes.keys if key not in earlier), None)
-
-    def answer(self, reply=ReportReply.CONTINUE, attempt=1, **options):
-        self.executor.carry_out([AnswerReport("t00001", attempt, reply, **options)])
-
-    def kill(self, attempt=1, **options):
-        self.executor.carry_out([KillWorker("t00001", attempt, "the test says so", **options)])
-
-    def events(self, timeout_s=0.0):
-        return self.executor.wait(timeout_s)
-
-    def exit(self):
-        """Return the only event, which is the end of an attempt."""
-        (event,) = self.events()
-        assert isinstance(event, WorkerExited)
-        return event
-
-
-@pytest.fixture
-def talk(tmp_path):
-    return Conversation(tmp_path)
-
-
-@pytest.fixture
-def at_once(monkeypatch):
-    """Have starts retried without a pause."""
-    monkeypatch.setattr(start_retry, "_RETRY_S", 0.0)
-
 
 # Attempts of one process.
 
@@ -464,105 +385,6 @@ def test_a_payload_is_deleted_when_its_validation_is_not_tried_again(
     talk.processes.end(key, ENDED if message else None)
     talk.events()
     assert deleted == [] if is_kept else [1]
-
-
-# Groups.
-
-
-def test_a_group_of_one_is_a_single_process_with_a_rank(talk):
-    key = talk.start(num_workers=1)
-    assert talk.processes.assigned[key].rank.world_size == 1
-    talk.processes.send_from(key, STARTED, result())
-    assert [type(event) for event in talk.events()] == [WorkerStarted, ResultReported]
-
-
-def test_a_group_is_one_attempt(talk):
-    keys = talk.start(num_workers=3)
-    ranks = [talk.processes.assigned[key].rank for key in keys]
-    assert [rank.world_rank for rank in ranks] == [0, 1, 2]
-    assert len({rank.master_port for rank in ranks}) == 1
-    for key in keys:
-        assert talk.events() == []
-        talk.processes.send_from(key, STARTED)
-    assert talk.events() == [WorkerStarted("t00001", 1, 4711)]
-    for key in keys:
-        assert talk.events() == []
-        talk.processes.send_from(key, result(part=None))
-    (reported,) = talk.events()
-    assert len(reported.rank_metrics) == 3
-    talk.answer()
-    assert [talk.processes.sent[key][0]["verdict"] for key in keys] == ["continue"] * 3
-    for key in keys:
-        talk.processes.send_from(key, DONE)
-    assert talk.events() == []
-    assert [talk.processes.sent[key][1] for key in keys] == [{"leave": True}] * 3
-    for key in keys:
-        assert talk.events() == []
-        talk.processes.end(key)
-    assert talk.exit() == WorkerExited("t00001", 1, Outcome.COMPLETED)
-
-
-def test_a_rank_that_dies_ends_the_others_and_is_to_blame(talk):
-    zero, one, two = talk.start(num_workers=3)
-    talk.processes.say(HungUp(one))
-    talk.processes.end(one, CRASHED, "last words\n")
-    assert talk.events() == []
-    assert talk.processes.take_asked() == [("kill", zero, 0.0), ("kill", two, 0.0)]
-    for key in (zero, two):
-        talk.processes.end(key, ExitInfo(-9))
-    ended = talk.exit()
-    assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "killed by SIGSEGV")
-    assert ended.failure.message.startswith("rank 1: ")
-
-
-def test_a_killed_group_quotes_what_each_rank_wrote_last(talk):
-    keys = talk.start(num_workers=2)
-    talk.kill(term_grace_s=2.0)
-    assert talk.processes.take_asked() == [("kill", key, 2.0) for key in keys]
-    for rank, key in enumerate(keys):
-        talk.processes.end(key, ExitInfo(-9), f"stack of {rank}\n")
-    failure = talk.exit().failure
-    assert (failure.kind, failure.message) == ("killed", "the test says so")
-    assert failure.traceback == "rank 0:\nstack of 0\n\nrank 1:\nstack of 1\n"
-
-
-@pytest.mark.usefixtures("at_once")
-def test_where_a_rank_lacks_something_all_are_started_again(talk):
-    talk.processes.refusals = [None, SHORTAGE]
-    zero = talk.start(num_workers=3)
-    (zero,) = talk.processes.keys
-    assert talk.processes.take_asked() == [("kill", zero, 0.0)]
-    talk.processes.end(zero, ExitInfo(-9))
-    assert talk.events() == []
-    assert talk.events() == []
-    assert [each.rank.world_rank for each in talk.processes.assigned.values()] == [0, 1, 2]
-
-
-def test_where_a_rank_cannot_be_started_at_all_the_attempt_fails(talk):
-    talk.processes.refusals = [None, TypeError("cannot pickle a lock")]
-    (zero,) = talk.start(num_workers=3)
-    talk.processes.end(zero, ExitInfo(-9))
-    ended = talk.exit()
-    assert ended.outcome is Outcome.FAILED
-    assert ended.failure.message == (
-        "rank 1: the worker could not be started: cannot pickle a lock"
-    )
-
-
-def test_where_no_rank_can_be_started_nothing_is_there_to_kill(talk):
-    talk.processes.refusals = [TypeError("cannot pickle a lock")]
-    talk.start(num_workers=2)
-    assert talk.exit().failure.kind == "TypeError"
-    assert (talk.processes.keys, talk.processes.asked) == ([], [])
-
-
-def test_a_group_over_several_nodes_is_refused_where_all_would_run_on_one(talk):
-    group = WorkerGroup(2, {"cpu": 1.0}, 2, 2)
-    command = StartWorker("t00001", 1, {}, group.total, (), None, 0, group=group, nodes=("a", "b"))
-    talk.executor.carry_out([command])
-    failure = talk.exit().failure
-    assert failure.kind == "NotImplementedError"
-    assert "the nodes a, b" in failure.message
 
 
 def test_json_can_carry_what_is_sent(talk):

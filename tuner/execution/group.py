@@ -705,7 +705,7 @@ class RemoteGroup(ProcessOwner):
         where = (
             f"{os.path.basename(frame['file'])}:{frame['line']} {frame['name']}"  # noqa: PTH119
             if frame
-            else "at a place that it could not tell"
+            else "a place that it could not tell"
         )
         barrier = self._barrier
         _log.warning(

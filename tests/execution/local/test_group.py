@@ -13,7 +13,6 @@ from tests.waiting import wait_until
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
-from tuner.execution.group import Patience
 from tuner.execution.session import StopTraining, get_context, report, take_master_socket
 
 pytestmark = pytest.mark.process
@@ -37,20 +36,6 @@ def test_a_group_is_one_attempt_with_one_start_one_result_a_report_and_one_exit(
     assert ended == WorkerExited("t00001", 1, Outcome.COMPLETED)
     kinds = [type(event) for event in harness.events["t00001"]]
     assert kinds == [WorkerStarted, *[ResultReported] * 3, WorkerExited]
-
-
-def test_stored_metrics_are_those_of_rank_0_and_all_ranks_metrics_come_with_them(start_executor):
-    harness = start_executor(count)
-    harness.run_group(num_workers=3)
-    for number, result in enumerate(harness.results()):
-        assert (result.metrics["rank"], result.metrics["number"]) == (0, number)
-        assert [metrics["rank"] for metrics in result.rank_metrics] == [0, 1, 2]
-
-
-def test_a_group_over_several_nodes_is_refused_where_all_would_run_on_one(start_executor):
-    ended = start_executor(count).run_group(nodes=("a", "b"))
-    assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "NotImplementedError")
-    assert "the nodes a, b" in ended.failure.message
 
 
 def say_waiting(config):
@@ -107,32 +92,6 @@ def test_all_ranks_get_the_same_answer(start_executor, reply):
     assert harness.printed() == harness.printed(stream="stdout.rank1") == "told to stop\n"
 
 
-def return_early(config):
-    for _ in range(3):
-        report({})
-    if rank() == 0:
-        say_waiting(config)
-        report({})
-        raise AssertionError("the report of one rank alone must not return")
-    if config["waits"]:
-        await_waiting(config)
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_rank_that_returns_while_another_reports_is_an_error_at_once(
-    tmp_path, start_executor, waits
-):
-    harness = start_executor(return_early)
-    ended = harness.run_group(waits=waits, directory=str(tmp_path))
-    assert ended.outcome is Outcome.FAILED
-    assert ended.failure.kind == "UnequalReports"
-    assert ended.failure.message == (
-        "rank 1 returned after 3 reports; rank 0 waits in report 4; "
-        "all ranks must call report equally often"
-    )
-    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
-
-
 def raise_on_rank_1(config):
     report({"pid": os.getpid()})
     if rank() == 1:
@@ -152,53 +111,6 @@ def test_the_first_failure_ends_all_ranks_and_names_its_own(start_executor, stil
     assert 'raise KeyError("no such weight")' in failure.traceback
     assert ended.failure.traceback.startswith("rank 1: KeyError: 'no such weight'\n")
     assert still_alive(pids, at_once=True) == []
-
-
-def break_connections(config):
-    """Rank 0 raises as soon as the connection to rank 1 breaks, as collectives do."""
-    import socket
-
-    path = config["path"]
-    if rank() == 1:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
-            listener.listen()
-            connection, _ = listener.accept()
-            report({})
-            os.kill(os.getpid(), signal.SIGKILL)
-    with socket.socket(socket.AF_UNIX) as connection:
-        wait_until(lambda: connection.connect_ex(path) == 0)
-        report({})
-        if not connection.recv(1):
-            raise RuntimeError("connection closed by peer")
-
-
-def test_a_rank_that_was_killed_is_named_before_those_whose_connections_broke(
-    tmp_path, start_executor
-):
-    harness = start_executor(break_connections)
-    ended = harness.run_group(path=str(tmp_path / "socket"))
-    assert ended.failure.kind == "killed by SIGKILL"
-    assert ended.failure.message.startswith("rank 1: ")
-    assert ended.failure.ranks[0][0] == 1
-    assert "rank 0 " in ended.failure.message  # the peak memory of all of them
-
-
-def test_ranks_leave_together(tmp_path, start_executor):
-    def train(config):
-        marker = Path(config["directory"], "rank1-done")
-        if rank() == 1:
-            await_waiting(config)
-            marker.touch()
-        else:
-            import atexit
-
-            atexit.register(lambda: print("marker is there:", marker.exists()))
-            say_waiting(config)
-
-    harness = start_executor(train)
-    assert harness.run_group(directory=str(tmp_path)).outcome is Outcome.COMPLETED
-    assert harness.printed() == "marker is there: True\n"
 
 
 VARIABLES = (
@@ -351,23 +263,6 @@ def test_a_group_is_lost_with_the_zygote_and_can_be_started_again(start_executor
     assert harness.exit_of("t00001").outcome is Outcome.COMPLETED
 
 
-def test_a_shortage_at_the_start_keeps_the_group_waiting(start_executor, monkeypatch):
-    from tuner.execution.local import zygote_protocol as module
-
-    harness = start_executor(count)
-    real, calls = module.socket.socketpair, []
-
-    def scarce():
-        calls.append(1)
-        if len(calls) == 2:
-            raise OSError(24, "too many open files")
-        return real()
-
-    monkeypatch.setattr(module.socket, "socketpair", scarce)
-    assert harness.run_group().outcome is Outcome.COMPLETED
-    assert len(calls) == 4
-
-
 def hang_on_rank_1(config):
     if rank() == 1:
         with open(config["gate"]):  # until the test opens it  # noqa: PTH123
@@ -415,48 +310,6 @@ def test_a_late_rank_is_named_with_its_innermost_frame_and_not_stopped(late, cap
     assert harness.printed(stream="stderr") == ""
 
 
-def test_ranks_wait_for_ever_unless_a_timeout_is_set(late):
-    ended = late(TIMEOUT_S="0.3").exit_of("t00001")
-    assert ended.outcome is Outcome.FAILED
-    assert ended.failure.kind == "CollectiveTimeout"
-    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
-    assert ended.failure.message.startswith(
-        "rank 1 did not call report within 0.3 s after rank 0 in report 1; "
-    )
-
-
-def test_a_group_killed_for_its_silence_names_the_ranks_that_were_late_and_the_remedy(
-    start_executor, gate
-):
-    harness = start_executor(hang_on_rank_1)
-    harness.start_group("t00001", num_workers=3, gate=str(gate))
-    group = harness.executor._groups["t00001", 1]
-    while len(group._barrier.arrived) < 2:
-        harness.executor.wait(0.05)
-    harness.executor.carry_out([KillWorker("t00001", 1, "no report", 0.5, is_silent=True)])
-    ended = harness.exit_of("t00001")
-    assert ended.outcome is Outcome.KILLED
-    assert ended.failure.message.startswith(
-        "rank 1 did not call report 1, in which ranks 0, 2 waited: no report; "
-    )
-    assert "report_timeout_s" in ended.failure.message
-    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
-    assert "in hang_on_rank_1" in ended.failure.traceback
-
-
-@pytest.mark.parametrize(
-    ("variables", "patience"),
-    [
-        ({}, Patience(30.0, 60.0, None)),
-        ({"WARN_INTERVAL_S": "5"}, Patience(5.0, 5.0, None)),
-        ({"TIMEOUT_S": "7.5"}, Patience(30.0, 60.0, 7.5)),
-        ({"TIMEOUT_S": "-1", "WARN_INTERVAL_S": "soon"}, Patience(30.0, 60.0, None)),
-    ],
-)
-def test_variables_of_ray_train_say_how_long_ranks_wait(variables, patience):
-    assert Patience.of({f"RAY_TRAIN_COLLECTIVE_{k}": v for k, v in variables.items()}) == patience
-
-
 def test_many_reports_of_many_ranks_stay_in_step(start_executor):
     def train(config):
         for _ in range(50):
@@ -467,37 +320,11 @@ def test_many_reports_of_many_ranks_stay_in_step(start_executor):
     assert [result.metrics["training_iteration"] for result in harness.results()] == [*range(1, 51)]
 
 
-def test_several_groups_and_single_trials_run_side_by_side(start_executor):
-    harness = start_executor(count)
-    for number in range(3):
-        harness.start_group(f"t0000{number}", num_workers=2)
-    harness.start("t00009")
-    for trial_id in ("t00000", "t00001", "t00002", "t00009"):
-        assert harness.exit_of(trial_id).outcome is Outcome.COMPLETED
-        assert [result.metrics["number"] for result in harness.results(trial_id)] == [0, 1, 2]
-
-
 def test_an_error_of_loading_fails_the_attempt_once(start_executor, trainable_importing):
     harness = start_executor(trainable_importing("raise ImportError('no such driver')"))
     ended = harness.run_group()
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.kind == "ImportError"
-
-
-def test_a_rank_that_sends_nonsense_fails_the_attempt_and_is_named(start_executor):
-    def train(config):
-        report({})
-        if rank() == 1:
-            from tuner.execution.attempt import current_attempt
-
-            current_attempt()._channel.send({"kind": "nonsense"})
-        signal.pause()
-
-    harness = start_executor(train)
-    ended = harness.run_group()
-    assert ended.outcome is Outcome.FAILED
-    assert ended.failure.kind == "malformed message"
-    assert [blamed for blamed, _ in ended.failure.ranks] == [1]
 
 
 def test_a_dead_rank_whose_children_live_on_is_noticed_and_they_are_killed(

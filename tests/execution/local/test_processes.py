@@ -197,14 +197,6 @@ def test_a_kill_before_the_start_is_a_kill(start_executor, trainable_importing, 
     assert len(harness.events["t00001"]) == 1
 
 
-def test_commands_for_a_worker_that_is_gone_are_ignored(start_executor):
-    harness = start_executor(lambda config: None)
-    harness.run()
-    harness.kill("t00001")
-    harness.answer("t00001")
-    assert harness.run("t00002").outcome is Outcome.COMPLETED
-
-
 @pytest.mark.parametrize("manner", ["fork", "exec", "session"])
 def test_an_exit_comes_when_all_descendants_are_gone(
     start_executor, start_method, manner, still_alive
@@ -497,12 +489,6 @@ def test_a_wake_from_another_thread_ends_the_wait(start_executor):
     thread.start()
     assert harness.executor.wait(60) == []
     thread.join()
-
-
-def test_a_wake_before_the_wait_is_not_lost(start_executor):
-    executor = start_executor(lambda config: None).executor
-    executor.wake()
-    assert executor.wait(None) == []
 
 
 def test_a_wait_ends_in_time(start_executor):

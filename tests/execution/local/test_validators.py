@@ -146,13 +146,6 @@ def test_a_killed_validation_takes_its_children_along(start, tmp_path, still_ali
     assert still_alive(pids) == []
 
 
-def test_a_kill_of_a_validation_that_has_ended_has_no_effect(start):
-    harness = start(lambda checkpoint: {"a": 1})
-    harness.validate()
-    harness.executor.carry_out([KillValidation("t00001", 0, 1, "late")])
-    assert harness.validate(0, num_try=2).metrics == {"a": 1}
-
-
 def test_a_validation_is_lost_with_the_process_that_started_it(start, tmp_path):
     def validate(checkpoint):
         write(tmp_path / "pid", os.getppid())
@@ -267,33 +260,12 @@ def test_a_payload_stays_for_another_try(start_executor, tmp_path):
     assert harness.validate(0, request, num_try=2).metrics == {"a": 1}
 
 
-def test_a_payload_is_deleted_when_the_last_try_has_failed(start_executor, tmp_path):
-    task = ValidationTask(lambda checkpoint: 1 / 0)
-    harness = start_executor(reporting(task, tmp_path / "t00001"))
-    request = reported(harness)
-    assert harness.validate(0, request, is_last_try=True).outcome is Outcome.FAILED
-    assert not (tmp_path / "t00001" / request.payload).exists()
-
-
 def test_a_huge_function_is_warned_about_with_its_size(start_executor, tmp_path, caplog):
     huge = os.urandom(11 * 2**20)
     task = ValidationTask(lambda checkpoint: {"size": len(huge)})
     harness = start_executor(reporting(task, tmp_path / "t00001"))
     harness.validate(0, reported(harness))
     assert "take 11 MiB when pickled" in caplog.text
-
-
-def test_a_malformed_message_fails_the_validation(start):
-    def validate(checkpoint):
-        for descriptor in range(3, 64):
-            try:
-                os.write(descriptor, b'{"kind": "validated", "metrics": 3}\n')
-            except OSError:
-                continue
-        signal.pause()
-
-    ended = start(validate).validate()
-    assert ended.failure.kind == "malformed message"
 
 
 def test_declared_arguments_are_bound_to_the_function(start):
