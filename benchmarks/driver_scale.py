@@ -18,7 +18,7 @@ from schedulers import ASHAScheduler
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
-from tuner.core.policies import RecordedDecision
+from tuner.core.recorded_decisions import RecordedDecision
 from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.garbage_collection import rare_garbage_collection

@@ -22,7 +22,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.policies import RecordedDecision
+from tuner.core.recorded_decisions import RecordedDecision
 from tuner.core.trial import (
     CheckpointRecord,
     Failure,

@@ -21,7 +21,9 @@ def trial_with(*states):
     trial.last_result = {"loss": 1.0, "training_iteration": 1}
     trial.summarise(trial.last_result)
     for index, state in enumerate(states):
-        validation = Validation(CheckpointRecord(index, index + 1), ValidationRequest(), {})
+        validation = Validation(
+            CheckpointRecord(index, index + 1), ValidationRequest(), is_open=True
+        )
         validation.state, validation.failure = state, Failure("KeyError", f"'label {index}'")
         trial.validations[index] = validation
     return trial

@@ -70,10 +70,8 @@ def validated_trial(make_trial: MakeTrial) -> Trial:
         trial.validations[record.index] = Validation(
             record,
             ValidationRequest(),
-            {},
             ValidationState.VALIDATED,
             metrics={"acc": record.index / 4},
-            is_open=False,
         )
     return trial
 

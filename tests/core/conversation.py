@@ -35,8 +35,15 @@ from tuner.core.events import (
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, Stopper
-from tuner.core.trial import CheckpointRecord, Failure, Trial, ValidationRequest, ValidationState
-from tuner.core.trial_json import trial_fields, trial_from
+from tuner.core.trial import (
+    CheckpointRecord,
+    Failure,
+    Trial,
+    ValidationRequest,
+    ValidationState,
+    trial_fields,
+    trial_from,
+)
 
 BOOM = Failure("ValueError", "boom", "Traceback ...")
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.best_trials import BestTrials
-from tuner.core.trial import Trial
-from tuner.core.trial_json import trial_fields, trial_from
+from tuner.core.trial import Trial, trial_fields, trial_from
 
 REPORTS = st.lists(
     st.tuples(

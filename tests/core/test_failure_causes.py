@@ -16,8 +16,8 @@ from tuner.core.failure_causes import (
     possible_common_failure,
 )
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial import Failure, Status, TerminationReason
-from tuner.core.trial_json import failure_fields, failure_from, trial_fields, trial_from
+from tuner.core.trial import Failure, Status, TerminationReason, trial_fields, trial_from
+from tuner.wire.declared import decode, encode
 
 
 def raised(kind="RuntimeError", *, line=12, message="boom", bases=()):
@@ -43,8 +43,8 @@ def test_a_cause_is_the_exception_and_the_users_line():
 def test_the_location_of_a_failure_is_kept_across_a_restore():
     told = replace(raised(), place="own.py:3 in step")
     assert str(cause_of(told)) == "RuntimeError at own.py:3 in step"
-    assert failure_from(failure_fields(told)) == told
-    assert failure_from(failure_fields(raised())) == raised()
+    assert decode(Failure, encode(told)) == told
+    assert decode(Failure, encode(raised())) == raised()
 
 
 def test_of_a_chain_the_last_exception_counts():

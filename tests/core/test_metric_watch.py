@@ -11,8 +11,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.metric_watch import METRIC_NOT_REPORTED, warning_for
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial import TerminationReason
-from tuner.core.trial_json import trial_fields, trial_from
+from tuner.core.trial import TerminationReason, trial_fields, trial_from
 
 WANTED = {"metric": "val_accuracy", "mode": "max", "is_metric_required": True}
 

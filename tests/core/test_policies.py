@@ -6,7 +6,8 @@ from schedulers.decisions import Pause, Reason, Resume, Save, Stop
 from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, answers, starts, suggest
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.events import Outcome, WorkerStarted
-from tuner.core.policies import Policies, RecordedDecision, StopExperiment
+from tuner.core.policies import Policies
+from tuner.core.recorded_decisions import RecordedDecision, StopExperiment
 from tuner.core.stoppers import (
     CombinedStopper,
     FunctionStopper,

@@ -12,8 +12,7 @@ from tests.core.conversation import BOOM, Conversation, ScriptedScheduler
 from tuner.analysis.frames import MetricsTable, TableTrial
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.events import DriverRestarted, Outcome, ResultReported, WorkerStarted
-from tuner.core.trial import CheckpointRecord, Trial
-from tuner.core.trial_json import trial_fields, trial_from
+from tuner.core.trial import CheckpointRecord, Trial, trial_fields, trial_from
 from tuner.journal.records import encode
 from tuner.journal.rows import JournalRows, MemoryRows, histories_of
 from tuner.journal.writer import Journal

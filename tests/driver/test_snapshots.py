@@ -120,7 +120,7 @@ def test_encoding_a_part_of_the_trials_counts_as_a_pause(watch, tmp_path):
 def test_a_finished_trial_is_encoded_again_when_a_validation_of_it_has_ended():
     trial = Trial("t00000", {}, {})
     trial.move_to(Status.TERMINATED)
-    validation = Validation(CheckpointRecord(0, 1), ValidationRequest(), {})
+    validation = Validation(CheckpointRecord(0, 1), ValidationRequest(), is_open=True)
     trial.validations[0] = trial.open_validations[0] = validation
     state = SimpleNamespace(
         experiment=SimpleNamespace(trials=[trial]),

@@ -36,7 +36,7 @@ class Observed:
 
     def __init__(self, tmp_path, *, stop=None, **options):
         self.trial = Trial("t00000", {}, {"cpu": 1.0})
-        self.trial.open_validations[3] = Validation(CHECKPOINT, ValidationRequest(), {})
+        self.trial.open_validations[3] = Validation(CHECKPOINT, ValidationRequest(), is_open=True)
         self.dispatch = EventDispatch(
             NoSearcher(), CallbackList([]), [self.trial], tmp_path, "accuracy", **options
         )

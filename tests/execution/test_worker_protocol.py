@@ -19,12 +19,12 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
-from tuner.core.trial_json import group_fields, request_fields
 from tuner.execution.worker_protocol import to_event, to_validation_end
+from tuner.wire.declared import encode
 
 CHECKPOINT = {"index": 2, "iteration": 5, "time_total_s": 1.5, "counters": {"timesteps_total": 70}}
 RECORD = CheckpointRecord(2, 5, 1.5, {"timesteps_total": 70})
-GROUP = group_fields(WorkerGroup(2, {"cpu": 1.0}, 1, 2))
+GROUP = encode(WorkerGroup(2, {"cpu": 1.0}, 1, 2))
 FAILURE = {"kind": "ValueError", "message": "no", "traceback": "..."}
 
 
@@ -184,7 +184,7 @@ def test_a_report_says_how_its_checkpoint_is_validated():
         "m:f", {"a": [1]}, 3.0, ".validation-0-" + "0" * 64 + ".pkl", takes_config=True
     )
     message = {"kind": "result", "metrics": {"training_iteration": 1}}
-    event = to_event("t", 1, message | {"validation": request_fields(request)})
+    event = to_event("t", 1, message | {"validation": encode(request)})
     assert event.validation == request
 
 

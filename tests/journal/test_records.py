@@ -17,7 +17,7 @@ from tuner.core.events import (
     ResumeType,
     TurnEnded,
 )
-from tuner.core.policies import RecordedDecision, StopExperiment
+from tuner.core.recorded_decisions import RecordedDecision, StopExperiment
 from tuner.core.settings import ExperimentSettings, ValidationPolicy
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.errors import StorageError

@@ -29,10 +29,10 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Status, WorkerGroup
-from tuner.core.trial_json import group_fields, trial_fields, trial_from
+from tuner.core.trial import CheckpointRecord, Status, WorkerGroup, trial_fields, trial_from
 from tuner.journal.records import decode, encode
 from tuner.nodes.unmet_demand import unmet_demand
+from tuner.wire.declared import encode as encode_record
 
 A, B, C = "t00000", "t00001", "t00002"
 CPU, A100 = {"cpu": 1.0}, {"accelerator": "A100"}
@@ -261,7 +261,7 @@ def test_what_asks_for_no_labels_is_recorded_as_before_there_were_any():
     group = WorkerGroup(1, CPU, 1, 1)
     assert "labels" not in encode(suggest(A), 1.0)
     assert "labels" not in encode(TrialForked("f00000", A, {"x": 2}, CPU, 0), 1.0)
-    assert "labels" not in group_fields(group)
+    assert "labels" not in encode_record(group)
     fields = ExperimentSettings({"cpu": 1.0}, default_group=group).as_fields()
     assert "default_labels" not in fields
     assert "labels" not in fields["default_group"]

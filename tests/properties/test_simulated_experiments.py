@@ -8,7 +8,7 @@ import pytest
 from tests.properties.scenarios import scenario
 from tests.tiers import examples
 from tuner.core.events import ResultReported, TrialSuggested, WorkerExited, WorkerStarted
-from tuner.core.policies import StopExperiment
+from tuner.core.recorded_decisions import StopExperiment
 from tuner.core.trial import Status, TerminationReason
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -17,7 +17,7 @@ from tests.restore.others import OTHERS, REPLAYED, Learner
 from tests.tiers import some_of
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial_json import trial_fields
+from tuner.core.trial import trial_fields
 from tuner.journal import reader, records
 from tuner.restore.experiment import restore_experiment
 from tuner.restore.search_adapter import SearchAdapter

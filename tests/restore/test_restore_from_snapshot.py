@@ -13,7 +13,7 @@ from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tests.restore.others import OTHERS, REPLAYED, Learner
 from tests.tiers import some_of
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial_json import trial_fields
+from tuner.core.trial import trial_fields
 from tuner.driver.snapshots import Snapshots, fixed_period_s
 from tuner.journal import completeness, reader
 from tuner.journal import snapshot_files as storage

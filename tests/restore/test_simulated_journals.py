@@ -7,8 +7,7 @@ from tests.tiers import examples
 from tuner.core.commands import AnswerReport, AskSearcher
 from tuner.core.events import SearchEnded, TurnEnded
 from tuner.core.experiment import Experiment
-from tuner.core.trial import Trial
-from tuner.core.trial_json import trial_fields, trial_from
+from tuner.core.trial import Trial, trial_fields, trial_from
 from tuner.driver.journal_log import JournalLog
 from tuner.journal import records
 from tuner.journal.writer import JournalStatistics

@@ -171,16 +171,16 @@ EXPLOITS = _of(
     "tuner/core/checkpoints.py",
     (" | set(leased)", "", "defect I5 I16"),
 ) + _of(
-    "tuner/core/trial_json.py",
-    ('        "leases": dict(trial.leases),', '        "leases": {},', "I7 I16 I5"),
-    ('exploit_from(fields["exploit"], decode) if fields["exploit"] else None', "None", "I7 I9"),
+    "tuner/core/trial.py",
+    ("    leases: dict[str, int] =", "    leases: Annotated[dict[str, int], NEVER] =", "I7 I16 I5"),
+    ("    exploit: Exploit | None =", "    exploit: Annotated[Exploit | None, NEVER] =", "I7 I9"),
 ) + _of(
     "tuner/core/paused_trials.py",
     ("if WaitsFor.DONOR in trial.waits_for:\n                    continue", "if WaitsFor.DONOR in trial.waits_for:\n                    pass", "I17 I9"),
     ("            trial.waits_for &= ~WaitsFor.DECISION\n            if trial.exploit is None:", "            if trial.exploit is None:", "defect I17 I9"),
 ) + _of(
-    "tuner/core/trial_json.py",
-    ("        trial.waits_for |= WaitsFor.DECISION\n", "        pass\n", "I17 I20 I9"),
+    "tuner/core/trial.py",
+    ("return WaitsFor.NOTHING if is_to_resume else WaitsFor.DECISION", "return WaitsFor.NOTHING", "I17 I20 I9"),
 ) + _of(
     "schedulers/population/population_scheduler.py",
     ("            return self._pause(member) if point.time >= member.paused_at else ()", "            return ()", "I17"),
@@ -217,8 +217,8 @@ VALIDATIONS = _of(
     "tuner/core/experiment.py",
     ("        if not all(part.is_over for part in self.parts):\n            return False\n", "", "I21 I9 I20"),
 ) + _of(
-    "tuner/core/trial_json.py",
-    ('        fields["is_open"] = True\n', "        pass\n", "I7 I21 I3 defect"),
+    "tuner/core/trial.py",
+    ("    is_open: Annotated[bool, OPTIONAL] =", "    is_open: Annotated[bool, NEVER] =", "I7 I21 I3 defect"),
 )  # fmt: skip
 
 JOURNAL = _of(
@@ -258,9 +258,13 @@ JOURNAL = _of(
 )  # fmt: skip
 
 RECORDS = _of(
+    "tuner/core/events.py",
+    ("    outcome: Outcome\n    failure: Failure | None =", "    outcome: Outcome\n    failure: Annotated[Failure | None, NEVER] =", "I7 defect"),
+) + _of(
+    "tuner/core/recorded_decisions.py",
+    ("is_complete=OPTIONAL", "is_complete=type(OPTIONAL).NEVER", "I7"),
+) + _of(
     "tuner/journal/records.py",
-    ('"failure": failure_fields(failure) if failure else None', '"failure": None', "I7 defect"),
-    ('fields.get("is_complete", False)', "False", "I7"),
     ('        body["d"] = ', '        body["e"] = ', "I14 defect"),
 ) + _of(
     "tuner/driver/journal_log.py",
@@ -295,9 +299,9 @@ SNAPSHOTS = _of(
     ('            policies.scheduler.load_state_dict(state["scheduler"])\n', "", "I6 I7"),
     ('            self.search.load_state_dict(state["proposer"])\n', "", "I17 I20 I9"),
 ) + _of(
-    "tuner/core/trial_json.py",
-    ('trial.attempt = fields["attempt"]', "trial.attempt = 0", "I7 I13"),
-    ('trial.next_checkpoint = fields["next_checkpoint"]', "trial.next_checkpoint = 0", "I5 I7"),
+    "tuner/core/trial.py",
+    ("    attempt: int = 0\n", "    attempt: Annotated[int, NEVER] = 0\n", "I7 I13"),
+    ("    next_checkpoint: int = 0\n", "    next_checkpoint: Annotated[int, NEVER] = 0\n", "I5 I7"),
 )  # fmt: skip
 
 SCHEDULERS = _of(
@@ -373,8 +377,8 @@ TRAINING = _of(
     "tuner/core/trial.py",
     ("return next((kept for kept in reversed(self.checkpoints) if not kept.is_placeholder), None)", "return self.checkpoints[-1] if self.checkpoints else None", "I5 I11"),
 ) + _of(
-    "tuner/core/trial_json.py",
-    ('return fields | ({"is_decided": True} if group.is_decided else {})', "return fields", "I7"),
+    "tuner/core/trial.py",
+    ("    is_decided: Annotated[bool, OPTIONAL] =", "    is_decided: Annotated[bool, NEVER] =", "I7"),
 ) + _of(
     "tuner/core/checkpoints.py",
     ("        bisect.insort(trial.checkpoints, scored, key=lambda kept: kept.index)\n", "        trial.checkpoints.append(scored)\n", "I5 I3 I16"),
@@ -423,8 +427,8 @@ NODES = _of(
     ("            if matches(node.labels, wanted.labels)\n", "", "I22"),
     ("        tally.add(demand_of(trial), num_counted)\n", "", "I22"),
 ) + _of(
-    "tuner/journal/records.py",
-    ('    if event.labels:\n        fields["labels"] = dict(event.labels)\n    if event.why:', "    if event.why:", "I7 I22"),
+    "tuner/core/events.py",
+    ("    labels: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)\n    why:", "    labels: Annotated[Mapping[str, str], NEVER] = field(default_factory=dict)\n    why:", "I7 I22"),
 ) + _of(
     "tuner/nodes/waits.py",
     ("        for key in self._deadlines.due.keys() - lacking.keys():\n            self._deadlines.cancel(key)\n", "", "I9 I7 I20 I12"),
@@ -450,10 +454,10 @@ NODES = _of(
     "tuner/core/trial_table.py",
     ('        self.nodes.load_state_dict(state.get("nodes", ()))\n', "", "I3 I7 I22 defect"),
 ) + _of(
-    "tuner/core/trial_json.py",
-    ('        fields["nodes"] = list(trial.nodes)\n', "        pass\n", "I3 I7 I22 defect"),
-    ('        fields["labels"] = dict(trial.labels)\n', "        pass\n", "I7 I22"),
-    ('        fields["node"] = validation.node\n', "        pass\n", "I3 I7 I22 defect"),
+    "tuner/core/trial.py",
+    ("    nodes: Annotated[tuple[str, ...], OPTIONAL] =", "    nodes: Annotated[tuple[str, ...], NEVER] =", "I3 I7 I22 defect"),
+    ("    nodes: Annotated[tuple[str, ...], OPTIONAL] = ()\n    labels: Annotated[Mapping[str, str], OPTIONAL] =", "    nodes: Annotated[tuple[str, ...], OPTIONAL] = ()\n    labels: Annotated[Mapping[str, str], NEVER] =", "I7 I22"),
+    ("    node: Annotated[str, OPTIONAL] =", "    node: Annotated[str, NEVER] =", "I3 I7 I22 defect"),
 )  # fmt: skip
 
 MUTANTS = [
@@ -480,10 +484,10 @@ ESCAPING = _of(
     # tests of the core find it.
     ("if trial.grafts and latest.index < trial.grafts[-1].first_checkpoint:", "if False:", "I9"),
 ) + _of(
-    "tuner/core/trial_json.py",
+    "tuner/core/trial.py",
     # Only a trial that is lost before and after a snapshot is given up too late; tests of the core
     # find it.
-    ('        fields["losses"] = [list(loss) for loss in trial.losses]\n', "        pass\n", "I20 I12 I7"),
+    ("    losses: Annotated[tuple[tuple[int, str], ...], OPTIONAL] = ()\n    uploads:", "    losses: Annotated[tuple[tuple[int, str], ...], NEVER] = ()\n    uploads:", "I20 I12 I7"),
 ) + _of(
     "tuner/nodes/part.py",
     # What waits for a node in vain holds no slot, so the next suggestion has been asked for.

@@ -18,7 +18,7 @@ from tuner.core.events import (
     TurnEnded,
 )
 from tuner.core.manual_control import USER_FORK
-from tuner.core.policies import RecordedDecision
+from tuner.core.recorded_decisions import RecordedDecision
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tuner.core.trial import CheckpointRecord
-from tuner.core.trial_json import checkpoint_fields
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.storage.checkpoints import Provenance, commit, stage
 from tuner.storage.layout import MANIFEST
 from tuner.storage.object_checkpoints import ObjectCheckpoints, proof_prefix
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.strict_json import seal
+from tuner.wire.declared import decode, encode
 
 TRIAL = "t00001"
 REMOTE = "checkpoint_000003.e7a2"
@@ -340,9 +340,9 @@ def test_a_store_that_cannot_be_reached_is_no_damage(store, experiment):
 
 def test_the_record_names_the_directory_in_the_store_only_where_there_is_one():
     local = CheckpointRecord(3, 4)
-    assert "remote" not in checkpoint_fields(local)
+    assert "remote" not in encode(local)
     stored = CheckpointRecord(3, 4, remote=REMOTE)
-    assert CheckpointRecord(**checkpoint_fields(stored)) == stored
+    assert decode(CheckpointRecord, encode(stored)) == stored
     assert stored.directory == Path("checkpoint_000003").name
 
 

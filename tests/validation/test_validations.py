@@ -87,7 +87,7 @@ def deleted(commands):
 @pytest.mark.parametrize("state", ValidationState)
 @pytest.mark.parametrize("move", ValidationMove)
 def test_a_move_that_the_table_does_not_list_is_refused(state, move):
-    validation = Validation(CheckpointRecord(0, 1), ValidationRequest(), {}, state)
+    validation = Validation(CheckpointRecord(0, 1), ValidationRequest(), state, is_open=True)
     after = VALIDATION_TABLE.get((state, move))
     if after is not None:
         move_validation(validation, move)

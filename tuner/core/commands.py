@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from schedulers.decisions import Decision, Reason
 
 from .events import LeaseOwner
-from .policies import RecordedDecision, StopExperiment
+from .recorded_decisions import RecordedDecision, StopExperiment
 from .trial import (
     AppliedExploit,
     CheckpointRecord,

@@ -10,7 +10,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_args
+
+from tuner.wire.declared import CONFIG, FLAT, NEVER, OPTIONAL, Form, Key, Tagged, tagged
 
 from .settings import ExperimentSettings
 from .trial import (
@@ -22,6 +24,12 @@ from .trial import (
     ValidationRequest,
     WorkerGroup,
 )
+
+TrialId = Annotated[str, Key("id")]
+"""The id of a trial, as it is written in most records."""
+
+Attempt = Annotated[int, Key("a")]
+"""The number of an attempt, likewise."""
 
 TIME_LIMIT: Final = "time_limit"
 """Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
@@ -63,6 +71,7 @@ class ResumeType(enum.StrEnum):
     """Restarts them from the beginning: their checkpoints and results no longer count."""
 
 
+@tagged("suggested")
 @dataclass(frozen=True, slots=True)
 class TrialSuggested:
     """The searcher proposed a configuration for the trial that was asked for.
@@ -79,23 +88,25 @@ class TrialSuggested:
         why: How the searcher came to it, see `Searcher.explain_suggestion`.
     """
 
-    trial_id: str
-    config: Mapping[str, Any]
+    trial_id: TrialId
+    config: Annotated[Mapping[str, Any], CONFIG]
     resources: Mapping[str, float]
-    experiment_tag: str = ""
+    experiment_tag: Annotated[str, Key("tag")] = ""
     failure: Failure | None = None
-    group: WorkerGroup | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    why: str = ""
+    group: Annotated[WorkerGroup | None, OPTIONAL] = None
+    labels: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    why: Annotated[str, OPTIONAL] = ""
 
 
+@tagged("postponed")
 @dataclass(frozen=True, slots=True)
 class SuggestionPostponed:
     """The searcher has nothing to propose before it has seen another result."""
 
-    trial_id: str
+    trial_id: TrialId
 
 
+@tagged("search_ended")
 @dataclass(frozen=True, slots=True)
 class SearchEnded:
     """The searcher will propose no more.
@@ -105,18 +116,20 @@ class SearchEnded:
             holds; empty where that is not known.
     """
 
-    declaration: str = ""
+    declaration: Annotated[str, Key("declared"), OPTIONAL] = ""
 
 
+@tagged("started")
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
     """The trial's worker is up and about to call the training code."""
 
-    trial_id: str
-    attempt: int
+    trial_id: TrialId
+    attempt: Attempt
     pid: int
 
 
+@tagged("result")
 @dataclass(frozen=True, slots=True)
 class ResultReported:
     """The training code reported, and waits for the answer.
@@ -141,42 +154,48 @@ class ResultReported:
             event; older journals lack it.
     """
 
-    trial_id: str
-    attempt: int
-    metrics: Mapping[str, Any]
-    checkpoint: CheckpointRecord | None = None
-    replaced: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    upload: int | None = None
-    validation: ValidationRequest | None = None
-    rank_metrics: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
-    ignored_checkpoint: str = field(default="", compare=False, repr=False)
-    row: int | None = None
+    trial_id: TrialId
+    attempt: Attempt
+    metrics: Annotated[Mapping[str, Any], Key("m")]
+    checkpoint: Annotated[CheckpointRecord | None, Key("c")] = None
+    replaced: Annotated[tuple[str, ...], NEVER] = field(default=(), compare=False, repr=False)
+    upload: Annotated[int | None, OPTIONAL] = None
+    validation: Annotated[ValidationRequest | None, Key("v"), OPTIONAL] = None
+    rank_metrics: Annotated[tuple[Mapping[str, Any], ...], NEVER] = field(
+        default=(), compare=False, repr=False
+    )
+    ignored_checkpoint: Annotated[str, NEVER] = field(default="", compare=False, repr=False)
+    row: Annotated[int | None, OPTIONAL] = None
 
 
+@tagged("checkpoint_requested")
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
     """A callback asks for a checkpoint at the result that waits for its reply."""
 
-    trial_id: str
+    trial_id: TrialId
 
 
+@tagged("saving")
 @dataclass(frozen=True, slots=True)
 class CheckpointStarted:
     """The worker has begun to store a checkpoint; until it is done, no report timeout runs."""
 
-    trial_id: str
-    attempt: int
+    trial_id: TrialId
+    attempt: Attempt
 
 
+@tagged("saved")
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """The worker has committed the checkpoint it was asked for."""
 
-    trial_id: str
-    attempt: int
-    checkpoint: CheckpointRecord
+    trial_id: TrialId
+    attempt: Attempt
+    checkpoint: Annotated[CheckpointRecord, Key("c")]
 
 
+@tagged("checkpoint_committed")
 @dataclass(frozen=True, slots=True)
 class CheckpointCommitted:
     """A checkpoint that was reported with `ResultReported.upload` has been stored.
@@ -184,11 +203,12 @@ class CheckpointCommitted:
     It comes at any time before the worker exits, in the order of the reports.
     """
 
-    trial_id: str
-    attempt: int
-    checkpoint: CheckpointRecord
+    trial_id: TrialId
+    attempt: Attempt
+    checkpoint: Annotated[CheckpointRecord, Key("c")]
 
 
+@tagged("save_failed")
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
     """The worker could not save a checkpoint.
@@ -196,11 +216,12 @@ class CheckpointFailed:
     The trial continues without it, unless its code lets the exception pass that `report` raises.
     """
 
-    trial_id: str
-    attempt: int
+    trial_id: TrialId
+    attempt: Attempt
     failure: Failure
 
 
+@tagged("checkpoint_lost")
 @dataclass(frozen=True, slots=True)
 class CheckpointLost:
     """A committed checkpoint is damaged or gone; the trial falls back to the one before it.
@@ -213,11 +234,12 @@ class CheckpointLost:
         why: What is wrong with it.
     """
 
-    trial_id: str
+    trial_id: TrialId
     index: int
     why: str
 
 
+@tagged("exited")
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
     """The trial's worker and its process group are gone; no more events of this attempt follow.
@@ -229,12 +251,13 @@ class WorkerExited:
         failure: What went wrong, for every outcome but COMPLETED and STOPPED.
     """
 
-    trial_id: str
-    attempt: int
+    trial_id: TrialId
+    attempt: Attempt
     outcome: Outcome
     failure: Failure | None = None
 
 
+@tagged("validation_ended")
 @dataclass(frozen=True, slots=True)
 class ValidationEnded:
     """The validation of a checkpoint has ended, and its processes are gone.
@@ -248,14 +271,15 @@ class ValidationEnded:
         failure: What went wrong, for FAILED and KILLED.
     """
 
-    trial_id: str
+    trial_id: TrialId
     index: int
-    num_try: int
+    num_try: Annotated[int, Key("try")]
     outcome: Outcome
     metrics: Mapping[str, Any] | None = None
     failure: Failure | None = None
 
 
+@tagged("checkpoints_requested")
 @dataclass(frozen=True, slots=True)
 class CheckpointsRequested:
     """Training code asks which checkpoints the trial has reported, and what they were judged.
@@ -268,11 +292,11 @@ class CheckpointsRequested:
         waits_for_uploads: Whether it waits until all reported checkpoints are stored.
     """
 
-    trial_id: str
-    attempt: int
+    trial_id: TrialId
+    attempt: Attempt
     token: str
-    waits_for_validation: bool = True
-    waits_for_uploads: bool = True
+    waits_for_validation: Annotated[bool, Key("waits")] = True
+    waits_for_uploads: Annotated[bool, Key("stored")] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +309,12 @@ class LeaseOwner:
         index: Index of the checkpoint that is validated; None for the trial's worker.
     """
 
-    trial_id: str
-    attempt: int
-    index: int | None = None
+    trial_id: TrialId
+    attempt: Attempt
+    index: Annotated[int | None, Key("of")] = None
 
 
+@tagged("lease_requested")
 @dataclass(frozen=True, slots=True)
 class LeaseRequested:
     """A worker or validator asks for resources for an experiment of its own.
@@ -300,19 +325,21 @@ class LeaseRequested:
         group: The resources: at least `min_workers` shares, at most `max_workers`.
     """
 
-    owner: LeaseOwner
+    owner: Annotated[LeaseOwner, FLAT]
     token: str
     group: WorkerGroup
 
 
+@tagged("lease_released")
 @dataclass(frozen=True, slots=True)
 class LeaseReleased:
     """A worker or validator gives a lease back; a lease also ends with its owner's process."""
 
-    owner: LeaseOwner
+    owner: Annotated[LeaseOwner, FLAT]
     token: str
 
 
+@tagged("node_joined")
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
     """A machine takes part in the experiment from now on.
@@ -329,6 +356,7 @@ class NodeJoined:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+@tagged("node_draining")
 @dataclass(frozen=True, slots=True)
 class NodeDraining:
     """A node is going to leave soon: its trials have to move.
@@ -341,10 +369,11 @@ class NodeDraining:
     """
 
     node: str
-    deadline_s: float | None = None
-    is_cut_off: bool = False
+    deadline_s: Annotated[float | None, Key("within")] = None
+    is_cut_off: Annotated[bool, Key("cut_off"), OPTIONAL] = False
 
 
+@tagged("node_left")
 @dataclass(frozen=True, slots=True)
 class NodeLeft:
     """A node is gone, with all that ran on it; no more events of these attempts follow.
@@ -357,9 +386,10 @@ class NodeLeft:
     """
 
     node: str
-    reason: str
+    reason: Annotated[str, Key("why")]
 
 
+@tagged("stop_requested")
 @dataclass(frozen=True, slots=True)
 class StopRequested:
     """The user wants the experiment to end: running trials are stopped and stay resumable.
@@ -373,27 +403,31 @@ class StopRequested:
     is_urgent: bool = False
 
 
+@tagged("trial_stop_requested")
 @dataclass(frozen=True, slots=True)
 class TrialStopRequested:
     """The user wants a trial to end for good."""
 
-    trial_id: str
+    trial_id: TrialId
 
 
+@tagged("pause_requested")
 @dataclass(frozen=True, slots=True)
 class PauseRequested:
     """The user wants a trial to be paused until they resume it, whatever the scheduler decides."""
 
-    trial_id: str
+    trial_id: TrialId
 
 
+@tagged("resume_requested")
 @dataclass(frozen=True, slots=True)
 class ResumeRequested:
     """The user wants a trial to continue, whether they or the scheduler have paused it."""
 
-    trial_id: str
+    trial_id: TrialId
 
 
+@tagged("forked")
 @dataclass(frozen=True, slots=True)
 class TrialForked:
     """The user has started a new trial from another one's checkpoint, with changed hyperparameters.
@@ -409,19 +443,20 @@ class TrialForked:
         labels: See `TrialSuggested`.
     """
 
-    trial_id: str
-    donor_id: str
+    trial_id: TrialId
+    donor_id: Annotated[str, Key("donor")]
     changes: Mapping[str, Any]
     resources: Mapping[str, float]
     checkpoint: int
-    group: WorkerGroup | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    group: Annotated[WorkerGroup | None, OPTIONAL] = None
+    labels: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
 
 
 ManualRequest = TrialStopRequested | PauseRequested | ResumeRequested | TrialForked
 """What the user may request for a single trial."""
 
 
+@tagged("restarted")
 @dataclass(frozen=True, slots=True)
 class DriverRestarted:
     """A new driver has taken over from the journal: no worker of the old one is alive.
@@ -440,13 +475,15 @@ class DriverRestarted:
             which the search has ended, it goes on.
     """
 
-    settings: ExperimentSettings
+    settings: Annotated[
+        ExperimentSettings, Form(ExperimentSettings.as_fields, ExperimentSettings.from_fields)
+    ]
     unfinished: ResumeType = ResumeType.RESUME
     errored: ResumeType = ResumeType.SKIP
     finished: ResumeType = ResumeType.SKIP
-    groups: Mapping[str, WorkerGroup] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    declaration: str = ""
+    groups: Annotated[Mapping[str, WorkerGroup], OPTIONAL] = field(default_factory=dict)
+    left_out: Annotated[tuple[str, ...], OPTIONAL] = ()
+    declaration: Annotated[str, Key("declared"), OPTIONAL] = ""
 
     def treatment_of(self, trial: Trial) -> ResumeType:
         """Return what becomes of a trial, which no worker of the old driver runs any more."""
@@ -456,6 +493,7 @@ class DriverRestarted:
         return self.finished if is_over else self.unfinished
 
 
+@tagged("turn")
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The driver has fed all events so far; check the time and issue commands.
@@ -465,7 +503,7 @@ class TurnEnded:
             the searcher was asked.
     """
 
-    is_noop: bool = False
+    is_noop: Annotated[bool, Key("is_routine"), OPTIONAL] = False
 
 
 Event = (
@@ -496,3 +534,6 @@ Event = (
     | DriverRestarted
     | TurnEnded
 )
+
+EVENTS: Final[Tagged[Event]] = Tagged("k", get_args(Event))
+"""All events, by their kinds."""

@@ -20,6 +20,7 @@ from typing import Any, assert_never, final
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from schedulers.scheduler import Scheduler
 from tuner.errors import InvalidDecision, InvalidTransition
+from tuner.wire.declared import decode, encode
 
 from . import commands as cmd
 from . import events as ev
@@ -42,10 +43,10 @@ from .paused_trials import PausedTrials
 from .policies import (
     LiveExperimentView,
     Policies,
-    RecordedDecision,
     subject,
     termination_reason_for,
 )
+from .recorded_decisions import RecordedDecision
 from .resources import Demand
 from .result import (
     CHECKPOINT_DIR_NAME,
@@ -74,7 +75,6 @@ from .trial import (
     WaitsFor,
     WorkerState,
 )
-from .trial_json import intention_fields, intention_from
 from .trial_metrics import TrackedMetric
 from .trial_starter import TrialStarter
 from .trial_table import TrialTable
@@ -1073,7 +1073,7 @@ class Experiment:
             "desk": self.suggestion_budget.state_dict(),
             "patience": self.timeouts.state_dict(),
             **self.starter.state_dict(),
-            "stopping": intention_fields(self._stopping),
+            "stopping": encode(self._stopping) if self._stopping else None,
             "is_unsettled": self.needs_scheduling,
             "stall": self.stall_reason,
             "misuse": self.fatal_error,
@@ -1094,7 +1094,7 @@ class Experiment:
         self.suggestion_budget.load_state_dict(state["desk"])
         self.timeouts.load_state_dict(state["patience"])
         self.starter.load_state_dict(state)
-        self._stopping = intention_from(state["stopping"])
+        self._stopping = decode(Intention, state["stopping"]) if state["stopping"] else None
         self.needs_scheduling = state["is_unsettled"]
         self.stall_reason = state["stall"]
         self.fatal_error = state["misuse"]

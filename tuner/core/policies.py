@@ -9,7 +9,6 @@ the replay ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, final
 
@@ -19,6 +18,7 @@ from tuner.errors import InvalidDecision
 
 from .failure_causes import COMMON_FAILURE
 from .metric_watch import METRIC_NOT_REPORTED
+from .recorded_decisions import RecordedDecision, StopExperiment
 from .result import TRAINING_ITERATION
 from .settings import ExperimentSettings
 from .stoppers import STOP, Stopper
@@ -31,31 +31,6 @@ TIME_BUDGET: Final = "time_budget"
 """Rule for which an experiment ends whose time budget is used up."""
 
 _DECISIONS: Final = (Stop, Pause, Resume, Save, Exploit, Resize)
-
-
-@dataclass(frozen=True, slots=True)
-class StopExperiment:
-    """End the experiment.
-
-    Attributes:
-        reason: Why.
-    """
-
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedDecision:
-    """A decision, and the question that it answers.
-
-    Attributes:
-        question: Number of the question among those that the event raised, from 0. An event may
-            raise several, and the answers to the first ones determine which follow.
-        decision: What was decided.
-    """
-
-    question: int
-    decision: Decision | StopExperiment
 
 
 @final

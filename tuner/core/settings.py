@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any
 
-from .checkpoints import CheckpointPolicy, RetentionPolicy
+from tuner.wire.declared import OPTIONAL, Form, decode, encode
+
+from .checkpoints import CheckpointPolicy
 from .failure_causes import RetryPolicy
 from .resources import Demand
 from .trial import WorkerGroup
-
-_NOT_RECORDED_IF_NONE: Final = (
-    "validation",
-    "default_group",
-    "max_overtaken_s",
-    "max_losses",
-    "max_validation_losses",
-    "preemption_grace_s",
-    "node_wait_s",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +33,13 @@ class ValidationPolicy:
     max_pending: int | None = None
     max_retries: int = 0
     timeout_s: float | None = None
+
+
+def _in_full(group: WorkerGroup) -> dict[str, Any]:
+    """Return a group as settings have always been written."""
+    fields = {**encode(group), "is_decided": group.is_decided}
+    labels = fields.pop("labels", None)
+    return fields | ({"labels": labels} if labels else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +118,16 @@ class ExperimentSettings:
     max_identical_failures: int | None = None
     max_common_failures: int | None = None
     max_pending: int = 0
-    validation: ValidationPolicy | None = None
-    default_group: WorkerGroup | None = None
-    default_labels: Mapping[str, str] = field(default_factory=dict)
-    max_overtaken_s: float | None = None
-    max_losses: int | None = None
-    max_validation_losses: int | None = None
-    preemption_grace_s: float | None = None
-    node_wait_s: float | None = None
+    validation: Annotated[ValidationPolicy | None, OPTIONAL] = None
+    default_group: Annotated[
+        WorkerGroup | None, OPTIONAL, Form(_in_full, partial(decode, WorkerGroup))
+    ] = None
+    default_labels: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    max_overtaken_s: Annotated[float | None, OPTIONAL] = None
+    max_losses: Annotated[int | None, OPTIONAL] = None
+    max_validation_losses: Annotated[int | None, OPTIONAL] = None
+    preemption_grace_s: Annotated[float | None, OPTIONAL] = None
+    node_wait_s: Annotated[float | None, OPTIONAL] = None
 
     @property
     def usual_demand(self) -> Demand:
@@ -157,36 +159,11 @@ class ExperimentSettings:
 
     def as_fields(self) -> dict[str, Any]:
         """Return the settings as JSON values, without those that are younger and not in use."""
-        fields = asdict(self)
-        for name in _NOT_RECORDED_IF_NONE:
-            if fields[name] is None:
-                del fields[name]
-        if not self.default_labels:
-            del fields["default_labels"]
-        if self.default_group and not self.default_group.labels:
-            del fields["default_group"]["labels"]
-        return fields
+        return encode(self)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> ExperimentSettings:
         """Return the settings that `as_fields` described."""
-        policy = fields["checkpoints"]
-        retention = RetentionPolicy(**policy["retention"])
-        several = tuple(
-            (str(metric), str(mode)) for metric, mode in fields.get("several_objectives", ())
-        )
-        names = {name: tuple(fields.get(name, ())) for name in ("retry_on", "no_retry_on")}
-        checkpoints = CheckpointPolicy(**{**policy, "retention": retention})
         # Which nothing has ever set.
         known = {name: value for name, value in fields.items() if name != "has_late_metrics"}
-        validation, group = fields.get("validation"), fields.get("default_group")
-        return cls(
-            **{
-                **known,
-                **names,
-                "several_objectives": several,
-                "checkpoints": checkpoints,
-                "validation": ValidationPolicy(**validation) if validation else None,
-                "default_group": WorkerGroup(**group) if group else None,
-            }
-        )
+        return decode(cls, known)

@@ -5,11 +5,24 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
 
 from schedulers.decisions import Exploit, Reason
 from tuner.errors import missing_name
+from tuner.wire.declared import (
+    CONFIG,
+    LIST,
+    NEVER,
+    OPTIONAL,
+    Body,
+    Form,
+    Key,
+    Translate,
+    decode,
+    encode,
+)
 
+from . import recorded_decisions  # noqa: F401  (it says how decisions are written)
 from .result import (
     AUTO_FILLED,
     TIME_THIS_ITER_S,
@@ -17,6 +30,9 @@ from .result import (
     TIMESTEPS_TOTAL,
     TRAINING_ITERATION,
     flatten,
+)
+from .result import (
+    CONFIG as CONFIG_KEY,
 )
 from .trial_metrics import MetricSummary, TrackedMetric
 
@@ -122,9 +138,9 @@ class Failure:
     kind: str
     message: str
     traceback: str = ""
-    bases: tuple[str, ...] = ()
-    place: str = ""
-    ranks: tuple[tuple[int, Failure], ...] = ()
+    bases: Annotated[tuple[str, ...], OPTIONAL] = ()
+    place: Annotated[str, OPTIONAL] = ""
+    ranks: Annotated[tuple[tuple[int, Failure], ...], OPTIONAL] = ()
 
     def __str__(self) -> str:
         """Return ``kind: message``."""
@@ -166,10 +182,10 @@ class CheckpointRecord:
     time_total_s: float = 0.0
     counters: Mapping[str, int] = field(default_factory=dict)
     score: float | None = None
-    num_rows: int | None = field(default=None, compare=False)
-    name: str = ""
-    is_placeholder: bool = False
-    remote: str = ""
+    num_rows: Annotated[int | None, OPTIONAL] = field(default=None, compare=False)
+    name: Annotated[str, OPTIONAL] = ""
+    is_placeholder: Annotated[bool, OPTIONAL] = False
+    remote: Annotated[str, OPTIONAL] = ""
 
     @property
     def directory(self) -> str:
@@ -207,8 +223,8 @@ class WorkerGroup:
         min_workers: The smallest number with which the trial can be started.
         max_workers: The largest number that it makes use of.
         strategy: How they are spread over machines, see `PlacementGroupFactory`.
-        is_decided: Whether a scheduler has decided that there are `num_workers`.
         labels: What the node of each worker must have, see `tuner.nodes.nodes.matches`.
+        is_decided: Whether a scheduler has decided that there are `num_workers`.
     """
 
     num_workers: int
@@ -216,8 +232,8 @@ class WorkerGroup:
     min_workers: int
     max_workers: int
     strategy: str = "PACK"
-    is_decided: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    is_decided: Annotated[bool, OPTIONAL] = False
 
     @property
     def fewest(self) -> int:
@@ -294,11 +310,11 @@ class ValidationRequest:
             ``function(checkpoint, **kwargs)``.
     """
 
-    function: str = ""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float | None = None
-    payload: str = ""
-    takes_config: bool = False
+    function: Annotated[str, Key("fn"), OPTIONAL] = ""
+    kwargs: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)
+    timeout_s: Annotated[float | None, Key("timeout"), OPTIONAL] = None
+    payload: Annotated[str, OPTIONAL] = ""
+    takes_config: Annotated[bool, OPTIONAL] = False
 
 
 class ValidationState(enum.StrEnum):
@@ -366,19 +382,19 @@ class Validation:
 
     checkpoint: CheckpointRecord
     request: ValidationRequest
-    result: Mapping[str, Any]
     state: ValidationState = ValidationState.QUEUED
     num_try: int = 0
-    num_failures: int = 0
-    metrics: Mapping[str, Any] | None = None
-    failure: Failure | None = None
-    is_open: bool = True
+    num_failures: Annotated[int, OPTIONAL] = 0
+    result: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)
+    metrics: Annotated[Mapping[str, Any] | None, OPTIONAL] = None
+    failure: Annotated[Failure | None, OPTIONAL] = None
+    is_open: Annotated[bool, OPTIONAL] = False
     resources: Mapping[str, float] = field(default_factory=dict)
     gpu_ids: tuple[int, ...] = ()
     is_apart: bool = False
     kill_move: str | None = None
-    node: str = ""
-    losses: tuple[tuple[int, str], ...] = ()
+    node: Annotated[str, OPTIONAL] = ""
+    losses: Annotated[tuple[tuple[int, str], ...], OPTIONAL] = ()
 
     @property
     def status(self) -> str:
@@ -418,13 +434,100 @@ class AppliedExploit:
     attempt: int
     num_rows: int
     iteration: int
-    config: Mapping[str, Any]
-    donor_id: str
+    config: Annotated[Mapping[str, Any], CONFIG]
+    donor_id: Annotated[str, Key("donor")]
     checkpoint: CheckpointRecord
     from_iteration: int
     first_checkpoint: int
     reason: Reason
     is_over: bool = False
+
+
+TRAINABLE_DONE: Final = "trainable.done"
+"""Rule for which a trial ends whose result says that it is done."""
+
+
+USER_PAUSE: Final = "user.pause"
+"""Rule for which trials are paused by the user."""
+
+
+NODE_DRAINING: Final = "node.draining"
+"""Rule for which trials leave a node that is going to leave, to continue on another one."""
+
+
+class ReportReply(enum.StrEnum):
+    """Reply to a worker that has reported, which also tells why it leaves."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    EXPLOIT = "exploit"
+    """Leave without saving, since another trial's checkpoint replaces what has been trained."""
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Intention:
+    """A decision in flight: the worker will be asked to leave, or has been and has not left yet."""
+
+    reply: Annotated[ReportReply, Key("verdict")]
+    ending: TerminationReason
+    reason: Reason
+
+    def outweighs(self, other: Intention | None) -> bool:
+        """Return whether this replaces another intention.
+
+        An end for good outweighs an exploit, that a pause, and that an interruption. A pause that
+        the scheduler wants outweighs one that the user wants, since the user may take theirs back.
+        Otherwise the first intention stays. A trial that is interrupted on its way into a pause is
+        paused: it continues when it is resumed, and not as soon as the experiment does. One that
+        only moves to another node does anything else that is decided instead.
+        """
+        return other is None or _weight(self) > _weight(other)
+
+
+def _weight(intention: Intention) -> int:
+    if intention.reason.rule == NODE_DRAINING:
+        return -1
+    match intention.reply:
+        case ReportReply.STOP:
+            return 0 if intention.ending is TerminationReason.INTERRUPTED else 4
+        case ReportReply.EXPLOIT:
+            return 3
+        case _:
+            return 1 if intention.reason.rule == USER_PAUSE else 2
+
+
+def _without_config(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key != CONFIG_KEY}
+
+
+def _tracked(objective: TrackedMetric) -> list[Any] | None:
+    return objective.state() if objective.metric else None
+
+
+def _is_decided(waits_for: WaitsFor) -> bool:
+    return WaitsFor.DECISION not in waits_for
+
+
+def _undecided(is_to_resume: bool) -> WaitsFor:
+    return WaitsFor.NOTHING if is_to_resume else WaitsFor.DECISION
+
+
+def _listed(validations: Mapping[int, Validation]) -> list[dict[str, Any]]:
+    return [_validation_fields(validation) for validation in validations.values()]
+
+
+def _validation_fields(validation: Validation) -> dict[str, Any]:
+    fields = encode(validation)
+    if validation.state is not ValidationState.RUNNING:
+        for name in ("resources", "gpu_ids", "is_apart", "kill_move"):
+            del fields[name]
+    return fields
+
+
+def _by_index(listed: list[dict[str, Any]]) -> dict[int, Validation]:
+    validations = (decode(Validation, fields) for fields in listed)
+    return {validation.index: validation for validation in validations}
 
 
 _REPLACEMENTS: Final = {
@@ -455,6 +558,7 @@ _YES: Final = cast("bool", _Answer(True))
 _NO: Final = cast("bool", _Answer(False))
 
 
+@dataclass(eq=False, repr=False, slots=True, weakref_slot=True)
 class Trial:
     """One training run with one configuration.
 
@@ -535,117 +639,75 @@ class Trial:
             where `ExperimentSettings.max_losses` sets no limit.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_status",
-        "attempt",
-        "checkpoint_results",
-        "checkpoints",
-        "config",
-        "dismissed_row",
-        "ending",
-        "experiment_tag",
-        "exploit",
-        "failures",
-        "farthest_iteration",
-        "gpu_ids",
-        "grafts",
-        "group",
-        "intention",
-        "judged_index",
-        "judged_result",
-        "labels",
-        "last_result",
-        "late_pause",
-        "leases",
-        "local_path",
-        "losses",
-        "next_checkpoint",
-        "nodes",
-        "num_failures",
-        "num_rows",
-        "num_vain_attempts",
-        "number",
-        "objective",
-        "open_checkpoint",
-        "open_validations",
-        "owes_save",
-        "reason",
-        "reported_attempt",
-        "resize",
-        "resources",
-        "resumed_iteration",
-        "resumed_row",
-        "start_time_s",
-        "summary",
-        "superseded_attempt",
-        "trainable_name",
-        "trial_id",
-        "unjudged",
-        "uploads",
-        "validation_requests",
-        "validations",
-        "waits_for",
-        "worker",
-    )  # fmt: skip
+    trial_id: Annotated[str, Key("id")]
+    config: Annotated[Mapping[str, Any], CONFIG]
+    resources: Mapping[str, float]
+    experiment_tag: Annotated[str, Key("tag")] = ""
+    _status: Annotated[Status, Key("status")] = Status.PENDING
+    worker: WorkerState = WorkerState.ABSENT
+    ending: TerminationReason | None = None
+    reason: Reason | None = None
+    intention: Intention | None = None
+    owes_save: bool = False
+    attempt: int = 0
+    num_failures: int = 0
+    num_vain_attempts: int = 0
+    farthest_iteration: int = 0
+    gpu_ids: tuple[int, ...] = ()
+    start_time_s: float = 0.0
+    last_result: Annotated[dict[str, Any], Form(_without_config, dict)] = field(
+        default_factory=dict
+    )
+    summary: dict[
+        str, Annotated[MetricSummary, Form(MetricSummary.state, MetricSummary.from_state)]
+    ] = field(default_factory=dict)
+    objective: Annotated[TrackedMetric, Form(_tracked, TrackedMetric.from_state)] = field(
+        default_factory=TrackedMetric
+    )
+    checkpoints: list[CheckpointRecord] = field(default_factory=list)
+    leases: dict[str, int] = field(default_factory=dict)
+    exploit: Exploit | None = None
+    resize: Mapping[str, float] | None = None
+    # Which of its flags are written, and as what, depends on the others, see `trial_fields`.
+    waits_for: Annotated[WaitsFor, Key("is_to_resume"), Form(_is_decided, _undecided)] = (
+        WaitsFor.NOTHING
+    )
+    grafts: list[AppliedExploit] = field(default_factory=list)
+    num_rows: int = 0
+    next_checkpoint: int = 0
+    resumed_iteration: int = 0
+    resumed_row: int = 0
+    reported_attempt: int | None = -1
+    superseded_attempt: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    group: Annotated[WorkerGroup | None, OPTIONAL] = None
+    nodes: Annotated[tuple[str, ...], OPTIONAL] = ()
+    labels: Annotated[Mapping[str, str], OPTIONAL] = field(default_factory=dict)
+    losses: Annotated[tuple[tuple[int, str], ...], OPTIONAL] = ()
+    uploads: Annotated[dict[int, Annotated[OpenUpload, LIST]], OPTIONAL] = field(
+        default_factory=dict
+    )
+    validations: Annotated[dict[int, Validation], OPTIONAL, Form(_listed, _by_index)] = field(
+        default_factory=dict
+    )
+    validation_requests: Annotated[dict[int, ValidationRequest], OPTIONAL] = field(
+        default_factory=dict
+    )
+    checkpoint_results: Annotated[dict[int, Mapping[str, Any]], OPTIONAL] = field(
+        default_factory=dict
+    )
+    judged_index: Annotated[int | None, OPTIONAL] = None
+    judged_result: Annotated[Mapping[str, Any] | None, OPTIONAL] = None
+    dismissed_row: Annotated[int | None, OPTIONAL] = None
+    unjudged: Annotated[dict[int, Mapping[str, Any]], OPTIONAL] = field(default_factory=dict)
+    late_pause: Annotated[Reason | None, OPTIONAL] = None
+    # What follows is known otherwise.
+    open_validations: Annotated[dict[int, Validation], NEVER] = field(default_factory=dict)
+    number: Annotated[int, NEVER] = 0
+    local_path: Annotated[str, NEVER] = ""
+    trainable_name: Annotated[str, NEVER] = ""
+    open_checkpoint: Annotated[Callable[[str], Any] | None, NEVER] = None
     PENDING, RUNNING, PAUSED, TERMINATED, ERROR = Status
-
-    def __init__(
-        self,
-        trial_id: str,
-        config: Mapping[str, Any],
-        resources: Mapping[str, float],
-        experiment_tag: str = "",
-    ) -> None:
-        """Create a trial that waits to be started."""
-        self.trial_id = trial_id
-        self.number = 0
-        self.config = config
-        self.resources = resources
-        self.experiment_tag = experiment_tag
-        self.group: WorkerGroup | None = None
-        self.labels: Mapping[str, str] = {}
-        self.local_path = ""
-        self.trainable_name = ""
-        self.open_checkpoint: Callable[[str], Any] | None = None
-        self._status = Status.PENDING
-        self.worker = WorkerState.ABSENT
-        self.ending: TerminationReason | None = None
-        self.reason: Reason | None = None
-        self.intention: Intention | None = None
-        self.owes_save = False
-        self.attempt = self.superseded_attempt = self.num_failures = 0
-        self.nodes: tuple[str, ...] = ()
-        self.gpu_ids: tuple[int, ...] = ()
-        self.start_time_s = 0.0
-        self.last_result: dict[str, Any] = {}
-        self.summary: dict[str, MetricSummary] = {}
-        self.objective = TrackedMetric()
-        self.checkpoints: list[CheckpointRecord] = []
-        self.uploads: dict[int, OpenUpload] = {}
-        self.leases: dict[str, int] = {}
-        self.exploit: Exploit | None = None
-        self.resize: Mapping[str, float] | None = None
-        self.waits_for = WaitsFor.NOTHING
-        self.grafts: list[AppliedExploit] = []
-        self.num_rows = 0
-        self.next_checkpoint = 0
-        self.resumed_iteration = 0
-        self.resumed_row = 0
-        self.reported_attempt: int | None = -1
-        self.failures: list[Failure] = []
-        self.validations: dict[int, Validation] = {}
-        self.open_validations: dict[int, Validation] = {}
-        self.validation_requests: dict[int, ValidationRequest] = {}
-        self.checkpoint_results: dict[int, Mapping[str, Any]] = {}
-        self.judged_index: int | None = None
-        self.judged_result: Mapping[str, Any] | None = None
-        self.dismissed_row: int | None = None
-        self.unjudged: dict[int, Mapping[str, Any]] = {}
-        self.late_pause: Reason | None = None
-        self.farthest_iteration = 0
-        self.num_vain_attempts = 0
-        self.losses: tuple[tuple[int, str], ...] = ()
 
     @property
     def status(self) -> Status:
@@ -953,55 +1015,52 @@ class Trial:
         )
 
 
-TRAINABLE_DONE: Final = "trainable.done"
-"""Rule for which a trial ends whose result says that it is done."""
+def trial_fields(trial: Trial, translate: Translate = dict) -> Body:
+    """Return the state of a trial as JSON values, without the path of its directory.
+
+    Args:
+        trial: The trial.
+        translate: Puts its configurations into JSON values.
+    """
+    fields = encode(trial, translate)
+    fields["is_to_resume"] = _may_pause(trial) and fields["is_to_resume"]
+    if trial.group:
+        fields.pop("labels", None)
+    return fields
 
 
-USER_PAUSE: Final = "user.pause"
-"""Rule for which trials are paused by the user."""
+def trial_from(fields: Mapping[str, Any], translate: Translate = dict) -> Trial:
+    """Return the trial that `trial_fields` described.
+
+    Args:
+        fields: The description.
+        translate: Brings its configurations back from JSON values.
+
+    Raises:
+        KeyError, TypeError, ValueError: If the fields are not such a description.
+    """
+    trial = decode(Trial, fields, translate, is_whole=False)
+    if "reported_attempt" not in fields:
+        trial.reported_attempt = None
+    if trial.group:
+        trial.labels = trial.group.labels
+    if trial.objective is None:
+        trial.objective = TrackedMetric()
+    # Trials that the user holds are listed in the trial table's state.
+    if not _may_pause(trial):
+        trial.waits_for = WaitsFor.NOTHING
+    if trial.exploit and trial.exploit.checkpoint is None:
+        trial.waits_for |= WaitsFor.DONOR
+    if trial.last_result:
+        # A trial that has not reported since its last exploit has its last result from the
+        # configuration before.
+        has_reported = not trial.grafts or trial.num_rows > trial.grafts[-1].num_rows
+        trial.last_result[CONFIG_KEY] = trial.config if has_reported else trial.grafts[-1].config
+    trial.open_validations = {
+        index: validation for index, validation in trial.validations.items() if validation.is_open
+    }
+    return trial
 
 
-NODE_DRAINING: Final = "node.draining"
-"""Rule for which trials leave a node that is going to leave, to continue on another one."""
-
-
-class ReportReply(enum.StrEnum):
-    """Reply to a worker that has reported, which also tells why it leaves."""
-
-    CONTINUE = "continue"
-    PAUSE = "pause"
-    EXPLOIT = "exploit"
-    """Leave without saving, since another trial's checkpoint replaces what has been trained."""
-    STOP = "stop"
-
-
-@dataclass(frozen=True, slots=True)
-class Intention:
-    """A decision in flight: the worker will be asked to leave, or has been and has not left yet."""
-
-    reply: ReportReply
-    ending: TerminationReason
-    reason: Reason
-
-    def outweighs(self, other: Intention | None) -> bool:
-        """Return whether this replaces another intention.
-
-        An end for good outweighs an exploit, that a pause, and that an interruption. A pause that
-        the scheduler wants outweighs one that the user wants, since the user may take theirs back.
-        Otherwise the first intention stays. A trial that is interrupted on its way into a pause is
-        paused: it continues when it is resumed, and not as soon as the experiment does. One that
-        only moves to another node does anything else that is decided instead.
-        """
-        return other is None or _weight(self) > _weight(other)
-
-
-def _weight(intention: Intention) -> int:
-    if intention.reason.rule == NODE_DRAINING:
-        return -1
-    match intention.reply:
-        case ReportReply.STOP:
-            return 0 if intention.ending is TerminationReason.INTERRUPTED else 4
-        case ReportReply.EXPLOIT:
-            return 3
-        case _:
-            return 1 if intention.reason.rule == USER_PAUSE else 2
+def _may_pause(trial: Trial) -> bool:
+    return trial.status is Status.PAUSED or trial.is_pausing

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, final
 
+from tuner.wire.declared import decode, encode
+
 from .checkpoints import CheckpointManager
 from .commands import AskSearcher, Outbox, StartWorker, TrialStarted
 from .exploits import ExploitTracker
@@ -13,7 +15,6 @@ from .settings import ExperimentSettings
 from .suggestion_budget import SuggestionBudget
 from .timeouts import Timeouts
 from .trial import Status, Trial, WorkerGroup
-from .trial_json import group_fields, group_from
 from .trial_table import TrialTable
 
 _MAX_STUCK: Final = 16
@@ -122,12 +123,13 @@ class TrialStarter:
         request, labels = self.typical
         fields: dict[str, Any] = {"typical_request": amounts_of(request)}
         if isinstance(request, WorkerGroup):
-            fields["typical_group"] = group_fields(request)
+            fields["typical_group"] = encode(request)
         if labels:
             fields["typical_labels"] = dict(labels)
         return fields
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, from the state of the experiment."""
-        request = group_from(state.get("typical_group")) or state["typical_request"]
+        group = state.get("typical_group")
+        request = decode(WorkerGroup, group) if group else state["typical_request"]
         self.typical = Demand(request, state.get("typical_labels", {}))

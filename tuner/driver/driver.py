@@ -35,7 +35,7 @@ from tuner.core.events import (
 from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import CHECKPOINT_LOST
-from tuner.core.policies import RecordedDecision
+from tuner.core.recorded_decisions import RecordedDecision
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerState
 from tuner.errors import StorageLost
 from tuner.execution.executor import Executor

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import final
 
 from tuner.core.events import Event, StopRequested, TurnEnded
-from tuner.core.policies import RecordedDecision
+from tuner.core.recorded_decisions import RecordedDecision
 from tuner.journal import records
 from tuner.journal.writer import Journal
 from tuner.storage.config_codec import ConfigCodec

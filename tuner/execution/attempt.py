@@ -20,10 +20,10 @@ from tuner import capabilities
 from tuner.background import BackgroundJobs
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
-from tuner.core.trial_json import request_fields
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoint_parts import common_token
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
+from tuner.wire.declared import encode
 
 from .answers import Answers
 from .assignment import Assignment
@@ -505,7 +505,7 @@ class Attempt:
         request = self._validation.pack(
             task, assignment.trial_dir, self._next_checkpoint, assignment.config
         )
-        return {"validation": request_fields(request)}
+        return {"validation": encode(request)}
 
     def _plan(self, checkpoint: Checkpoint | None, options: ReportOptions) -> CheckpointPlan | None:
         if not _is_checkpoint(checkpoint):

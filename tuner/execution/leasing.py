@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol, final
 
 from tuner.core.trial import WorkerGroup
-from tuner.core.trial_json import group_fields
 from tuner.errors import LeaseRefused, ResourceDeadlock
+from tuner.wire.declared import encode
 
 from .answers import Answers
 from .resources import CUDA_VISIBLE_DEVICES, THREAD_VARIABLES, visible_gpus
@@ -115,7 +115,7 @@ class LeaseHolder:
             return
         token = f"{self._pid}-{next(self._tokens)}"
         try:
-            self._sender.send({"kind": "lease", "token": token, "group": group_fields(group)})
+            self._sender.send({"kind": "lease", "token": token, "group": encode(group)})
             answer = self._answers.wait("lease", "refused", token=token)
             if "lease" in answer:
                 yield _lease_of(group, int(answer["num_workers"]), tuple(answer["devices"]))

@@ -53,7 +53,7 @@ answers.
 - ``reserved`` has what was reported under names of the engine, for `UserCallback`.
 - ``late_imports`` and ``packages``: see `preload`. ``is_unloadable``: whether the trainable, or the
   configuration, could not be loaded at all.
-- ``validation`` is written as in the journal, see `trial_json.request_fields`.
+- ``validation`` is written as in the journal, see `ValidationRequest`.
 
 Workers may run any code, so `to_event` checks every field. Which trial and attempt a message
 belongs to follows from the connection, never from the message.
@@ -85,8 +85,8 @@ from tuner.core.events import (
 )
 from tuner.core.result import AUTO_FILLED, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
-from tuner.core.trial_json import checkpoint_fields
 from tuner.storage.checkpoint_parts import check_directory_name
+from tuner.wire.declared import encode
 
 from .failures import with_notebook_source
 from .resources import gpu_names
@@ -207,8 +207,7 @@ def lease_answer(command: GrantLease | RefuseLease) -> dict[str, Any]:
 def checkpoints_answer(command: ListCheckpoints) -> dict[str, Any]:
     """Return the message with the trial's checkpoints."""
     listed = [
-        [checkpoint_fields(record), dict(metrics), status]
-        for record, metrics, status in command.checkpoints
+        [encode(record), dict(metrics), status] for record, metrics, status in command.checkpoints
     ]
     return {"checkpoints": command.token, "list": listed}
 

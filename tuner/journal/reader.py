@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
 from tuner.core.events import Event, TurnEnded
-from tuner.core.policies import RecordedDecision
+from tuner.core.recorded_decisions import RecordedDecision
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import atomic, strict_json
 from tuner.storage.declaration import THIS_RELEASE, writer_of

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 from tuner.core.commands import GrantLease, RefuseLease
 from tuner.core.events import LeaseOwner, LeaseRequested
 from tuner.core.machine import THIS_NODE
 from tuner.core.resources import Request, ResourcePool, amounts_of
 from tuner.core.trial import WorkerGroup
-from tuner.core.trial_json import group_fields
 from tuner.core.trial_table import TrialTable
+from tuner.wire.declared import LIST, decode, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class _Lease:
         group: What was asked for, or what was granted.
     """
 
-    owner: LeaseOwner
+    owner: Annotated[LeaseOwner, LIST]
     token: str
     group: WorkerGroup
 
@@ -198,9 +198,9 @@ class LeaseQueue:
         if not (self._waiting or self._granted):
             return {}
         return {
-            "waiting": [_fields(lease) for lease in self._waiting.values()],
+            "waiting": [encode(lease) for lease in self._waiting.values()],
             "granted": [
-                {**_fields(lease), "gpu_ids": list(self._trial_table.lent[holder][1].devices)}
+                {**encode(lease), "gpu_ids": list(self._trial_table.lent[holder][1].devices)}
                 for holder, lease in self._granted.items()
             ],
         }
@@ -208,10 +208,10 @@ class LeaseQueue:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         for fields in state.get("waiting", ()):
-            lease = _lease(fields)
+            lease = decode(_Lease, fields, is_whole=False)
             self._waiting[lease.holder] = lease
         for fields in state.get("granted", ()):
-            lease = _lease(fields)
+            lease = decode(_Lease, fields, is_whole=False)
             self._granted[lease.holder] = lease
             self._trial_table.hold_lent(lease.holder, lease.group, tuple(fields["gpu_ids"]))
 
@@ -291,16 +291,3 @@ def _shown(group: WorkerGroup) -> str:
 def _amounts(amounts: Mapping[str, float]) -> str:
     listed = (f"{amount:g} {name}" for name, amount in amounts.items() if amount or name == "cpu")
     return ", ".join(listed) or "nothing"
-
-
-def _fields(lease: _Lease) -> dict[str, Any]:
-    owner = lease.owner
-    return {
-        "owner": [owner.trial_id, owner.attempt, owner.index],
-        "token": lease.token,
-        "group": group_fields(lease.group),
-    }
-
-
-def _lease(fields: Mapping[str, Any]) -> _Lease:
-    return _Lease(LeaseOwner(*fields["owner"]), fields["token"], WorkerGroup(**fields["group"]))

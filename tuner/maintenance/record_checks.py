@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from tuner.core.events import Outcome
 from tuner.core.trial import WorkerGroup
-from tuner.core.trial_json import group_from
 from tuner.journal.records import COMMITTED, RESULT, SAVED, VALIDATED
+from tuner.wire.declared import decode
 
 _ROUNDING: Final = 1e-6
 
@@ -67,9 +67,9 @@ def _contradictions_of(record: Mapping[str, Any], trials: dict[str, _KnownTrial]
 
 
 def _of_group(record: Mapping[str, Any]) -> Iterator[str]:
-    group: WorkerGroup | None = group_from(record.get("group"))
-    if group is None:
+    if not (fields := record.get("group")):
         return
+    group = decode(WorkerGroup, fields)
     if not 1 <= group.min_workers <= group.num_workers <= group.max_workers:
         yield (
             f"gives trial {record['id']} {group.num_workers} workers, and between "

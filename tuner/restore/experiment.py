@@ -30,7 +30,6 @@ from tuner.core.events import (
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import TerminationReason, Trial, WorkerGroup
-from tuner.core.trial_json import Translate
 from tuner.errors import StorageError, TunerError
 from tuner.journal import records
 from tuner.journal.reader import read_events
@@ -40,6 +39,7 @@ from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import trial_path
+from tuner.wire.declared import Translate
 
 from .search_adapter import Answer, Call, SearchAdapter
 from .snapshot_state import ExperimentState, Restored, search_key

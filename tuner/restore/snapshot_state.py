@@ -10,8 +10,7 @@ from typing import Any
 
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import Trial
-from tuner.core.trial_json import Translate, trial_fields, trial_from
+from tuner.core.trial import Trial, trial_fields, trial_from
 from tuner.journal.snapshot_files import Snapshot, load_newest
 from tuner.spec.argument_codec import note
 from tuner.spec.experiment_spec import ExperimentSpec
@@ -19,6 +18,7 @@ from tuner.storage import strict_json
 from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec, missing
 from tuner.storage.layout import trial_path
+from tuner.wire.declared import Translate
 
 from .search_adapter import SearchAdapter
 

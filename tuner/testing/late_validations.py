@@ -15,7 +15,7 @@ from tuner.core.events import Event, SearchEnded, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings, ValidationPolicy
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial_json import trial_fields, trial_from
+from tuner.core.trial import trial_fields, trial_from
 from tuner.driver.driver import VIRTUAL_TIME, Driver
 from tuner.execution.virtual import SimulatedExecutor
 

@@ -13,7 +13,7 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.events import Event, ResultReported, ValidationEnded
 from tuner.core.experiment import Experiment
-from tuner.core.policies import RecordedDecision, StopExperiment
+from tuner.core.recorded_decisions import RecordedDecision, StopExperiment
 from tuner.core.result import merged
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial

@@ -72,7 +72,7 @@ class LateResults:
             # Until the next one is validated, schedulers see the one that is the latest now.
             latest = trial.latest_checkpoint
             trial.judged_index = latest.index if latest else -1
-        self._validations.add(trial, Validation(checkpoint, request, result))
+        self._validations.add(trial, Validation(checkpoint, request, result=result, is_open=True))
 
     def pass_on_ended(self, trial: Trial) -> None:
         """Pass on the outcomes of a trial's validations that are due."""

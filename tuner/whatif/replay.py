@@ -26,7 +26,7 @@ from tuner.core.commands import (
 )
 from tuner.core.events import Event, SearchEnded, TrialSuggested
 from tuner.core.experiment import Experiment
-from tuner.core.policies import RecordedDecision, StopExperiment
+from tuner.core.recorded_decisions import RecordedDecision, StopExperiment
 from tuner.core.resources import GPU, Request, ResourcePool, amounts_of, request_shape
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings

@@ -16,7 +16,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.policies import RecordedDecision
+from tuner.core.recorded_decisions import RecordedDecision
 from tuner.journal.records import encode, mark
 
 RUNG = Reason("asha.rung", {"rung": 3, "value": 0.5, "cutoff": "nan"})

@@ -205,14 +205,14 @@ def reporting(task, trial_dir, *, index=0):
     """Return a training function that reports a checkpoint with a validation."""
 
     def train(config):
-        from tuner.core.trial_json import request_fields
         from tuner.execution.attempt import current_attempt
+        from tuner.wire.declared import encode
 
         attempt = current_attempt()
         trial_dir.mkdir(exist_ok=True)
         request = pack_validation(task, trial_dir, index, NOT_DECLARED, {"config": config})
         message = {"kind": "result", "metrics": {"training_iteration": 1}, "checkpoint": None}
-        attempt._channel.send(message | {"validation": request_fields(request)})
+        attempt._channel.send(message | {"validation": encode(request)})
         attempt._has_unread_answer = True
         attempt._read_answer()
 

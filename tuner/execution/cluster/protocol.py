@@ -72,13 +72,12 @@ from tuner.core.events import (
     ValidationEnded,
     WorkerExited,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
-from tuner.core.trial_json import (
-    checkpoint_fields,
-    group_fields,
-    group_from,
-    request_fields,
-    request_from,
+from tuner.core.trial import (
+    CheckpointRecord,
+    Failure,
+    ReportReply,
+    ValidationRequest,
+    WorkerGroup,
 )
 from tuner.execution.worker_protocol import failure_of, lease_event, to_event
 from tuner.journal import records
@@ -86,6 +85,7 @@ from tuner.storage import layout, strict_json
 from tuner.storage.lock import boot_id
 from tuner.storage.object_checkpoints import is_remote_name
 from tuner.version import __version__
+from tuner.wire.declared import decode, encode
 
 PROTOCOL: Final = 1
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -835,12 +835,12 @@ def start_message(command: StartWorker, config: bytes, seed: int) -> dict[str, A
         "config": _as_text(config),
         "resources": dict(command.resources),
         "gpu_ids": list(command.gpu_ids),
-        "checkpoint": checkpoint_fields(checkpoint) if checkpoint else None,
+        "checkpoint": encode(checkpoint) if checkpoint else None,
         "source_id": command.source_id,
         "next_checkpoint": command.next_checkpoint,
         "experiment_tag": command.experiment_tag,
         "seed": seed,
-        "group": group_fields(group) if group else None,
+        "group": encode(group) if group else None,
     }
 
 
@@ -858,9 +858,9 @@ def validation_message(
     return {
         "kind": "start_validation",
         "trial_id": command.trial_id,
-        "checkpoint": checkpoint_fields(command.checkpoint),
+        "checkpoint": encode(command.checkpoint),
         "num_try": command.num_try,
-        "request": request_fields(command.request),
+        "request": encode(command.request),
         "resources": dict(command.resources),
         "gpu_ids": list(command.gpu_ids),
         "config": _as_text(config),
@@ -907,7 +907,7 @@ def command_message(command: CommandWithoutConfig) -> dict[str, Any]:
         case ListCheckpoints(trial_id, attempt, token, checkpoints):
             listed = [
                 # A configuration among the metrics may hold what JSON cannot.
-                [checkpoint_fields(record), _plain(metrics), status]
+                [encode(record), _plain(metrics), status]
                 for record, metrics, status in checkpoints
             ]
             about = {"trial_id": trial_id, "attempt": attempt, "token": token}
@@ -976,7 +976,7 @@ def read_start_worker(message: Mapping[str, Any]) -> StartWorker:
         message["next_checkpoint"],
         message["experiment_tag"],
         message["source_id"],
-        group_from(message["group"]),
+        decode(WorkerGroup, message["group"]) if message["group"] else None,
     )
 
 
@@ -985,7 +985,7 @@ def _start_validation(message: Mapping[str, Any]) -> StartValidation:
         message["trial_id"],
         CheckpointRecord(**message["checkpoint"]),
         message["num_try"],
-        request_from(message["request"]) or ValidationRequest(),
+        decode(ValidationRequest, message["request"]),
         message["resources"],
         tuple(message["gpu_ids"]),
         _config(message),
