@@ -135,8 +135,8 @@ class MedianStoppingRule(MetricScheduler):
 
     Departures:
         From the paper, as Ray Tune: trials that still run are compared with, too, and averages
-        begin at `grace_period`. From Ray Tune: other trials need not have come as far as the one
-        that is judged, without which the first trials of an experiment, which run side by side,
+        begin at `grace_period`. From Ray Tune: other trials may have trained for less time than the
+        one that is judged, without which the first trials of an experiment, which run side by side,
         would hardly ever be judged; a trial is not compared with itself; with ``hard_stop=False`` a
         trial is paused once at most; NaN is worst; a missing metric does not raise; all of it
         survives a restore.

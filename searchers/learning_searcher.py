@@ -10,7 +10,7 @@ from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from .initial_points import checked_points
+from .pending_points import checked_points
 from .searcher import MODES, Searcher
 from .seeding import chosen_seed, seed_of
 from .space import is_word, leaves

@@ -1,4 +1,4 @@
-"""What is kept of values that JSON does not know: Python's own numbers, descriptions of objects."""
+"""Conversion of values that JSON does not know, to plain numbers and descriptions of objects."""
 
 from __future__ import annotations
 

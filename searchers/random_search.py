@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
 
-from .initial_points import checked_points
+from .pending_points import checked_points
 from .searcher import Searcher
 from .seeding import chosen_seed, generator, seed_of
 from .space import SearchSpace

@@ -288,8 +288,8 @@ class Searcher(Declared, ABC):
         Args:
             trials_or_analysis: A list of trials, or an object that has them as ``trials``: a
                 `ResultGrid` or an `ExperimentAnalysis`. Trials that reported no number are left
-                out, and so are those that have not ended, and those of Ray Tune of which nobody
-                knows whether they were trained to the end.
+                out, and so are those that have not ended, and those of Ray Tune for which it is not
+                known whether they were trained to the end.
             metric: Name of the metric, flattened, whose last value counts.
 
         Raises:

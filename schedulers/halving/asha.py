@@ -56,8 +56,8 @@ class ASHAScheduler(HalvingScheduler):
     `later_grace_period`, only scouts are compared from `grace_period` on, so that the search soon
     has data to learn from. Scouts are the trials that begin before `num_scouts` trials have reached
     `grace_period`; later trials are first compared at `later_grace_period`. The first
-    `num_full_scouts` of the scouts are trained to `max_t` without a comparison, whatever their
-    values: they show what early values say about the end, and what the search would have missed.
+    `num_full_scouts` of the scouts are trained to `max_t` without a comparison: they show what
+    early values say about the end, and what the search would have missed.
 
     **From where on they are compared** follows from results with ``later_grace_period="auto"``. It
     begins with the highest level that is no more than half of `max_t`. A lower one is used while

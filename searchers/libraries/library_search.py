@@ -176,7 +176,7 @@ class LibrarySearch(LearningSearcher, ABC):
         num_tries = _MAX_TRIES if self._has_new() else 0
         for is_last in [*[False] * num_tries, True]:
             seed = int(rng.integers(2**32))
-            # Libraries draw from the global generators as well, whatever seed they are given.
+            # Libraries draw from the global generators as well, even if they are given a seed.
             with seeded_global_rngs(seed):
                 proposed = self._propose(seed)
             if proposed is None:

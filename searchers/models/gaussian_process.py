@@ -69,7 +69,7 @@ class GaussianProcess:
         parameters).
 
     Departures:
-        Active and inactive parameters are told apart by a feature of their own rather than by an
+        Active and inactive parameters are distinguished by a feature of their own rather than by an
         angle. The variance of the kernel has no prior.
     """
 

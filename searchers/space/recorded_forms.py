@@ -1,4 +1,4 @@
-"""What files keep of the objects in a space: lists for tuples and arrays, text for other objects.
+"""Forms of a space's objects in files: lists for tuples and arrays, text for other objects.
 
 Configurations that were read from the files of an experiment have these forms. As points of a
 search they stand for the objects of the space.

@@ -145,7 +145,7 @@ class Repeater(SearcherWrapper):
             self.searcher.on_trial_discard(trial_id)
         if name is not None:
             self._put(trial_id, name)
-            if not is_suggested:  # so that nothing is told about its end
+            if not is_suggested:  # so that its end is not reported to the searcher
                 self._record_end(trial_id, {})
         elif given is not None:
             self._num_beyond += 1

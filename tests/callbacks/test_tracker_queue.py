@@ -139,7 +139,7 @@ def test_what_does_not_pass_switches_the_callback_off(make_trial, report, caplog
     assert logger.book.story == []
     assert [record.getMessage().count("Logger.") for record in caplog.records] == [0, 1]
     assert COMMAND in caplog.text
-    assert "RuntimeError and is switched off; the experiment goes on without it" in caplog.text
+    assert "RuntimeError and is switched off; the experiment continues without it" in caplog.text
 
 
 COMMAND = (

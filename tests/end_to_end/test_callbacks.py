@@ -295,7 +295,7 @@ def test_a_callback_that_raises_is_disabled_with_one_warning_and_the_others_go_o
     setattr(broken, hook, explode)
     results = fit(train, {"x": tune.grid_search([1, 2])}, callbacks=[broken, recorder])
     assert Broken.num_calls == 1
-    assert caplog.text.count("is switched off; the experiment goes on without it") == 1
+    assert caplog.text.count("is switched off; the experiment continues without it") == 1
     assert f"Broken.{hook} raised RuntimeError" in caplog.text
     assert results.num_terminated == 2
     assert recorder.of("t00001") == [

@@ -1,4 +1,4 @@
-"""Which trials have trained what a trial continues from, by the exploits of all of them."""
+"""Ancestry of trials: the stretches of training of all trials that led to a result of one."""
 
 from __future__ import annotations
 

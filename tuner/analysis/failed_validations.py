@@ -1,4 +1,4 @@
-"""Why no checkpoint has been validated, in one line."""
+"""One line for users of an experiment of which every validation has failed."""
 
 from __future__ import annotations
 

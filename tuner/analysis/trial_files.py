@@ -309,7 +309,7 @@ def _named(directory: Path, rows: Iterable[Row]) -> list[Path]:
     """Return the complete checkpoints whose directories the training code has named."""
     names = dict.fromkeys(str(row[CHECKPOINT_DIR_NAME]) for row in rows if _names_checkpoint(row))
     paths = [directory / name for name in names if ".." not in Path(name).parts]
-    # Unlike `Path.is_file`, this raises nothing, whatever the name is.
+    # Unlike `Path.is_file`, this raises for no name.
     return [path for path in paths if os.path.isfile(path / MANIFEST)]  # noqa: PTH113
 
 

@@ -292,7 +292,7 @@ def _num_iterations(rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _fully_trained(found: Sequence[_RankedTrial], directory: Path) -> list[_RankedTrial]:
-    """Return the trials whose last value is that of a full training, as far as that is known."""
+    """Return the trials whose last value is known to be that of a full training."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what cannot be read is unknown
         opened = read_directory(directory)

@@ -31,7 +31,7 @@ class Callback:
     not the scheduler, the searcher, or what the experiment returns.
 
     If a hook raises, its callback is switched off, with one warning and the traceback; the
-    experiment goes on.
+    experiment continues.
 
     Departures:
         In `on_trial_result` of Ray Tune, `trial.last_result` is the result before.
@@ -175,7 +175,7 @@ class Callback:
         Args:
             experiment_path: The experiment's directory.
             trials: The trials as the journal leaves them.
-            recent: Ids of trials that may lack their last results, whatever their files look like.
+            recent: Ids of trials whose files may lack last results, even if they look complete.
             results_of: Returns all valid results of the trial with an id, oldest first.
         """
 

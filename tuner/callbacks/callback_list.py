@@ -181,7 +181,7 @@ class CallbackList:
             group.members = [member for member in group.members if member is not callback]
         self._index()
         _log.warning(
-            "%s.%s raised %s and is switched off; the experiment goes on without it",
+            "%s.%s raised %s and is switched off; the experiment continues without it",
             type(callback).__name__,
             where,
             type(error).__name__,

@@ -27,8 +27,8 @@ class Begin(NamedTuple):
         resumed_iteration: Rows after this training iteration will be reported again; -1 if no
             earlier row counts.
         resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
-        num_earlier: How many rows stay whatever their iteration, since the trial reported them
-            before its last exploit.
+        num_earlier: How many rows stay even if their iteration is later, since the trial reported
+            them before its last exploit.
         at: Unix time.
     """
 
@@ -114,7 +114,7 @@ class Segment:
         begin: How the attempt began, None where it had begun before.
         rows: What was reported.
         validations: Validations that have ended, also those of earlier attempts.
-        end: How it ended, None where it goes on.
+        end: How it ended, None where it continues.
     """
 
     begin: Begin | None = None

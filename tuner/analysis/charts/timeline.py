@@ -216,7 +216,7 @@ class Timeline:
 
     def _add_decision(self, decision: Body) -> None:
         trial_id = decision["id"]
-        # A stop ends the attempt whatever else is decided before the worker has exited.
+        # A stop ends the attempt: later decisions, before the worker has exited, change nothing.
         if (
             decision["k"] != "resume"
             and self._latest_decisions.get(trial_id, ("", False))[0] != "stop"

@@ -45,7 +45,7 @@ class TableOptions:
         infer_limit: How many metrics are shown at most if none are named, the optimised one aside.
         sort_by_metric: Whether trials of one kind are sorted by their latest metric, best first,
             rather than by age.
-        lists_all: Whether all trials are listed as far as there is room, rather than the running
+        lists_all: Whether all trials are listed for which there is room, rather than the running
             ones and the five best.
         has_progress_table: Whether trials are listed at all while the experiment runs.
     """

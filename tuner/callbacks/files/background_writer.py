@@ -264,7 +264,7 @@ class BatchWriter:
             self._behind[sink] = error
             if not self._is_warned:
                 self._is_warned = True
-                _log.warning("cannot write %s: %s; retrying, the experiment goes on", sink, error)
+                _log.warning("cannot write %s: %s; retrying, the experiment continues", sink, error)
         except Exception as error:  # noqa: BLE001  (raised by the next hook of the sink's logger)
             self._behind.pop(sink, None)
             sink.fail(error)

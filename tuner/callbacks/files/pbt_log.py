@@ -74,7 +74,7 @@ class PolicyLog(Callback):
         """Add what a killed driver has not written; a trial without exploits has no file.
 
         Anything else in the place of a file is replaced. Failed writes are logged, and the
-        experiment goes on.
+        experiment continues.
         """
         self._experiment_path = experiment_path
         self._index(trials)
@@ -82,7 +82,7 @@ class PolicyLog(Callback):
             self._add_missing(trials)
         except OSError as error:
             _log.warning(
-                "cannot complete the files about exploits: %s; the experiment goes on", error
+                "cannot complete the files about exploits: %s; the experiment continues", error
             )
 
     def _add_missing(self, trials: Sequence[Trial]) -> None:

@@ -136,7 +136,7 @@ class TrialFile(Sink):
 
     def append(self, path: str, data: bytes) -> None:
         """Append to one of the trial's files; see `append`."""
-        # Whatever is in the place of a new file was not written by this experiment.
+        # A file in the place of a new one was not written by this experiment.
         if self.is_new:
             self.replace(path, data)
             return

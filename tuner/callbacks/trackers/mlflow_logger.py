@@ -431,7 +431,7 @@ def _lasting(uri: str) -> str:
 
 
 def _knock(uri: str) -> None:
-    """Raise an `OSError` if nobody listens where a server should be.
+    """Raise an `OSError` if no server listens at an address.
 
     The client would try for minutes before it says so.
     """

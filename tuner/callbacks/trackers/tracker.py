@@ -250,7 +250,7 @@ class TrackerCallback(LoggerCallback):
             results_of: Returns all valid results of the trial with an id, oldest first.
 
         Raises:
-            Exception: Whatever the tracker's client raises.
+            Exception: Any that the tracker's client raises.
         """
         tracker = self.tracker(experiment)
         tracker.connect()

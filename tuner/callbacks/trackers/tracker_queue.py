@@ -102,7 +102,7 @@ class Recalled:
     Attributes:
         begun: Its hyperparameters.
         rows: All its valid results that it does not report again, oldest first.
-        ended: How it ended, None where it goes on.
+        ended: How it ended, None where it continues.
         validations: The validations of checkpoints of these results that have ended; the results
             have their metrics, too.
     """
@@ -362,7 +362,7 @@ class TrackerQueue:
         if not self._is_failing:
             self._is_failing = True
             _log.warning(
-                "%s cannot be reached (%s); retrying, the experiment goes on",
+                "%s cannot be reached (%s); retrying, the experiment continues",
                 self._name,
                 why,
             )
