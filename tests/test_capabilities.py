@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.interpreter import run_python
 from tests.tiers import is_full
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +46,10 @@ CAPABILITIES = {
     "cli": Capability(
         ("tuner/cli", "tuner/__main__.py"), ("tests/cli", "tests/spec/test_written_forms.py")
     ),
+    "cluster": Capability(
+        ("tuner/driver/cluster_session.py", "tuner/execution/cluster", "tuner/spec/cluster.py"),
+        ("tests/execution/cluster", "tests/spec/test_ray_cluster.py"),
+    ),
     "command": Capability(("tuner/command",), ("tests/command",)),
     "dashboard": Capability(
         ("tuner/analysis/optuna_storage.py",),
@@ -60,9 +65,59 @@ CAPABILITIES = {
         ("tests/nodes", "tests/analysis/test_node_history.py", "tests/core/test_worker_groups.py"),
     ),
     "report": Capability(("tuner/analysis/report",), ("tests/analysis/report",)),
+    "stores": Capability(
+        (
+            "tuner/driver/file_mirror.py",
+            "tuner/driver/remote_session.py",
+            "tuner/execution/uploading.py",
+            "tuner/journal/mirror.py",
+            "tuner/journal/pieces.py",
+            "tuner/journal/segment_tail.py",
+            "tuner/restore/readable_copy.py",
+            "tuner/restore/remote.py",
+            "tuner/storage/arrow_filesystem.py",
+            "tuner/storage/checkpoint_cache.py",
+            "tuner/storage/object_backends.py",
+            "tuner/storage/object_checkpoints.py",
+            "tuner/storage/object_errors.py",
+            "tuner/storage/object_store.py",
+            "tuner/storage/remote.py",
+            "tuner/storage/remote_lock.py",
+            "tuner/storage/remote_requests.py",
+            "tuner/storage/s3_options.py",
+            "tuner/storage/store_calls.py",
+            "tuner/storage/urls.py",
+        ),
+        (
+            "tests/driver/test_file_mirror.py",
+            "tests/driver/test_stored_checkpoints.py",
+            "tests/execution/test_uploading.py",
+            "tests/journal/stored_journals.py",
+            "tests/journal/test_mirror.py",
+            "tests/restore/remote_driver.py",
+            "tests/restore/test_remote.py",
+            "tests/storage/test_checkpoint_cache.py",
+            "tests/storage/test_object_checkpoints.py",
+            "tests/storage/test_object_store.py",
+            "tests/storage/test_object_store_faults.py",
+            "tests/storage/test_remote.py",
+            "tests/storage/test_remote_lock.py",
+            "tests/storage/test_store_calls.py",
+            "tests/storage/test_urls.py",
+        ),
+    ),
     "testing": Capability(
         ("tuner/testing",),
         ("tests/contracts", "tests/spec/test_clusters.py", "tests/spec/test_worker_groups.py"),
+    ),
+    "trackers": Capability(
+        ("tuner/callbacks/trackers",),
+        (
+            "tests/callbacks/test_comet_logger.py",
+            "tests/callbacks/test_mlflow_logger.py",
+            "tests/callbacks/test_tracker_queue.py",
+            "tests/callbacks/test_wandb_logger.py",
+        ),
     ),
     "train": Capability(("tuner/train",), ("tests/train",)),
     "validation": Capability(
@@ -102,6 +157,17 @@ with tempfile.TemporaryDirectory() as directory:
     tuner.Tuner(lambda config: tuner.report({"loss": 1}), run_config=run_config).fit()
 """
 
+USED = """
+import tempfile, tuner
+from tuner import capabilities
+
+with tempfile.TemporaryDirectory() as directory:
+    run_config = tuner.RunConfig(storage_path=directory, verbose=0)
+    tuner.Tuner(lambda config: tuner.report({"loss": 1}), run_config=run_config).fit()
+print(*(name for name in dir(capabilities) if name in vars(capabilities) and name[0] != "_"))
+"""
+"""The smallest experiment, which prints the names of the table that it has used."""
+
 
 def run_without(names, target, *arguments):
     """Run Python in a copy of the sources without some capabilities, which has to succeed."""
@@ -127,6 +193,11 @@ def run_without(names, target, *arguments):
         f"the engine needs one of {', '.join(names)}: let it import that where it is used, or move "
         f"the test to those of the capability\n{done.stdout[-8_000:]}{done.stderr[-4_000:]}"
     )
+
+
+@pytest.mark.process
+def test_the_smallest_fit_uses_no_capability(tmp_path):
+    assert run_python("-c", USED, cwd=tmp_path).stdout.split() == []
 
 
 @pytest.mark.process

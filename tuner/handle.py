@@ -11,23 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from searchers.plain_values import plain_scalar
+from tuner import capabilities
 from tuner.analysis.open_experiment import read_stored
 from tuner.analysis.ranking import Mode
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError
-from tuner.restore.readable_copy import ReadableCopy
-from tuner.storage import layout, remote_requests, strict_json
+from tuner.storage import layout, strict_json
 from tuner.storage.control_requests import ControlReply, ControlRequest, Verb, post
 from tuner.storage.declaration import is_experiment, refusal_of
 from tuner.storage.directories import absolute_path
 from tuner.storage.lock import driver_of
-from tuner.storage.object_store import ObjectStore
 from tuner.storage.origin import origin_of
-from tuner.storage.remote_lock import present_driver
 from tuner.storage.url_forms import is_like_url, is_url
-from tuner.storage.urls import checked_url
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +139,7 @@ class Handle:
         """Return the progress of the experiment."""
         if self._filesystem is None and not is_url(self._path):
             return read_stored(Path(self._path)).progress()
-        copy = ReadableCopy(self._path, self._filesystem)  # there as long as this
+        copy = capabilities.ReadableCopy(self._path, self._filesystem)  # there as long as this
         return read_stored(copy.directory).progress()
 
     def stop(self, *, urgent: bool = False) -> None:
@@ -290,8 +287,8 @@ def attach(path: str | os.PathLike[str], *, storage_filesystem: Any = None) -> H
 
 
 def _attach_to_store(path: str, filesystem: Any) -> Handle:
-    url = checked_url("path", path, filesystem)
-    store = ObjectStore(url, filesystem)
+    url = capabilities.checked_url("path", path, filesystem)
+    store = capabilities.ObjectStore(url, filesystem)
     if store.get_if_exists(layout.DECLARATION) is None:
         raise StorageError(f"there is no experiment in {url}; check the URL")
     return Handle(url, _StoredSession(store, filesystem), storage_filesystem=filesystem)
@@ -329,7 +326,10 @@ class _StoredSession:
     """An experiment in an object store that a driver on any machine runs, or has run."""
 
     def __init__(
-        self, store: ObjectStore, filesystem: Any, sleep: Callable[[float], None] = time.sleep
+        self,
+        store: capabilities.ObjectStore,
+        filesystem: Any,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._filesystem = filesystem
@@ -337,10 +337,10 @@ class _StoredSession:
 
     @property
     def is_running(self) -> bool:
-        return present_driver(self._store) is not None
+        return capabilities.present_driver(self._store) is not None
 
     def ask(self, request: ControlRequest) -> ControlReply:
-        return remote_requests.post(self._store, request)
+        return capabilities.remote_requests.post(self._store, request)
 
     def join(self, timeout_s: float | None) -> bool:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s

@@ -21,7 +21,6 @@ from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.execution.trainable import get_trainable, with_resources
 from tuner.spec.argument_names import hint_for
-from tuner.spec.cluster import Cluster
 from tuner.spec.config import (
     CheckpointConfig,
     FailureConfig,
@@ -34,6 +33,7 @@ from tuner.spec.experiment_location import named_location
 from .tuner import Tuner, check_resumable
 
 if TYPE_CHECKING:
+    from tuner.capabilities import Cluster
     from tuner.execution.resources import ResourceRequest
 
 _MAX_LISTED: Final = 5
