@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import importlib
 import importlib.util
 import signal
 import sys
@@ -11,7 +12,6 @@ import pytest
 
 from tests.object_servers import ceph, moto, s3_proxy, s3_url
 from tuner import FailureConfig, RunConfig, TuneConfig, Tuner
-from tuner.callbacks.trackers.mlflow_logger import make_sqlite_store
 from tuner.driver import signals
 from tuner.execution import pickling
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS
@@ -63,8 +63,9 @@ def light_trainables():
 def empty_mlflow_store(tmp_path_factory):
     """Return an SQLite store of MLflow without runs; to make its tables takes seconds."""
     mlflow = pytest.importorskip("mlflow")
+    mlflow_logger = importlib.import_module("tuner.callbacks.trackers.mlflow_logger")
     path = tmp_path_factory.mktemp("store") / "deep" / "mlflow.db"
-    make_sqlite_store(f"sqlite:///{path}", mlflow.MlflowClient)
+    mlflow_logger.make_sqlite_store(f"sqlite:///{path}", mlflow.MlflowClient)
     return path
 
 
