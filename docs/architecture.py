@@ -43,13 +43,9 @@ def generated() -> dict[str, Callable[[], str]]:
     return {
         "states of a trial": lambda: states(trial.Status),
         "diagram of a trial": lambda: diagram(lifecycle.TRIAL_TABLE, trial.Status.PENDING),
-        "moves of a trial": lambda: moves(lifecycle.TRIAL_TABLE),
         "states of a worker": lambda: states(trial.WorkerState),
         "diagram of a worker": lambda: diagram(lifecycle.WORKER_TABLE, trial.WorkerState.ABSENT),
-        "moves of a worker": lambda: moves(lifecycle.WORKER_TABLE),
-        "states of a validation": lambda: states(trial.ValidationState),
         "diagram of a validation": lambda: diagram(VALIDATION_TABLE, trial.ValidationState.QUEUED),
-        "moves of a validation": lambda: moves(VALIDATION_TABLE),
         "ends of a worker": lambda: matrix(ends_of_worker, "it was to"),
     }
 
@@ -83,17 +79,6 @@ def states(kind: type[enum.StrEnum]) -> str:
             *(f"| `{state}` | {told[state.name]} |" for state in kind),
         ]
     )
-
-
-def moves(table: Table[Row, Column, Row]) -> str:
-    """Return a table with a row for each move and state that it leads to."""
-    told = meanings(type(next(iter(table))[1]))
-    rows = [
-        f"| {move} | {', '.join(f'`{before}`' for before in befores)} | `{after}` | "
-        f"{told[move.name]} |"
-        for (move, after), befores in _by_effect(table).items()
-    ]
-    return "\n".join(["| move | from | to | what has happened |", "|---|---|---|---|", *rows])
 
 
 def diagram(table: Table[Row, Column, Row], first: Row) -> str:
@@ -148,14 +133,6 @@ def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
                 yield name, " ".join(words.split())
             case _:
                 continue
-
-
-def _by_effect(table: Table[Row, Column, Row]) -> dict[tuple[Column, Row], list[Row]]:
-    effects: dict[tuple[Column, Row], list[Row]] = {}
-    order = list(type(next(iter(table))[1]))
-    for (before, move), after in sorted(table.items(), key=lambda entry: order.index(entry[0][1])):
-        effects.setdefault((move, after), []).append(before)
-    return effects
 
 
 def main() -> int:

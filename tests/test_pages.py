@@ -198,5 +198,5 @@ def test_an_outdated_architecture_page_is_detected():
     )
     with pytest.raises(ValueError, match="each of the parts"):
         generator["page"](
-            text.replace("architecture.py: moves of a trial", "architecture.py: moves")
+            text.replace("architecture.py: states of a trial", "architecture.py: states")
         )
