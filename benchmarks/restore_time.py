@@ -25,7 +25,6 @@ from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.garbage_collection import rare_garbage_collection
 from tuner.driver.journal_log import JournalLog
-from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.virtual import SimulatedExecutor
@@ -86,11 +85,11 @@ def run_until_killed(directory: Path, num_trials: int, num_reports: int = NUM_RE
         curve, capacity={"cpu": 8.0}, duration_s=lambda config, _: 1.0 + config["x"]
     )
     turns = itertools.count()
-    callbacks, account = CallbackList([]), PersistenceAccount()
+    callbacks = CallbackList([])
     with Journal(directory) as journal, CheckpointDeleter(journal) as deleter:
-        log = JournalLog(journal, deleter, account)
+        log = JournalLog(journal, deleter)
         suggestions = SuggestionQueue(state.search_adapter)
-        snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log, account)
+        snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log)
 
         def take_snapshot(elapsed_s: float) -> None:
             snapshots.take_if_due(elapsed_s)
@@ -112,7 +111,7 @@ def run_until_killed(directory: Path, num_trials: int, num_reports: int = NUM_RE
         except Killed:
             pass
     print(
-        json.dumps({"share": account.report().share, "pause_s": account.report().longest_pause_s}),
+        json.dumps({"share": journal.cost.share, "pause_s": journal.cost.longest_pause_s}),
         file=sys.stderr,
     )
 

@@ -136,7 +136,7 @@ def test_without_a_thread_the_caller_writes():
     assert not writer.write_batch()
     assert sink.batches == [[0, 1], [2]]
     writer.close()
-    assert writer.thread_cpu_s == 0.0
+    assert writer.cpu_s == 0.0
 
 
 def test_expensive_writing_is_done_less_often():

@@ -14,8 +14,9 @@ from tuner.core.trial import (
     ValidationState,
 )
 from tuner.driver import snapshots
-from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.journal import saving_cost
+from tuner.journal.saving_cost import SavingCost
 from tuner.journal.snapshot_files import load_newest
 
 WORDS_S = 0.1
@@ -67,6 +68,9 @@ class Journal:
     last_sequence = 0
     segment_bytes = 0
 
+    def __init__(self):
+        self.cost = SavingCost()
+
     def sync(self):
         pass
 
@@ -75,6 +79,7 @@ class Journal:
 def watch(monkeypatch):
     watch = Watch()
     monkeypatch.setattr(snapshots, "time", watch)
+    monkeypatch.setattr(saving_cost, "perf_counter", watch.perf_counter)
     monkeypatch.setattr(snapshots, "identity", lambda spec: {})
     monkeypatch.setattr(snapshots, "_MAX_ENCODED_AT_ONCE", 2)
     return watch
@@ -82,15 +87,14 @@ def watch(monkeypatch):
 
 @pytest.mark.process  # A thread writes the snapshot.
 def test_many_trials_are_encoded_in_parts_and_each_part_delays_the_next(watch, tmp_path):
-    account = PersistenceAccount(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
     taken = snapshots.Snapshots(
-        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, account
+        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log
     )
     journal.last_sequence = 5_000
     looked_s = []
-    while account.num_snapshots == 0 and watch.now_s < 100.0:
+    while journal.cost.num_snapshots == 0 and watch.now_s < 100.0:
         before_s = watch.now_s
         taken.take_if_due(watch.now_s)
         if watch.now_s > before_s:
@@ -101,20 +105,19 @@ def test_many_trials_are_encoded_in_parts_and_each_part_delays_the_next(watch, t
     assert len(load_newest(tmp_path).state["trials"]) == 6
     # Two trials at a time, 0.2 s each, of which 19 times as much has to pass before the next.
     assert looked_s == pytest.approx([60.0, 64.0, 68.0], abs=0.3)
-    assert account.report().share <= 0.05
+    assert journal.cost.share <= 0.05
 
 
 def test_encoding_a_part_of_the_trials_counts_as_a_pause(watch, tmp_path):
-    account = PersistenceAccount(watch.perf_counter)
     journal = Journal()
     log = SimpleNamespace(journal=journal, settle=lambda: None)
     taken = snapshots.Snapshots(
-        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log, account
+        tmp_path, None, Experiment(watch), SuggestionQueue(None), CallbackList([]), log
     )
     journal.last_sequence, watch.now_s = 5_000, 60.0
     taken.take_if_due(watch.now_s)
-    assert account.num_snapshots == 0
-    assert account.report().longest_pause_s == pytest.approx(2 * WORDS_S)
+    assert journal.cost.num_snapshots == 0
+    assert journal.cost.longest_pause_s == pytest.approx(2 * WORDS_S)
 
 
 def test_a_finished_trial_is_encoded_again_when_a_validation_of_it_has_ended():

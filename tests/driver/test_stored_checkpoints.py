@@ -70,7 +70,7 @@ def record_and(session, delete, *arguments):
 def test_a_superseded_checkpoint_stays_until_the_store_has_the_record(session):
     for index in (0, 1):
         record_and(session, session.files.delete, TRIAL, saved(session, index))
-    assert session.deleter._jobs.num_outstanding == session.deleter.thread_cpu_s == 0
+    assert session.deleter._jobs.num_outstanding == session.deleter._jobs.cpu_s == 0
     assert stored(session) == ["checkpoint_000000.e7a1", "checkpoint_000001.e7a1"]
     assert len(list(session.directory.iterdir())) == 2
     session.mirror.mirrored_sequence = session.journal.written_sequence - 1

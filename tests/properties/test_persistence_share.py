@@ -1,8 +1,8 @@
 """I18: deferrable persistence takes at most a twentieth of the time, whatever a call costs.
 
 The simulation with faults cannot test this: its experiments last seconds, too short for the pace
-of snapshots. Here turns, records and costs are drawn. Journal, log, snapshots, their clock and the
-account are the engine's, and read a virtual clock that only costs advance. Writing the journal
+of snapshots. Here turns, records and costs are drawn. Journal, log, snapshots and their clock
+are the engine's, and read a virtual clock that only costs advance. Writing the journal
 cannot be deferred, so it is charged separately.
 """
 
@@ -20,8 +20,8 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.driver import journal_log, snapshots
 from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
-from tuner.driver.persistence_cost import PersistenceAccount
 from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.journal import saving_cost
 from tuner.journal import snapshot_files as snapshot_module
 from tuner.journal import writer as journal_module
 from tuner.journal.writer import Journal
@@ -152,32 +152,34 @@ def live_through(costs, turns):
     with contextlib.ExitStack() as patched:
         for module in (snapshots, journal_module, background):
             patched.enter_context(mock.patch.object(module, "time", watch))
-        for module in (journal_log, journal_module):
+        for module in (journal_log, journal_module, saving_cost):
             patched.enter_context(mock.patch.object(module, "perf_counter", watch.perf_counter))
         patched.enter_context(mock.patch.object(snapshots, "identity", return_value={}))
         patched.enter_context(mock.patch.object(snapshots, "_MAX_ENCODED_AT_ONCE", 5))
         patched.enter_context(mock.patch.multiple(snapshots, _MIN_RECORDS=10, _MANY_RECORDS=200))
         patched.enter_context(mock.patch.object(snapshots, "write_parts", watch.write_parts))
-        account = PersistenceAccount(watch.perf_counter)
         journal = patched.enter_context(Journal("experiment", has_syncer=False, disk=disk))
         cleaner = patched.enter_context(CheckpointDeleter(journal, lambda path: None))
-        log = JournalLog(journal, cleaner, account)
+        log = JournalLog(journal, cleaner)
         taken = snapshots.Snapshots(
-            "experiment", None, state, SuggestionQueue(None), CallbackList([]), log, account
+            "experiment", None, state, SuggestionQueue(None), CallbackList([]), log
         )
         opening_s = disk.spent_s  # before there was anything to be kept from
-        _take_turns(turns, watch, log, taken, account)
+        _take_turns(turns, watch, log, taken, journal.cost)
         taken.take_last(watch.now_s)
         taken.close()
         log.flush()
         spent_s = (
-            disk.spent_s - opening_s + state.spent_s + account.num_snapshots * costs["thread_s"]
+            disk.spent_s
+            - opening_s
+            + state.spent_s
+            + journal.cost.num_snapshots * costs["thread_s"]
         )
         share = spent_s / (watch.now_s - Watch.start_s)
-        assert account.report().share == pytest.approx(share, abs=EXACT)
+        assert journal.cost.share == pytest.approx(share, abs=EXACT)
 
 
-def _take_turns(turns, watch, log, taken, account):
+def _take_turns(turns, watch, log, taken, cost):
     began_s, stretched_s, num_snapshots = watch.now_s, 0.0, 0
     for rest_s, num_records, repeats in turns:
         for _ in range(repeats):
@@ -187,16 +189,14 @@ def _take_turns(turns, watch, log, taken, account):
             started_s = watch.now_s
             taken.take_if_due(started_s)
             taken._writes.wait()
-            if watch.now_s > started_s or account.num_snapshots > num_snapshots:
+            if watch.now_s > started_s or cost.num_snapshots > num_snapshots:
                 # What was spent before has been paid off by now: a snapshot waits until it is
                 # affordable.
                 assert stretched_s <= SHARE * (started_s - began_s) + EXACT
                 stretched_s += (
-                    watch.now_s
-                    - started_s
-                    + (account.num_snapshots - num_snapshots) * watch.thread_s
+                    watch.now_s - started_s + (cost.num_snapshots - num_snapshots) * watch.thread_s
                 )
-                num_snapshots = account.num_snapshots
+                num_snapshots = cost.num_snapshots
 
 
 QUICKLY = settings(

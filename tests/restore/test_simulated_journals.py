@@ -10,7 +10,7 @@ from tuner.core.experiment import Experiment
 from tuner.core.trial import Trial, trial_fields, trial_from
 from tuner.driver.journal_log import JournalLog
 from tuner.journal import records
-from tuner.journal.writer import JournalStatistics
+from tuner.journal.saving_cost import SavingCost
 from tuner.storage import strict_json
 from tuner.testing import simulation
 from tuner.testing.simulation import simulated_settings
@@ -40,7 +40,7 @@ class Remembering(Experiment):
 class Lines:
     """Stands for a journal and its cleaner: keeps the lines."""
 
-    statistics = JournalStatistics()
+    cost = SavingCost()
 
     def __init__(self):
         self.lines = []

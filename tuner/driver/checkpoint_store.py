@@ -136,11 +136,7 @@ class CheckpointDeleter:
             num_threads=0 if discard else 1,
             on_error=lambda error: _log.warning("a checkpoint could not be deleted: %s", error),
         )
-
-    @property
-    def thread_cpu_s(self) -> float:
-        """CPU time of the thread, in seconds."""
-        return self._jobs.cpu_s
+        journal.cost.threads.append(self._jobs)
 
     def __enter__(self) -> Self:
         """Return the deleter."""

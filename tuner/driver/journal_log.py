@@ -13,7 +13,6 @@ from tuner.journal.writer import Journal
 from tuner.storage.config_codec import ConfigCodec
 
 from .checkpoint_store import CheckpointDeleter
-from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .storage_retry import StorageRetry
 
 
@@ -24,7 +23,6 @@ class JournalLog:
     Args:
         journal: The journal.
         deleter: Deletes checkpoints once the record that superseded them has been synced.
-        account: Sums up what saving costs; None for no account.
         configs: Codec of configurations; None where they are JSON values already.
         storage_retry: Retries writes; None to retry for `STORAGE_RETRY_S`.
 
@@ -36,7 +34,6 @@ class JournalLog:
         self,
         journal: Journal,
         deleter: CheckpointDeleter,
-        account: PersistenceAccount | None = None,
         configs: ConfigCodec | None = None,
         storage_retry: StorageRetry | None = None,
     ) -> None:
@@ -44,10 +41,7 @@ class JournalLog:
         self._translate = configs.encode if configs else dict
         self._storage_retry = storage_retry or StorageRetry()
         self._deleter = deleter
-        self._account = account
         self._routine_end_s: float | None = None
-        if account:
-            account.add_source(self._costs)
 
     def append(self, event: Event, at_s: float, recorded: Sequence[RecordedDecision]) -> None:
         """Add an event, to be written with the next `flush`.
@@ -81,12 +75,12 @@ class JournalLog:
             StorageError: If it is no longer retried, see `retry_limit_s`; what was added stays in
                 memory, and no report may be answered.
         """
-        spent_s = self.journal.statistics.driver_s
+        cost = self.journal.cost
+        spent_s = cost.loop_s
         self._storage_retry.on(self.journal.flush)
         # Only now may a checkpoint go whose successor is in these records.
         self._deleter.release()
-        if self._account:
-            self._account.take_pause(self.journal.statistics.driver_s - spent_s)
+        cost.take_pause(cost.loop_s - spent_s)
 
     def ask_to_stop(self, request: StopRequested) -> None:
         """Stop retrying soon; may be called from signal handlers and other threads."""
@@ -105,9 +99,3 @@ class JournalLog:
         self._storage_retry.on(self.journal.flush)
         self._storage_retry.on(self.journal.sync)
         self._storage_retry.on(self.journal.push)
-
-    def _costs(self) -> PersistenceCosts:
-        spent = self.journal.statistics
-        return PersistenceCosts(
-            spent.driver_s, self.journal.sync_cpu_s, spent.num_bytes, spent.num_syncs
-        )

@@ -55,7 +55,6 @@ from .event_dispatch import EventDispatch
 from .executors import Processes, leased_group, processes_for
 from .garbage_collection import rare_garbage_collection
 from .journal_log import JournalLog
-from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .resumption import Resumption
 from .signals import Interrupts, exit_code, has_failed
 from .snapshots import Snapshots
@@ -215,27 +214,22 @@ class Run:
 
     def _assemble(self, stage: _Stage, store: CheckpointStore) -> _Session:
         spec, directory, state = stage.spec, self._directory, stage.restored.state
-        account = PersistenceAccount()
         table = state.experiment.trial_table
         storage_retry = StorageRetry(
             spec.run.storage_retry_s,
             line=lambda waited_s: waiting_line(self._storage.place, len(table.live), waited_s),
         )
-        log = JournalLog(stage.journal, stage.deleter, account, state.configs, storage_retry)
+        log = JournalLog(stage.journal, stage.deleter, state.configs, storage_retry)
         wake = stage.executor.wake
         copies = self._storage.start(stage.journal, wake)
         callbacks = CallbackList([*self._callbacks, ErrorLog(), *copies, self._console])
         callbacks.set_state(stage.restored.callbacks)
-        account.log_files = _log_file_costs(callbacks, self._callbacks)
-        account.add_source(lambda: PersistenceCosts(thread_s=stage.deleter.thread_cpu_s))
-        if mirror := stage.journal.mirror:
-            account.add_source(lambda: PersistenceCosts(thread_s=mirror.thread_cpu_s))
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
         num_threads = 0 if spec.run.executor == "inline" else 1
         calls = BackgroundJobs("tuner-searcher", num_threads=num_threads)
         suggestions = SuggestionQueue(state.search_adapter, calls, wake)
-        snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log, account)
+        snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log)
         leave_at_s = None if spec.run.leave_at_s is None else self._began_s + spec.run.leave_at_s
         assembly = assemble(
             state.experiment,
@@ -263,7 +257,7 @@ class Run:
             full_iteration=full_iteration(spec.run.stop, spec.scheduler),
         )
         self._progress = lambda: look(assembly.driver.elapsed_s)
-        return _Session(assembly, log, suggestions, snapshots, account)
+        return _Session(assembly, log, suggestions, snapshots, callbacks)
 
     def _drive(self, stage: _Stage, session: _Session) -> Finished:
         spec, directory, console = stage.spec, self._directory, self._console
@@ -314,7 +308,7 @@ class Run:
             rule = report_end(
                 experiment, self._spec, directory, console, stage.processes.why_refused
             )
-        persistence = session.account.report()
+        persistence = _persistence(stage.journal, session.callbacks, self._callbacks)
         _log.info("%s", persistence)
         return Finished(
             directory,
@@ -374,24 +368,27 @@ class _Session:
     log: JournalLog
     suggestions: SuggestionQueue
     snapshots: Snapshots
-    account: PersistenceAccount
+    callbacks: CallbackList
 
 
-def _log_file_costs(
-    callbacks: CallbackList, members: Sequence[Callback]
-) -> Callable[[], PersistenceCosts]:
-    """Return a function that sums up the loggers' hooks and the threads that write for them."""
+def _persistence(
+    journal: Journal, callbacks: CallbackList, members: Sequence[Callback]
+) -> Persistence:
+    """Return what saving has cost."""
+    cost = journal.cost
     loggers = [member for member in members if isinstance(member, TrialFileLogger)]
     writers = {logger.writer for logger in loggers}  # several loggers share one
-
-    def costs() -> PersistenceCosts:
-        return PersistenceCosts(
-            loop_s=callbacks.file_logging_s,
-            thread_s=sum(writer.thread_cpu_s for writer in writers),
-            num_bytes=sum(logger.num_bytes for logger in loggers),
-        )
-
-    return costs
+    log_files_s = callbacks.file_logging_s + sum(writer.cpu_s for writer in writers)
+    return Persistence(
+        share=cost.share,
+        worst_share=cost.worst_share,
+        log_files_share=log_files_s / cost.elapsed_s,
+        longest_pause_s=cost.longest_pause_s,
+        num_bytes=cost.num_bytes + sum(logger.num_bytes for logger in loggers),
+        # Each snapshot syncs its file and the directory as well.
+        num_syncs=cost.num_syncs + 2 * cost.num_snapshots,
+        num_snapshots=cost.num_snapshots,
+    )
 
 
 def _callbacks(spec: ExperimentSpec) -> list[Callback]:

@@ -19,7 +19,6 @@ from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import strict_json
 
 from .journal_log import JournalLog
-from .persistence_cost import PersistenceAccount, PersistenceCosts
 from .suggestion_queue import SuggestionQueue
 
 _PERIOD: Final = "TUNE_GLOBAL_CHECKPOINT_S"
@@ -55,7 +54,6 @@ class Snapshots:
         suggestions: Calls the searcher, which has to be idle when its state is encoded.
         callbacks: The callbacks, some of which have a state.
         log: Where events are recorded.
-        account: Sums up what saving costs.
     """
 
     def __init__(  # noqa: PLR0917  (its collaborators, given once)
@@ -66,7 +64,6 @@ class Snapshots:
         suggestions: SuggestionQueue,
         callbacks: CallbackList,
         log: JournalLog,
-        account: PersistenceAccount,
     ) -> None:
         self._directory = directory
         self._suggestions = suggestions
@@ -76,7 +73,7 @@ class Snapshots:
         self._state = state
         self._trials = EncodedTrials(state)
         self._journal = log.journal
-        self._account = account
+        self._cost = log.journal.cost
         period_s = fixed_period_s()
         self._min_records = _MIN_RECORDS if period_s is None else 1
         self._clock = SnapshotClock(time.perf_counter(), period_s)
@@ -89,16 +86,15 @@ class Snapshots:
                 error,
             ),
         )
-        self._loop_s = self._paid_thread_s = 0.0
+        self._paid_thread_s = 0.0
         self._encoded_at_s = time.perf_counter()
-        self._num_bytes = 0
         self._is_off = not state.keeps_state
         if self._is_off:
             _log.debug(
                 "no snapshots are taken, since a part of the experiment cannot tell its "
                 "state; a restore replays the whole journal"
             )
-        account.add_source(self._costs)
+        self._cost.threads.append(self._writes)
 
     def take_if_due(self, elapsed_s: float) -> None:
         """Take a snapshot if one is due; called when a turn has been notified and not yet acted on.
@@ -152,7 +148,7 @@ class Snapshots:
         # several turns, so that reports do not wait for all of them.
         if not self._trials.encode_finished(None if is_last else _MAX_ENCODED_AT_ONCE):
             ended_s = self._charge_loop(started_s)
-            self._account.take_pause(ended_s - started_s)
+            self._cost.take_pause(ended_s - started_s)
             self._clock.worked(started_s, ended_s)
             return
         self._charge_loop(started_s)
@@ -166,10 +162,11 @@ class Snapshots:
             return
         finally:
             ended_s = time.perf_counter()
-            self._account.take_pause(ended_s - started_s)
+            self._cost.take_pause(ended_s - started_s)
             self._clock.saved(started_s, ended_s)
             self._encoded_at_s = ended_s
-        self._account.num_snapshots += 1
+        self._cost.num_snapshots += 1
+        self._cost.num_bytes += len(parts) + sum(map(len, trials))
         self._writes.submit(partial(self._write, parts, trials, self._last_sequence))
 
     def _encode(self, elapsed_s: float) -> tuple[bytes, list[bytes]]:
@@ -200,19 +197,12 @@ class Snapshots:
         The time of the journal's own calls is not in it; the journal accounts for that itself.
         """
         now_s = time.perf_counter()
-        self._loop_s += now_s - started_s
+        self._cost.loop_s += now_s - started_s
         return now_s
 
     def _write(self, parts: bytes, trials: list[bytes], sequence: int) -> None:
         text = [parts[:-1], b',"trials":[', b",".join(trials), b"]}"]
-        self._num_bytes += sum(map(len, text))
         write_parts(self._directory, text, sequence)
-
-    def _costs(self) -> PersistenceCosts:
-        # Each snapshot syncs the journal and its own file.
-        return PersistenceCosts(
-            self._loop_s, self._writes.cpu_s, self._num_bytes, 2 * self._account.num_snapshots
-        )
 
 
 @final

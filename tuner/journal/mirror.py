@@ -93,7 +93,7 @@ class JournalMirror:
         self._beats = BackgroundJobs("tuner-beat", self._beat, BEAT_S, on_error=self._note_no_beat)
 
     @property
-    def thread_cpu_s(self) -> float:
+    def cpu_s(self) -> float:
         """CPU time of the thread that copies, in seconds."""
         return self._copies.cpu_s
 

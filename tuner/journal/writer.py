@@ -17,7 +17,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Self, final
@@ -30,6 +29,7 @@ from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory
 from tuner.storage.strict_json import opaque, to_bytes
 
+from .saving_cost import SavingCost
 from .segments import START, JournalPosition, Segment, header_line, line_of
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -58,26 +58,6 @@ class SyncPolicy(enum.StrEnum):
 
 
 _SYNCED_BY_THREAD: Final = (SyncPolicy.GROUP, SyncPolicy.STORAGE)
-
-
-@dataclass(slots=True)
-class JournalStatistics:
-    """What the journal has cost so far.
-
-    Attributes:
-        num_records: Records written.
-        num_bytes: Their size.
-        num_writes: System calls to write them.
-        num_syncs: Syncs, the thread's included.
-        driver_s: Seconds for which the driver's loop was kept: encoding, writing, and the syncs it
-            waited for.
-    """
-
-    num_records: int = 0
-    num_bytes: int = 0
-    num_writes: int = 0
-    num_syncs: int = 0
-    driver_s: float = 0.0
 
 
 @final
@@ -134,7 +114,7 @@ class Journal:
     ) -> None:
         self.policy = SyncPolicy(sync)
         self.epoch = tail.epoch + 1
-        self.statistics = JournalStatistics()
+        self.cost = SavingCost()
         self.mirror = mirror
         self._disk = disk
         self._directory = journal_directory(experiment)
@@ -171,11 +151,7 @@ class Journal:
             "tuner-journal-sync", self._sync_and_rest, num_threads=1 if has_syncer else 0
         )
         self._usual_sync_s = 0.0
-
-    @property
-    def sync_cpu_s(self) -> float:
-        """CPU time of the thread that syncs, in seconds."""
-        return self._syncs.cpu_s
+        self.cost.threads += [self._syncs, mirror] if mirror else [self._syncs]
 
     @property
     def last_sequence(self) -> int:
@@ -225,7 +201,7 @@ class Journal:
             body = b'{"q":%d,"e":%d,%b' % (self._sequence, self.epoch, text[1:])
             self._crc = crc32(body)
             self._staged.append(line_of(body, self._crc))
-        self.statistics.driver_s += perf_counter() - started_s
+        self.cost.loop_s += perf_counter() - started_s
 
     def flush(self) -> None:
         """Write what was appended, with one system call.
@@ -273,7 +249,7 @@ class Journal:
                 "kept in memory until it can"
             ) from cause
         finally:
-            self.statistics.driver_s += perf_counter() - started_s
+            self.cost.loop_s += perf_counter() - started_s
 
     def push(self) -> None:
         """Return when all that may be copied is in the object store; at once without one.
@@ -287,7 +263,7 @@ class Journal:
             if mirror:
                 self._unless_fenced(lambda: mirror.push(self.mirrorable_sequence))
         finally:
-            self.statistics.driver_s += perf_counter() - started_s
+            self.cost.loop_s += perf_counter() - started_s
 
     def _unless_fenced(self, call: Callable[[], None]) -> None:
         try:
@@ -347,11 +323,8 @@ class Journal:
             if segment.size_bytes == size_bytes:
                 self._unsynced.pop()
             else:
-                num_records, self._staged, self._written = len(self._staged), [], last
-                statistics = self.statistics
-                statistics.num_writes += 1
-                statistics.num_records += num_records
-                statistics.num_bytes += len(lines)
+                self._staged, self._written = [], last
+                self.cost.num_bytes += len(lines)
                 if self.mirror:
                     self.mirror.wrote(len(lines))
 
@@ -369,7 +342,7 @@ class Journal:
         except OSError as cause:
             raise StorageError(f"journal {self._segment.path} cannot be synced: {cause}") from cause
         finally:
-            self.statistics.driver_s += perf_counter() - started_s
+            self.cost.loop_s += perf_counter() - started_s
 
     def rotate(self) -> None:
         """Begin a new segment, as after a snapshot, so that what the snapshot covers is sealed.
@@ -385,7 +358,7 @@ class Journal:
                 f"no new segment can be begun in {self._directory}: {cause}"
             ) from cause
         finally:
-            self.statistics.driver_s += perf_counter() - started_s
+            self.cost.loop_s += perf_counter() - started_s
 
     def close(self) -> None:
         """Write and sync what is left, and close the file; does not wait for a copy of it.
@@ -474,7 +447,7 @@ class Journal:
             except OSError:
                 self._sync_failed = True
                 raise
-            self.statistics.num_syncs += 1
+            self.cost.num_syncs += 1
             self._settle(target)
 
     def _settle(self, target: tuple[int, int]) -> None:

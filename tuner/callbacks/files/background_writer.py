@@ -130,7 +130,7 @@ class BatchWriter:
         self._is_warned = False
 
     @property
-    def thread_cpu_s(self) -> float:
+    def cpu_s(self) -> float:
         """CPU time of the thread, in seconds."""
         return self._earlier_cpu_s + (self._jobs.cpu_s if self._jobs else 0.0)
 
