@@ -461,7 +461,6 @@ def _raise_if_failed(grid: ResultGrid) -> None:
     more = "" if len(failed) <= _MAX_LISTED else f" and {len(failed) - _MAX_LISTED} more"
     raise TrialFailed(
         f"{len(failed)} of {len(grid)} trials failed: {', '.join(listed)}{more}; their "
-        "tracebacks are in error.txt under "
-        f"{grid.experiment_path!r}, and raise_on_failed_trial=False returns the results of "
-        "the others"
+        f"tracebacks are in error.txt under {grid.experiment_path!r}, and "
+        "raise_on_failed_trial=False returns the results of the others"
     )

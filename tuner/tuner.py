@@ -435,8 +435,7 @@ class Tuner:
             where = f", for {self._grid.experiment_path!r}" if self._grid else ""
             raise RuntimeError(
                 f"fit() or start() has been called before{where}; get_results() returns its "
-                "results, Tuner.restore continues the experiment, "
-                "and a new Tuner runs another"
+                "results, Tuner.restore continues the experiment, and a new Tuner runs another"
             )
         location = self._location or new_location(self._spec)
         self._is_used = True
@@ -647,9 +646,8 @@ def _check_same_trainable(
     if trained is not None and name != trained:
         raise ValueError(
             f"trainable must be {trained!r}, which the experiment in {location.address!r} "
-            f"trains, got {name!r}; pass that one, start an experiment with "
-            "another name, or continue this one with Tuner.restore(..., "
-            "allow_other_trainable=True)"
+            f"trains, got {name!r}; pass that one, start an experiment with another name, or "
+            "continue this one with Tuner.restore(..., allow_other_trainable=True)"
         )
 
 
