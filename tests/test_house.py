@@ -62,7 +62,6 @@ OWN_THREADS = {
     "tuner/execution/cluster/dask_plugin.py",
     "tuner/execution/cluster/ray_engine.py",
     "tuner/execution/inline_processes.py",  # training code
-    "tuner/storage/directories.py",  # helps the caller, who waits for it
     "tuner/storage/store_calls.py",  # a call that may hang, and is given up then
 }
 """Files that start threads; all others use `BackgroundJobs`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tuner.background import BackgroundJobs
 from tuner.errors import CheckpointError, StorageError
 
 from .disk import DIRECTORY_MODE
@@ -324,18 +324,15 @@ def sync_files(paths: Iterable[Path | str]) -> None:
         except BaseException as error:  # noqa: BLE001  (raised below)
             errors.append(error)
 
-    threads = [
-        threading.Thread(target=work, daemon=True)
-        for _ in range(min(_NUM_SYNC_THREADS, len(every) // _FILES_PER_THREAD) - 1)
-    ]
-    started = []
-    with suppress(RuntimeError):  # there may be no more threads for this user
-        for thread in threads:
-            thread.start()
-            started.append(thread)
-    work()
-    for thread in started:
-        thread.join()
+    num_threads = max(0, min(_NUM_SYNC_THREADS, len(every) // _FILES_PER_THREAD) - 1)
+    helpers = BackgroundJobs("tuner-sync", num_threads=num_threads)
+    try:
+        with suppress(RuntimeError):  # there may be no more threads for this user
+            for _ in range(num_threads):
+                helpers.submit(work)
+        work()
+    finally:
+        helpers.close()
     if errors:
         raise errors[0]
 
