@@ -121,7 +121,7 @@ def restore(directory: Path, num_trials: int) -> None:
     spec = spec_for(num_trials)
     start = time.perf_counter()
     snapshot = usable_snapshot(spec, directory)
-    recover(directory, snapshot.last_sequence if snapshot else 0)
+    recover(directory)
     read_declaration(directory)
     _, restored = restore_spec(
         spec,

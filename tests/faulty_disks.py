@@ -85,9 +85,6 @@ class MemoryDisk:
     def create(self, path):
         assert path not in self._names
         self._names[path] = _File()
-        return self.open(path)
-
-    def open(self, path):
         self._num_opened += 1
         descriptor = self._num_opened
         self._open[descriptor] = self._names[path]

@@ -76,7 +76,6 @@ FAULTS = [
                 "journal/test_reader",
                 [
                     "a_recovery_that_fails_can_be_repeated",
-                    "an_empty_journal_that_should_hold_something_is_damage",
                 ],
             ),
             Suite(

@@ -17,7 +17,6 @@ from tuner.storage.disk import LocalDisk
 
 CHANGING = (
     "create",
-    "open",
     "write",
     "sync",
     "truncate",

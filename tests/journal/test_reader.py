@@ -90,22 +90,6 @@ def test_a_torn_end_is_kept_aside_and_told(experiment):
         recover(experiment)
 
 
-def test_a_torn_end_before_a_record_that_was_written_is_damage(experiment):
-    path = last_segment(experiment)
-    torn = path.read_bytes()[:-20]
-    path.write_bytes(torn)
-    with pytest.raises(DamagedJournal, match="ends before record 200"):
-        recover(experiment, expected=200)
-    assert path.read_bytes() == torn
-    with pytest.warns(RuntimeWarning):
-        assert recover(experiment, expected=199).sequence == 199
-
-
-def test_an_empty_journal_that_should_hold_something_is_damage(tmp_path):
-    with pytest.raises(DamagedJournal, match="record 3 was written"):
-        recover(tmp_path, expected=3)
-
-
 @pytest.mark.filterwarnings("ignore:the last write to journal")
 def test_no_flipped_bit_is_ever_read_as_something_else(experiment, original):
     path = last_segment(experiment)

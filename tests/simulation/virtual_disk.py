@@ -136,11 +136,6 @@ class VirtualDisk:
         entries[name] = _File()
         return self._descriptor_of(entries[name])
 
-    def open(self, path: Path) -> int:
-        """See `Disk.open`."""
-        self._step()
-        return self._descriptor_of(self._find(path))
-
     def write(self, descriptor: int, data: bytes) -> int:
         """See `Disk.write`."""
         file, was_dead = self._open[descriptor], self._faults.is_dead

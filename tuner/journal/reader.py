@@ -367,22 +367,20 @@ class End(NamedTuple):
     last: tuple[Path, bytes] | None
 
 
-def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK) -> End:
+def find_end(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> End:
     """Return where a journal ends, without changing it.
 
     Only the last segment is verified; `read` verifies the others.
 
     Args:
         experiment: Directory of the experiment.
-        expected: Number of a record known to have been written; 0 for none.
         disk: Where it lies.
 
     Raises:
-        DamagedJournal: If it ends before `expected`, or its last segment is damaged.
+        DamagedJournal: If its last segment is damaged.
         StorageError: If it cannot be read.
     """
-    directory = journal_directory(experiment)
-    found = segments_in(directory, disk)
+    found = segments_in(journal_directory(experiment), disk)
     torn: list[tuple[Path, bytes, int]] = []
     while found:
         _, path = found.pop()
@@ -390,22 +388,14 @@ def find_end(experiment: str | os.PathLike[str], expected: int = 0, disk: Disk =
         walk = Walk()
         for _ in walk.through(path, data, None):
             pass
-        _check_reaches(expected, walk.tail, path, len(data), has_more=bool(found))
         if walk.torn_at is not None:
             torn.append((path, data, walk.torn_at))
         if walk.tail is not None:
             return End(walk.tail, torn, (path, data[: walk.torn_at]))
-    if expected:
-        raise DamagedJournal(
-            f"journal {directory} is empty, but record {expected} was written; restore its files "
-            "from a backup"
-        )
     return End(START, torn, None)
 
 
-def recover(
-    experiment: str | os.PathLike[str], expected: int = 0, disk: Disk = LOCAL_DISK
-) -> JournalPosition:
+def recover(experiment: str | os.PathLike[str], disk: Disk = LOCAL_DISK) -> JournalPosition:
     """Bring a journal into the state in which it can be continued, and return where it ends.
 
     A torn end is kept aside as ``torn-<segment>-<offset>`` and cut off, with a warning. Where the
@@ -415,7 +405,6 @@ def recover(
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
-        expected: Number of a record known to have been written; 0 for none.
         disk: Where it lies.
 
     Raises:
@@ -423,7 +412,7 @@ def recover(
         StorageError: If it cannot be read or cut.
     """
     # All that is read and may be refused comes before the first change.
-    end = find_end(experiment, expected, disk)
+    end = find_end(experiment, disk)
     superseded = _superseded_before(experiment, end, disk)
     # First the copies of the torn ends, then the cuts: a crash in between loses nothing.
     for path, data, offset in end.torn:
@@ -462,15 +451,6 @@ def _superseded_before(
         return None  # refused by what reads it, if anything has to
     walk.check_follows(end.last[0], end.tail)
     return walk.superseded
-
-
-def _check_reaches(
-    expected: int, tail: JournalPosition | None, path: Path, size_bytes: int, *, has_more: bool
-) -> None:
-    if tail is None and has_more:
-        return
-    if (tail or START).sequence < expected:
-        raise _damaged(path, size_bytes, f"it ends before record {expected}, which was written")
 
 
 def _set_aside(path: Path, data: bytes, offset: int, disk: Disk) -> None:

@@ -54,9 +54,9 @@ def require_parent(path: Path) -> None:
         )
 
 
-def write_text(path: Path, text: str, *, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:
+def write_text(path: Path, text: str, *, sync: bool = True) -> None:
     """Write a UTF-8 file like `write_bytes`."""
-    write_bytes(path, text.encode(), sync=sync, disk=disk)
+    write_bytes(path, text.encode(), sync=sync)
 
 
 def temporary_sibling(path: Path) -> Path:

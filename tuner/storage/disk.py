@@ -48,9 +48,6 @@ class Disk(Protocol):
     def create(self, path: Path) -> int:
         """Create a file that must not exist yet and return a descriptor that writes at its end."""
 
-    def open(self, path: Path) -> int:
-        """Return a descriptor of an existing file for `truncate` and `sync`."""
-
     def write(self, descriptor: int, data: bytes) -> int:
         """Write at the file's end; return how many bytes were taken, fewer on a full disk."""
 
@@ -110,10 +107,6 @@ class LocalDisk:
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
             FILE_MODE,
         )
-
-    def open(self, path: Path) -> int:
-        """See `Disk.open`."""
-        return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def write(self, descriptor: int, data: bytes) -> int:
         """See `Disk.write`."""

@@ -314,9 +314,9 @@ def unseal(text: bytes) -> Any:
     return loads(body)
 
 
-def signed(body: Mapping[str, Any], default: Default | None = None) -> dict[str, Any]:
+def signed(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dictionary of JSON values with their SHA-256, for files that people read too."""
-    text = dumps(dict(body), default)
+    text = dumps(dict(body))
     return {**loads(text), _SIGNATURE: hashlib.sha256(text.encode()).hexdigest()}
 
 

@@ -208,10 +208,6 @@ class _CrashingDisk:
         """See `Disk.create`."""
         return self._disk.create(path)
 
-    def open(self, path: Path) -> int:
-        """See `Disk.open`."""
-        return self._disk.open(path)
-
     def sync(self, descriptor: int) -> None:
         """Do nothing: the power does not fail here."""
 
