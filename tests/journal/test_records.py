@@ -1,103 +1,27 @@
-import dataclasses
 import math
 import typing
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedulers.decisions import Decision, Number, Reason, Stop
-from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
+from schedulers.decisions import Decision, Reason, Stop
+from tests.wire.instances import instances
 from tuner.core.events import (
     Event,
-    LeaseOwner,
-    Outcome,
-    ResumeType,
     TurnEnded,
 )
 from tuner.core.recorded_decisions import RecordedDecision, StopExperiment
-from tuner.core.settings import ExperimentSettings, ValidationPolicy
-from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.errors import StorageError
 from tuner.journal import records
 from tuner.storage import strict_json
 
-FLOATS = st.floats(allow_nan=False)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-def mappings(values):
-    return st.dictionaries(st.text(max_size=4), values, max_size=3)
-
-
-BY_TYPE = {
-    str: st.text(max_size=8),
-    bytes: st.just(b""),
-    int: st.integers(0, 10**9),
-    float: FLOATS,
-    bool: st.booleans(),
-    float | None: st.none() | FLOATS,
-    int | None: st.none() | st.integers(),
-    str | None: st.none() | st.text(max_size=8),
-    tuple[str, ...]: st.lists(st.text(max_size=8), max_size=3).map(tuple),
-    tuple[tuple[str, str], ...]: st.lists(
-        st.tuples(st.text(max_size=8), st.sampled_from(["min", "max"])), max_size=3
-    ).map(tuple),
-    Outcome: st.sampled_from(Outcome),
-    ResumeType: st.sampled_from(ResumeType),
-    Mapping[str, typing.Any]: mappings(JSON),
-    Mapping[str, float]: mappings(FLOATS),
-    Mapping[str, int]: mappings(st.integers()),
-    Mapping[str, str]: mappings(st.text(max_size=4)),
-    Mapping[str, Number | str]: mappings(FLOATS | st.integers() | st.text(max_size=3)),
-}
-
-
-def instances(cls):
-    """Draw every field, also those with defaults, so that no field is missing in the codec."""
-    hints = typing.get_type_hints(cls)
-    return st.builds(
-        cls, **{field.name: BY_TYPE[hints[field.name]] for field in dataclasses.fields(cls)}
-    )
-
-
-BY_TYPE[Mapping[str, typing.Any] | None] = st.none() | mappings(JSON)
-BY_TYPE[tuple[Mapping[str, typing.Any], ...]] = st.just(())
-OF_RANK = st.builds(Failure, BY_TYPE[str], BY_TYPE[str])
-BY_TYPE[tuple[tuple[int, Failure], ...]] = st.lists(
-    st.tuples(st.integers(0, 9), OF_RANK), max_size=2
-).map(tuple)
-for record in (
-    Failure,
-    CheckpointRecord,
-    Reason,
-    WorkerGroup,
-    ValidationRequest,
-    ValidationPolicy,
-    LeaseOwner,
-):
-    BY_TYPE[record] = instances(record)
-    BY_TYPE[record | None] = st.none() | BY_TYPE[record]
-BY_TYPE[Mapping[str, WorkerGroup]] = mappings(BY_TYPE[WorkerGroup])
-
-for settings in (RetentionPolicy, CheckpointPolicy, ExperimentSettings):
-    BY_TYPE[settings] = instances(settings)
-
 EVENTS = st.one_of([instances(event) for event in typing.get_args(Event)])
-for decision in (*typing.get_args(Decision), StopExperiment):
-    BY_TYPE[decision] = instances(decision)
-BY_TYPE[Decision | StopExperiment] = st.one_of(
-    [BY_TYPE[decision] for decision in (*typing.get_args(Decision), StopExperiment)]
+DECISIONS = [*typing.get_args(Decision), StopExperiment]
+ADVICE = st.builds(
+    RecordedDecision, st.integers(0, 3), st.one_of([instances(each) for each in DECISIONS])
 )
-ADVICE = instances(RecordedDecision)
 
 
 @given(EVENTS, st.floats(0, 1e9), st.lists(ADVICE, max_size=3).map(tuple))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tuner.driver.garbage_collection import rare_garbage_collection
 
@@ -45,6 +46,9 @@ class Campaign:
         num_turns: How many turns the drivers took.
         num_records: How many records their journals hold.
         cpu_s: Processor time it took.
+        journals: Hash of all journals; like that of snapshots it stays the same unless something is
+            written otherwise than before, or happens otherwise.
+        snapshots: Hash of all snapshots that were taken.
         seen: How often what has occurred: faults, transitions, recoveries.
         failing: The first scenario that violated an invariant, shrunk; None without any.
         violation: The violation.
@@ -55,6 +59,8 @@ class Campaign:
     num_turns: int = 0
     num_records: int = 0
     cpu_s: float = 0.0
+    journals: Any = field(default_factory=hashlib.sha256)
+    snapshots: Any = field(default_factory=hashlib.sha256)
     seen: Counter[str] = field(default_factory=Counter)
     failing: Scenario | None = None
     violation: Violation | None = None
@@ -138,12 +144,15 @@ def _add(campaign: Campaign, drawn: Scenario, *, shrinks: bool) -> None:
     campaign.num_drivers += run.num_drivers
     campaign.num_turns += run.num_turns
     campaign.num_records += run.num_records
+    campaign.journals.update(run.fingerprint.encode())
+    campaign.snapshots.update(run.snapshots.encode())
     campaign.seen.update(run.seen)
 
 
 def report_of(campaign: Campaign) -> str:
     """Return what to print about a campaign."""
-    lines = [campaign.summary()]
+    hashes = campaign.journals.hexdigest()[:16], campaign.snapshots.hexdigest()[:16]
+    lines = [campaign.summary(), "journals {}, snapshots {}".format(*hashes)]
     if campaign.failing and campaign.violation:
         lines += [f"FAILED {campaign.violation}", f"replay with: {command(campaign.failing)}"]
     return "\n".join(lines)

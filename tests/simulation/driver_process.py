@@ -34,6 +34,7 @@ from tuner.restore.search_adapter import SearchAdapter
 from tuner.restore.snapshot_state import ExperimentState, Restored
 from tuner.restore.takeover import take_over
 from tuner.spec.config import ResumeConfig
+from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 
@@ -233,6 +234,7 @@ class DriverProcess:
         with contextlib.suppress(StorageError):
             log.settle()
             snapshot = self._state.snapshot(elapsed_s)
+            env.snapshots.update(strict_json.to_bytes(snapshot))
             log.journal.sync()
             snapshot_files.write(
                 env.directory,

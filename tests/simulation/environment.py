@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -66,6 +67,7 @@ class Environment:
         user_rng: Generator of the simulated user's requests.
         num_requests_left: Number of requests that the user will still make.
         violations: What a callback has found, which cannot raise it itself.
+        snapshots: Hash of all snapshots that were taken.
     """
 
     def __init__(self, scenario: Scenario, check_every: int = 8) -> None:
@@ -97,6 +99,7 @@ class Environment:
         self.declared = Mark()
         self.noted = (0, 0)
         self.num_power_cuts = 0
+        self.snapshots = hashlib.sha256()
         self._noted_before = (0, 0)
         self._synced_at = 0
 

@@ -38,6 +38,7 @@ class SimulatedRun:
         num_turns: How many turns they took.
         num_records: How many records the journal holds.
         fingerprint: SHA-256 of the journal.
+        snapshots: SHA-256 of all snapshots that were taken.
         outcome: Outcome of each trial.
         seen: What has occurred.
     """
@@ -46,6 +47,7 @@ class SimulatedRun:
     num_turns: int
     num_records: int
     fingerprint: str
+    snapshots: str
     outcome: list[dict[str, Any]]
     seen: Counter[str]
 
@@ -200,5 +202,11 @@ def _finish(env: Environment, driver: DriverProcess, left: Transcript) -> Simula
         if not name.startswith(STAGING_PREFIX):  # such names are random
             digest.update(name.encode() + b"\0" + data)
     return SimulatedRun(
-        env.driver_number, env.num_turns, len(left.records), digest.hexdigest(), outcome, env.seen
+        env.driver_number,
+        env.num_turns,
+        len(left.records),
+        digest.hexdigest(),
+        env.snapshots.hexdigest(),
+        outcome,
+        env.seen,
     )

@@ -113,7 +113,14 @@ def decode(body: Mapping[str, Any]) -> tuple[Event, float, tuple[RecordedDecisio
         )
     try:
         return EVENTS.decode(body), stamp_of(body), tuple(map(_decision, body.get("d", ())))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as cause:
         what = f"{cause!s:.200}" if isinstance(cause, Malformed) else f"{cause!r:.200}"
         raise StorageError(
             f"record {body.get('q')} of kind {kind!r} is not as this version writes it "

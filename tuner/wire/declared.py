@@ -24,6 +24,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
+from itertools import repeat
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
@@ -449,7 +450,7 @@ def _mapping(origin: Any, key: _Form, each: _Form) -> _Form:
         try:
             found: dict[Any, Any] = {}
             for name, item in value.items():
-                found[int(name) if has_numbers else name] = each.taken(item, translate)
+                found[_number(name) if has_numbers else name] = each.taken(item, translate)
         except Malformed as flaw:
             raise flaw.inside(name) from None
         return found
@@ -458,6 +459,13 @@ def _mapping(origin: Any, key: _Form, each: _Form) -> _Form:
     return _Form(
         (dict,), "an object", write, (_copied if is_copied else None) if is_anything else read
     )
+
+
+def _number(name: str) -> int:
+    try:
+        return int(name)
+    except ValueError:
+        raise Malformed("must have an integer as its key") from None
 
 
 def _copied(value: Body, _translate: Translate) -> Body:
@@ -469,13 +477,7 @@ def _sequence(make: Callable[[Iterable[Any]], Any], each: _Form) -> _Form:
         return [each.written(item, translate) for item in value]
 
     def read(value: list[Any], translate: Translate) -> Any:
-        found: list[Any] = []
-        try:
-            for item in value:
-                found.append(each.taken(item, translate))  # noqa: PERF401  (its length tells which)
-        except Malformed as flaw:
-            raise flaw.inside(len(found)) from None
-        return make(found)
+        return make(_items(repeat(each), value, translate))
 
     return _Form((list,), "a list", write, read)
 
@@ -489,9 +491,19 @@ def _fixed(forms: list[_Form]) -> _Form:
     def read(value: list[Any], translate: Translate) -> Any:
         if len(value) != len(forms):
             raise Malformed(f"must have {len(forms)} values, got {value!r:.80}")
-        return tuple(form.taken(item, translate) for form, item in zip(forms, value, strict=True))
+        return tuple(_items(forms, value, translate))
 
     return _Form((list,), "a list", write, read)
+
+
+def _items(forms: Iterable[_Form], values: list[Any], translate: Translate) -> list[Any]:
+    found: list[Any] = []
+    try:
+        for form, value in zip(forms, values, strict=False):
+            found.append(form.taken(value, translate))
+    except Malformed as flaw:
+        raise flaw.inside(len(found)) from None
+    return found
 
 
 def _enumeration(cls: type[enum.Enum]) -> _Form:
