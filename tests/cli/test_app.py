@@ -55,7 +55,8 @@ def test_the_help_imports_nothing_that_it_does_not_need():
             "tuner.storage",
             "tuner.core",
             "schedulers",
-            "searchers",
+            "searchers.searcher",
+            "searchers.space",
         }
     )
 
