@@ -51,6 +51,7 @@ def idle_writer() -> BatchWriter:
 @pytest.fixture
 def report() -> Callable[..., dict[str, Any]]:
     def make(trial: Trial, iteration: int, **metrics: Any) -> dict[str, Any]:
+        trial.num_rows = iteration
         return {
             **metrics,
             "training_iteration": iteration,

@@ -78,7 +78,7 @@ def test_a_new_driver_reads_the_columns_back_and_puts_no_value_under_a_wrong_one
     first.on_experiment_end(trials=[])
     with (Path(trial.local_path) / "progress.csv").open("ab") as file:
         file.write(b"4,-4,")
-    trial.attempt, trial.resumed_iteration = 2, 2
+    trial.attempt = 2
     second = CSVLoggerCallback(new_idle_writer())
     second.log_trial_start(trial)
     second.log_trial_result(3, trial, report(trial, 3, a=-30, c="new"))
@@ -240,10 +240,11 @@ def test_the_table_read_back_equals_the_rows(tmp_path_factory, batches, is_resta
     for batch in batches:
         for result in batch:
             written.append({**result, "training_iteration": len(written) + 1})
+            trial.num_rows = len(written)
             logger.log_trial_result(0, trial, written[-1])
         logger.writer.flush()
         if is_restarted:
-            trial.attempt, trial.resumed_iteration = 2, len(written)
+            trial.attempt = 2
             logger = CSVLoggerCallback(new_idle_writer())
             logger.log_trial_start(trial)
     logger.on_experiment_end(trials=[])

@@ -102,7 +102,7 @@ def test_a_retry_replaces_the_rows_that_it_reports_again(logger, make_trial, rep
     logger.log_trial_start(trial)
     for iteration in range(1, 6):
         logger.log_trial_result(iteration, trial, report(trial, iteration, attempt=1))
-    trial.attempt, trial.resumed_iteration = 2, 3
+    trial.attempt = 2
     logger.log_trial_start(trial)
     for iteration in range(4, 7):
         logger.log_trial_result(iteration, trial, report(trial, iteration, attempt=2))
@@ -131,7 +131,7 @@ def test_a_new_driver_goes_on_behind_the_checkpoint_even_after_a_torn_line(
     first.on_experiment_end(trials=[])
     with (Path(trial.local_path) / "result.json").open("ab") as file:
         file.write(torn)
-    trial.attempt, trial.resumed_iteration = 2, 1
+    trial.attempt = 2
     second = JsonLoggerCallback(new_idle_writer())
     second.log_trial_start(trial)
     second.log_trial_result(2, trial, report(trial, 2, again=True))
@@ -162,7 +162,7 @@ def test_a_resumed_trial_keeps_all_rows_up_to_its_pause_without_reading_them(
     trial = make_trial()
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
-    trial.attempt, trial.resumed_iteration = 2, 1
+    trial.attempt = 2
     monkeypatch.setattr("tuner.callbacks.files.json_logger.read_rows", None)
     logger.log_trial_start(trial)
     logger.log_trial_result(2, trial, report(trial, 2))
@@ -185,7 +185,7 @@ def test_a_new_configuration_of_the_same_trial_is_written_from_then_on(logger, m
     trial = make_trial(lr=0.1)
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
-    trial.config, trial.attempt, trial.resumed_iteration = {"lr": 0.2}, 2, 1
+    trial.config, trial.attempt = {"lr": 0.2}, 2
     logger.log_trial_start(trial)
     logger.log_trial_result(2, trial, report(trial, 2))
     logger.on_experiment_end(trials=[])

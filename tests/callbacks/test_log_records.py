@@ -7,8 +7,8 @@ import pytest
 from tuner.callbacks.files.append import append, remove, replace_file
 from tuner.callbacks.log_records import Begin, End, Row, begin_of, segments_of
 
-BEGIN = Begin({}, True, -1, None, 0, 0.0)
-AGAIN = Begin({}, False, 3, None, 0, 1.0)
+BEGIN = Begin({}, True, True, 0.0)
+AGAIN = Begin({}, False, False, 1.0)
 FIRST, SECOND, THIRD = (Row({"loss": number}, float(number)) for number in range(3))
 
 
@@ -37,14 +37,10 @@ def test_each_attempt_is_a_segment_and_nothing_is_lost(entries):
 
 def test_an_attempt_from_the_beginning_supersedes_everything(make_trial):
     trial = make_trial()
-    trial.attempt, trial.superseded_attempt, trial.resumed_iteration = 3, 2, 7
-    begin = begin_of(trial)
-    assert (begin.is_first, begin.resumed_iteration, begin.resumed_step, begin.num_earlier) == (
-        False,
-        -1,
-        -1,
-        0,
-    )
+    trial.attempt, trial.superseded_attempt = 3, 2
+    assert begin_of(trial)[1:3] == (False, True)
+    trial.attempt = 4
+    assert begin_of(trial)[1:3] == (False, False)
 
 
 def test_a_file_is_made_or_replaced_at_one_stroke_with_the_folder_it_needs(tmp_path):

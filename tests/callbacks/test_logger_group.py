@@ -148,7 +148,7 @@ def test_when_all_have_a_defect_none_is_called_any_more(
         CallbackList([JsonLoggerCallback(idle_writer), CSVLoggerCallback(idle_writer)]),
         make_trial(),
     )
-    monkeypatch.setattr("tuner.callbacks.files.trial_file.TrialFile.cut", lambda *_: 1 / 0)
+    monkeypatch.setattr("tuner.callbacks.files.trial_file.TrialFile.num_to_keep", lambda *_: 1 / 0)
     run(callbacks, trial, report, num_reports=1)
     idle_writer.flush()
     callbacks.on_trial_result(report(trial, 2), iteration=2, trials=[trial], trial=trial)
@@ -192,7 +192,7 @@ def test_what_was_begun_by_a_logger_alone_is_continued_in_the_same_file(three, m
     trial.num_rows = 1
     for logger in three:
         logger.rewrite(trial, [report(trial, 1, loss=1.0)])
-    trial.attempt, trial.resumed_iteration = 2, 1
+    trial.attempt = 2
     callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
     callbacks.on_trial_result(report(trial, 2, loss=0.5), iteration=1, trials=[trial], trial=trial)
     callbacks.call("on_experiment_end", trials=[trial])
@@ -205,7 +205,7 @@ def test_a_failed_attempt_ends_nothing_and_a_failed_trial_is_forgotten(three, ma
     trial.move_to(Status.PENDING)
     callbacks.call("on_trial_recover", iteration=1, trials=[trial], trial=trial)
     trial.move_to(Status.RUNNING)
-    trial.attempt, trial.resumed_iteration = 2, 0
+    trial.attempt = 2
     run(callbacks, trial, report, num_reports=1)
     trial.failures.append(Failure("ValueError", "no"))
     trial.move_to(Status.ERROR)

@@ -74,7 +74,7 @@ def test_what_is_not_written_yet_stands_before_what_follows_it(
         logger.rewrite(trial, [report(trial, iteration) for iteration in (1, 2, 3)])
         logger.writer.write_batch()
     trial.move_to(Status.RUNNING)
-    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
+    trial.ending, trial.attempt = None, 2
     logger.log_trial_start(trial)
     logger.log_trial_result(4, trial, report(trial, 4))
     assert told(trial) == [1, 2, 3, 4]
@@ -181,7 +181,7 @@ def test_what_an_attempt_has_not_reported_again_stays(logger, told, make_trial, 
     logger.log_trial_start(trial)
     for iteration in (1, 2, 3):
         logger.log_trial_result(iteration, trial, report(trial, iteration))
-    trial.attempt, trial.resumed_iteration = 2, 1
+    trial.attempt = 2
     logger.log_trial_start(trial)
     assert told(trial) == [1, 2, 3]
     logger.log_trial_result(2, trial, report(trial, 2))
@@ -197,10 +197,11 @@ def test_what_a_clone_reports_again_is_logged_once(logger, told, make_trial, rep
         AppliedExploit(1, 3, 3, trial.config, "t00009", CheckpointRecord(0, 1), 1, 0, None)
     ]
     for trial.attempt in (2, 3):
-        trial.resumed_iteration = 1
         logger.log_trial_start(trial)
         for iteration in (2, 3, 4):
-            logger.log_trial_result(iteration, trial, report(trial, iteration))
+            result = report(trial, iteration)
+            trial.num_rows = iteration + 2
+            logger.log_trial_result(iteration, trial, result)
         assert told(trial) == [1, 2, 3, 2, 3, 4]
 
 
@@ -209,6 +210,7 @@ def test_what_the_table_has_lost_is_not_told_any_more(logger, make_trial, report
     logger.log_trial_start(trial)
     logger.log_trial_result(1, trial, report(trial, 1))
     logger.writer.flush()
+    trial.num_rows = 0
     logger.rewrite(trial, [])
     logger.writer.flush()
     assert logger.is_complete(trial)

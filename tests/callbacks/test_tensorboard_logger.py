@@ -173,7 +173,7 @@ def test_a_retry_goes_on_in_the_same_file_and_replaces_what_it_reports_again(
     for iteration in range(1, 6):
         logger.log_trial_result(iteration, trial, report(trial, iteration, loss=iteration))
     logger.log_trial_end(trial, failed=True)
-    trial.attempt, trial.resumed_iteration = 2, 3
+    trial.attempt = 2
     logger.log_trial_start(trial)
     logger.log_trial_result(4, trial, report(trial, 4, loss=40))
     finish(logger, trial)
@@ -215,7 +215,7 @@ def test_a_new_driver_goes_on_in_the_old_file_even_if_that_is_torn(make_trial, r
     with path.open("ab") as file:
         file.write(torn)
     trial.move_to(Status.RUNNING)
-    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 2
+    trial.ending, trial.attempt = None, 2
     trial.checkpoints = [CheckpointRecord(0, 2, counters=steps_at(2))]
     second = TBXLoggerCallback(new_idle_writer())
     second.log_trial_start(trial)
@@ -234,7 +234,7 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
     results = [report(trial, iteration, loss=iteration) for iteration in range(1, 6)]
     first = TBXLoggerCallback(new_idle_writer())
     first.log_trial_start(trial)
-    for result in results[:3]:
+    for trial.num_rows, result in enumerate(results[:3], start=1):
         first.log_trial_result(result["training_iteration"], trial, result)
     if how == "failed":
         finish(first, trial, failed=True)
@@ -245,12 +245,13 @@ def test_a_tensorboard_that_is_open_meanwhile_shows_one_curve(make_trial, report
     (path,) = Path(trial.local_path).glob("events.*")
     second = TBXLoggerCallback(new_idle_writer())
     trial.move_to(Status.RUNNING)
-    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
+    trial.ending, trial.attempt = None, 2
     if how == "rewritten":
+        trial.num_rows = 4
         second.rewrite(trial, results[:4])
-        trial.resumed_iteration = 4
     second.log_trial_start(trial)
-    for result in results[trial.resumed_iteration :]:
+    for result in results[trial.num_rows :]:
+        trial.num_rows += 1
         second.log_trial_result(result["training_iteration"], trial, result)
     finish(second, trial)
     expected = [(number, number) for number in range(1, 6)]

@@ -327,23 +327,23 @@ SEARCHERS = _of(
 
 LOGGERS = _of(
     "tuner/callbacks/files/csv_logger.py",
-    ("            self._cut_back(*cut)\n", "            pass\n", "I19"),
+    ("            self._cut_back(num_kept)\n", "            pass\n", "I19"),
 ) + _of(
     "tuner/callbacks/files/json_logger.py",
-    ("number < num_earlier or _iteration(row) <= iteration]", "_iteration(row) <= iteration]", "I19"),
+    ("islice(read_rows(self._path), num_rows)", "islice(read_rows(self._path), num_rows + 1)", "I19"),
 ) + _of(
     "tuner/callbacks/files/tensorboard_logger.py",
-    ("            yield from kept\n", "            pass\n", "I19"),
+    ("[self._encoder.restart(at, 0), *(record for _, record in kept)]", "[self._encoder.restart(at, 0)]", "I19"),
     ("            file.truncate()  # TensorBoard", "            pass  # TensorBoard", "I19"),
-    ("resumed + 1 if resumed > 0 else 0", "resumed if resumed > 0 else 0", "I19"),
+    ("self._encoder.restart(at, first if kept else 0)", "self._encoder.restart(at, first - 1 if kept else 0)", "I19"),
 ) + _of(
     "tuner/callbacks/files/event_file.py",
     ("    while found and not found[-1].endswith(_checksum(_message(found[-1]))):\n        found.pop()\n", "", "I19"),
 ) + _of(
     "tuner/callbacks/files/trial_file.py",
-    ("            if segment.rows:\n                self.begun = None\n", "", "I19"),
-    (" if segment.rows or begin.resumed_iteration < 0 else None", "", "I19"),
-    ("            while branches and number == branches[0].num_rows:\n                yield self._at_graft(trial, branches)\n", "", "I19"),
+    ("                self.num_rows = (self.num_rows or 0) + len(segment.rows)\n", "                self.num_rows = len(segment.rows)\n", "I19"),
+    ("segment.rows[0].number - 1 - self", "segment.rows[0].number - self", "I19"),
+    ("            while branches and number > branches[0].num_rows:\n                yield self._at_graft(trial, branches)\n", "", "I19"),
 ) + _of(
     "tuner/callbacks/files/append.py",
     ("            os.ftruncate(descriptor, start)\n", "            pass\n", "I19"),

@@ -24,19 +24,13 @@ class Begin(NamedTuple):
     Attributes:
         config: Its hyperparameters.
         is_first: Whether existing files of this trial are replaced.
-        resumed_iteration: Rows after this training iteration will be reported again; -1 if no
-            earlier row counts.
-        resumed_step: The same in ``timesteps_total``, None where the trial does not count them.
-        num_earlier: How many rows stay even if their iteration is later, since the trial reported
-            them before its last exploit.
+        is_anew: Whether no earlier row counts.
         at: Unix time.
     """
 
     config: Mapping[str, Any]
     is_first: bool
-    resumed_iteration: int
-    resumed_step: int | None
-    num_earlier: int
+    is_anew: bool
     at: float
 
 
@@ -47,15 +41,19 @@ class Row:
     Args:
         result: The result; it is copied, since other callbacks may still change it.
         at: Unix time.
+        number: Its position among the trial's results that count, from 1, see `Trial.num_rows`: it
+            supersedes earlier ones from there on. 0 where that is not asked for.
 
     Attributes:
         result: The result, nested as reported.
         at: Unix time.
+        number: See above.
     """
 
-    __slots__ = ("_flat", "at", "result")
+    __slots__ = ("_flat", "at", "number", "result")
 
-    def __init__(self, result: Mapping[str, Any], at: float) -> None:
+    def __init__(self, result: Mapping[str, Any], at: float, number: int = 0) -> None:
+        self.number = number
         self.result = dict(result)
         self.result.pop(CONFIG, None)
         self.at = at
@@ -156,23 +154,8 @@ def segments_of(entries: Iterable[Entry]) -> list[Segment]:
 
 def begin_of(trial: Trial) -> Begin:
     """Return the log record of the attempt with which a trial starts or continues."""
-    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
-    if trial.attempt == trial.superseded_attempt + 1:  # the trial begins, or begins anew
-        return Begin(trial.config, trial.attempt <= 1, -1, -1, num_earlier, time.time())
-    own = next(
-        (kept for kept in reversed(trial.checkpoints) if kept.iteration == trial.resumed_iteration),
-        None,
-    )
-    origin = trial.graft.checkpoint if trial.graft else own
-    resumed_step = origin.counters.get(TIMESTEPS_TOTAL) if origin else None
-    return Begin(
-        trial.config,
-        trial.attempt <= 1,
-        trial.resumed_iteration,
-        resumed_step,
-        num_earlier,
-        time.time(),
-    )
+    is_anew = trial.attempt <= trial.superseded_attempt + 1
+    return Begin(trial.config, trial.attempt <= 1, is_anew, time.time())
 
 
 def validated(

@@ -58,7 +58,7 @@ class LoggerGroup:
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any]
     ) -> None:
         """See `TrialFileLogger.log_trial_result`."""
-        row = Row(result, time.time())
+        row = Row(result, time.time(), trial.num_rows)
         files = self._files.get(trial)
         if files is None or self._writer.has_failed:
             self._add(trial, row, "on_trial_result")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -91,8 +90,6 @@ class _CsvFile(TrialFile):
         super().__init__(directory, owner)
         self._path = self.path_of(PROGRESS)
         self._columns: dict[str, None] | None = None
-        self._last_iteration: int | None = None
-        self._num_earlier = 0
         self._validations: list[Validated] = []
 
     def __str__(self) -> str:
@@ -106,9 +103,9 @@ class _CsvFile(TrialFile):
 
     def write_segment(self, segment: Segment, pace: Pace[Any]) -> None:
         if self.is_new:
-            self._columns, self._num_earlier, self._last_iteration = {}, 0, -1
-        if cut := self.cut(segment):
-            self._cut_back(*cut)
+            self._columns = {}
+        if (num_kept := self.num_to_keep(segment)) is not None:
+            self._cut_back(num_kept)
         if segment.rows:
             self._add_rows(segment, pace)
         self._validations += segment.validations
@@ -128,7 +125,6 @@ class _CsvFile(TrialFile):
                 columns = columns | dict.fromkeys(row.flat)
         self._write(tuple(columns), segment.rows, pace)
         self._columns = columns
-        self._last_iteration = segment.rows[-1].result.get(keys.TRAINING_ITERATION)
 
     def _add_validated_metrics(self) -> None:
         """Add the metrics of validations to the rows of their checkpoints."""
@@ -164,20 +160,10 @@ class _CsvFile(TrialFile):
             self._path, _header_of(columns) + _encode([line + padding for line in old]) + lines
         )
 
-    def _cut_back(self, num_earlier: int, iteration: int) -> None:
-        """Keep the first rows, and later ones up to an iteration."""
-        if (
-            self._num_earlier == num_earlier
-            and self._last_iteration is not None
-            and self._last_iteration <= iteration
-        ):
-            return
-        header, lines = read_table(self._path) if iteration > 0 or num_earlier else ([], [])
-        kept = [
-            line
-            for number, line in enumerate(lines)
-            if number < num_earlier or _iteration(header, line) <= iteration
-        ]
+    def _cut_back(self, num_rows: int) -> None:
+        """Leave the first rows, at most so many."""
+        header, lines = read_table(self._path) if num_rows else ([], [])
+        kept = lines[:num_rows]
         if kept:
             self.replace(self._path, _encode([header, *kept]))
         else:
@@ -185,7 +171,7 @@ class _CsvFile(TrialFile):
             header = []
             remove(self._path)
         self._columns = dict.fromkeys(header)
-        self._num_earlier, self._last_iteration = num_earlier, iteration
+        self.num_rows = len(kept)
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
@@ -302,10 +288,3 @@ def _joined(lines: Sequence[list[Any]]) -> bytes | None:
 
 def _shortened(text: str) -> str:
     return f"{text[:_MAX_CELL]}..." if len(text) > _MAX_CELL else text
-
-
-def _iteration(header: Sequence[str], line: Sequence[str]) -> float:
-    try:
-        return float(line[header.index(keys.TRAINING_ITERATION)])
-    except ValueError:
-        return math.inf

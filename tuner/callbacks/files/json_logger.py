@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
@@ -64,8 +64,6 @@ class _JsonFile(TrialFile):
     def __init__(self, directory: str, owner: TrialFileLogger) -> None:
         super().__init__(directory, owner)
         self._path = self.path_of(RESULTS)
-        self._last_iteration: int | None = None
-        self._num_earlier = 0
         self._tail = b"}\n"
 
     def __str__(self) -> str:
@@ -108,14 +106,11 @@ class _JsonFile(TrialFile):
             # line of a checkpoint, but count rows.
             lines = [json_bytes(line_of(one)) + b"\n" for one in segment.validations]
             self.append(self.path_of(VALIDATIONS), b"".join(lines))
-        if self.is_new:
-            self._num_earlier, self._last_iteration = 0, -1
-        if cut := self.cut(segment):
-            self._cut_back(*cut)
+        if (num_kept := self.num_to_keep(segment)) is not None:
+            self._cut_back(num_kept)
         if segment.rows:
             lines = [json_bytes(row.result)[:-1] + self._tail for row in pace(segment.rows)]
             self.append(self._path, b"".join(lines))
-            self._last_iteration = segment.rows[-1].result.get(TRAINING_ITERATION)
         if segment.end and os.path.exists(self.path_of(VALIDATIONS)):  # noqa: PTH110  (a text)
             with suppress(OSError):  # the rows are written, and must not be a second time
                 self._add_validated_metrics()
@@ -131,25 +126,16 @@ class _JsonFile(TrialFile):
             ]
             self.replace(self._path, b"".join(lines))
 
-    def _cut_back(self, num_earlier: int, iteration: int) -> None:
-        """Leave the first rows, and of the others those up to an iteration."""
-        if (
-            self._num_earlier == num_earlier
-            and self._last_iteration is not None
-            and self._last_iteration <= iteration
-        ):
-            return
-        if iteration <= 0 and not num_earlier:
-            remove(self._path)
-        elif Path(self._path).exists():
-            rows = enumerate(read_rows(self._path))
-            kept = [
-                line
-                for number, (line, row) in rows
-                if number < num_earlier or _iteration(row) <= iteration
-            ]
+    def _cut_back(self, num_rows: int) -> None:
+        """Leave the first rows, at most so many."""
+        kept: list[bytes] = []
+        if num_rows and Path(self._path).exists():
+            kept = [line for line, _ in islice(read_rows(self._path), num_rows)]
+        if kept:
             self.replace(self._path, b"".join(kept))
-        self._num_earlier, self._last_iteration = num_earlier, iteration
+        else:
+            remove(self._path)
+        self.num_rows = len(kept)
 
 
 def _report_key(row: Mapping[str, Any]) -> ReportKey:
@@ -174,8 +160,3 @@ def read_rows(path: str | Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                 continue
             if isinstance(row, dict) and line.endswith(b"\n"):
                 yield line, row
-
-
-def _iteration(row: Mapping[str, Any]) -> float:
-    value = row.get(TRAINING_ITERATION)
-    return value if isinstance(value, int | float) else math.inf

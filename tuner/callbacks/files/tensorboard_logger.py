@@ -112,11 +112,7 @@ class TBXLoggerCallback(TrialFileLogger):
         An open TensorBoard would not read another file, or would read it after the old one.
         """
         begin, *others = super().story(trial, results)
-        yield (
-            begin._replace(is_first=False, resumed_iteration=-1, resumed_step=-1, num_earlier=0)
-            if isinstance(begin, Begin)
-            else begin
-        )
+        yield begin._replace(is_first=False) if isinstance(begin, Begin) else begin
         yield from others
 
     def open_file(self, directory: str) -> TrialFile:
@@ -137,7 +133,6 @@ class _EventFile(TrialFile):
         self._logger = owner
         self._encoder = encoder
         self._path: str | None = None
-        self._last_step: int | None = None
         self._counts_timesteps = False
         self._last_steps: dict[str, int] | None = None
         """The last step of each curve, once a validation has ended."""
@@ -180,14 +175,15 @@ class _EventFile(TrialFile):
             self._discard()
         elif self._path is None:
             self._path = self._adopt()
-        path, parts = self._path, list[bytes]()
+        path, parts, num_rows = self._path, list[bytes](), self.num_rows
         if path is None:
             if segment.begin is None:
                 return  # the trial ends and was never started
             path = self.path_of(_file_name())
             parts += self._head(segment.begin)
-        elif self.begun and self.cut(segment):
-            parts += self._superseded(self.begun)
+            num_rows = 0
+        elif (num_kept := self.num_to_keep(segment)) is not None:
+            num_rows, parts = self._cut_back(num_kept)
         has_begun_anew = bool(parts)
         self._last_steps = None if has_begun_anew else self._last_steps
         parts += [self._record_of(row) for row in pace(segment.rows)]
@@ -198,11 +194,7 @@ class _EventFile(TrialFile):
             )
         if parts:
             self.append(path, b"".join(parts))
-        self._path = path
-        if segment.rows:
-            self._last_step = _step(segment.rows[-1].result)
-        elif has_begun_anew:
-            self._last_step = -1  # there is nothing to hide
+        self._path, self.num_rows = path, num_rows
 
     def _head(self, begin: Begin) -> Iterator[bytes]:
         yield self._encoder.version(begin.at)
@@ -210,28 +202,28 @@ class _EventFile(TrialFile):
         yield self._encoder.restart(begin.at, 0)
         yield self._logger.session_start(begin)
 
-    def _superseded(self, begin: Begin) -> Iterator[bytes]:
-        """Yield records that make TensorBoard drop what will be reported again."""
-        resumed = begin.resumed_step if self._counts_timesteps else begin.resumed_iteration
-        if resumed is None or (self._last_step is not None and self._last_step <= resumed):
-            return
-        if begin.num_earlier:
-            yield from self._repeated(begin, resumed)
-        else:
-            yield self._encoder.restart(begin.at, resumed + 1 if resumed > 0 else 0)
-
-    def _repeated(self, begin: Begin, resumed: int) -> Iterator[bytes]:
-        """Yield a restart, then the records from before the last exploit, which it hides."""
+    def _cut_back(self, num_rows: int) -> tuple[int, list[bytes]]:
+        """Return how many rows remain, at most so many, and records that hide the others."""
         found = records(read_file(self._path, LARGE_BYTES)) if self._path else []
-        points = shown(found, has_validations=True)
-        kept, num_rows = [], 0
-        for step, record in points:
-            if num_rows < begin.num_earlier or step <= resumed:
-                kept.append(record)
-            num_rows += not is_of_validation(record)
-        if len(kept) < len(points):
-            yield self._encoder.restart(begin.at, 0)
-            yield from kept
+        kept: list[tuple[int, bytes]] = []
+        hidden: list[int] = []
+        count, last_step = 0, -1
+        for step, record in shown(found, has_validations=True):
+            is_row = not is_of_validation(record)
+            # What a validation has added to a row may be anywhere behind it.
+            if count < num_rows or (not is_row and step <= last_step):
+                kept.append((step, record))
+                last_step = step if is_row else last_step
+            else:
+                hidden.append(step)
+            count += is_row
+        if not hidden:
+            return min(count, num_rows), []
+        at, first = time.time(), min(hidden)
+        if all(step < first for step, _ in kept):
+            return min(count, num_rows), [self._encoder.restart(at, first if kept else 0)]
+        # Steps of rows from before an exploit may be above those that it hides.
+        return num_rows, [self._encoder.restart(at, 0), *(record for _, record in kept)]
 
     def _record_of(self, row: Row) -> bytes:
         self._counts_timesteps = _counts_timesteps(row.result)
@@ -261,7 +253,7 @@ class _EventFile(TrialFile):
     def _discard(self) -> None:
         for path in () if self.is_new else _event_files(self.directory):
             remove(path)
-        self._path = self._last_step = None
+        self._path = None
 
     def _adopt(self) -> str | None:
         """Return the file of an earlier driver, repaired so that more can be appended."""

@@ -24,7 +24,7 @@ from tuner.callbacks.log_records import (
     segments_of,
     validated,
 )
-from tuner.core.result import TIMESTAMP, TIMESTEPS_TOTAL
+from tuner.core.result import TIMESTAMP
 from tuner.core.trial import AppliedExploit, Failure, Status, TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint
 
@@ -47,17 +47,18 @@ class TrialFile(Sink):
     Attributes:
         directory: The trial's directory.
         owner: The logger.
-        begun: The latest attempt, until its first row is written: only that row supersedes what was
-            reported before.
         is_new: Whether the trial begins with the segment that is being written, so that nothing of
             it can be on disk.
+        num_rows: How many rows the file has; None until that has been found out.
     """
 
     def __init__(self, directory: str, owner: TrialFileLogger) -> None:
         self.directory = directory
-        self.begun: Begin | None = None
         self.is_new = False
+        self.num_rows: int | None = None
         self.owner = owner
+        self._num_missing = 0
+        """How many rows could not be written at all."""
         self._backlog: list[Entry] = []
 
     def write(self, entries: list[Entry], pace: Pace[Any]) -> None:
@@ -71,7 +72,6 @@ class TrialFile(Sink):
     def write_all(self, segments: Sequence[Segment], pace: Pace[Any]) -> None:
         """Write the segments, and keep those that could not be written."""
         for number, segment in enumerate(segments):
-            self.begun = segment.begin or self.begun
             try:
                 self.is_new = (
                     segment.begin is not None
@@ -83,7 +83,8 @@ class TrialFile(Sink):
                 self._backlog = [entry for left in segments[number:] for entry in left.entries]
                 raise
             if segment.rows:
-                self.begun = None
+                self.num_rows = (self.num_rows or 0) + len(segment.rows)
+                self._num_missing = segment.rows[-1].number - self.num_rows
         self._backlog = []
 
     def _behind_backlog(self, entries: list[Entry]) -> list[Entry]:
@@ -95,22 +96,21 @@ class TrialFile(Sink):
             )
         return [*self._backlog, *entries]
 
-    def cut(self, segment: Segment) -> tuple[int, int] | None:
-        """Return which rows of the file remain: the first n, and later ones up to an iteration.
+    def num_to_keep(self, segment: Segment) -> int | None:
+        """Return how many rows remain before those of a segment are added, None for all.
 
-        None where the segment supersedes nothing. A trial that begins anew supersedes all rows at
-        once, any other only with its first row.
+        A trial that begins anew supersedes all rows at once, any other only with its first row.
         """
-        begin = self.begun
-        if begin is None or self.is_new:
+        if self.is_new or (segment.begin and segment.begin.is_anew):
+            self._num_missing = 0
+            num_kept = 0
+        elif segment.rows:
+            num_kept = max(segment.rows[0].number - 1 - self._num_missing, 0)
+        else:
             return None
-        if begin.is_first:
-            return 0, -1
-        return (
-            (begin.num_earlier, begin.resumed_iteration)
-            if segment.rows or begin.resumed_iteration < 0
-            else None
-        )
+        if self.is_new:
+            self.num_rows = 0
+        return None if num_kept == self.num_rows else num_kept
 
     def fail(self, error: Exception) -> None:
         """Notify the logger, and drop the backlog, which cannot be written."""
@@ -207,7 +207,7 @@ class TrialFileLogger(LoggerCallback):
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """Queue the result."""
-        self._add(trial, Row(result, time.time()))
+        self._add(trial, Row(result, time.time(), trial.num_rows))
 
     def on_checkpoint_validated(
         self,
@@ -323,13 +323,12 @@ class TrialFileLogger(LoggerCallback):
             results: All its valid results, oldest first.
         """
         branches = deque(trial.grafts)
-        yield begin_of(trial)._replace(
-            is_first=True, config=branches[0].config if branches else trial.config
-        )
-        for number, result in enumerate(results):
-            while branches and number == branches[0].num_rows:
+        config = branches[0].config if branches else trial.config
+        yield Begin(config, is_first=True, is_anew=True, at=time.time())
+        for number, result in enumerate(results, start=1):
+            while branches and number > branches[0].num_rows:
                 yield self._at_graft(trial, branches)
-            yield Row(result, float(result.get(TIMESTAMP) or time.time()))
+            yield Row(result, float(result.get(TIMESTAMP) or time.time()), number)
         while branches:
             yield self._at_graft(trial, branches)
         yield from self.validations_of(trial)
@@ -343,10 +342,9 @@ class TrialFileLogger(LoggerCallback):
     @staticmethod
     def _at_graft(trial: Trial, branches: deque[AppliedExploit]) -> Begin:
         """Remove the first of the remaining branches, and return its entry."""
-        graft = branches.popleft()
+        branches.popleft()
         config = branches[0].config if branches else trial.config
-        step = graft.checkpoint.counters.get(TIMESTEPS_TOTAL)
-        return Begin(config, False, graft.checkpoint.iteration, step, graft.num_rows, time.time())
+        return Begin(config, is_first=False, is_anew=False, at=time.time())
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Write everything that is queued."""
