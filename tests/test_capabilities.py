@@ -48,7 +48,11 @@ CAPABILITIES = {
     ),
     "cluster": Capability(
         ("tuner/driver/cluster_session.py", "tuner/execution/cluster", "tuner/spec/cluster.py"),
-        ("tests/execution/cluster", "tests/spec/test_ray_cluster.py"),
+        (
+            "tests/execution/cluster",
+            "tests/spec/test_dask_cluster.py",
+            "tests/spec/test_ray_cluster.py",
+        ),
     ),
     "command": Capability(("tuner/command",), ("tests/command",)),
     "dashboard": Capability(

@@ -50,7 +50,14 @@ if TYPE_CHECKING:
     from .driver.continued import recorded_trials as recorded_trials
     from .driver.remote_session import RemoteSession as RemoteSession
     from .execution.cluster.shared_directory import await_former_nodes as await_former_nodes
+    from .execution.commit_pool import CommitPool as CommitPool
+    from .execution.group import IF_SILENT as IF_SILENT
+    from .execution.group import Patience as Patience
+    from .execution.group import RemoteGroup as RemoteGroup
+    from .execution.group_checkpoint import DirectoryStorage as DirectoryStorage
     from .execution.inline_processes import InlineProcesses as InlineProcesses
+    from .execution.remote_validator import RemoteValidator as RemoteValidator
+    from .execution.remote_validator import ValidationTry as ValidationTry
     from .handle import Handle as Handle
     from .journal.mirror import JournalMirror as JournalMirror
     from .leases.part import Leases as Leases
@@ -124,7 +131,11 @@ __getattr__, __dir__ = lazy_names(
         "tuner.driver.continued": ("ContinuedExperiment", "recorded_trials"),
         "tuner.driver.remote_session": ("RemoteSession",),
         "tuner.execution.cluster.shared_directory": ("await_former_nodes",),
+        "tuner.execution.commit_pool": ("CommitPool",),
+        "tuner.execution.group": ("IF_SILENT", "Patience", "RemoteGroup"),
+        "tuner.execution.group_checkpoint": ("DirectoryStorage",),
         "tuner.execution.inline_processes": ("InlineProcesses",),
+        "tuner.execution.remote_validator": ("RemoteValidator", "ValidationTry"),
         "tuner.handle": ("Handle",),
         "tuner.journal.mirror": ("JournalMirror",),
         "tuner.leases.part": ("Leases",),

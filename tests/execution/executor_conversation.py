@@ -16,7 +16,7 @@ from tuner.core.trial import (
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
 from tuner.execution.process_executor import ProcessExecutor
-from tuner.execution.validation import ValidationAssignment
+from tuner.execution.validation_assignment import ValidationAssignment
 
 STARTED = {"kind": "started", "pid": 4711}
 DONE = {"kind": "exited", "outcome": "completed", "failure": None}

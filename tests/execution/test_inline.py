@@ -17,7 +17,7 @@ from tuner.execution.inline_processes import InlineProcesses
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.session import get_context, report
 from tuner.execution.trainable import Trainable
-from tuner.execution.validation import ValidationAssignment
+from tuner.execution.validation_assignment import ValidationAssignment
 
 pytestmark = pytest.mark.process
 

@@ -10,15 +10,12 @@ from tuner.core.secret_reference import Secret
 from tuner.core.trial import ValidationRequest
 from tuner.execution.report_options import ValidationTask
 from tuner.execution.secrets import resolve_secrets
-from tuner.execution.validation import (
+from tuner.execution.validation import name_of, pack_validation, run_validation, validated_metrics
+from tuner.execution.validation_assignment import (
     NOT_DECLARED,
     DeclaredValidator,
     ValidationAssignment,
-    name_of,
-    pack_validation,
     payload_digest,
-    run_validation,
-    validated_metrics,
 )
 from tuner.storage import strict_json
 

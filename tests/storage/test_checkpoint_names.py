@@ -9,12 +9,8 @@ from tuner.core.trial import CheckpointRecord
 from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
-from tuner.storage.checkpoint_parts import (
-    check_directory_name,
-    commit_in_place,
-    commit_parts,
-    stage_part,
-)
+from tuner.storage.checkpoint_names import check_directory_name
+from tuner.storage.checkpoint_parts import commit_in_place, commit_parts, stage_part
 from tuner.storage.checkpoints import commit_from, leftovers, remove_unfinished
 from tuner.storage.manifest import Provenance, read_manifest
 

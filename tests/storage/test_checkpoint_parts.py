@@ -4,12 +4,11 @@ import pytest
 
 from tuner.errors import CheckpointError
 from tuner.storage import checkpoint_parts
+from tuner.storage.checkpoint_names import check_directory_name, is_staging_name
 from tuner.storage.checkpoint_parts import (
     check_chosen_name,
-    check_directory_name,
     commit_in_place,
     commit_parts,
-    is_staging_name,
     name_inside,
     stage_part,
     take_over,

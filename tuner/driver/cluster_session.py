@@ -20,7 +20,7 @@ from tuner.execution.cluster.protocol import Setup, SharedStorage, StoredElsewhe
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.cluster.storage_probe import StoreProof
 from tuner.execution.pickling import pickle_trainable
-from tuner.execution.validation import own_validator
+from tuner.execution.validation_assignment import own_validator
 from tuner.spec.cluster import Cluster
 from tuner.spec.experiment_spec import ExperimentSpec
 

@@ -13,7 +13,7 @@ from tuner.storage import layout
 from tuner.storage.directories import make_own_folder
 
 from .assignment import Assignment
-from .validation import ValidationAssignment
+from .validation_assignment import ValidationAssignment
 
 
 @final

@@ -21,7 +21,7 @@ from tuner.background import BackgroundJobs
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.errors import CheckpointError
-from tuner.storage.checkpoint_parts import common_token
+from tuner.storage.checkpoint_names import common_token
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
 from tuner.wire.declared import encode
 

@@ -19,7 +19,8 @@ from tuner.core.result import (
 )
 from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
-from tuner.storage.checkpoint_parts import commit_in_place, commit_parts, is_in_common
+from tuner.storage.checkpoint_names import is_in_common
+from tuner.storage.checkpoint_parts import commit_in_place, commit_parts
 from tuner.storage.checkpoints import Provenance
 
 from .checkpoint_part import Part, PartKind

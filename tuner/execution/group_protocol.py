@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.core.events import CheckpointCommitted, CheckpointSaved, Event, ResultReported
-from tuner.storage.checkpoint_parts import check_directory_name, is_staging_name
+from tuner.storage.checkpoint_names import check_directory_name, is_staging_name
 
 from .checkpoint_part import Part, PartKind
 from .worker_protocol import directory_name, to_event

@@ -20,8 +20,8 @@ from .assignment import Assignment
 from .exit_diagnosis import ExitInfo
 from .process_service import Gone, HasFileno, ProcessEvent, Said, Woken
 from .session import run_attempt
-from .validation import DeclaredValidator, ValidationAssignment, own_validator, run_validation
-from .validation_arguments import Validator
+from .validation import run_validation
+from .validation_assignment import DeclaredValidator, ValidationAssignment, Validator, own_validator
 
 _STOP: Final = {"verdict": ReportReply.STOP, "save": False}
 _ENDED: Final = ExitInfo(0)

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, assert_never, final
 
+from tuner import capabilities
 from tuner.core.commands import (
     AnswerReport,
     GrantLease,
@@ -48,9 +49,6 @@ from tuner.errors import TunerError
 from tuner.storage import strict_json
 
 from .assignment import Assignment, Rank
-from .commit_pool import CommitPool
-from .group import IF_SILENT, Patience, RemoteGroup
-from .group_checkpoint import DirectoryStorage
 from .process_service import (
     Gone,
     HasFileno,
@@ -64,11 +62,10 @@ from .process_service import (
     Woken,
 )
 from .remote_process import ProcessOwner, RemoteProcess
-from .remote_validator import RemoteValidator, ValidationTry
 from .remote_worker import ExitNotes, RemoteWorker, ReusableWorkers
 from .single_attempt import SingleAttempt
 from .start_retry import StartRetryQueue, describe_shortage, is_shortage
-from .validation import ValidationAssignment, no_validation
+from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads
 from .worker_protocol import checkpoints_answer, lease_answer
 
@@ -106,13 +103,13 @@ class ProcessExecutor:
         on_unloadable: Callable[[str], None] | None = None,
         assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
         payloads: Payloads | None = None,
-        commit_pool: Callable[[], CommitPool] = CommitPool,
+        commit_pool: Callable[[], capabilities.CommitPool] | None = None,
     ) -> None:
         self._service = service
         self._assign = assign
         self._assign_validation = assign_validation
         self._capacity = dict(capacity)
-        self._patience = Patience.of(os.environ | dict(environ or {}))
+        self._environ = os.environ | dict(environ or {})
         self._on_packages = on_packages
         self._on_unloadable = on_unloadable
         self._payloads = payloads or Payloads()
@@ -120,14 +117,14 @@ class ProcessExecutor:
         self._keys = itertools.count(1)
         self._processes: dict[int, tuple[RemoteProcess, ProcessOwner]] = {}
         self._aside: dict[int, Callable[[ProcessEvent], None]] = {}
-        self._attempts: dict[tuple[str, int], SingleAttempt | RemoteGroup] = {}
-        self._groups: dict[tuple[str, int], RemoteGroup] = {}
-        self._validators: dict[tuple[str, int, int], RemoteValidator] = {}
+        self._attempts: dict[tuple[str, int], SingleAttempt | capabilities.RemoteGroup] = {}
+        self._groups: dict[tuple[str, int], capabilities.RemoteGroup] = {}
+        self._validators: dict[tuple[str, int, int], capabilities.RemoteValidator] = {}
         self._askers: dict[str, int] = {}  # the key of the process by the token of its request
         self._reusable = ReusableWorkers()
         self._start_retries = StartRetryQueue()
         self._make_commit_pool = commit_pool
-        self._commits: CommitPool | None = None
+        self._commits: capabilities.CommitPool | None = None
         self._events: list[Event] = []
         self._is_woken = self._is_closed = False
 
@@ -301,15 +298,15 @@ class ProcessExecutor:
             return
         members = [RemoteWorker(key, command, 0)]
         members += [RemoteWorker(next(self._keys), command, rank) for rank in range(1, num_workers)]
-        group = RemoteGroup(
+        group = capabilities.RemoteGroup(
             command,
             members,
             assignment.trial_dir,
-            DirectoryStorage(
+            capabilities.DirectoryStorage(
                 Path(assignment.trial_dir), self._submit, sync=assignment.sync_checkpoints
             ),
             self,
-            patience=self._patience,
+            patience=capabilities.Patience.of(self._environ),
         )
         self._groups[command.trial_id, command.attempt] = group
         self._add(group, command)
@@ -323,7 +320,7 @@ class ProcessExecutor:
             if error:
                 self._on_event(_unstarted(worker.key, error, "worker"))
 
-    def _add(self, attempt: SingleAttempt | RemoteGroup, command: StartWorker) -> None:
+    def _add(self, attempt: SingleAttempt | capabilities.RemoteGroup, command: StartWorker) -> None:
         self._attempts[command.trial_id, command.attempt] = attempt
         for worker in attempt.members:
             self._processes[worker.key] = (worker, attempt)
@@ -333,7 +330,7 @@ class ProcessExecutor:
             assignment = self._assign_validation(command)
             if self._payloads.has(assignment):
                 assignment = replace(assignment, has_payload=True)
-            validator = RemoteValidator(next(self._keys), command, assignment)
+            validator = capabilities.RemoteValidator(next(self._keys), command, assignment)
             self._service.start(validator.key, assignment)
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             unstarted = _unstarted(0, error, "validation")
@@ -345,7 +342,10 @@ class ProcessExecutor:
             self._events.append(ValidationEnded(*names, Outcome.FAILED, failure=failure))
         else:
             self._start_retries.note_start()
-            self._processes[validator.key] = (validator, ValidationTry(validator, self))
+            self._processes[validator.key] = (
+                validator,
+                capabilities.ValidationTry(validator, self),
+            )
             self._validators[validator.names] = validator
 
     def _retry_starts(self) -> None:
@@ -362,7 +362,9 @@ class ProcessExecutor:
             attempt.answer(command)
 
     def _kill(self, command: KillWorker) -> None:
-        reason = f"{command.reason}; {IF_SILENT}" if command.is_silent else command.reason
+        reason = (
+            f"{command.reason}; {capabilities.IF_SILENT}" if command.is_silent else command.reason
+        )
         if attempt := self._attempts.get((command.trial_id, command.attempt)):
             attempt.kill(reason, is_silent=command.is_silent)
             for worker in attempt.members:
@@ -542,7 +544,7 @@ class ProcessExecutor:
 
     def _submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
         if self._commits is None:
-            self._commits = self._make_commit_pool()
+            self._commits = (self._make_commit_pool or capabilities.CommitPool)()
             self._service.watch(self._commits, self._commits.run_done)
         self._commits.submit(job, then, what)
 

@@ -16,7 +16,7 @@ from tuner.core.trial import Failure
 
 from .assignment import Assignment
 from .exit_diagnosis import ExitInfo
-from .validation import ValidationAssignment
+from .validation_assignment import ValidationAssignment
 
 
 @dataclass(frozen=True, slots=True)

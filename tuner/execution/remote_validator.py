@@ -12,7 +12,7 @@ from .exit_diagnosis import ExitInfo
 from .group_protocol import PartStored, RankReported
 from .process_service import Unstarted
 from .remote_process import Message, OwnerHost, ProcessOwner, RemoteProcess
-from .validation import ValidationAssignment
+from .validation_assignment import ValidationAssignment
 from .worker_protocol import lease_event, to_validation_end
 
 

@@ -33,7 +33,8 @@ from .trainable import (
     trainable_name,
     write_checkpoint,
 )
-from .validation import NOT_DECLARED, DeclaredValidator, ValidationContext
+from .validation import ValidationContext
+from .validation_assignment import NOT_DECLARED, DeclaredValidator
 
 __all__ = [
     "Channel",

@@ -17,12 +17,11 @@ import functools
 import hashlib
 import importlib
 import os
-import re
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import Any, Final, cast, final
 
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import ValidationRequest
@@ -32,117 +31,20 @@ from tuner.storage.checkpoints import Checkpoint
 
 from .failures import as_message
 from .failures import describe as describe_failure
-from .group_trainable import GroupTrainable
 from .metric_conversion import Converter
 from .report_options import ValidationTask
 from .secrets import resolve_secrets
-from .validation_arguments import (
-    ArgumentPacker,
+from .validation_arguments import ArgumentPacker, restored, unpickled
+from .validation_assignment import (
+    NOT_DECLARED,
+    DeclaredValidator,
+    ValidationAssignment,
     ValidationError,
     Validator,
-    restored,
-    unpickled,
+    payload_digest,
 )
 
-if TYPE_CHECKING:
-    # To define the classes of commands takes time in each process that starts.
-    from tuner.core.commands import StartValidation
-
-LARGE_BYTES: Final = 10 * 2**20
-"""Size of a payload above which a warning is logged."""
-
-_PAYLOAD: Final = re.compile(rf"{re.escape(layout.VALIDATION_PREFIX)}\d+-([0-9a-f]{{64}})\.pkl")
 _MAIN: Final = "__main__"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class DeclaredValidator:
-    """The validation function that was declared with the experiment.
-
-    Attributes:
-        function: The function, None for none.
-        error: What kept it from being loaded; None for nothing.
-    """
-
-    function: Validator | None = None
-    error: BaseException | None = None
-
-    @property
-    def exists(self) -> bool:
-        """Whether one was declared."""
-        return self.function is not None or self.error is not None
-
-
-NOT_DECLARED: Final = DeclaredValidator()
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationAssignment:
-    """What a process has to know to validate one checkpoint.
-
-    Attributes:
-        trial_id: Whose checkpoint.
-        index: Index of the checkpoint.
-        num_try: Which try, from 1.
-        trial_dir: The trial's directory, absolute.
-        checkpoint_dir: The checkpoint's directory.
-        request: What was asked for.
-        config: The trial's configuration, for references to its objects.
-        resources: What the process may use.
-        gpu_ids: Devices assigned to it.
-        seed: Seed of the trial's random numbers.
-        has_payload: Whether the request's payload was written in this session.
-    """
-
-    trial_id: str
-    index: int
-    num_try: int
-    trial_dir: str
-    checkpoint_dir: str
-    request: ValidationRequest
-    config: Mapping[str, Any]
-    resources: Mapping[str, float]
-    gpu_ids: tuple[int, ...] = ()
-    seed: int = 0
-    has_payload: bool = field(default=False, kw_only=True)
-
-    @classmethod
-    def of(
-        cls, command: StartValidation, trial_dir: str, config: Mapping[str, Any], seed: int
-    ) -> ValidationAssignment:
-        """Return the assignment for a command."""
-        return cls(
-            command.trial_id,
-            command.checkpoint.index,
-            command.num_try,
-            trial_dir,
-            os.path.join(trial_dir, command.checkpoint.directory),  # noqa: PTH118  (a text)
-            command.request,
-            config,
-            command.resources,
-            command.gpu_ids,
-            seed,
-        )
-
-    @property
-    def log(self) -> str:
-        """Name of the file in the trial's directory with the process's output."""
-        return layout.validation_log(self.index)
-
-
-def own_validator(trainable: Any) -> Validator | None:
-    """Return the validation function that a trainable brings itself, None for none."""
-    return trainable.validator if isinstance(trainable, GroupTrainable) else None
-
-
-def no_validation(command: StartValidation) -> ValidationAssignment:
-    """Refuse to validate, in an executor that was given no other way to assign validations.
-
-    Raises:
-        ValidationError: Always.
-    """
-    raise ValidationError(f"this executor validates no checkpoint, got {command}")
 
 
 def sources_of(trainable: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -271,12 +173,6 @@ def name_of(function: Any) -> str:
     plain = _unwrapped(function)
     module = getattr(plain, "__module__", None) or _MAIN
     return f"{module}:{getattr(plain, '__qualname__', type(plain).__qualname__)}"
-
-
-def payload_digest(name: str) -> str:
-    """Return the SHA-256 that the name of a payload holds, empty if it is no such name."""
-    found = _PAYLOAD.fullmatch(name)
-    return found[1] if found else ""
 
 
 def _unwrapped(function: Any) -> Any:

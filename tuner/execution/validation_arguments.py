@@ -17,7 +17,7 @@ import numbers
 import os
 import pickle
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, final
 
 import cloudpickle
@@ -27,6 +27,7 @@ from tuner.storage import strict_json
 
 from .pickling import can_be_pickled, explanation, pickling_by_value
 from .secrets import named_secret, redact
+from .validation_assignment import ValidationError, Validator
 
 _MAX_ARGUMENT_BYTES: Final = 1 << 14
 """Longest argument that is written into the journal."""
@@ -34,12 +35,7 @@ _CONFIG, _SECRET, _TUPLE, _OBJECT = "$config", "$secret", "$tuple", "$object"
 _SHARED: Final = "datasets"
 """The part of a trainer's declaration whose objects a payload names instead of holding them."""
 
-Validator = Callable[..., Mapping[str, Any]]
 Place = tuple[str | int, ...]
-
-
-class ValidationError(RuntimeError):
-    """A validation cannot be run; the message says why and what to do."""
 
 
 @final

@@ -10,7 +10,7 @@ from typing import final
 
 from tuner.core.events import ResultReported
 
-from .validation import LARGE_BYTES, ValidationAssignment
+from .validation_assignment import LARGE_BYTES, ValidationAssignment
 
 _log = logging.getLogger(__name__)
 

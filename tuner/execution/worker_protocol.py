@@ -85,12 +85,12 @@ from tuner.core.events import (
 )
 from tuner.core.result import AUTO_FILLED, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
-from tuner.storage.checkpoint_parts import check_directory_name
+from tuner.storage.checkpoint_names import check_directory_name
 from tuner.wire.declared import encode
 
 from .failures import with_notebook_source
 from .resources import gpu_names
-from .validation import payload_digest
+from .validation_assignment import payload_digest
 
 _MAX_TOKEN_LENGTH = 100
 _WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED, Outcome.UNSAVED)

@@ -21,17 +21,12 @@ from typing import Final, final
 from tuner.core.trial import checkpoint_directory_name
 from tuner.errors import CheckpointError
 
+from .checkpoint_names import check_directory_name
 from .checkpoints import discarded_on_error, is_staged, publish, settle, stage
 from .directories import contents_of, copy_tree, replace_link, sync_file, sync_files
 from .layout import (
     CHECKPOINT_PREFIX,
-    MANIFEST,
     PART_MANIFEST,
-    STAGING_PREFIX,
-    STDERR,
-    STDOUT,
-    TRIAL_FILES,
-    VALIDATION_PREFIX,
 )
 from .manifest import (
     FileEntry,
@@ -45,35 +40,7 @@ from .manifest import (
 )
 from .tree_state import TreeState, check_unchanged
 
-_STAGING: Final = re.compile(re.escape(STAGING_PREFIX) + r"(\d{6,18})-(\d+)-[\w-]{1,60}")
-_COMMON: Final = "common"
 _NUMBERED: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}")
-_MAX_NAME_BYTES: Final = 200
-
-
-def check_directory_name(name: str) -> str:
-    """Return the name of a checkpoint's directory if it is safe inside the trial's.
-
-    Raises:
-        ValueError: If it leads out of the trial's directory, or belongs to the engine.
-    """
-    parts = PurePosixPath(name).parts
-    is_plain = bool(parts) and "/".join(parts) == name and "\0" not in name
-    if (
-        not is_plain
-        or not {"..", "/"}.isdisjoint(parts)
-        or len(os.fsencode(name)) > _MAX_NAME_BYTES
-        or parts[0].startswith((STAGING_PREFIX, VALIDATION_PREFIX))
-        or parts[0].startswith((f"{STDOUT}.rank", f"{STDERR}.rank"))
-        or name in TRIAL_FILES
-        or MANIFEST in parts
-    ):
-        raise ValueError(
-            f"the name of a checkpoint's directory must be a path inside the trial's directory of "
-            f"at most {_MAX_NAME_BYTES} bytes that the engine does not use itself, got {name!r}; "
-            'use one like "epoch_3"'
-        )
-    return name
 
 
 def check_chosen_name(name: str, index: int) -> str:
@@ -143,27 +110,6 @@ def stage_part(
         contents = settle(staging, sync=sync)
         write_part_manifest(staging, contents, rank=rank, sync=sync)
     return staging.name
-
-
-def is_staging_name(name: str, attempt: int) -> bool:
-    """Return whether a worker of this attempt may have staged a part under this name."""
-    found = _STAGING.fullmatch(name)
-    return found is not None and int(found[2]) == attempt
-
-
-def common_token(report: int, number: int) -> str:
-    """Return the token of a staging directory that the workers of a group have in common.
-
-    Args:
-        report: How many reports all of them have made.
-        number: How many such directories each has asked for since.
-    """
-    return f"{_COMMON}{report}x{number}"
-
-
-def is_in_common(name: str) -> bool:
-    """Return whether a staging directory of this name is one that workers have in common."""
-    return name.rpartition("-")[2].startswith(_COMMON)
 
 
 def commit_parts(

@@ -22,7 +22,7 @@ from tuner.errors import CheckpointError, StorageError, StorageUnreachable
 
 from .atomic import write_bytes
 from .checkpoint_cache import CheckpointCache, Key
-from .checkpoint_parts import check_directory_name
+from .checkpoint_names import check_directory_name
 from .checkpoints import publish
 from .directories import make_folder, make_own_folder, sync_files
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX, trial_directory

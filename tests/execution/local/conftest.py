@@ -18,7 +18,7 @@ from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.resources import machine_capacity
-from tuner.execution.validation import ValidationAssignment
+from tuner.execution.validation_assignment import ValidationAssignment
 
 DEADLINE_S = 60
 """Long enough for a machine under load; a test that needs it has failed."""

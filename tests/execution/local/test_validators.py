@@ -14,7 +14,8 @@ from tuner.core.events import Outcome, ValidationEnded
 from tuner.core.trial import ValidationRequest
 from tuner.execution.report_options import ValidationTask
 from tuner.execution.resources import THREAD_VARIABLES
-from tuner.execution.validation import NOT_DECLARED, pack_validation
+from tuner.execution.validation import pack_validation
+from tuner.execution.validation_assignment import NOT_DECLARED
 from tuner.storage.layout import validation_log
 
 pytestmark = pytest.mark.process

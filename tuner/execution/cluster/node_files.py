@@ -30,8 +30,7 @@ from tuner.core.trial import Failure
 from tuner.execution.executor import Executor
 from tuner.execution.failures import describe
 from tuner.execution.uploading import worker_of
-from tuner.execution.validation import payload_digest
-from tuner.execution.validation_arguments import ValidationError
+from tuner.execution.validation_assignment import ValidationError, payload_digest
 from tuner.storage import layout
 from tuner.storage.atomic import write_bytes
 from tuner.storage.directories import make_own_folder

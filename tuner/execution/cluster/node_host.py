@@ -42,7 +42,7 @@ from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.local.trainable_blob import PickledCode
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.uploading import UploadingExecutor
-from tuner.execution.validation import ValidationAssignment
+from tuner.execution.validation_assignment import ValidationAssignment
 from tuner.execution.validation_payloads import Payloads
 from tuner.storage import strict_json
 from tuner.storage.object_checkpoints import ObjectCheckpoints

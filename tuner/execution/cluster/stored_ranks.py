@@ -18,13 +18,8 @@ from tuner.execution.commit_pool import CommitPool
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.uploading import UploadingExecutor
 from tuner.storage import layout
-from tuner.storage.checkpoint_parts import (
-    LocalParts,
-    is_in_common,
-    is_staging_name,
-    measure_in_place,
-    measure_parts,
-)
+from tuner.storage.checkpoint_names import is_in_common, is_staging_name
+from tuner.storage.checkpoint_parts import LocalParts, measure_in_place, measure_parts
 from tuner.storage.layout import METADATA
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 

@@ -36,8 +36,7 @@ from tuner.execution.process_service import (
     Violated,
     Woken,
 )
-from tuner.execution.validation import ValidationAssignment, own_validator
-from tuner.execution.validation_arguments import Validator
+from tuner.execution.validation_assignment import ValidationAssignment, Validator, own_validator
 
 from .launcher import Launcher
 from .output_tail import last_lines, size

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, final
 
-from tuner.execution.validation import NOT_DECLARED, DeclaredValidator, own_validator
+from tuner.execution.validation_assignment import NOT_DECLARED, DeclaredValidator, own_validator
 
 CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """The variable with the name of the test that runs, which pytest sets anew for each one."""

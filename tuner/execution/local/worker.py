@@ -27,7 +27,8 @@ from tuner.execution.resources import limit_threads
 from tuner.execution.result_fields import host
 from tuner.execution.session import give_master_socket, run_again, run_attempt
 from tuner.execution.trainable import with_config
-from tuner.execution.validation import ValidationAssignment, run_validation
+from tuner.execution.validation import run_validation
+from tuner.execution.validation_assignment import ValidationAssignment
 from tuner.storage import strict_json
 from tuner.storage.directories import make_folder
 from tuner.storage.disk import FILE_MODE

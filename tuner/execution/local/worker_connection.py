@@ -24,7 +24,7 @@ import cloudpickle
 from tuner.execution.assignment import Assignment, Rank
 from tuner.execution.metric_conversion import MAX_SIZE_BYTES
 from tuner.execution.resources import devices_of_rank, worker_environment
-from tuner.execution.validation import ValidationAssignment
+from tuner.execution.validation_assignment import ValidationAssignment
 from tuner.storage import strict_json
 from tuner.storage.layout import STDERR, STDOUT, of_rank
 
