@@ -9,7 +9,7 @@ import pytest
 
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.log_records import Row
-from tuner.callbacks.trackers.tracker import TrackerCallback, measured, num_lasting
+from tuner.callbacks.trackers.tracker import TrackerCallback, measured
 from tuner.callbacks.trackers.tracker_queue import Tracker, TrackerQueue, rows_without
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
 
@@ -341,14 +341,13 @@ def test_one_that_could_not_be_set_up_recalls_nothing_and_ends_nothing(make_tria
         broken.log_trial_start(make_trial())
 
 
-def test_what_a_trial_reported_before_an_exploit_lasts(make_trial, report):
+def test_what_a_trial_reported_before_an_exploit_lasts(make_trial):
     trial = make_trial()
-    rows = [Row(report(trial, iteration), 0.0) for iteration in (1, 2, 3, 2, 3)]
     donated = CheckpointRecord(0, 1)
     trial.grafts = [AppliedExploit(1, 3, 3, {}, "t00009", donated, 1, 0, None)]
-    assert num_lasting(trial, rows) == 3
+    assert trial.source_row == 3
     trial.grafts, trial.checkpoints = [], [CheckpointRecord(0, 2)]
-    assert num_lasting(trial, rows[:3]) == 2
+    assert trial.source_row == 2
 
 
 def test_rows_that_a_tracker_lacks(make_trial, report):

@@ -160,7 +160,7 @@ EXPLOITS = _of(
     ("        return self.grafts[-1] if self.grafts and not self.grafts[-1].is_over else None", "        return self.grafts[-1] if self.grafts else None", "I5 I16"),
     ("            self.num_rows = self.resumed_row + 1\n", "            self.num_rows += 1\n", "I2"),
     ("            self.num_rows += 1\n", "            self.num_rows = iteration\n", "I2"),
-    ("            self.resumed_row = graft.num_rows if graft else 0\n", "            self.resumed_row = 0\n", "I2"),
+    ("            return graft.num_rows if graft else 0\n", "            return 0\n", "I2"),
 ) + _of(
     "tuner/core/checkpoints.py",
 ) + _of(

@@ -831,14 +831,18 @@ class Trial:
 
     def go_back_to_source(self) -> None:
         """Let the next attempt continue from `source`; later results will be reported again."""
+        self.resumed_iteration = self.source.iteration if self.source else 0
+        self.resumed_row = self.source_row
+
+    @property
+    def source_row(self) -> int:
+        """How many of its results stay when it continues from `source`."""
         source, graft = self.source, self.grafts[-1] if self.grafts else None
-        self.resumed_iteration = source.iteration if source else 0
         if source is None or (graft and (self.graft or source.index < graft.first_checkpoint)):
-            self.resumed_row = graft.num_rows if graft else 0
-        elif source.num_rows is not None:
-            self.resumed_row = source.num_rows
-        else:
-            self.resumed_row = self._row_without_gaps(source.iteration)
+            return graft.num_rows if graft else 0
+        if source.num_rows is not None:
+            return source.num_rows
+        return self._row_without_gaps(source.iteration)
 
     @property
     def source_id(self) -> str:

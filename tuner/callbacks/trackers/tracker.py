@@ -318,7 +318,7 @@ def _recalled(trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, An
     """Return the trial as it continues in this driver."""
     rows = [_row(result) for result in results_of(trial.trial_id)]
     ended = _ended(trial, rows)
-    return _story(trial, rows if ended else rows[: num_lasting(trial, rows)], ended)
+    return _story(trial, rows if ended else rows[: trial.source_row], ended)
 
 
 def _recorded(trial: Trial, results_of: Callable[[str], Iterable[Mapping[str, Any]]]) -> Recalled:
@@ -333,24 +333,6 @@ def _story(trial: Trial, lasting: Sequence[Row], ended: Ended | None) -> Recalle
         one for one in ended_validations(trial) if one.metrics and one.iteration in iterations
     ]
     return Recalled(_begun(trial, lasting), lasting, ended, validations)
-
-
-def num_lasting(trial: Trial, rows: Sequence[Row]) -> int:
-    """Return how many results of a resumed trial are final, i.e. not reported again.
-
-    Args:
-        trial: The trial.
-        rows: All its valid results so far, oldest first.
-    """
-    last_iteration = trial.source.iteration if trial.source else 0
-    num_earlier = trial.grafts[-1].num_rows if trial.grafts else 0
-    count = len(rows)
-    while (
-        count > num_earlier
-        and rows[count - 1].result.get(keys.TRAINING_ITERATION, 0) > last_iteration
-    ):
-        count -= 1
-    return count
 
 
 def measured(flat: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
