@@ -20,6 +20,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, assert_never, final
 
@@ -62,14 +63,14 @@ from .process_service import (
     Woken,
 )
 from .remote_process import ProcessOwner, RemoteProcess
-from .remote_worker import ExitNotes, RemoteWorker, ReusableWorkers
-from .single_attempt import SingleAttempt
+from .remote_worker import ExitNotes, RemoteWorker, ReusableWorkers, SingleAttempt
 from .start_retry import StartRetryQueue, describe_shortage, is_shortage
 from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads
 from .worker_protocol import checkpoints_answer, lease_answer
 
 LOOPBACK: Final = "127.0.0.1"
+_DEADLINE_S: Final = attrgetter("deadline_s")
 _COMMITS_S: Final = 10.0
 """How long checkpoints of groups that are being committed may take at the end."""
 
@@ -169,7 +170,12 @@ class ProcessExecutor:
             self._retry_starts()
             # A start that failed for good has become an event, which must not wait for another.
             timeout_s = 0.0 if self._events else self._timeout_s(deadline)
-            for event in self._wait_for_processes(timeout_s):
+            try:
+                said = self._service.wait(timeout_s)
+            except TunerError:
+                self.shutdown(0.0)
+                raise
+            for event in said:
                 self._on_event(event)
             for group in list(self._groups.values()):
                 group.tick(time.monotonic())
@@ -399,17 +405,11 @@ class ProcessExecutor:
 
     def _timeout_s(self, deadline: float | None) -> float | None:
         """Return how long to wait, None for ever."""
-        moments = [deadline, self._start_retries.retry_at]
-        moments += [group.deadline_s for group in self._groups.values()]
-        soonest = min((moment for moment in moments if moment is not None), default=None)
+        soonest = deadline
+        for moment in (self._start_retries.retry_at, *map(_DEADLINE_S, self._groups.values())):
+            if moment is not None and (soonest is None or moment < soonest):
+                soonest = moment
         return None if soonest is None else max(0.0, soonest - time.monotonic())
-
-    def _wait_for_processes(self, timeout_s: float | None) -> Sequence[ProcessEvent | Woken]:
-        try:
-            return self._service.wait(timeout_s)
-        except TunerError:
-            self.shutdown(0.0)
-            raise
 
     def _on_event(self, event: ProcessEvent | Woken) -> None:
         if isinstance(event, Woken):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import logging
 import selectors
 import socket
@@ -156,8 +157,8 @@ class LocalProcesses:
         self._grace_s = kill_grace_s
         self._processes: dict[int, _Process] = {}
         self._said: list[ProcessEvent | Woken] = []
-        self._exit_deadlines: list[tuple[float, int]] = []
-        self._stack_deadlines: list[tuple[float, int]] = []
+        self._deadlines: list[tuple[float, int, int, Callable[[_Process], None]]] = []
+        self._numbers = itertools.count()  # of deadlines, which are in order at the same moment
         self._is_closed = False
         self._selector = selectors.DefaultSelector()
         self._wakeup_pipe = WakeupPipe()
@@ -220,11 +221,11 @@ class LocalProcesses:
             # and kill together, so the process counts as gone now.
             self._finish(process, None)
         elif grace_s > 0:
-            self._set_exit_deadline(key, grace_s)
+            self._set_deadline(key, grace_s, self._enforce_exit)
 
     def expect_exit(self, key: int) -> None:
         """See `ProcessService`."""
-        self._set_exit_deadline(key, self._grace_s)
+        self._set_deadline(key, self._grace_s, self._enforce_exit)
 
     def dump_stack(self, key: int) -> None:
         """See `ProcessService`."""
@@ -232,7 +233,7 @@ class LocalProcesses:
             process.stack_start = size(process.stderr)
             self._launcher.dump_stack(key)
             self._watch_launcher()
-            heapq.heappush(self._stack_deadlines, (time.monotonic() + _STACK_S, key))
+            self._set_deadline(key, _STACK_S, self._read_stack)
 
     def preload(self, modules: Iterable[str]) -> None:
         """See `ProcessService`."""
@@ -254,8 +255,7 @@ class LocalProcesses:
             for key, mask in self._selector.select(self._select_timeout_s(timeout_s)):
                 key.data(mask)
             # Only after reading: a process whose end has just arrived is not late.
-            self._enforce_exit_deadlines()
-            self._read_stacks()
+            self._act_on_deadlines()
         said, self._said = self._said, []
         return said
 
@@ -284,14 +284,21 @@ class LocalProcesses:
 
     def _select_timeout_s(self, timeout_s: float | None) -> float | None:
         """Return how long to wait, None for ever."""
-        moments = [heap[0][0] for heap in (self._exit_deadlines, self._stack_deadlines) if heap]
-        if not moments:
+        if not self._deadlines:
             return timeout_s
-        left_s = max(0.0, min(moments) - time.monotonic())
+        left_s = max(0.0, self._deadlines[0][0] - time.monotonic())
         return left_s if timeout_s is None else min(left_s, timeout_s)
 
-    def _set_exit_deadline(self, key: int, within_s: float) -> None:
-        heapq.heappush(self._exit_deadlines, (time.monotonic() + within_s, key))
+    def _set_deadline(self, key: int, within_s: float, then: Callable[[_Process], None]) -> None:
+        """Have a function called with a process that is not gone within a time."""
+        moment = (time.monotonic() + within_s, next(self._numbers), key, then)
+        heapq.heappush(self._deadlines, moment)
+
+    def _act_on_deadlines(self) -> None:
+        while self._deadlines and self._deadlines[0][0] <= time.monotonic():
+            *_, key, then = heapq.heappop(self._deadlines)
+            if process := self._processes.get(key):
+                then(process)
 
     def _watch_process(self, process: _Process) -> None:
         mask = _READ | _WRITE if process.end.has_backlog else _READ
@@ -359,22 +366,16 @@ class LocalProcesses:
         process.end.close()
         del self._processes[process.key]
 
-    def _enforce_exit_deadlines(self) -> None:
-        """Kill processes that have not exited in time; stop waiting for orphaned ones."""
-        while self._exit_deadlines and self._exit_deadlines[0][0] <= time.monotonic():
-            process = self._processes.get(heapq.heappop(self._exit_deadlines)[1])
-            if process is None:
-                continue  # its deadline was not removed from the heap when it ended in time
-            if process.is_orphaned:
-                self._finish(process, None)
-            else:
-                self.kill(process.key)
+    def _enforce_exit(self, process: _Process) -> None:
+        """Kill a process that has not exited in time; stop waiting for an orphaned one."""
+        if process.is_orphaned:
+            self._finish(process, None)
+        else:
+            self.kill(process.key)
 
-    def _read_stacks(self) -> None:
-        while self._stack_deadlines and self._stack_deadlines[0][0] <= time.monotonic():
-            if process := self._processes.get(heapq.heappop(self._stack_deadlines)[1]):
-                stack = last_lines(process.stderr, process.stack_start, _NUM_STACK_LINES)
-                self._said.append(StackDumped(process.key, stack))
+    def _read_stack(self, process: _Process) -> None:
+        stack = last_lines(process.stderr, process.stack_start, _NUM_STACK_LINES)
+        self._said.append(StackDumped(process.key, stack))
 
     # The zygote.
 
@@ -435,7 +436,7 @@ class LocalProcesses:
     def _orphan(self, process: _Process) -> None:
         """Wait until the kernel has killed what a dead zygote started: that ends its connection."""
         if process.mask:
-            self._set_exit_deadline(process.key, self._grace_s)
+            self._set_deadline(process.key, self._grace_s, self._enforce_exit)
         else:  # its connection has ended already, so no other event would finish it
             self._finish(process, None)
 
