@@ -403,7 +403,7 @@ def test_what_is_complete_is_rewritten_only_where_a_validation_was_recent(
     asked = []
     if is_validated:
         trial.validations[0] = Validation(
-            CheckpointRecord(0, 1), ValidationRequest(), {}, is_open=False
+            CheckpointRecord(0, 1), ValidationRequest(), is_open=False
         )
     for recent in ([], [trial.trial_id]):
         later = type(logger)(logger.writer)

@@ -29,10 +29,10 @@ SUGGESTED = TrialSuggested(TRIAL, {}, {"cpu": 2.0}, group=GROUP)
 REQUEST = ValidationRequest()
 
 
-def result(checkpoint=None, upload=None, *, validates=False):
+def result(checkpoint=None, upload=None, *, validates=False, row=None):
     record = None if checkpoint is None else CheckpointRecord(checkpoint, 1)
     return ResultReported(
-        TRIAL, 1, {}, record, upload=upload, validation=REQUEST if validates else None
+        TRIAL, 1, {}, record, upload=upload, validation=REQUEST if validates else None, row=row
     )
 
 
@@ -56,6 +56,15 @@ def release(name="a", index=None):
 def found(*events):
     records = [{"q": number, **encode(event, 0.0)} for number, event in enumerate(events, 1)]
     return list(contradictions(records))
+
+
+def test_a_row_supersedes_those_behind_it_and_leaves_no_gap():
+    assert found(SUGGESTED, *(result(row=row) for row in (1, 2, 3, 2, 3, 1))) == []
+    assert found(SUGGESTED, result(), result(row=7), result(row=8)) == []  # an earlier release's
+    assert found(SUGGESTED, result(row=2)) == ["record 2 gives trial t00000 row 2 behind 0 rows"]
+    assert found(SUGGESTED, result(row=1), result(row=0), result(row=1)) == [
+        "record 3 gives trial t00000 row 0 behind 1 rows"
+    ]
 
 
 def test_an_orderly_journal_has_none():

@@ -24,6 +24,7 @@ class _KnownTrial:
     """What records have said of a trial.
 
     Attributes:
+        num_rows: How many results count so far; None where they were recorded without their rows.
         announced: Indices of checkpoints that were reported and are yet to be stored.
         stored: Indices of checkpoints that have been stored.
         requested: Indices of checkpoints that are to be validated.
@@ -31,6 +32,7 @@ class _KnownTrial:
         leases: The tokens of leases that were asked for and not given back.
     """
 
+    num_rows: int | None = 0
     announced: set[int] = field(default_factory=set)
     stored: set[int] = field(default_factory=set)
     requested: set[int] = field(default_factory=set)
@@ -81,6 +83,10 @@ def _of_group(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_result(record: Mapping[str, Any], trial: _KnownTrial) -> Iterator[str]:
+    row, num_rows = record.get("row"), trial.num_rows
+    if row is not None and num_rows is not None and not 1 <= row <= num_rows + 1:
+        yield f"gives trial {record['id']} row {row} behind {num_rows} rows"
+    trial.num_rows = row
     index = record["c"]["index"] if record["c"] else record.get("upload")
     if record.get("v") is not None:
         if index is None:
