@@ -203,11 +203,9 @@ class JournalRows:
         return self._index.of(trial_id)
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
-        known = Numbering(self._histories.get(trial_id, _PLAIN))
         return current(
-            (*known.place(record), record["m"])
-            for record in _amended_results(self._records(trial_id))
-            if not known.is_late(record["a"])
+            result[1:]
+            for result in _reported(self._records(trial_id), self._histories, names_saved=False)
         )
 
 
@@ -343,26 +341,6 @@ def _beginning(first: Mapping[str, Any]) -> int | None:
     return iteration - since if isinstance(iteration, int) and isinstance(since, int) else None
 
 
-def _amended_results(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the results among a trial's records, as later records have amended them.
-
-    The name of a checkpoint that was stored after its result is added, and the metrics of its
-    validation.
-    """
-    results: list[dict[str, Any]] = []
-    by_checkpoint: dict[int, dict[str, Any]] = {}
-    for record in records:
-        if record["k"] == RESULT:
-            result = {**record, "m": _metrics_of(record)}
-            results.append(result)
-            index = _checkpoint_index(record)
-            if index is not None:
-                by_checkpoint[index] = result
-        elif (amended := by_checkpoint.get(_index_in(record))) and (more := _amendment(record)):
-            amended["m"] = more(amended["m"])
-    return list(results)
-
-
 def _checkpoint_index(record: Mapping[str, Any]) -> int | None:
     """Return the index of the checkpoint that was reported with a result, None without one."""
     if checkpoint := record["c"]:
@@ -444,9 +422,18 @@ class _HeldResults:
 
 
 def _reported(
-    records: Iterable[Mapping[str, Any]], histories: Mapping[str, History]
+    records: Iterable[Mapping[str, Any]],
+    histories: Mapping[str, History],
+    *,
+    names_saved: bool = True,
 ) -> Iterator[Reported]:
-    """Yield results that counted when they were recorded, once no later record can amend them."""
+    """Yield results that counted when they were recorded, once no later record can amend them.
+
+    Args:
+        records: Of results, and of their checkpoints.
+        histories: See `histories_of`.
+        names_saved: Whether a result names the checkpoint that was saved after it.
+    """
     held: dict[str, _HeldResults] = {}
     for record in records:
         trial_id, kind = record["id"], record["k"]
@@ -462,7 +449,7 @@ def _reported(
         if mine.numbers.is_late(record["a"]):
             continue
         if kind == SAVED:
-            if mine.results and mine.numbers.attempt == record["a"]:
+            if names_saved and mine.results and mine.numbers.attempt == record["a"]:
                 mine.results[-1][1][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(
                     record["c"]["index"]
                 )
