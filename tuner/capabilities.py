@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .execution.group import RemoteGroup as RemoteGroup
     from .execution.group_checkpoint import DirectoryStorage as DirectoryStorage
     from .execution.inline_processes import InlineProcesses as InlineProcesses
+    from .execution.placement import place_ranks as place_ranks
     from .execution.remote_validator import RemoteValidator as RemoteValidator
     from .execution.remote_validator import ValidationTry as ValidationTry
     from .handle import Handle as Handle
@@ -135,6 +136,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.execution.group": ("IF_SILENT", "Patience", "RemoteGroup"),
         "tuner.execution.group_checkpoint": ("DirectoryStorage",),
         "tuner.execution.inline_processes": ("InlineProcesses",),
+        "tuner.execution.placement": ("place_ranks",),
         "tuner.execution.remote_validator": ("RemoteValidator", "ValidationTry"),
         "tuner.handle": ("Handle",),
         "tuner.journal.mirror": ("JournalMirror",),

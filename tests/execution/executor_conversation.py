@@ -50,28 +50,45 @@ class Conversation:
 
     def __init__(self, directory, environ=None):
         self.directory, self.processes = directory, FakeProcesses()
-        self.packages, self.unloadable = {}, []
+        self.packages, self.unloadable, self._early = {}, [], []
+        self.gives_nodes_up = False
         self.executor = ProcessExecutor(
             self.processes,
-            lambda command: assignment(directory, trial_id=command.trial_id),
+            lambda command: assignment(
+                directory, trial_id=command.trial_id, gpu_ids=command.gpu_ids
+            ),
             capacity={"cpu": 4.0},
             environ=environ,
             commit_pool=ImmediateCommits,
             on_packages=self.packages.update,
-            on_unloadable=self.unloadable.append,
+            on_unloadable=self._on_unloadable,
             assign_validation=lambda command: ValidationAssignment.of(
                 command, str(directory), {}, 0
             ),
         )
 
-    def start(self, trial_id="t00001", attempt=1, *, num_workers=0, cpus=1.0):
+    def _on_unloadable(self, node, why):
+        self.unloadable.append((node, why))
+        return self.gives_nodes_up
+
+    def start(self, trial_id="t00001", attempt=1, *, num_workers=0, cpus=1.0, nodes=(), gpu_ids=()):
         """Start an attempt; return the key of its process, or the keys of its ranks."""
         earlier = set(self.processes.keys)
         group = WorkerGroup(num_workers, {"cpu": 1.0}, 1, 4) if num_workers else None
         command = StartWorker(
-            trial_id, attempt, {}, {"cpu": cpus}, (), None, attempt - 1, group=group
+            trial_id,
+            attempt,
+            {},
+            {"cpu": cpus},
+            gpu_ids,
+            None,
+            attempt - 1,
+            group=group,
+            nodes=nodes,
         )
         self.executor.carry_out([command])
+        if num_workers:
+            self._early += self.executor.wait(0.0)  # until rank 0 can listen
         new = [key for key in self.processes.keys if key not in earlier]
         return new if num_workers > 1 else next(iter(new), None)
 
@@ -91,7 +108,8 @@ class Conversation:
         self.executor.carry_out([KillWorker("t00001", attempt, "the test says so", **options)])
 
     def events(self, timeout_s=0.0):
-        return self.executor.wait(timeout_s)
+        early, self._early = self._early, []
+        return early + self.executor.wait(0.0 if early else timeout_s)
 
     def exit(self):
         """Return the only event, which is the end of an attempt."""

@@ -1,7 +1,7 @@
 """A process service in which nothing runs: a test says what becomes of the processes."""
 
 from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.process_service import Gone, Said, Woken
+from tuner.execution.process_service import Gone, Listening, Said, Woken
 from tuner.storage import strict_json
 
 ENDED = ExitInfo(0)
@@ -17,6 +17,9 @@ class FakeProcesses:
         refusals: Exceptions that the next starts raise, None for one that succeeds.
         watched: What is to be called when something is readable.
         preloaded: Modules that were to be preloaded.
+        listening: Node, and whether that of the whole group, of processes that are to listen, by
+            key.
+        listens: Whether it says at once that they do.
     """
 
     isolates = True
@@ -24,7 +27,7 @@ class FakeProcesses:
     def __init__(self):
         self.assigned, self.sent, self.asked = {}, {}, []
         self.refusals, self.watched, self.preloaded = [], [], []
-        self.is_closed = False
+        self.is_closed, self.listening, self.listens = False, {}, True
         self._said = []
 
     # What a test has them do.
@@ -38,7 +41,7 @@ class FakeProcesses:
 
     def send_from(self, key, *messages):
         """Have a process send messages, all at once."""
-        self.say(Said(key, messages))
+        self.say(Said(key, list(messages)))
 
     def end(self, key, exit_info=ENDED, stderr=""):
         """Have a process end."""
@@ -56,11 +59,15 @@ class FakeProcesses:
 
     # The ProcessService protocol.
 
-    def start(self, key, assignment, listener=None):
+    def listen(self, key, node="", *, is_local=True):
+        self.listening[key] = (node, is_local)
+        if self.listens:
+            self.say(Listening(key, "127.0.0.1", 29500))
+
+    def start(self, key, assignment):
         if self.refusals and (refusal := self.refusals.pop(0)):
             raise refusal
-        if listener:
-            listener.close()
+        self.listening.pop(key, None)
         self.assigned[key], self.sent[key] = assignment, []
 
     def reassign(self, key, assignment):
@@ -72,6 +79,7 @@ class FakeProcesses:
             self.sent[key].append(strict_json.loads(line))
 
     def kill(self, key, grace_s=0.0):
+        self.listening.pop(key, None)
         if key in self.assigned:
             self.asked.append(("kill", key, grace_s))
 

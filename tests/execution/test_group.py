@@ -13,9 +13,8 @@ from tests.execution.executor_conversation import (
     Conversation,
     result,
 )
-from tuner.core.commands import StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import ReportReply, WorkerGroup
+from tuner.core.trial import ReportReply
 from tuner.execution import group
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.group import Patience
@@ -109,15 +108,6 @@ def test_where_no_rank_can_be_started_nothing_is_there_to_kill(talk):
     talk.start(num_workers=2)
     assert talk.exit().failure.kind == "TypeError"
     assert (talk.processes.keys, talk.processes.asked) == ([], [])
-
-
-def test_a_group_over_several_nodes_is_refused_where_all_would_run_on_one(talk):
-    group = WorkerGroup(2, {"cpu": 1.0}, 2, 2)
-    command = StartWorker("t00001", 1, {}, group.total, (), None, 0, group=group, nodes=("a", "b"))
-    talk.executor.carry_out([command])
-    failure = talk.exit().failure
-    assert failure.kind == "NotImplementedError"
-    assert "the nodes a, b" in failure.message
 
 
 def report_all(talk, keys, number=1, **fields):

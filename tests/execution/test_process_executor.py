@@ -141,7 +141,8 @@ def test_the_exits_notes_are_passed_on(talk):
     talk.processes.send_from(key, {**FAILED, **notes, "failure": failure})
     talk.events()
     assert (talk.processes.preloaded, talk.packages) == (["torch"], {"torch": "2.9"})
-    assert "no torch" in talk.unloadable[0]
+    [(node, why)] = talk.unloadable
+    assert (node, "no torch" in why) == ("", True)
 
 
 def test_a_wake_ends_the_wait_without_an_event(talk):

@@ -63,6 +63,7 @@ class Assignment:
         works_in_trial_dir: Whether `trial_dir` becomes the working directory.
         rank: The worker's place in its group, None for a single process without ranks.
         stored_in: URL of the trial's directory in an object store; empty where it is in none.
+        node: The machine that the worker is to run on; empty for this one.
     """
 
     trial_id: str
@@ -83,6 +84,7 @@ class Assignment:
     works_in_trial_dir: bool = False
     rank: Rank | None = None
     stored_in: str = ""
+    node: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # To unpickle with the constructor: the default for dataclasses with slots runs ten times as

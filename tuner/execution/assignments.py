@@ -76,6 +76,7 @@ class AssignmentBuilder:
             stored_in=capabilities.join_url(self._stored_in, command.trial_id)
             if self._stored_in
             else "",
+            node=command.node,
         )
 
     def validation(self, command: StartValidation) -> ValidationAssignment:

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import socket
 import threading
 import time
 from collections import deque
@@ -18,7 +17,7 @@ from tuner.storage import strict_json
 
 from .assignment import Assignment
 from .exit_diagnosis import ExitInfo
-from .process_service import Gone, HasFileno, ProcessEvent, Said, Woken
+from .process_service import Gone, HasFileno, Said, ServiceEvent, Woken
 from .session import run_attempt
 from .validation import run_validation
 from .validation_assignment import DeclaredValidator, ValidationAssignment, Validator, own_validator
@@ -54,20 +53,17 @@ class InlineProcesses:
         self._threads: dict[int, _Thread] = {}
         self._queue: deque[_Thread] = deque()
         self._running: _Thread | None = None
-        self._said: list[ProcessEvent | Woken] = []
+        self._said: list[ServiceEvent] = []
         self._is_woken = self._is_closed = False
 
     # The ProcessService protocol.
 
-    def start(
-        self,
-        key: int,
-        assignment: Assignment | ValidationAssignment,
-        listener: socket.socket | None = None,
-    ) -> None:
+    def listen(self, key: int, node: str = "", *, is_local: bool = True) -> None:
+        """See `ProcessService`."""
+        raise NotImplementedError("a trial of the driver's process is no rank of a group")
+
+    def start(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
         """See `ProcessService`; it begins at its turn."""
-        if listener:
-            raise NotImplementedError("a trial of the driver's process is no rank of a group")
         with self._changed:
             self._threads[key] = thread = _Thread(key, assignment)
             self._queue.append(thread)
@@ -110,7 +106,7 @@ class InlineProcesses:
         """See `ProcessService`."""
         raise NotImplementedError("nothing but threads is waited for")
 
-    def wait(self, timeout_s: float | None) -> Sequence[ProcessEvent | Woken]:
+    def wait(self, timeout_s: float | None) -> Sequence[ServiceEvent]:
         """See `ProcessService`. A trial whose turn is not over at the timeout keeps it."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +39,7 @@ from tuner.core.events import (
     CheckpointsRequested,
     Event,
     LeaseRequested,
+    NodeLeft,
     Outcome,
     ResultReported,
     ValidationEnded,
@@ -49,14 +49,17 @@ from tuner.core.trial import Failure
 from tuner.errors import TunerError
 from tuner.storage import strict_json
 
-from .assignment import Assignment, Rank
+from .assignment import Assignment
 from .process_service import (
     Gone,
     HasFileno,
     HungUp,
+    Listening,
+    NodeChanged,
     ProcessEvent,
     ProcessService,
     Said,
+    ServiceEvent,
     StackDumped,
     Unstarted,
     Violated,
@@ -69,7 +72,6 @@ from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads
 from .worker_protocol import checkpoints_answer, lease_answer
 
-LOOPBACK: Final = "127.0.0.1"
 _DEADLINE_S: Final = attrgetter("deadline_s")
 _COMMITS_S: Final = 10.0
 """How long checkpoints of groups that are being committed may take at the end."""
@@ -87,7 +89,8 @@ class ProcessExecutor:
         capacity: The total resources, e.g. ``{"cpu": 8.0, "gpu": 1.0}``.
         environ: Environment variables that are added for all processes of trials.
         on_packages: Called with the versions of packages that a worker has imported.
-        on_unloadable: Called with the reason when a process could not load the trainable.
+        on_unloadable: Called with the node and the reason when a process could not load the
+            trainable; returns whether the node is given up, so that the attempt is not at fault.
         assign_validation: Returns the assignment for a `StartValidation`.
         payloads: Takes notice of the payloads of validations; None for those of this executor.
         commit_pool: Creates the threads in which checkpoints of groups are committed.
@@ -101,7 +104,7 @@ class ProcessExecutor:
         capacity: Mapping[str, float],
         environ: Mapping[str, str] | None = None,
         on_packages: Callable[[Mapping[str, str]], None] | None = None,
-        on_unloadable: Callable[[str], None] | None = None,
+        on_unloadable: Callable[[str, str], bool] | None = None,
         assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
         payloads: Payloads | None = None,
         commit_pool: Callable[[], capabilities.CommitPool] | None = None,
@@ -120,6 +123,8 @@ class ProcessExecutor:
         self._aside: dict[int, Callable[[ProcessEvent], None]] = {}
         self._attempts: dict[tuple[str, int], SingleAttempt | capabilities.RemoteGroup] = {}
         self._groups: dict[tuple[str, int], capabilities.RemoteGroup] = {}
+        self._listening: dict[int, tuple[StartWorker, Assignment]] = {}
+        """Groups that are started once rank 0, of this key, can listen."""
         self._validators: dict[tuple[str, int, int], capabilities.RemoteValidator] = {}
         self._askers: dict[str, int] = {}  # the key of the process by the token of its request
         self._reusable = ReusableWorkers()
@@ -176,7 +181,7 @@ class ProcessExecutor:
                 self.shutdown(0.0)
                 raise
             for event in said:
-                self._on_event(event)
+                self._take(event)
             for group in list(self._groups.values()):
                 group.tick(time.monotonic())
             if deadline is not None and time.monotonic() >= deadline:
@@ -201,6 +206,7 @@ class ProcessExecutor:
         self._is_closed = True
         self._service.close(deadline_s)
         self._processes.clear()
+        self._listening.clear()
         self._aside.clear()
         self._attempts.clear()
         self._groups.clear()
@@ -229,21 +235,22 @@ class ProcessExecutor:
     def start_aside(
         self,
         assignment: Assignment,
-        listener: socket.socket | None,
         on_event: Callable[[ProcessEvent], None],
+        prepare: Callable[[int], None],
     ) -> int:
         """Start a process of an attempt that another executor owns, and return its key.
 
         Args:
             assignment: See `ProcessService.start`.
-            listener: See `ProcessService.start`.
             on_event: Called during `wait` with what the service says about it.
+            prepare: Called before with the key.
 
         Raises:
             Exception: See `ProcessService.start`.
         """
         key = next(self._keys)
-        self._service.start(key, assignment, listener)
+        prepare(key)
+        self._service.start(key, assignment)
         self._start_retries.note_start()
         self._aside[key] = on_event
         return key
@@ -259,19 +266,25 @@ class ProcessExecutor:
         try:
             assignment = self._assign(command)
             if command.group and self._service.isolates:
-                self._start_group(command, command.group.num_workers, assignment)
+                key = next(self._keys)
+                self._service.listen(key, command.node, is_local=not _is_spread(command))
+                self._listening[key] = command, assignment
             else:
                 self._start_single(command, assignment)
+                self._start_retries.note_start()
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
-            unstarted = _unstarted(0, error, "worker")
-            if unstarted.is_shortage:
-                self._start_retries.add(command, unstarted.failure.message)
-                return
-            self._events.append(
-                WorkerExited(command.trial_id, command.attempt, Outcome.FAILED, unstarted.failure)
-            )
+            self._on_unstartable(command, _unstarted(0, error, "worker"))
+
+    def _on_unstartable(self, command: StartWorker, unstarted: Unstarted) -> None:
+        """Start an attempt later of which nothing was started, or fail it."""
+        if unstarted.is_shortage:
+            self._start_retries.add(command, unstarted.failure.message)
         else:
-            self._start_retries.note_start()
+            self._end(command, Outcome.FAILED, unstarted.failure)
+
+    def _end(self, command: StartWorker, outcome: Outcome, failure: Failure) -> None:
+        """Tell the end of an attempt of which nothing was started."""
+        self._events.append(WorkerExited(command.trial_id, command.attempt, outcome, failure))
 
     def _start_single(self, command: StartWorker, assignment: Assignment) -> None:
         if worker := self._reusable.find(command):
@@ -283,27 +296,36 @@ class ProcessExecutor:
             self._service.start(worker.key, assignment)
         self._add(SingleAttempt(worker, assignment.trial_dir, self), command)
 
-    def _start_group(self, command: StartWorker, num_workers: int, assignment: Assignment) -> None:
+    def _on_listening(self, event: ProcessEvent) -> None:
+        """Start a group, or find that its rank 0 cannot listen."""
+        command, assignment = self._listening.pop(event.key)
+        if isinstance(event, Unstarted):
+            self._on_unstartable(command, event)
+        elif isinstance(event, Listening) and command.group:
+            nodes = command.nodes or ("",) * command.group.num_workers
+            placed = capabilities.place_ranks(assignment, nodes, event.address, event.port)
+            try:
+                self._start_group(event.key, command, placed)
+            except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
+                self._service.kill(event.key)
+                self._on_unstartable(command, _unstarted(0, error, "worker"))
+            else:
+                self._start_retries.note_start()
+
+    def _start_group(
+        self, key: int, command: StartWorker, assignments: Sequence[Assignment]
+    ) -> None:
         """Start all workers of a group, or none."""
-        _check_nodes(command.nodes)
-        listener = socket.create_server((LOOPBACK, 0))
-        port = listener.getsockname()[1]
-        first, *others = [
-            replace(assignment, rank=_rank(command, rank, num_workers, port))
-            for rank in range(num_workers)
-        ]
-        key = next(self._keys)
-        try:
-            self._service.start(key, first, listener)
-        except BaseException:
-            listener.close()
-            raise
+        assignment, *others = assignments
+        self._service.start(key, assignment)
         if not others:
             worker = RemoteWorker(key, command)
             self._add(SingleAttempt(worker, assignment.trial_dir, self), command)
             return
         members = [RemoteWorker(key, command, 0)]
-        members += [RemoteWorker(next(self._keys), command, rank) for rank in range(1, num_workers)]
+        members += [
+            RemoteWorker(next(self._keys), command, rank) for rank in range(1, len(assignments))
+        ]
         group = capabilities.RemoteGroup(
             command,
             members,
@@ -375,11 +397,18 @@ class ProcessExecutor:
             attempt.kill(reason, is_silent=command.is_silent)
             for worker in attempt.members:
                 self._service.kill(worker.key, command.term_grace_s)
-        elif self._start_retries.withdraw(command):
-            failure = Failure("killed", reason)
-            self._events.append(
-                WorkerExited(command.trial_id, command.attempt, Outcome.KILLED, failure)
-            )
+        elif start := self._withdrawn(command):
+            self._end(start, Outcome.KILLED, Failure("killed", reason))
+
+    def _withdrawn(self, command: KillWorker) -> StartWorker | None:
+        """Give up an attempt of which nothing was started yet; return the command to start it."""
+        for key, (start, _) in self._listening.items():
+            if (start.trial_id, start.attempt) == (command.trial_id, command.attempt):
+                del self._listening[key]
+                self._service.kill(key)
+                return start
+        found = self._start_retries.withdraw(command)
+        return found if isinstance(found, StartWorker) else None
 
     def _kill_validation(self, command: KillValidation) -> None:
         names = (command.trial_id, command.index, command.num_try)
@@ -411,10 +440,17 @@ class ProcessExecutor:
                 soonest = moment
         return None if soonest is None else max(0.0, soonest - time.monotonic())
 
-    def _on_event(self, event: ProcessEvent | Woken) -> None:
+    def _take(self, event: ServiceEvent) -> None:
         if isinstance(event, Woken):
             self._is_woken = True
-            return
+        elif isinstance(event, NodeChanged):
+            self._on_node(event)
+        elif event.key in self._listening:
+            self._on_listening(event)
+        else:
+            self._on_event(event)
+
+    def _on_event(self, event: ProcessEvent) -> None:
         if (found := self._processes.get(event.key)) is None:
             self._on_event_aside(event)
             return
@@ -429,6 +465,8 @@ class ProcessExecutor:
                 owner.on_hangup(process)
             case StackDumped():
                 owner.on_stack(process, event.stack)
+            case Listening():
+                pass  # it was given up
             case Gone():
                 del self._processes[event.key]
                 process.stderr = event.stderr
@@ -453,8 +491,8 @@ class ProcessExecutor:
         for event in events:
             if isinstance(event, (LeaseRequested, CheckpointsRequested)):
                 self._askers[event.token] = process.key
-        owner.on_messages(process, events)
-        self._heed_exit(messages[-1])
+        if not self._heed_exit(messages[-1], process.node):
+            owner.on_messages(process, events)
 
     def _on_event_aside(self, event: ProcessEvent) -> None:
         """Handle what is said about a process that no attempt here has, or has no more."""
@@ -468,16 +506,57 @@ class ProcessExecutor:
         elif isinstance(event, Gone):
             self._reusable.discard(event.key)
 
-    def _heed_exit(self, message: Any) -> None:
+    def _heed_exit(self, message: Any, node: str = "") -> bool:
+        """Note what the last message says beside the end; return whether the node is given up."""
         notes = ExitNotes.of(message)
         if notes is None:
-            return
+            return False
         if notes.late_imports:
             self._service.preload(notes.late_imports)
         if notes.packages and self._on_packages:
             self._on_packages(notes.packages)
         if notes.unloadable and self._on_unloadable:
-            self._on_unloadable(notes.unloadable)
+            return self._on_unloadable(node, notes.unloadable)
+        return False
+
+    # Nodes.
+
+    def _on_node(self, changed: NodeChanged) -> None:
+        if isinstance(changed.event, NodeLeft):
+            self._on_node_left(changed.event.node, changed.alive_s)
+        self._events.append(changed.event)
+
+    def _on_node_left(self, node: str, alive_s: float) -> None:
+        """Forget what has run on a node; of attempts with others elsewhere one end follows."""
+        waiting = self._start_retries.take_on(node)
+        for key, (command, _) in list(self._listening.items()):
+            if node in command.nodes:
+                del self._listening[key]
+                self._service.kill(key)
+                waiting.append(command)
+        for start in waiting:
+            if isinstance(start, StartWorker) and _is_spread(start):
+                self._end(start, Outcome.LOST, Failure("lost", f"node {node} is gone"))
+        lost: dict[ProcessOwner, list[RemoteProcess]] = {}
+        for key, (process, owner) in list(self._processes.items()):
+            if process.node == node:
+                del self._processes[key]
+                lost.setdefault(owner, []).append(process)
+        for owner, processes in lost.items():
+            self._on_lost(owner, node, processes, alive_s)
+
+    def _on_lost(
+        self, owner: ProcessOwner, node: str, processes: Sequence[RemoteProcess], alive_s: float
+    ) -> None:
+        first = processes[0]
+        if not isinstance(first, RemoteWorker):
+            self._validators = {
+                names: each for names, each in self._validators.items() if each is not first
+            }
+        elif _is_spread(first.command):
+            owner.on_node_left(node, processes, alive_s)
+        else:
+            self._forget_attempt(first.trial_id, first.attempt)
 
     # What attempts and validations need, see `OwnerHost` and `SingleHost`.
 
@@ -556,28 +635,6 @@ def _unstarted(key: int, error: Exception, what: str) -> Unstarted:
     return Unstarted(key, Failure(type(error).__name__, why), is_shortage=False)
 
 
-def _rank(command: StartWorker, rank: int, num_workers: int, port: int) -> Rank:
-    return Rank(
-        world_rank=rank,
-        world_size=num_workers,
-        local_rank=rank,
-        local_world_size=num_workers,
-        node_rank=0,
-        master_addr=LOOPBACK,
-        master_port=port,
-        run_id=f"{command.trial_id}-{command.attempt}",
-    )
-
-
-def _check_nodes(nodes: Sequence[str]) -> None:
-    """Refuse a group over several nodes, of which all workers would be on one.
-
-    Raises:
-        NotImplementedError: If there are several.
-    """
-    if len(nodes) > 1:
-        raise NotImplementedError(
-            f"its workers are to run on the nodes {', '.join(dict.fromkeys(nodes))}, and this "
-            "executor runs all of them on one; give "
-            'ScalingConfig(placement_strategy="STRICT_PACK")'
-        )
+def _is_spread(command: StartWorker) -> bool:
+    """Return whether the workers of an attempt are on several nodes."""
+    return len(set(command.nodes)) > 1

@@ -7,11 +7,11 @@ What it says are plain records, in order, so that they can be passed on by a con
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tuner.core.events import NodeDraining, NodeJoined, NodeLeft
 from tuner.core.trial import Failure
 
 from .assignment import Assignment
@@ -20,11 +20,20 @@ from .validation_assignment import ValidationAssignment
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """The socket is open at which a process is to listen, see `ProcessService.listen`."""
+
+    key: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """A process has sent messages, which need not be well-formed beyond being JSON."""
 
     key: int
-    messages: Sequence[Any]
+    messages: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Unstarted:
-    """A process could not be started; in the place of `Gone`.
+    """A process could not be started, or cannot listen; in the place of `Gone`.
 
     Attributes:
         key: The process.
@@ -80,13 +89,32 @@ class Unstarted:
     is_shortage: bool = True
 
 
-ProcessEvent = Said | Violated | HungUp | StackDumped | Gone | Unstarted
+ProcessEvent = Listening | Said | Violated | HungUp | StackDumped | Gone | Unstarted
 """What a service says about one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A machine has come, is going to leave, or has left with all processes that it had.
+
+    About those, nothing more is said.
+
+    Attributes:
+        event: What the core is to know.
+        alive_s: Of one that has left, up to when it is known to have lived, by the monotonic clock.
+    """
+
+    event: NodeJoined | NodeDraining | NodeLeft
+    alive_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Woken:
     """`ProcessService.wake` was called, or something was readable that is watched."""
+
+
+ServiceEvent = ProcessEvent | NodeChanged | Woken
+"""What a service says."""
 
 
 class HasFileno(Protocol):
@@ -100,26 +128,35 @@ class ProcessService(Protocol):
     """Starts processes and connects them with the executor.
 
     Keys are the executor's, and never used twice. `Gone` or `Unstarted` follows each start that has
-    not raised. What is asked about a process that is gone is ignored.
+    not raised, unless the process is gone with its machine. What is asked about a process that is
+    gone is ignored.
     """
 
     @property
     def isolates(self) -> bool:
         """Whether there are processes indeed, which may be ranks, and may be reassigned."""
 
-    def start(
-        self,
-        key: int,
-        assignment: Assignment | ValidationAssignment,
-        listener: socket.socket | None = None,
-    ) -> None:
+    def listen(self, key: int, node: str = "", *, is_local: bool = True) -> None:
+        """Begin to open the socket at which a process will listen for the others of its group.
+
+        `Listening` or `Unstarted` follows. The process is then started under the same key; `kill`
+        closes a socket that is not needed after all.
+
+        Args:
+            key: Identifies the process.
+            node: The machine on which it is to be started; empty for this one.
+            is_local: Whether the others are on the same machine.
+
+        Raises:
+            OSError: If that is not possible.
+        """
+
+    def start(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
         """Begin to start a process.
 
         Args:
             key: Identifies it.
             assignment: What it is to do.
-            listener: The socket at which it is to listen for the other ranks of its group. It is
-                taken over, unless an exception is raised.
 
         Raises:
             OSError: If the system is short of something, see `start_retry.is_shortage`.
@@ -156,7 +193,7 @@ class ProcessService(Protocol):
     def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
         """Call a function during `wait` while something is readable."""
 
-    def wait(self, timeout_s: float | None) -> Sequence[ProcessEvent | Woken]:
+    def wait(self, timeout_s: float | None) -> Sequence[ServiceEvent]:
         """Return what there is to say; if there is nothing, wait for it.
 
         Args:

@@ -42,6 +42,11 @@ class RemoteProcess(ABC):
         self.key = key
         self._expect_messages()
 
+    @property
+    @abstractmethod
+    def node(self) -> str:
+        """The machine that it runs on; empty for this one."""
+
     def _expect_messages(self) -> None:
         self.stderr = ""
         self._protocol_failure: Failure | None = None
@@ -127,6 +132,15 @@ class ProcessOwner(ABC):
 
     def on_hangup(self, process: Any, /) -> None:  # noqa: B027  (it may live on)
         """Note that a process's connection has ended; mostly since it is dead."""
+
+    def on_node_left(self, node: str, processes: Sequence[Any], alive_s: float, /) -> None:  # noqa: B027  (the core knows)
+        """Note that processes are gone with their node, while others run elsewhere.
+
+        Args:
+            node: Its name.
+            processes: Those whose end was not heard of.
+            alive_s: Up to when it is known to have lived, by the monotonic clock.
+        """
 
     def on_stack(self, process: Any, stack: str, /) -> None:  # noqa: B027  (none was asked for)
         """Handle the stack that a process was asked for."""

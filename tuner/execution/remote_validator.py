@@ -47,6 +47,11 @@ class RemoteValidator(RemoteProcess):
         self.exit_message: ValidationEnded | None = None
 
     @property
+    def node(self) -> str:
+        """See `RemoteProcess`."""
+        return self.command.node
+
+    @property
     def names(self) -> tuple[str, int, int]:
         """Trial, checkpoint and try, which no other process has."""
         return self.assignment.trial_id, self.assignment.index, self.assignment.num_try

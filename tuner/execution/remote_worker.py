@@ -84,6 +84,11 @@ class RemoteWorker(RemoteProcess):
         self.trial_id = command.trial_id
         self.begin_attempt(command)
 
+    @property
+    def node(self) -> str:
+        """See `RemoteProcess`."""
+        return self.command.nodes[self.rank] if self.command.nodes else ""
+
     def begin_attempt(self, command: StartWorker) -> None:
         """Expect the first message of an attempt."""
         self.command = command
@@ -264,16 +269,13 @@ class ReusableWorkers:
     def find(self, command: StartWorker) -> RemoteWorker | None:
         """Return the worker kept for the trial of an attempt.
 
-        None if there is no such worker, or if it was started with other resources.
+        None if there is no such worker, or if it was started elsewhere or with other resources.
         """
         worker = self._by_trial.get(command.trial_id)
         # Libraries have read the environment variables for threads and GPUs by now.
-        if worker is None or (command.resources, command.gpu_ids) != (
-            worker.command.resources,
-            worker.command.gpu_ids,
-        ):
-            return None
-        return worker
+        if worker and _place(worker.command) == _place(command):
+            return worker
+        return None
 
     def take_unclaimed(self) -> list[RemoteWorker]:
         """Remove and return the workers that the driver knows of and has not started again."""
@@ -291,3 +293,7 @@ class ReusableWorkers:
                 del self._by_trial[worker.trial_id]
                 self._delivered.discard(worker.trial_id)
                 return
+
+
+def _place(command: StartWorker) -> tuple[Any, ...]:
+    return command.resources, command.gpu_ids, command.nodes

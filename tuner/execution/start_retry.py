@@ -71,12 +71,26 @@ class StartRetryQueue:
         self._commands.clear()
         return due
 
-    def withdraw(self, command: KillWorker | KillValidation) -> bool:
-        """Remove the start of what is to be killed; return whether it was queued."""
-        found = [start for start in self._commands if _identity(start) == _identity(command)]
+    def take_on(self, node: str) -> list[StartWorker | StartValidation]:
+        """Remove and return the starts that need a node."""
+        found = [start for start in self._commands if node in _nodes_of(start)]
         for start in found:
             self._commands.remove(start)
-        return bool(found)
+        return found
+
+    def withdraw(
+        self, command: KillWorker | KillValidation
+    ) -> StartWorker | StartValidation | None:
+        """Remove and return the start of what is to be killed; None if it is not queued."""
+        for start in self._commands:
+            if _identity(start) == _identity(command):
+                self._commands.remove(start)
+                return start
+        return None
+
+
+def _nodes_of(start: StartWorker | StartValidation) -> tuple[str, ...]:
+    return start.nodes if isinstance(start, StartWorker) else (start.node,)
 
 
 def _identity(

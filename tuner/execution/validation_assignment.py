@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tuner.core.trial import ValidationRequest
@@ -68,6 +68,7 @@ class ValidationAssignment:
         gpu_ids: Devices assigned to it.
         seed: Seed of the trial's random numbers.
         has_payload: Whether the request's payload was written in this session.
+        node: The machine that the process is to run on; empty for this one.
     """
 
     trial_id: str
@@ -80,7 +81,8 @@ class ValidationAssignment:
     resources: Mapping[str, float]
     gpu_ids: tuple[int, ...] = ()
     seed: int = 0
-    has_payload: bool = field(default=False, kw_only=True)
+    has_payload: bool = False
+    node: str = ""
 
     @classmethod
     def of(
@@ -98,6 +100,7 @@ class ValidationAssignment:
             command.resources,
             command.gpu_ids,
             seed,
+            node=command.node,
         )
 
     @property

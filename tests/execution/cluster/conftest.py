@@ -26,7 +26,7 @@ class FewNodes:
         self.nodes = {name: Harness(directory, trainable, capacity={"cpu": 2}) for name in names}
         self.ranks = {
             name: NodeRanks(
-                NodeStarter(harness.executor, harness.assign),
+                NodeStarter(harness.executor, harness.processes.lend, harness.assign),
                 self.listener(name),
                 lambda message: self.commands[message["attempt"]],
                 "127.0.0.1",

@@ -40,7 +40,9 @@ class Node:
             capacity={"cpu": 4.0},
             on_packages=self.packages.update,
         )
-        self.starter = NodeStarter(self.executor, lambda _: assignment(directory))
+        self.starter = NodeStarter(
+            self.executor, lambda _key, socket: socket.close(), lambda _: assignment(directory)
+        )
 
     def start(self):
         ranks = ranks_by_node(COMMAND, "10.0.0.1", 29500)["b"]

@@ -337,7 +337,7 @@ class _Node:
             stored_in=place if store else "",
         )
         self._processes = ProcessExecutor(
-            LocalProcesses(
+            service := LocalProcesses(
                 code,
                 has_gpus=bool(resources.get("gpu")),
                 kill_grace_s=setup.kill_grace_s,
@@ -356,7 +356,7 @@ class _Node:
         stored: StoredRanks | None = None
         if store and isinstance(storage, StoredElsewhere):
             stored = self._store_in(store, storage, directory)
-        starter = NodeStarter(self._processes, self._assign)
+        starter = NodeStarter(self._processes, service.lend, self._assign)
         self.ranks = NodeRanks(starter, host.tell, self._read_start, address, stored)
 
     def _store_in(
@@ -424,10 +424,11 @@ class _Node:
         has_payload = _validation_key(command) in self._with_payload
         return replace(self._assign.validation(command), has_payload=has_payload)
 
-    def _on_unloadable(self, why: str) -> None:
+    def _on_unloadable(self, _node: str, why: str) -> bool:
         if not self._has_told_unloadable:
             self._has_told_unloadable = True
             self._host.tell({"kind": "unloadable", "why": why})
+        return False  # the driver decides that
 
     def _on_packages(self, versions: Mapping[str, str]) -> None:
         self._host.tell({"kind": "packages", "versions": dict(versions)})

@@ -59,13 +59,18 @@ class NodeStarter:
 
     Args:
         executor: The node's executor.
+        lend: Gives a process the socket at which it is to listen, see `LocalProcesses.lend`.
         assign: Returns the assignment for a `StartWorker`.
     """
 
     def __init__(
-        self, executor: ProcessExecutor, assign: Callable[[StartWorker], Assignment]
+        self,
+        executor: ProcessExecutor,
+        lend: Callable[[int, socket.socket], None],
+        assign: Callable[[StartWorker], Assignment],
     ) -> None:
         self._executor = executor
+        self._lend = lend
         self._assign = assign
 
     def start_ranks(
@@ -88,14 +93,19 @@ class NodeStarter:
             OSError: If they cannot be started now.
             Exception: Raised by the configuration when it is pickled.
         """
+
+        def prepare(key: int) -> None:
+            if listener and not keys:
+                self._lend(key, listener)
+
         assignment = self._assign(command)
         keys: dict[int, int] = {}
         try:
             for rank in ranks:
                 keys[rank.world_rank] = self._executor.start_aside(
                     replace(assignment, rank=rank),
-                    None if rank.world_rank else listener,
                     partial(_report, report, rank.world_rank),
+                    prepare,
                 )
         except BaseException:
             for key in keys.values():

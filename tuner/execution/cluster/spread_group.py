@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, final
@@ -30,6 +29,7 @@ from tuner.execution.assignment import Rank
 from tuner.execution.commit_pool import CommitPool
 from tuner.execution.group import IF_SILENT, Patience, RemoteGroup
 from tuner.execution.group_checkpoint import DirectoryStorage, GroupStorage
+from tuner.execution.placement import devices_on, ranks_of
 from tuner.execution.process_service import (
     Gone,
     HungUp,
@@ -316,7 +316,7 @@ class SpreadGroups:
         )
         self._retries.note_start()
         for node, ranks in ranks_by_node(command, address, port).items():
-            on_node = replace(command, gpu_ids=_devices(command, ranks))
+            on_node = replace(command, gpu_ids=devices_on(node, command.nodes, command.gpu_ids))
             self._host.tell(
                 node,
                 {
@@ -485,33 +485,13 @@ def ranks_by_node(command: StartWorker, address: str, port: int) -> dict[str, li
         address: Where rank 0 listens.
         port: The port.
     """
-    sizes = Counter(command.nodes)
-    node_ranks = {node: number for number, node in enumerate(sizes)}
-    found: dict[str, list[Rank]] = {node: [] for node in sizes}
-    for rank, node in enumerate(command.nodes):
-        found[node].append(
-            Rank(
-                world_rank=rank,
-                world_size=len(command.nodes),
-                local_rank=len(found[node]),
-                local_world_size=sizes[node],
-                node_rank=node_ranks[node],
-                master_addr=address,
-                master_port=port,
-                run_id=f"{command.trial_id}-{command.attempt}",
-            )
-        )
+    found: dict[str, list[Rank]] = {}
+    run_id = f"{command.trial_id}-{command.attempt}"
+    for node, rank in zip(
+        command.nodes, ranks_of(command.nodes, run_id, address, port), strict=True
+    ):
+        found.setdefault(node, []).append(rank)
     return found
-
-
-def _devices(command: StartWorker, ranks: Sequence[Rank]) -> tuple[int, ...]:
-    """Return the devices of these ranks; those of all are listed in the order of the ranks."""
-    num_each = len(command.gpu_ids) // len(command.nodes)
-    return tuple(
-        device
-        for rank in ranks
-        for device in command.gpu_ids[rank.world_rank * num_each : (rank.world_rank + 1) * num_each]
-    )
 
 
 def _key(command: StartWorker | AnswerReport | KillWorker) -> _Key:

@@ -30,8 +30,9 @@ from tuner.execution.process_service import (
     Gone,
     HasFileno,
     HungUp,
-    ProcessEvent,
+    Listening,
     Said,
+    ServiceEvent,
     StackDumped,
     Unstarted,
     Violated,
@@ -49,6 +50,7 @@ from .zygote_supervisor import ZygoteSupervisor
 
 StartMethod = Literal["zygote", "spawn"]
 
+LOOPBACK: Final = "127.0.0.1"
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _NO_DESCRIPTOR: Final = Failure(
     "OSError",
@@ -114,6 +116,7 @@ class LocalProcesses:
         start_method: StartMethod | None = None,
         environ: Mapping[str, str] | None = None,
         keeps_zygote: bool = False,
+        address: str = LOOPBACK,
     ) -> None:
         """Start the zygote, without waiting for it.
 
@@ -131,6 +134,7 @@ class LocalProcesses:
             environ: Environment variables to add, for all processes.
             keeps_zygote: Whether the zygote may serve several experiments of this process, one
                 after the other.
+            address: Under which other machines reach this one.
 
         Raises:
             NotImplementedError: On Windows.
@@ -156,7 +160,10 @@ class LocalProcesses:
         self._has_gpus = has_gpus
         self._grace_s = kill_grace_s
         self._processes: dict[int, _Process] = {}
-        self._said: list[ProcessEvent | Woken] = []
+        self._said: list[ServiceEvent] = []
+        self._listeners: dict[int, socket.socket] = {}
+        """Of ranks that are not started yet."""
+        self._address = address
         self._deadlines: list[tuple[float, int, int, Callable[[_Process], None]]] = []
         self._numbers = itertools.count()  # of deadlines, which are in order at the same moment
         self._is_closed = False
@@ -176,12 +183,20 @@ class LocalProcesses:
 
     # The ProcessService protocol.
 
-    def start(
-        self,
-        key: int,
-        assignment: Assignment | ValidationAssignment,
-        listener: socket.socket | None = None,
-    ) -> None:
+    def listen(self, key: int, node: str = "", *, is_local: bool = True) -> None:
+        """See `ProcessService`; there is only this machine."""
+        del node
+        address = LOOPBACK if is_local else self._address
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.create_server((address, 0), family=family)
+        self.lend(key, listener)
+        self._said.append(Listening(key, address, listener.getsockname()[1]))
+
+    def lend(self, key: int, listener: socket.socket) -> None:
+        """Give the process that is to be started under this key a socket to listen at."""
+        self._listeners[key] = listener
+
+    def start(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
         """See `ProcessService`."""
         bootstrap = self._bootstrap(assignment)
         ours, theirs = blocking_pair()
@@ -191,7 +206,7 @@ class LocalProcesses:
         self._processes[key] = process
         self._launcher.start(key, theirs)
         self._watch_launcher()
-        if listener:
+        if listener := self._listeners.pop(key, None):
             process.end.attach(listener)
         self._watch_process(process)
 
@@ -210,6 +225,8 @@ class LocalProcesses:
 
     def kill(self, key: int, grace_s: float = 0.0) -> None:
         """See `ProcessService`."""
+        if listener := self._listeners.pop(key, None):
+            listener.close()
         process = self._processes.get(key)
         if process is None or process.is_orphaned:
             return  # the kernel kills what is orphaned
@@ -249,7 +266,7 @@ class LocalProcesses:
 
         self._selector.register(readable, _READ, notice)
 
-    def wait(self, timeout_s: float | None) -> list[ProcessEvent | Woken]:
+    def wait(self, timeout_s: float | None) -> list[ServiceEvent]:
         """See `ProcessService`."""
         if not self._said:
             for key, mask in self._selector.select(self._select_timeout_s(timeout_s)):
@@ -276,6 +293,9 @@ class LocalProcesses:
         self._processes.clear()
         for resource in (self._selector, self._blob, self._wakeup_pipe):
             resource.close()
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
 
     # Processes.
 
