@@ -71,8 +71,9 @@ class FakeProcesses:
         self.assigned[key], self.sent[key] = assignment, []
 
     def reassign(self, key, assignment):
-        self.assigned[key] = assignment
-        self.asked.append(("reassign", key))
+        if key in self.assigned:
+            self.assigned[key] = assignment
+            self.asked.append(("reassign", key))
 
     def send(self, key, line):
         if key in self.assigned:
