@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from .callbacks.console.console import Console as Console
     from .callbacks.console.reporter import ProgressReporter as ProgressReporter
     from .callbacks.formatting import printable as printable
+    from .core.pareto import best_trials as best_trials
+    from .core.progress import Progress as Progress
+    from .core.progress import look_at as look_at
     from .driver.background_run import Background as Background
     from .driver.cluster_session import ClusterSession as ClusterSession
     from .driver.continued import ContinuedExperiment as ContinuedExperiment
@@ -127,6 +130,8 @@ __getattr__, __dir__ = lazy_names(
         "tuner.callbacks.console.console": ("Console",),
         "tuner.callbacks.console.reporter": ("ProgressReporter",),
         "tuner.callbacks.formatting": ("printable",),
+        "tuner.core.pareto": ("best_trials",),
+        "tuner.core.progress": ("Progress", "look_at"),
         "tuner.driver.background_run": ("Background",),
         "tuner.driver.cluster_session": ("ClusterSession",),
         "tuner.driver.continued": ("ContinuedExperiment", "recorded_trials"),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 from tuner.core.metric_watch import meant_by
-from tuner.core.pareto import Objectives
 from tuner.core.result import DELIMITER, TRAINING_ITERATION
 from tuner.core.trial import Trial, ValidationState
 from tuner.core.trial_metrics import Evaluation, MetricSummary, TrackedMetric
 from tuner.journal.rows import Rows
 
 from .flat_results import flat_metrics, value_at
+
+if TYPE_CHECKING:
+    from tuner.core.pareto import Objectives
 
 Mode = Literal["min", "max"]
 """The direction in which a metric is optimised."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
 from tuner import capabilities
 from tuner.core.checkpoints import RetentionPolicy
-from tuner.core.pareto import Objectives, best_trials
 from tuner.core.result import CONFIG
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tuner.capabilities import At, Evaluator, Plots, Source
+    from tuner.core.pareto import Objectives
 
 _MAX_PRINTED = 20
 
@@ -370,7 +370,7 @@ class ResultGrid(Sequence[Result]):
         """
         source = self._source()
         return self._of(
-            best_trials(
+            capabilities.best_trials(
                 self._trials,
                 capabilities.checked_objectives(source, metrics, modes),
                 source.value_of,

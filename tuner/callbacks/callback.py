@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tuner.core.trial import AppliedExploit, Failure, Trial
 
@@ -36,6 +36,9 @@ class Callback:
     Departures:
         In `on_trial_result` of Ray Tune, `trial.last_result` is the result before.
     """
+
+    takes_rank_metrics: ClassVar[bool] = False
+    """Whether `on_trial_result` is given what each worker of a group has reported."""
 
     def setup(
         self,

@@ -12,7 +12,6 @@ from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
 
 from .callback import Callback, LoggerCallback
 from .logger_group import GROUPED, LoggerGroup, groups_of
-from .user_callback import UserCallback
 
 Hook = Literal[
     "setup",
@@ -93,7 +92,7 @@ class CallbackList:
         was_requested = bool(result.get(SHOULD_CHECKPOINT))
         arguments, asker = {**info, "result": result}, ""
         for overrider in self._overriders["on_trial_result"]:
-            wants_ranks = rank_metrics and isinstance(overrider[0][0], UserCallback)
+            wants_ranks = rank_metrics and overrider[0][0].takes_rank_metrics
             own = {**arguments, "rank_metrics": rank_metrics} if wants_ranks else arguments
             self._call_one(overrider, "on_trial_result", own)
             if not (was_requested or asker) and result.get(SHOULD_CHECKPOINT):

@@ -49,6 +49,8 @@ class UserCallback(Callback):
         ...         print([own["loss"] for own in metrics])
     """
 
+    takes_rank_metrics = True
+
     _context_for: Callable[[Mapping[str, Any]], TrainRunContext] | None = None
 
     def after_report(

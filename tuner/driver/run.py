@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tuner import callbacks, capabilities
@@ -21,7 +20,6 @@ from tuner.callbacks.files.error_log import ErrorLog
 from tuner.callbacks.files.trial_file import TrialFileLogger
 from tuner.callbacks.registry import named_callbacks
 from tuner.core.events import StopRequested
-from tuner.core.progress import Progress, look_at
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.execution.executor import Executor
@@ -124,7 +122,7 @@ class Run:
         self._hints = self._beginning.hints(list(plain), self._environment.withheld)
         self._began_s = 0.0
         self._request_queue = RequestQueue()
-        self._progress: Callable[[], Progress]  # once there is a driver to ask
+        self._progress: Callable[[], capabilities.Progress]  # once there is a driver to ask
         look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
         # What a trial or a validation prints goes to its log, in which tables are of no use.
         verbose = 0 if lease_holder() else min(spec.run.verbose, 2)
@@ -250,13 +248,10 @@ class Run:
             trainable=spec.trainable,
             print_notice=self._console.print_notice,
         )
-        look = partial(
-            look_at,
-            state.experiment,
-            directory.name,
-            full_iteration=full_iteration(spec.run.stop, spec.scheduler),
+        full = full_iteration(spec.run.stop, spec.scheduler)
+        self._progress = lambda: capabilities.look_at(
+            state.experiment, directory.name, assembly.driver.elapsed_s, full
         )
-        self._progress = lambda: look(assembly.driver.elapsed_s)
         return _Session(assembly, log, suggestions, snapshots, callbacks)
 
     def _drive(self, stage: _Stage, session: _Session) -> Finished:
