@@ -36,7 +36,11 @@ class ImmediateCommits:
     """Commits checkpoints of groups at once."""
 
     def submit(self, job, then, what):
-        then(job())
+        try:
+            done = job()
+        except Exception as error:  # noqa: BLE001  (what it raises is its result)
+            done = error
+        then(done)
 
     def run_done(self):
         pass

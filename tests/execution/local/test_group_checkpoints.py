@@ -18,7 +18,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import ReportReply
 from tuner.execution.attempt import current_attempt
-from tuner.execution.report_options import CheckpointUploadMode, ReportOptions, ValidationTask
+from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, get_checkpoint, get_context
 from tuner.storage.checkpoints import Checkpoint, verify
 from tuner.storage.manifest import read_manifest
@@ -295,61 +295,6 @@ def test_spawned_ranks_store_a_checkpoint_before_one_is_killed_and_after(start_e
     await_no_staging(harness)
 
 
-def slow_staging(config):
-    """Let this rank stage its part, in a thread, once another rank has gone on."""
-    from tuner.execution import checkpoint_uploads
-
-    real = checkpoint_uploads.stage_part
-
-    def stage_slowly(*arguments, **options):
-        wait_until(Path(config["directory"], "has-gone-on").exists)
-        return real(*arguments, **options)
-
-    checkpoint_uploads.stage_part = stage_slowly
-
-
-def test_a_checkpoint_stored_at_once_waits_for_those_that_other_ranks_are_storing(
-    tmp_path, start_executor
-):
-    def train(config):
-        if rank() == 0:
-            slow_staging(config)
-        report({}, written("early"), upload_mode=ASYNC)
-        if rank() == 1:
-            Path(config["directory"], "has-gone-on").touch()
-        report({}, written("late") if rank() == 1 else None)
-
-    harness = start_executor(train)
-    assert harness.run_group(directory=str(tmp_path)).outcome is Outcome.COMPLETED
-    events = [
-        event for event in harness.events["t00001"] if not isinstance(event, CheckpointStarted)
-    ]
-    stored = [getattr(event, "checkpoint", None) for event in events]
-    assert [record.index for record in stored if record] == [0, 1]
-    assert len(checkpoints_in(harness)) == 2
-
-
-def test_a_thread_that_cannot_store_fails_a_report_that_waits_for_it(tmp_path, start_executor):
-    def train(config):
-        if rank() == 0:
-            slow_staging(config)
-        checkpoint = written("early")
-        if rank() == 0:
-            (Path(checkpoint.path) / "link").symlink_to("/etc/hosts")
-        report({}, checkpoint, upload_mode=ASYNC)
-        if rank() == 1:
-            Path(config["directory"], "has-gone-on").touch()
-        report({}, written("late") if rank() == 1 else None)
-
-    harness = start_executor(train)
-    ended = harness.run_group(directory=str(tmp_path))
-    assert ended.outcome is Outcome.FAILED
-    assert ended.failure.kind == "CheckpointError"
-    assert "leads out of the checkpoint" in ended.failure.message
-    assert_others_name(0, ended.failure)
-    assert len(harness.results()) == 1
-
-
 def test_ranks_may_name_the_directory_alike(start_executor):
     def train(config):
         report({}, written("x"), directory_name="best")
@@ -442,24 +387,6 @@ def test_a_full_disk_on_one_rank_costs_the_checkpoint_and_not_the_metrics(start_
     await_no_staging(harness)
 
 
-def test_a_full_disk_at_the_commit_costs_the_checkpoint_and_not_the_metrics(
-    start_executor, monkeypatch
-):
-    from tuner.execution import group_checkpoint
-
-    def fail(*arguments, **options):
-        raise OSError(28, "no space left on device")
-
-    def train(config):
-        report({"number": 0}, written("0"))
-
-    monkeypatch.setattr(group_checkpoint, "commit_parts", fail)
-    harness = start_executor(train)
-    assert harness.run_group().outcome is Outcome.COMPLETED
-    (result,) = harness.results()
-    assert (result.checkpoint, result.metrics["checkpoint_dir_name"]) == (None, None)
-
-
 def test_a_commit_that_fails_raises_in_all_ranks(start_executor):
     def train(config):
         from tuner.errors import CheckpointError
@@ -480,48 +407,6 @@ def test_a_commit_that_fails_raises_in_all_ranks(start_executor):
     assert ["could not be written" in told["error"] for told in result.rank_metrics] == [True, True]
     assert kinds(harness).count(CheckpointStarted) == 1
     assert checkpoints_in(harness) == []
-
-
-def judge(checkpoint, **kwargs):
-    return {"accuracy": 1.0}
-
-
-def judge_otherwise(checkpoint, **kwargs):
-    return {"accuracy": 0.0}
-
-
-def test_any_rank_may_ask_for_a_validation(start_executor):
-    def train(config):
-        task = ValidationTask(judge, {"limit": 3}) if rank() == 1 else None
-        report({}, written("x") if rank() == 0 else None, validation=task)
-
-    harness = start_executor(train)
-    harness.run_group()
-    (result,) = harness.results()
-    assert result.validation.function.endswith(":judge")
-    assert dict(result.validation.kwargs) == {"limit": 3}
-
-
-@pytest.mark.parametrize("case", ["function", "kwargs", "nothing to validate"])
-def test_validations_that_do_not_fit_together_raise_in_all_ranks(start_executor, case):
-    def train(config):
-        function = judge_otherwise if config["case"] == "function" and rank() else judge
-        kwargs = {"limit": rank()} if config["case"] == "kwargs" else {}
-        checkpoint = None if config["case"].startswith("nothing") else written("x")
-        try:
-            report({}, checkpoint, validation=ValidationTask(function, kwargs))
-        except ValueError as error:
-            report({"error": str(error)})
-
-    harness = start_executor(train)
-    assert harness.run_group(case=case).outcome is Outcome.COMPLETED
-    (result,) = harness.results()
-    assert result.validation is None
-    assert len(result.rank_metrics) == 2
-    for told in result.rank_metrics:
-        part = "needs a checkpoint" if case.startswith("nothing") else "must ask for the same"
-        assert part in told["error"]
-        assert "('" not in told["error"]  # names, and no tuple of ours
 
 
 def test_an_attempt_that_is_killed_leaves_staging_only(start_executor):
