@@ -15,11 +15,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import NotRunning, StorageError
+from tuner.wire.declared import decode, encode
 
 from . import atomic, layout, strict_json
 from .directories import make_own_folder
@@ -170,7 +171,7 @@ class _Reply:
 
     def __call__(self, answer: ControlReply) -> None:
         with suppress(OSError):  # the sender gets no reply, and says so
-            atomic.write_text(self._path, strict_json.dumps(asdict(answer)), sync=False)
+            atomic.write_text(self._path, strict_json.dumps(encode(answer)), sync=False)
 
 
 _numbers = itertools.count()
@@ -213,7 +214,7 @@ def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> C
         is_late = time.monotonic() >= until_s
         has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
         with suppress(FileNotFoundError):
-            return ControlReply(**strict_json.loads(read_file(reply, LIMIT_BYTES)))
+            return decode(ControlReply, strict_json.loads(read_file(reply, LIMIT_BYTES)))
         if has_left:
             raise NotRunning(
                 f"the driver of {str(experiment)!r} has ended before it answered; look what has "
@@ -239,7 +240,7 @@ def _present_driver(experiment: Path) -> Owner:
 
 def encode_request(to: str, request: ControlRequest) -> bytes:
     """Return a request to a driver as JSON."""
-    return strict_json.to_bytes({"to": to, **asdict(request)})
+    return strict_json.to_bytes({"to": to, **encode(request)})
 
 
 def read_request(note: bytes) -> tuple[str, ControlRequest]:
@@ -250,11 +251,7 @@ def read_request(note: bytes) -> tuple[str, ControlRequest]:
     """
     fields = strict_json.loads(note)
     to = fields.pop("to")
-    request = ControlRequest(**{**fields, "verb": Verb(fields["verb"])})
-    kinds = (request.trial_id, str), (request.changes, dict), (request.checkpoint, int | None)
-    if not all(isinstance(value, kind) for value, kind in kinds):
-        raise ValueError(f"{fields}")
-    return to, request
+    return to, decode(ControlRequest, fields)
 
 
 def _name_of(owner: Owner | None) -> str:

@@ -23,11 +23,12 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self, final
 
 from tuner.errors import ExperimentLocked, StorageError
+from tuner.wire.declared import Malformed, decode, encode
 
 from . import layout, strict_json
 from .disk import FILE_MODE, LOCAL_DISK, is_held
@@ -354,7 +355,7 @@ class ExperimentLock:
 
     def _write(self, owner: Owner) -> None:
         self._owner = owner
-        self._write_fields(asdict(owner))
+        self._write_fields(encode(owner))
 
     def _write_fields(self, fields: Mapping[str, Any] | None) -> None:
         line = f"{strict_json.dumps(dict(fields))}\n".encode() if fields else b""
@@ -376,8 +377,8 @@ class ExperimentLock:
 def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
     """Return the owner, or the last one if it died; None where that cannot be read."""
     try:
-        return Owner(**read_note(experiment))
-    except TypeError:
+        return decode(Owner, read_note(experiment))
+    except Malformed:
         return None
 
 

@@ -7,11 +7,12 @@ The directory in which a driver works, and every copy that was fetched to be rea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import StorageError
+from tuner.wire.declared import decode, encode
 
 from . import atomic, layout, strict_json
 from .reading import SMALL_BYTES, read_file
@@ -45,10 +46,10 @@ def origin_of(experiment: Path) -> Origin | None:
     """
     path = experiment / layout.ORIGIN
     try:
-        return Origin(**strict_json.loads(read_file(path, SMALL_BYTES)))
+        return decode(Origin, strict_json.loads(read_file(path, SMALL_BYTES)))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError) as cause:
+    except (OSError, ValueError) as cause:
         raise StorageError(
             f"{path} cannot be read: {cause}; it names the URL of the experiment, which "
             "Tuner.restore accepts as well"
@@ -63,7 +64,7 @@ def note_origin(experiment: Path, origin: Origin) -> None:
     """
     path = experiment / layout.ORIGIN
     try:
-        atomic.write_text(path, strict_json.dumps(asdict(origin)) + "\n")
+        atomic.write_text(path, strict_json.dumps(encode(origin)) + "\n")
     except OSError as cause:
         raise StorageError(f"{path} cannot be written: {cause}") from cause
 

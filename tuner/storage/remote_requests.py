@@ -14,12 +14,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Final, final
 
 from tuner.background import BackgroundJobs
 from tuner.errors import NotRunning, StorageError
+from tuner.wire.declared import decode, encode
 
 from . import layout, strict_json
 from .control_requests import (
@@ -115,7 +115,7 @@ class RemoteRequestInbox:
         self._reply(stem, ControlReply(is_granted=False, text=why))
 
     def _reply(self, stem: str, reply: ControlReply) -> None:
-        self._store.put(f"{stem}{_REPLY}", strict_json.to_bytes(asdict(reply)))
+        self._store.put(f"{stem}{_REPLY}", strict_json.to_bytes(encode(reply)))
 
 
 def post(store: ObjectStore, request: ControlRequest, timeout_s: float = 60.0) -> ControlReply:
@@ -147,7 +147,7 @@ def post(store: ObjectStore, request: ControlRequest, timeout_s: float = 60.0) -
             # Looked for after the driver, so that a reply from its last moment is found.
             reply = place.get_if_exists(f"{stem}{_REPLY}", LIMIT_BYTES)
             if reply is not None:
-                return ControlReply(**strict_json.loads(reply))
+                return decode(ControlReply, strict_json.loads(reply))
             if has_left:
                 raise NotRunning(
                     f"the driver of {store.url} has ended before it answered; look what has become "

@@ -290,15 +290,19 @@ class _Layout:
         ]
         self._values = _getter([field.name for field in self._written])
         self._puts = [(field.key, field.form.write, field.omitted) for field in self._written]
-        self._taken = [*by_name.values()]
+        self._taken = [
+            (field.key, field.default, field.form.kinds, field.form.read, field.absent)
+            for field in by_name.values()
+        ]
         self.keys: set[str | None] = {field.key for field in self._written}.union(
             *(_layout(_bare(hints[name])).keys for name in marks if FLAT in marks[name])
         )
 
     def put(self, record: Any, body: Body, translate: Translate) -> Body:
         """Write a record into a body, and return it."""
+        none = _NONE
         for value, (key, write, omitted) in zip(self._values(record), self._puts, strict=True):
-            if omitted is not _NONE and value == omitted:
+            if omitted is not none and value == omitted:
                 continue
             written = value if write is None or value is None else write(value, translate)
             if key is None:
@@ -313,15 +317,15 @@ class _Layout:
             raise Malformed(f"must not have the key {min(body.keys() - self.keys)!r:.80}")
         values, key = [], None
         try:
-            for _, key, form, default, absent, _ in self._taken:
+            for key, default, kinds, read, absent in self._taken:
                 value = body.get(key, default)  # type: ignore[arg-type]  # None is never there
                 if value is default:
                     if value is _NONE:
                         value = absent(body, translate)
-                elif not isinstance(value, form.kinds):
-                    raise form.misfit(value)
-                elif form.read is not None and value is not None:
-                    value = form.read(value, translate)
+                elif not isinstance(value, kinds):
+                    raise next(each for each in self._written if each.key == key).form.misfit(value)
+                elif read is not None and value is not None:
+                    value = read(value, translate)
                 values.append(value)
         except Malformed as flaw:
             raise (flaw if key is None else flaw.inside(key)) from None
@@ -434,8 +438,8 @@ def _union(arguments: tuple[Any, ...], marks: tuple[Any, ...]) -> _Form:
 
 
 def _mapping(origin: Any, key: _Form, each: _Form) -> _Form:
-    is_copied, has_numbers = origin is dict, key is _SCALARS[int]
-    is_plain = not (has_numbers or each.write)
+    has_numbers, is_copied = key is _SCALARS[int], origin is dict
+    is_plain = not (has_numbers or each.write or each.read)
 
     def write(value: Mapping[Any, Any], translate: Translate) -> Any:
         if is_plain:
@@ -446,19 +450,18 @@ def _mapping(origin: Any, key: _Form, each: _Form) -> _Form:
         }
 
     def read(value: Body, translate: Translate) -> Any:
-        name = ""
+        if is_plain and all(isinstance(item, each.kinds) for item in value.values()):
+            return dict(value) if is_copied else value
+        found, name = {}, ""
         try:
-            found: dict[Any, Any] = {}
             for name, item in value.items():
                 found[_number(name) if has_numbers else name] = each.taken(item, translate)
         except Malformed as flaw:
             raise flaw.inside(name) from None
         return found
 
-    is_anything = is_plain and each.kinds == (object,) and not each.read
-    return _Form(
-        (dict,), "an object", write, (_copied if is_copied else None) if is_anything else read
-    )
+    is_anything = each is _SCALARS[Any] and is_plain and not is_copied
+    return _Form((dict,), "an object", write, None if is_anything else read)
 
 
 def _number(name: str) -> int:
