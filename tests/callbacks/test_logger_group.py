@@ -7,6 +7,7 @@ import pytest
 
 from tuner.callbacks import Callback, CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.callback_list import CallbackList
+from tuner.callbacks.files import trial_file
 from tuner.callbacks.files.csv_logger import read_table
 from tuner.core.trial import Failure, Status, TerminationReason
 
@@ -55,6 +56,29 @@ def test_one_entry_stands_for_all_of_them(three, idle_writer, make_trial, report
     callbacks.call("on_experiment_end", trials=[trial])
     assert told(trial) == ([1, 2], [(1, trial.config), (2, trial.config)])
     assert all(logger.is_complete(finished_as_reported(trial, report)) for logger in three)
+
+
+def test_what_a_restore_could_not_write_yet_stands_before_what_follows_it(
+    three, idle_writer, make_trial, report, monkeypatch
+):
+    trial = make_trial()
+    trial.move_to(Status.TERMINATED)
+    trial.ending = TerminationReason.INTERRUPTED
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            trial_file, "append", lambda *_: (_ for _ in ()).throw(OSError(28, "no space"))
+        )
+        for logger in three:
+            logger.rewrite(trial, [report(trial, iteration) for iteration in (1, 2, 3)])
+        idle_writer.write_batch()
+    trial.move_to(Status.RUNNING)
+    trial.ending, trial.attempt, trial.resumed_iteration = None, 2, 3
+    callbacks = CallbackList(three)
+    callbacks.call("on_trial_start", iteration=0, trials=[trial], trial=trial)
+    callbacks.on_trial_result(report(trial, 4), iteration=4, trials=[trial], trial=trial)
+    callbacks.call("on_experiment_end", trials=[trial])
+    in_csv, in_json = told(trial)
+    assert in_csv == [iteration for iteration, _ in in_json] == [1, 2, 3, 4]
 
 
 def finished_as_reported(trial, report):

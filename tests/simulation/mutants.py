@@ -353,9 +353,6 @@ LOGGERS = _of(
     ("        batches, self._held = self._held, {}\n", "        batches, self._held = {}, {}\n", "I19"),
     ("            batches[addressee].append(entry)\n", "            batches[addressee] = [*batches[addressee][:1], entry]\n", "I19"),
 )  + _of(
-    "tuner/callbacks/logger_group.py",
-    ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),
-) + _of(
     "tuner/callbacks/files/trial_file.py",
     ("        self.audit(settled, results_of)\n", "", "I19"),
     ("            if trial in doubtful or not self.is_complete(trial):", "            if False:", "I19"),
@@ -533,5 +530,9 @@ ESCAPING = _of(
     # Needs a disk that is full just when an interrupted trial is resumed: found after a minute or
     # more, and by a test of its own.
     ("        if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
+) + _of(
+    "tuner/callbacks/logger_group.py",
+    # Likewise.
+    ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),
 )  # fmt: skip
 """Defects that the simulation does not find within a minute, with the reason."""
