@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .execution.placement import place_ranks as place_ranks
     from .execution.remote_validator import RemoteValidator as RemoteValidator
     from .execution.remote_validator import ValidationTry as ValidationTry
+    from .execution.store_waits import waiting_line as waiting_line
     from .handle import Handle as Handle
     from .journal.mirror import JournalMirror as JournalMirror
     from .leases.part import Leases as Leases
@@ -143,6 +144,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.execution.inline_processes": ("InlineProcesses",),
         "tuner.execution.placement": ("place_ranks",),
         "tuner.execution.remote_validator": ("RemoteValidator", "ValidationTry"),
+        "tuner.execution.store_waits": ("waiting_line",),
         "tuner.handle": ("Handle",),
         "tuner.journal.mirror": ("JournalMirror",),
         "tuner.leases.part": ("Leases",),

@@ -26,7 +26,6 @@ from tuner.execution.executor import Executor
 from tuner.execution.leasing import lease, lease_holder
 from tuner.execution.local.process_setup import open_standard_streams
 from tuner.execution.resources import machine_capacity
-from tuner.execution.store_waits import waiting_line
 from tuner.execution.trainable import can_be_saved, is_class_trainable
 from tuner.journal.writer import Journal
 from tuner.restore.snapshot_state import Restored
@@ -215,7 +214,9 @@ class Run:
         table = state.experiment.trial_table
         storage_retry = StorageRetry(
             spec.run.storage_retry_s,
-            line=lambda waited_s: waiting_line(self._storage.place, len(table.live), waited_s),
+            line=lambda waited_s: capabilities.waiting_line(
+                self._storage.place, len(table.live), waited_s
+            ),
         )
         log = JournalLog(stage.journal, stage.deleter, state.configs, storage_retry)
         wake = stage.executor.wake

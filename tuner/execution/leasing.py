@@ -18,14 +18,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from tuner.core.trial import WorkerGroup
 from tuner.errors import LeaseRefused, ResourceDeadlock
 from tuner.wire.declared import encode
 
-from .answers import Answers
 from .resources import CUDA_VISIBLE_DEVICES, THREAD_VARIABLES, visible_gpus
+
+if TYPE_CHECKING:
+    from .answers import Answers
 
 
 class Sender(Protocol):
