@@ -16,6 +16,9 @@ from tuner.core.recorded_decisions import StopExperiment
 from tuner.core.trial import AppliedExploit, Intention, Validation
 from tuner.storage import strict_json
 from tuner.storage.control_requests import ControlReply, ControlRequest
+from tuner.storage.lock import Owner
+from tuner.storage.manifest import Manifest, Provenance
+from tuner.storage.origin import Origin
 from tuner.wire.declared import (
     CONFIG,
     FLAT,
@@ -34,7 +37,7 @@ from tuner.wire.declared import (
 DECLARED = []
 for cls in (*get_args(Event), *get_args(Decision), StopExperiment, AppliedExploit, Intention):
     records_in(cls, DECLARED)
-for cls in (Validation, ControlRequest, ControlReply):
+for cls in (Validation, ControlRequest, ControlReply, Owner, Origin, Provenance, Manifest):
     records_in(cls, DECLARED)
 
 

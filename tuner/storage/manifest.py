@@ -9,11 +9,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 from tuner.errors import CheckpointError
+from tuner.wire.declared import OPTIONAL, Malformed, decode, encode
 
 from . import atomic, strict_json
 from .directories import Contents, make_folder, replace_link, target_inside
@@ -47,14 +48,7 @@ class Provenance:
     index: int
     iteration: int
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    name: str = ""
-
-    def as_fields(self) -> dict[str, Any]:
-        """Return the fields of the manifest, without a name that is empty."""
-        fields = asdict(self)
-        if not self.name:
-            del fields["name"]
-        return fields
+    name: Annotated[str, OPTIONAL] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +118,7 @@ def write_manifest(
     """
     body = {
         "format": FORMAT,
-        **provenance.as_fields(),
+        **encode(provenance),
         "files": _measured(directory, contents),
         "links": contents.links,
         "directories": contents.directories,
@@ -188,9 +182,9 @@ def group_manifest(contents: PartContents, provenance: Provenance, *, world_size
     """Return the manifest of a checkpoint of a group as text; see `write_group_manifest`."""
     body = {
         "format": GROUP_FORMAT,
-        **provenance.as_fields(),
+        **encode(provenance),
         "world_size": world_size,
-        "files": {name: asdict(entry) for name, entry in contents.files.items()},
+        "files": {name: encode(entry) for name, entry in contents.files.items()},
         "links": contents.links,
         "directories": contents.directories,
     }
@@ -217,7 +211,10 @@ def read_part_manifest(directory: Path) -> dict[str, FileEntry]:
     try:
         body = strict_json.unseal(read_file(path, SMALL_BYTES))
         rank = body["rank"]
-        return {name: FileEntry(**entry, rank=rank) for name, entry in body["files"].items()}
+        return {
+            name: decode(FileEntry, {**entry, "rank": rank})
+            for name, entry in body["files"].items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError(f"{path} cannot be read: {cause!r}") from cause
 
@@ -271,25 +268,11 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
             raise CheckpointError(
                 f"the checkpoint {directory} was written by a newer version; read it with that one"
             )
-        files = {name: FileEntry(**entry) for name, entry in body.pop("files").items()}
-        manifest = Manifest(**body, files=files)
-        _check_types(manifest)
-    except (KeyError, TypeError, AttributeError) as cause:
+        return decode(Manifest, body)
+    except (KeyError, TypeError, AttributeError, Malformed) as cause:
         raise CheckpointError(
             f"the manifest {directory / MANIFEST} is not as this version writes it: {cause!r}"
         ) from cause
-    return manifest
-
-
-def _check_types(manifest: Manifest) -> None:
-    """Raise a TypeError for a field that could not be used, since its type is another one."""
-    links, directories = manifest.links, manifest.directories
-    if not isinstance(manifest.metrics, dict):
-        raise TypeError("metrics is no object")
-    if not isinstance(links, dict) or not all(isinstance(text, str) for text in links.values()):
-        raise TypeError("links is no object of texts")
-    if not isinstance(directories, list) or not all(isinstance(name, str) for name in directories):
-        raise TypeError("directories is no list of texts")
 
 
 def check_names(contents: PartContents) -> None:
