@@ -26,6 +26,7 @@ from tuner.core.events import (
     Outcome,
     TrialForked,
     TrialSuggested,
+    TurnEnded,
     WorkerStarted,
 )
 from tuner.core.settings import ExperimentSettings
@@ -284,3 +285,17 @@ def test_a_trial_with_labels_outlasts_a_snapshot():
     talk = on_a_and_b(1)
     talk.say(labelled(A))
     assert trial_from(trial_fields(talk.trial(A))).labels == A100
+
+
+def test_a_turn_in_which_a_trial_leaves_the_backlog_is_recorded_though_no_node_can_run_it_yet():
+    talk = cluster(0, nodes=(), max_trials=4, max_pending=4)
+    h100 = {"accelerator": "H100"}
+    for number, labels in enumerate([A100, A100, A100, h100]):
+        talk.say(labelled(f"t0000{number}", labels))
+    admitted = talk.experiment.trial_table.admitted
+    events = [NodeJoined("a", {"cpu": 1.0}, h100), *[TurnEnded()] * 6]
+    for event in events:
+        num_before = len(admitted)
+        is_noop = talk.experiment.handle(event, talk.now_s).is_noop
+        assert not (is_noop and len(admitted) > num_before)
+    assert talk.trial("t00003").status is Status.RUNNING

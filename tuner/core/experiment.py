@@ -884,6 +884,7 @@ class Experiment:
         """
         was_stopping, has_events = self._stopping, self.needs_scheduling
         had_pending_resumes = self._paused.has_pending
+        num_admitted = len(self.trial_table.admitted)
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
         self.parts.claim()
@@ -911,6 +912,8 @@ class Experiment:
             and self._has_no_effect(has_events=has_events)
             and self._stopping is was_stopping
             and not had_pending_resumes
+            # One that cannot start yet has come nearer to its start all the same.
+            and len(self.trial_table.admitted) == num_admitted
         )
 
     # ---------------------------------------------------------------- time and answers
