@@ -9,7 +9,6 @@ from tuner.core.commands import MetricMissed
 from tuner.core.events import DriverRestarted, Outcome, TurnEnded, WorkerExited, WorkerStarted
 from tuner.core.experiment import Experiment
 from tuner.core.metric_watch import METRIC_NOT_REPORTED, warning_for
-from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import TerminationReason, trial_fields, trial_from
 
@@ -220,11 +219,3 @@ def test_warnings_given_survive_a_snapshot():
     assert again.state_dict()["metric_watch"] == state["metric_watch"]
     assert again.metric_watch.value_of("val_accuracy") == "'n/a'"
     assert not again.metric_watch.on_completed(again.trials[2])  # it was told before
-
-
-def test_settings_of_an_earlier_build_are_read():
-    settings = Conversation(**WANTED).experiment.settings
-    assert (
-        ExperimentSettings.from_fields(settings.as_fields() | {"has_late_metrics": False})
-        == settings
-    )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, get_args
 
-from tuner.wire.declared import CONFIG, FLAT, NEVER, OPTIONAL, Form, Key, Tagged, tagged
+from tuner.wire.declared import CONFIG, FLAT, NEVER, OPTIONAL, Key, Tagged, tagged
 
 from .settings import ExperimentSettings
 from .trial import (
@@ -475,9 +475,7 @@ class DriverRestarted:
             which the search has ended, it goes on.
     """
 
-    settings: Annotated[
-        ExperimentSettings, Form(ExperimentSettings.as_fields, ExperimentSettings.from_fields)
-    ]
+    settings: ExperimentSettings
     unfinished: ResumeType = ResumeType.RESUME
     errored: ResumeType = ResumeType.SKIP
     finished: ResumeType = ResumeType.SKIP

@@ -164,6 +164,4 @@ class ExperimentSettings:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> ExperimentSettings:
         """Return the settings that `as_fields` described."""
-        # Which nothing has ever set.
-        known = {name: value for name, value in fields.items() if name != "has_late_metrics"}
-        return decode(cls, known)
+        return decode(cls, fields)
