@@ -86,8 +86,9 @@ def write_journal(experiment, *events):
         journal.append(*[encode(event, stamp=float(number)) for number, event in enumerate(events)])
 
 
-def reported(trial_id, attempt, iteration, loss):
-    return ResultReported(trial_id, attempt, {"loss": loss, "training_iteration": iteration})
+def reported(trial_id, attempt, iteration, loss, row=None):
+    metrics = {"loss": loss, "training_iteration": iteration}
+    return ResultReported(trial_id, attempt, metrics, row=row)
 
 
 def test_rows_of_a_journal_are_told_apart_by_trial(tmp_path):
@@ -115,6 +116,22 @@ def test_rows_of_a_journal_are_those_of_the_latest_attempt(tmp_path):
     ]
     write_journal(tmp_path, *retried)
     assert [row["loss"] for row in JournalRows(tmp_path).of("t1")] == [0.9, 0.7, 0.6]
+
+
+def test_results_without_a_row_follow_those_that_have_one(tmp_path):
+    # An earlier release went on with what this one had begun, and this one once more.
+    mixed = [
+        reported("t1", 1, 1, 0.9),
+        reported("t1", 1, 2, 0.8, row=2),
+        reported("t1", 1, 3, 0.7, row=3),
+        reported("t1", 2, 3, 0.6),
+        reported("t1", 2, 4, 0.5),
+        reported("t1", 3, 5, 0.4, row=5),
+        reported("t1", 4, 6, 0.3),
+    ]
+    write_journal(tmp_path, *mixed)
+    losses = [row["loss"] for row in JournalRows(tmp_path).of("t1")]
+    assert losses == [0.9, 0.8, 0.6, 0.5, 0.4, 0.3]
 
 
 def test_the_journal_is_not_read_before_rows_are_asked_for(tmp_path):

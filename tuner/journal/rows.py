@@ -257,7 +257,8 @@ def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
 class RowCounter:
     """Numbers the results of one trial that were recorded without their rows.
 
-    That is so in journals of earlier releases and in log files.
+    That is so in journals of earlier releases and in log files. An earlier release may also have
+    continued what this one had begun.
     """
 
     def __init__(self) -> None:
@@ -288,6 +289,14 @@ class RowCounter:
         known.append(iteration)
         return len(known)
 
+    def note(self, branch: int, result: Mapping[str, Any], row: int) -> None:
+        """Take in a result whose row is known, behind which one may come that is to be numbered."""
+        known = self._iterations
+        if branch != self._branch:
+            self._branch, self._num_earlier = branch, len(known)
+        del known[row - 1 :]
+        known.append(result.get(TRAINING_ITERATION) or row)
+
 
 def numbered(
     results: Iterable[tuple[int, Mapping[str, Any]]],
@@ -314,7 +323,7 @@ class Numbering:
     def __init__(self, history: History) -> None:
         self.attempt = history.superseded
         self._history = history
-        self._counter: RowCounter | None = None
+        self._counter = RowCounter()
 
     def is_late(self, attempt: int) -> bool:
         """Return whether a record comes from an attempt that was over, or that does not count.
@@ -328,9 +337,10 @@ class Numbering:
         attempt, row = record["a"], record.get("row")
         branch = self._history.branch_of(attempt) if self._history.grafted else 0
         if row is None:
-            self._counter = self._counter or RowCounter()
             began = _beginning(record["m"]) if attempt != self.attempt else None
             row = self._counter.row_of(branch, record["m"], began)
+        else:
+            self._counter.note(branch, record["m"], row)
         self.attempt = attempt
         return branch, int(row)
 
