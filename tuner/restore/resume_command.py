@@ -260,7 +260,13 @@ def _check_same(
 
 def _can_be_named(record: Record, run: RunConfig) -> bool:
     """Return whether an experiment was begun under the name that a script declares."""
-    return bool(record.text.get("declared_name", _folder_of(record)) == run.name)
+    if "declared_name" in record.text:
+        return bool(record.text["declared_name"] == run.name)
+    # Release 0.1.0 wrote down the folder alone: the last part of the name, with a number behind it
+    # where the name was taken.
+    folder, last = _folder_of(record), str(run.name).rpartition("/")[2]
+    number = folder.removeprefix(f"{last}_") if run.if_exists == "new" else ""
+    return folder == last or number.isdecimal()
 
 
 def _folder_of(record: Record) -> str:
