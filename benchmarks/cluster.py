@@ -22,6 +22,7 @@ import tuner as tune
 from searchers import BasicVariantGenerator
 from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.core.events import NodeJoined
+from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.protocol import Setup, SharedStorage
 from tuner.execution.cluster.shared_directory import SharedProof
@@ -95,10 +96,8 @@ def start_s(cluster: Cluster) -> float:
             cluster.engine,
             cluster.settings(),
             cluster.describe(),
-            Path(directory),
-            is_shared=True,
+            AssignmentBuilder(Path(directory), "start", len),
             trainable=pickle_trainable(report_once),
-            seed_of=len,
         )
         began_s = time.perf_counter()
         shared = SharedProof(Path(directory), cluster.liveness.lease_s)

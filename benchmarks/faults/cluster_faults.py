@@ -133,7 +133,7 @@ CLUSTER_FAULTS = [
                 "execution/cluster/test_cluster_executor",
                 [
                     "what_a_node_says_after_it_has_left_is_dropped",
-                    "events_of_what_does_not_run_there_are_dropped",
+                    "what_a_node_says_about_processes_elsewhere_is_dropped",
                     "after_a_sleep_of_the_machine_what_has_arrived_is_read_first",
                 ],
             ),

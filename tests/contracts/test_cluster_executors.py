@@ -16,6 +16,7 @@ from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner import DaskCluster, RayCluster
 from tuner.core.commands import KillWorker, StartWorker
 from tuner.core.events import NodeJoined, NodeLeft, WorkerExited
+from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.protocol import Setup, SharedStorage
 from tuner.execution.cluster.shared_directory import SharedProof
@@ -56,11 +57,8 @@ def connected(cluster, trainable, directory):
         cluster.engine,
         cluster.settings(),
         cluster.describe(),
-        directory,
-        is_shared=True,
+        AssignmentBuilder(directory, "contract", len, sync_checkpoints=False),
         trainable=pickle_trainable(trainable),
-        seed_of=len,
-        sync=False,
     )
     shared = SharedProof(directory, 0.01)
     setup = Setup(

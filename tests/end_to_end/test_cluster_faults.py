@@ -26,7 +26,7 @@ from tests.end_to_end.test_cluster import (
 )
 from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.errors import ClusterError
-from tuner.execution.cluster import executor as cluster_executor
+from tuner.execution.cluster import nodes as cluster_nodes
 from tuner.execution.cluster.link import Liveness
 from tuner.version import __version__
 
@@ -244,7 +244,7 @@ def test_a_node_of_another_version_is_not_used_and_both_versions_are_told(
 def test_where_no_node_can_be_used_the_experiment_ends_and_can_be_restored(
     build, cluster, customized, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(cluster_executor, "_FIRST_NODE_S", 1.0)
+    monkeypatch.setattr(cluster_nodes, "_FIRST_NODE_S", 1.0)
     nodes = cluster(ONE, environ={"a": customized(OTHER_VERSION)})
     said = r"nothing can run: .*; not used: .*0\.0\.9.* continue with"
     with pytest.raises(ClusterError, match=said):

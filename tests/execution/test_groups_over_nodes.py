@@ -194,10 +194,10 @@ def test_a_group_that_was_not_started_yet_is_lost_with_one_of_its_nodes(talk, is
     if is_refused:
         talk.processes.say(Unstarted(*talk.processes.listening, SHORTAGE))
         talk.processes.say(NodeChanged(LEFT))
-        ended, left = talk.events()
+        left, ended = talk.events()
     else:
         talk.processes.say(NodeChanged(LEFT))
-        ended, left = talk.events()
+        left, ended = talk.events()
         assert talk.processes.listening == {}
     assert (ended.outcome, left) == (Outcome.LOST, LEFT)
     assert talk.events() == []

@@ -15,10 +15,13 @@ from tuner.background import BackgroundJobs
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
+from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
+from tuner.execution.cluster.nodes import ClusterNodes
 from tuner.execution.cluster.protocol import Setup, SharedStorage, StoredElsewhere
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.cluster.storage_probe import StoreProof
+from tuner.execution.cluster.stored_executor import StoredClusterExecutor
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.validation_assignment import own_validator
 from tuner.spec.cluster import Cluster
@@ -69,22 +72,42 @@ class ClusterSession(Processes):
         self._scratch_dir = cluster.node_scratch_dir
         self._proof: SharedProof | StoreProof | None = None
         self._journal_wait = BackgroundJobs("tuner-first-record")
-        executor = ClusterExecutor(
-            cluster.engine,
-            cluster.settings(),
-            cluster.describe(),
-            directory,
-            is_shared=remote is None,
-            trainable=pickle_trainable(spec.trainable),
-            validator=b"" if is_own else pickle_trainable(validator),
-            seed_of=spec.seed_of,
-            on_packages=on_packages,
-            sync=spec.run.durability != "process",
-            environ=spec.run.environ,
-            liveness=self._liveness,
-        )
+        self._nodes: ClusterNodes
+        trainable = pickle_trainable(spec.trainable)
+        pickled_validator = b"" if is_own else pickle_trainable(validator)
+        engine = cluster.engine, cluster.settings(), cluster.describe()
+        executor: ClusterExecutor | StoredClusterExecutor
+        if remote:
+            executor = self._nodes = StoredClusterExecutor(
+                *engine,
+                directory,
+                trainable=trainable,
+                validator=pickled_validator,
+                seed_of=spec.seed_of,
+                on_packages=on_packages,
+                environ=spec.run.environ,
+                liveness=self._liveness,
+            )
+        else:
+            assign = AssignmentBuilder(
+                directory.resolve(),
+                directory.name,
+                spec.seed_of,
+                sync_checkpoints=spec.run.durability != "process",
+                works_in_trial_dir=bool(spec.tune.chdir_to_trial_dir),
+            )
+            executor = ClusterExecutor(
+                *engine,
+                assign,
+                trainable=trainable,
+                validator=pickled_validator,
+                on_packages=on_packages,
+                environ=spec.run.environ,
+                liveness=self._liveness,
+            )
+            self._nodes = executor.nodes
         super().__init__(executor)
-        self._nodes = executor
+        self._executor = executor
 
     def connect(self, experiment: Experiment) -> list[Event]:
         """Connect to the cluster, and return what has happened there.
@@ -96,42 +119,47 @@ class ClusterSession(Processes):
             ClusterError: If it cannot be reached.
             StorageError: If what proves that nodes use the same storage cannot be written.
         """
-        run, remote = self._spec.run, self._remote
-        storage: SharedStorage | StoredElsewhere
-        if remote is None:
-            self._proof = SharedProof(self._directory, self._liveness.lease_s)
-            storage = SharedStorage(os.fspath(self._directory.resolve()), self._proof.proof)
-        else:
-            config, given = run.checkpoint_config, run.storage_filesystem
-            self._proof = StoreProof(remote.store, remote.epoch)
-            storage = StoredElsewhere(
-                remote.store.url,
-                remote.epoch,
-                self._proof.proof,
-                filesystem=None if given is None else pickle.dumps(given),
-                is_async=config is not None and config.upload == "async",
-                cache_bytes=run.cache_bytes,
-                retry_s=run.storage_retry_s,
-            )
         self._nodes.unmet = partial(capabilities.unmet_demand, experiment)
-        events = self._nodes.connect(
-            Setup(
-                experiment_name=self._directory.name,
-                storage=storage,
-                environ=run.environ,
-                sync_checkpoints=run.durability != "process",
-                works_in_trial_dir=bool(self._spec.tune.chdir_to_trial_dir),
-                sys_path=_module_path(),
-                argv=sys.argv,
-                lease_s=self._liveness.lease_s,
-                scratch_dir=self._scratch_dir,
-            ),
-            self._proof,
-            remote.checkpoints if remote else None,
+        if isinstance(self._executor, ClusterExecutor):
+            proof = self._proof = SharedProof(self._directory, self._liveness.lease_s)
+            storage = SharedStorage(os.fspath(self._directory.resolve()), proof.proof)
+            return self._executor.connect(self._setup(storage), proof)
+        return self._connect_to_store(self._executor)
+
+    def _connect_to_store(self, executor: StoredClusterExecutor) -> list[Event]:
+        run, remote = self._spec.run, self._remote
+        if remote is None:
+            raise TypeError("an experiment in an object store must have a session of it")
+        config, given = run.checkpoint_config, run.storage_filesystem
+        proof = self._proof = StoreProof(remote.store, remote.epoch)
+        storage = StoredElsewhere(
+            remote.store.url,
+            remote.epoch,
+            proof.proof,
+            filesystem=None if given is None else pickle.dumps(given),
+            is_async=config is not None and config.upload == "async",
+            cache_bytes=run.cache_bytes,
+            retry_s=run.storage_retry_s,
         )
-        if remote:
-            self._journal_wait.submit(partial(self._await_journal, remote))
+        events = executor.connect(
+            self._setup(storage), proof, remote.checkpoints, is_async=storage.is_async
+        )
+        self._journal_wait.submit(partial(self._await_journal, remote, executor))
         return events
+
+    def _setup(self, storage: SharedStorage | StoredElsewhere) -> Setup:
+        run = self._spec.run
+        return Setup(
+            experiment_name=self._directory.name,
+            storage=storage,
+            environ=run.environ,
+            sync_checkpoints=run.durability != "process",
+            works_in_trial_dir=bool(self._spec.tune.chdir_to_trial_dir),
+            sys_path=_module_path(),
+            argv=sys.argv,
+            lease_s=self._liveness.lease_s,
+            scratch_dir=self._scratch_dir,
+        )
 
     @property
     def why_refused(self) -> str:
@@ -149,14 +177,15 @@ class ClusterSession(Processes):
         if self._proof and (self._remote or self._nodes.has_ended_all):
             self._proof.close()
 
-    def _await_journal(self, remote: RemoteSession) -> None:
+    @staticmethod
+    def _await_journal(remote: RemoteSession, executor: StoredClusterExecutor) -> None:
         """Have checkpoints uploaded once the store has the journal's first record."""
         # Where the store does not take it, the driver itself ends with that error.
         try:
             remote.await_beginning()
         except StorageError:
             return
-        self._nodes.note_journal_stored()
+        executor.note_journal_stored()
 
 
 def _module_path() -> Sequence[str]:

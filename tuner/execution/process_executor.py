@@ -67,7 +67,7 @@ from .process_service import (
 )
 from .remote_process import ProcessOwner, RemoteProcess
 from .remote_worker import ExitNotes, RemoteWorker, ReusableWorkers, SingleAttempt
-from .start_retry import StartRetryQueue, describe_shortage, is_shortage
+from .start_retry import StartRetryQueue, unstarted_by
 from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads
 from .worker_protocol import checkpoints_answer, lease_answer
@@ -127,6 +127,8 @@ class ProcessExecutor:
         """Groups that are started once rank 0, of this key, can listen."""
         self._validators: dict[tuple[str, int, int], capabilities.RemoteValidator] = {}
         self._askers: dict[str, int] = {}  # the key of the process by the token of its request
+        self._given_up: set[str] = set()
+        """Nodes that are about to leave since they cannot load the trainable."""
         self._reusable = ReusableWorkers()
         self._start_retries = StartRetryQueue()
         self._make_commit_pool = commit_pool
@@ -273,7 +275,7 @@ class ProcessExecutor:
                 self._start_single(command, assignment)
                 self._start_retries.note_start()
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
-            self._on_unstartable(command, _unstarted(0, error, "worker"))
+            self._on_unstartable(command, unstarted_by(0, error, "worker"))
 
     def _on_unstartable(self, command: StartWorker, unstarted: Unstarted) -> None:
         """Start an attempt later of which nothing was started, or fail it."""
@@ -308,7 +310,7 @@ class ProcessExecutor:
                 self._start_group(event.key, command, placed)
             except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
                 self._service.kill(event.key)
-                self._on_unstartable(command, _unstarted(0, error, "worker"))
+                self._on_unstartable(command, unstarted_by(0, error, "worker"))
             else:
                 self._start_retries.note_start()
 
@@ -346,7 +348,7 @@ class ProcessExecutor:
             except Exception as raised:  # noqa: BLE001  (pickling may run the user's code)
                 error = raised
             if error:
-                self._on_event(_unstarted(worker.key, error, "worker"))
+                self._on_event(unstarted_by(worker.key, error, "worker"))
 
     def _add(self, attempt: SingleAttempt | capabilities.RemoteGroup, command: StartWorker) -> None:
         self._attempts[command.trial_id, command.attempt] = attempt
@@ -361,7 +363,7 @@ class ProcessExecutor:
             validator = capabilities.RemoteValidator(next(self._keys), command, assignment)
             self._service.start(validator.key, assignment)
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
-            unstarted = _unstarted(0, error, "validation")
+            unstarted = unstarted_by(0, error, "validation")
             if unstarted.is_shortage:
                 self._start_retries.add(command, unstarted.failure.message)
                 return
@@ -455,6 +457,8 @@ class ProcessExecutor:
             self._on_event_aside(event)
             return
         process, owner = found
+        if process.node in self._given_up:
+            return  # the core is about to learn that it has left
         match event:
             case Said():
                 self._on_said(process, owner, event.messages)
@@ -491,7 +495,9 @@ class ProcessExecutor:
         for event in events:
             if isinstance(event, (LeaseRequested, CheckpointsRequested)):
                 self._askers[event.token] = process.key
-        if not self._heed_exit(messages[-1], process.node):
+        if self._heed_exit(messages[-1], process.node):
+            self._given_up.add(process.node)
+        else:
             owner.on_messages(process, events)
 
     def _on_event_aside(self, event: ProcessEvent) -> None:
@@ -522,9 +528,10 @@ class ProcessExecutor:
     # Nodes.
 
     def _on_node(self, changed: NodeChanged) -> None:
-        if isinstance(changed.event, NodeLeft):
-            self._on_node_left(changed.event.node, changed.alive_s)
         self._events.append(changed.event)
+        if isinstance(changed.event, NodeLeft):
+            self._given_up.discard(changed.event.node)
+            self._on_node_left(changed.event.node, changed.alive_s)
 
     def _on_node_left(self, node: str, alive_s: float) -> None:
         """Forget what has run on a node; of attempts with others elsewhere one end follows."""
@@ -626,13 +633,6 @@ class ProcessExecutor:
             self._commits = (self._make_commit_pool or capabilities.CommitPool)()
             self._service.watch(self._commits, self._commits.run_done)
         self._commits.submit(job, then, what)
-
-
-def _unstarted(key: int, error: Exception, what: str) -> Unstarted:
-    if is_shortage(error):
-        return Unstarted(key, Failure(type(error).__name__, describe_shortage(error)))
-    why = f"the {what} could not be started: {error}"
-    return Unstarted(key, Failure(type(error).__name__, why), is_shortage=False)
 
 
 def _is_spread(command: StartWorker) -> bool:

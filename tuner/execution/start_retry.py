@@ -11,6 +11,9 @@ from contextlib import suppress
 from typing import Final, final
 
 from tuner.core.commands import KillValidation, KillWorker, StartValidation, StartWorker
+from tuner.core.trial import Failure
+
+from .process_service import Unstarted
 
 _SHORTAGES: Final = (
     errno.EMFILE,  # descriptors of the process
@@ -115,3 +118,17 @@ def describe_shortage(error: Exception) -> str:
         if room.f_files and not room.f_favail:
             return f"{error} (it has no inodes left for new files, see df -i; delete files)"
     return str(error)
+
+
+def unstarted_by(key: int, error: Exception, what: str) -> Unstarted:
+    """Return the record about a process whose start has raised an exception.
+
+    Args:
+        key: The process.
+        error: The exception.
+        what: What it was to be, for messages.
+    """
+    if is_shortage(error):
+        return Unstarted(key, Failure(type(error).__name__, describe_shortage(error)))
+    why = f"the {what} could not be started: {error}"
+    return Unstarted(key, Failure(type(error).__name__, why), is_shortage=False)

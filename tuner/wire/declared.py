@@ -385,12 +385,12 @@ def _form(hint: Any, marks: tuple[Any, ...] = ()) -> _Form:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _form(arguments[0], (*marks, *arguments[1:]))
-    if origin in (Union, UnionType):
-        return _union(arguments, marks)
     if own := next((mark for mark in marks if isinstance(mark, Form)), None):
         return _Form(
             (object,), "", lambda value, _: own.write(value), lambda value, _: own.read(value)
         )
+    if origin in (Union, UnionType):
+        return _union(arguments, marks)
     if CONFIG in marks:
         return _Form((dict,), "an object", _translated, _translated)
     return _compound(origin, arguments) if origin else _simple(hint, is_list=LIST in marks)

@@ -1,71 +1,48 @@
 """Nodes without a cluster between them, on which groups of real workers run."""
 
-import json
+import sys
 import time
 
 import pytest
 
 from tests.execution.cluster.node_driver import NodeDriver
-from tests.execution.local.conftest import DEADLINE_S, Harness, still_alive, trainable_importing
-from tuner.core.commands import AnswerReport, StartWorker
+from tests.execution.cluster.test_cluster_executor import Cluster
+from tests.execution.local.conftest import DEADLINE_S, still_alive, trainable_importing
+from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import ResultReported
 from tuner.core.trial import ReportReply, WorkerGroup
-from tuner.execution.cluster.node_ranks import NodeRanks
-from tuner.execution.cluster.rank_relay import NodeStarter
-from tuner.execution.cluster.spread_group import SpreadGroups
+from tuner.execution.cluster.node_service import NodeService
+from tuner.execution.cluster.protocol import Setup, SharedStorage
+from tuner.execution.local.trainable_blob import PickledCode
+from tuner.execution.pickling import pickle_trainable
 
 __all__ = ["still_alive", "trainable_importing"]
 
 
 class FewNodes:
-    """A driver with executors that take turns; messages between them go through JSON."""
+    """A driver and nodes that take turns; what is between them is a link alone."""
 
     def __init__(self, directory, trainable, names="ab"):
-        (directory / "t00001").mkdir()
-        self.events, self.readable, self.commands = [], [], {}
-        self.nodes = {name: Harness(directory, trainable, capacity={"cpu": 2}) for name in names}
-        self.ranks = {
-            name: NodeRanks(
-                NodeStarter(harness.executor, harness.processes.lend, harness.assign),
-                self.listener(name),
-                lambda message: self.commands[message["attempt"]],
-                "127.0.0.1",
-            )
-            for name, harness in self.nodes.items()
-        }
-        self.groups = SpreadGroups(directory, self, sync=False, environ={})
-
-    def listener(self, name):
-        return lambda message: self.groups.on_message(name, json.loads(json.dumps(message)))
-
-    def tell(self, node, message):
-        self.ranks[node].on_message(json.loads(json.dumps(message)))
-
-    def is_silent(self, _node):
-        return False
-
-    def emit(self, event):
-        self.events.append(event)
-        if isinstance(event, ResultReported):
-            answer = AnswerReport(event.trial_id, event.attempt, ReportReply.CONTINUE)
-            self.groups.answer(answer)
-
-    def start_message(self, _command):
-        return {}
-
-    def watch(self, _readable, on_readable):
-        self.readable.append(on_readable)
-
-    def unwatch(self, _readable):
-        self.readable.clear()
+        self.cluster, self.events = Cluster(directory), []
+        self.executor = self.cluster.executor
+        storage = SharedStorage(str(directory), ("proof", "x"))
+        setup = Setup(experiment_name="e", storage=storage, environ={}, sync_checkpoints=False)
+        code = PickledCode(pickle_trainable(trainable), b"", sys.path, sys.argv)
+        self.nodes = {}
+        for name in names:
+            self.cluster.join(name)
+            tell = self.cluster.links[name, 1].send
+            self.nodes[name] = NodeService(setup, str(directory), code, {}, "127.0.0.1", tell)
 
     def start(self, attempt=1, nodes=("a", "a", "b", "b"), **config):
         group = WorkerGroup(4, {"cpu": 1.0}, 4, 4)
         command = StartWorker(
             "t00001", attempt, config, group.total, (), None, attempt - 1, group=group, nodes=nodes
         )
-        self.commands[attempt] = command
-        self.groups.start(command)
+        self.executor.carry_out([command])
+
+    def kill(self, reason):
+        self.executor.carry_out([KillWorker("t00001", 1, reason)])
 
     def wait_for(self, kind, attempt=1):
         deadline_s = time.monotonic() + DEADLINE_S
@@ -77,24 +54,27 @@ class FewNodes:
             self.step()
 
     def step(self):
-        for harness in self.nodes.values():
-            assert harness.executor.wait(0.01) == []
-        for on_readable in self.readable:
-            on_readable()
-        self.groups.tick()
+        for name, node in list(self.nodes.items()):
+            node.take(self.cluster.heard(name))
+            node.wait(0.01)
+            self.take(self.cluster.say(name))
+
+    def take(self, events):
+        for event in events:
+            self.events.append(event)
+            if isinstance(event, ResultReported):
+                answer = AnswerReport(event.trial_id, event.attempt, ReportReply.CONTINUE)
+                self.executor.carry_out([answer])
 
     def lose(self, name):
         """Have a node leave with all its processes."""
-        del self.ranks[name]
-        self.nodes.pop(name).executor.shutdown(1.0)
-        self.groups.on_node_left(name, 0.0)
+        self.nodes.pop(name).close()
+        self.cluster.nodes.on_agent_gone(name, "no power")
 
     def close(self):
-        for ranks in self.ranks.values():
-            ranks.close()
-        self.groups.close()
-        for harness in self.nodes.values():
-            harness.executor.shutdown(1.0)
+        for node in self.nodes.values():
+            node.close()
+        self.executor.shutdown(1.0)
 
 
 @pytest.fixture

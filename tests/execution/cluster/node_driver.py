@@ -8,30 +8,86 @@ from tests.execution.local.conftest import DEADLINE_S
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import Event, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
+from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.agent import Agent
 from tuner.execution.cluster.link import Link, beat_within
+from tuner.execution.cluster.nodes import LIFE
 from tuner.execution.cluster.protocol import (
     Hello,
+    Packages,
     Ready,
     Setup,
     SetupRefused,
     SharedStorage,
+    Unloadable,
     blob_messages,
     command_message,
-    pickled_config,
     read_host_message,
     start_message,
     validation_message,
 )
+from tuner.execution.cluster.service_messages import (
+    REQUESTS,
+    ExpectExit,
+    Kill,
+    Listen,
+    Preload,
+    Send,
+    Start,
+    Validate,
+    pickled_config,
+    read_record,
+)
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.pickling import pickle_trainable
+from tuner.execution.process_executor import ProcessExecutor
+from tuner.execution.validation_assignment import ValidationAssignment
 from tuner.storage import strict_json
 
 TOKEN = "secret"  # noqa: S105  (of a test)
 
 
+class ProcessesOf:
+    """The processes of a node, as the executor's process service."""
+
+    isolates = True
+
+    def __init__(self, driver):
+        self._driver = driver
+        self.said = []
+
+    def _ask(self, request):
+        self._driver.link.send(REQUESTS.encode(request))
+
+    def listen(self, key, node="", *, is_local=True):
+        self._ask(Listen(key, is_local))
+
+    def start(self, key, assignment):
+        is_validation = isinstance(assignment, ValidationAssignment)
+        self._ask((Validate if is_validation else Start)(key, assignment))
+
+    def send(self, key, line):
+        self._ask(Send(key, line.decode()))
+
+    def kill(self, key, grace_s=0.0):
+        self._ask(Kill(key, grace_s))
+
+    def expect_exit(self, key):
+        self._ask(ExpectExit(key))
+
+    def preload(self, modules):
+        self._ask(Preload(list(modules)))
+
+    def watch(self, readable, on_readable):
+        self.on_readable = on_readable
+
+    def wait(self, timeout_s):
+        said, self.said = self.said, []
+        return said
+
+
 class NodeDriver:
-    """A driver of one node.
+    """A driver of one node, on which it runs processes.
 
     Attributes:
         events: The events of each trial.
@@ -40,7 +96,9 @@ class NodeDriver:
         is_mute: Whether nothing is sent.
     """
 
-    def __init__(self, directory, trainable, *, validator=None, storage=None, **options):
+    def __init__(
+        self, directory, trainable, *, validator=None, storage=None, payloads=None, **options
+    ):
         self.directory = directory
         self.proof = None
         if storage is None:
@@ -62,6 +120,17 @@ class NodeDriver:
         self.link = Link(TOKEN, time.monotonic(), beat_s=beat_s)
         facts = {"resources": {"cpu": 4.0}, "labels": {"zone": "a"}, "address": "127.0.0.1"}
         self.agent = Agent("node", TOKEN, facts)
+        self.processes = ProcessesOf(self)
+        assign = AssignmentBuilder(directory, "exp", lambda _: 17, sync_checkpoints=False)
+        self.executor = ProcessExecutor(
+            self.processes,
+            assign,
+            capacity={},
+            on_packages=lambda versions: self.told.append(Packages(versions)),
+            on_unloadable=self.note_unloadable,
+            assign_validation=assign.validation,
+            payloads=payloads,
+        )
 
     # Saying.
 
@@ -81,13 +150,17 @@ class NodeDriver:
         return self.wait_for(lambda: self.first(Ready | SetupRefused))
 
     def start(self, trial_id="t00001", attempt=1, checkpoint=None, **config):
-        command = StartWorker(
-            trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, 3 if checkpoint else 0
-        )
-        self.send(start_message(command, pickled_config(config), 17))
+        next_checkpoint = 3 if checkpoint else 0
+        self.do(
+            StartWorker(
+                trial_id, attempt, config, {"cpu": 1.0}, (), checkpoint, next_checkpoint,
+                nodes=("node",),
+            )
+        )  # fmt: skip
 
     def do(self, command):
-        self.send(command_message(command))
+        self.executor.carry_out([command])
+        self.flush()
 
     def answer(self, reply=ReportReply.CONTINUE, trial_id="t00001", attempt=1, **options):
         self.do(AnswerReport(trial_id, attempt, reply, **options))
@@ -95,11 +168,10 @@ class NodeDriver:
     def kill(self, trial_id="t00001", attempt=1):
         self.do(KillWorker(trial_id, attempt, "enough"))
 
-    def start_validation(self, record=None, request=None, *, has_payload=False):
+    def start_validation(self, record=None, request=None):
         record = record or CheckpointRecord(0, 1)
         request = request or ValidationRequest()
-        command = StartValidation("t00001", record, 1, request, {"cpu": 1.0})
-        self.send(validation_message(command, pickled_config({}), 17, has_payload=has_payload))
+        self.do(StartValidation("t00001", record, 1, request, {"cpu": 1.0}, node="node"))
 
     # Hearing.
 
@@ -117,13 +189,25 @@ class NodeDriver:
                     self.take(message)
         self.flush()
 
+        self.hear_events()
+
     def take(self, message):
-        read = read_host_message(message)
-        if isinstance(read, Event):
-            owner = getattr(read, "owner", read)
-            self.events[owner.trial_id].append(read)
+        if message["kind"] in LIFE:
+            self.told.append(read_host_message(message))
         else:
-            self.told.append(read)
+            self.processes.said.append(read_record(message))
+
+    def hear_events(self):
+        for event in self.executor.wait(0.0):
+            self.note(event)
+        self.flush()
+
+    def note(self, event):
+        self.events[getattr(event, "owner", event).trial_id].append(event)
+
+    def note_unloadable(self, _node, why):
+        self.told.append(Unloadable(why))
+        return False
 
     def first(self, kind):
         return next((each for each in self.told if isinstance(each, kind)), None)
@@ -166,6 +250,32 @@ class NodeDriver:
         self.agent.close()
         if self.proof:
             self.proof.close()
+
+
+class StoredNodeDriver(NodeDriver):
+    """A driver of one node that runs and stores trials itself.
+
+    Attributes:
+        with_payload: Whether payloads of validations may be used.
+    """
+
+    with_payload = False
+
+    def do(self, command):
+        if isinstance(command, StartWorker):
+            self.send(start_message(command, pickled_config(command.config), 17))
+        elif isinstance(command, StartValidation):
+            has_payload = self.with_payload
+            self.send(validation_message(command, pickled_config({}), 17, has_payload=has_payload))
+        else:
+            self.send(command_message(command))
+
+    def take(self, message):
+        read = read_host_message(message)
+        if isinstance(read, Event):
+            self.note(read)
+        else:
+            self.told.append(read)
 
 
 def children_of(pid):

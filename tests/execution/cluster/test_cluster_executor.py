@@ -2,46 +2,54 @@
 
 import json
 import logging
+import pickle
 import threading
 import time
 
 import pytest
 
+from tests.execution.executor_conversation import result
+from tests.execution.fake_processes import ENDED
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import (
-    CheckpointLost,
     NodeDraining,
     NodeJoined,
     NodeLeft,
     Outcome,
-    ResultReported,
     ValidationEnded,
     WorkerExited,
     WorkerStarted,
 )
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest, WorkerGroup
 from tuner.errors import ClusterError, StorageError
+from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.link import Link, Liveness
 from tuner.execution.cluster.protocol import (
     Hello,
     Setup,
     SharedStorage,
-    event_message,
     own_versions,
 )
-from tuner.execution.cluster.rank_messages import Listening, news_message
-from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.cluster.service_messages import REQUESTS, record_message
 from tuner.execution.failures import as_message
-from tuner.execution.process_service import Gone, Said
+from tuner.execution.process_service import Gone, Listening, Said
 
 pytestmark = pytest.mark.process
 
 RESOURCES = {"cpu": 2.0}
 KEY = ("t00001", 1)
 STARTED = WorkerStarted(*KEY, 7)
-RESULT = ResultReported(*KEY, {"training_iteration": 1, "time_total_s": 1.0, "loss": 0.5})
 DONE = WorkerExited(*KEY, Outcome.COMPLETED)
+SAYS_STARTED = {"kind": "started", "pid": 7}
+SAYS_RESULT = result()
+SAYS_DONE = {"kind": "exited", "outcome": "completed", "failure": None}
+UNLOADABLE = {
+    **SAYS_DONE,
+    "outcome": "failed",
+    "failure": as_message(Failure("ModuleNotFoundError", "No module named 'mine'")),
+    "is_unloadable": True,
+}
 
 
 class Connection:
@@ -93,10 +101,8 @@ def executor_in(directory):
         "none:None",
         {},
         "a cluster",
-        directory,
-        is_shared=True,
+        AssignmentBuilder(directory, "e", lambda trial_id: 5),
         trainable=b"trainable",
-        seed_of=lambda trial_id: 5,
     )
 
 
@@ -110,19 +116,28 @@ class Cluster:
     """An executor, and one end of the link of each host."""
 
     def __init__(self, directory, proof=None):
-        self.executor = executor_in(directory)
-        self.connection = self.executor._connection = Connection()
+        self.executor, self.nodes = self.make(directory)
+        self.connection = self.nodes._connection = Connection()
         storage = SharedStorage("/nowhere", ("proof", "x"))
         self.executor.wake()  # so that it waits for no node
-        self.executor.connect(Setup(experiment_name="e", storage=storage, environ={}), proof)
+        self.connect(Setup(experiment_name="e", storage=storage, environ={}), proof)
+        self.executor.wait(0.0)
         self.links = {}
+
+    def make(self, directory):
+        """Return the executor, and the nodes that it has."""
+        executor = executor_in(directory)
+        return executor, executor.nodes
+
+    def connect(self, setup, proof):
+        self.executor.connect(setup, proof)
 
     def add(self, agent, number=1):
         """Have an agent come up, or its next host."""
         if number == 1:
             self.connection.agents.add(agent)
-            self.executor.on_agent(agent)
-        self.links[agent, number] = Link(self.executor._token, time.monotonic())
+            self.nodes.on_agent(agent)
+        self.links[agent, number] = Link(self.nodes._token, time.monotonic())
 
     def say(self, agent, *messages, number=1):
         """Have a host send messages; return the events."""
@@ -130,12 +145,12 @@ class Cluster:
         for message in messages:
             link.send(message)
         for frame in link.take_frames(time.monotonic()):
-            self.executor.on_lines(agent, [f"[{number},{frame}]"])
+            self.nodes.on_lines(agent, [f"[{number},{frame}]"])
         return self.executor.wait(0.0)
 
     def heard(self, agent, number=1):
         """Return the messages that a host has received since."""
-        self.executor._send_frames(time.monotonic())
+        self.nodes._send_frames(time.monotonic())
         mine = [json.loads(line) for name, line in self.connection.lines if name == agent]
         self.connection.lines = [each for each in self.connection.lines if each[0] != agent]
         link, now_s = self.links[agent, number], time.monotonic()
@@ -161,15 +176,30 @@ class Cluster:
             [StartWorker(*key, {"x": 1}, RESOURCES, (), None, 0, nodes=(node,))]
         )
 
-    def do(self, agent, *events, number=1):
-        return self.say(agent, *map(event_message, events), number=number)
+    @property
+    def keys(self):
+        """The keys of the processes that are there."""
+        return list(self.nodes._node_of)
+
+    def hear(self, agent, *records, number=1):
+        """Have a node say something about its processes."""
+        return self.say(agent, *map(record_message, records), number=number)
+
+    def hear_of(self, agent, key, *messages):
+        """Have a process send messages."""
+        return self.hear(agent, Said(key, list(messages)))
+
+    def end(self, agent, key, *messages):
+        """Have a process send messages, and end."""
+        said = [Said(key, list(messages))] if messages else []
+        return self.hear(agent, *said, Gone(key, ENDED))
 
 
 def look_after(cluster, seconds):
     """Look at the nodes when so many seconds are over."""
     now_s = time.monotonic() + seconds
-    cluster.executor._looked_s = now_s
-    cluster.executor._look_at_nodes(now_s)
+    cluster.nodes._looked_s = now_s
+    cluster.nodes._look_at_nodes(now_s)
 
 
 @pytest.fixture
@@ -195,7 +225,7 @@ def test_nodes_join_when_the_driver_has_seen_what_they_have_written(tmp_path, ca
     for name in "abcd":
         assert cluster.join(name) == []
     proof.is_waiting.wait()
-    cluster.executor.on_agent_gone("d", "it has gone meanwhile")
+    cluster.nodes.on_agent_gone("d", "it has gone meanwhile")
     assert cluster.executor.wait(0.0) == []  # the driver goes on meanwhile
     proof.may_end.set()
     events = []
@@ -227,37 +257,65 @@ def test_a_node_with_another_numpy_joins_with_a_warning(cluster, caplog):
     assert "node a: it has numpy 1.0" in caplog.text
 
 
-def test_a_trial_runs_on_its_node(cluster):
+def test_a_process_runs_on_its_node(cluster):
     cluster.join("a")
     cluster.join("b")
     cluster.start("b")
-    (start,) = cluster.heard("b")
-    assert (start["kind"], start["trial_id"], start["seed"]) == ("start", "t00001", 5)
+    (key,) = cluster.keys
+    (start,) = map(REQUESTS.decode, cluster.heard("b"))
+    assert (start.key, start.assignment.trial_id, start.assignment.seed) == (key, "t00001", 5)
+    assert pickle.loads(start.assignment.config.data) == {"x": 1}  # noqa: S301  (our own)
     assert cluster.heard("a") == []
-    assert cluster.do("b", STARTED, RESULT) == [STARTED, RESULT]
+    started, reported = cluster.hear_of("b", key, SAYS_STARTED, SAYS_RESULT)
+    assert (started, reported.metrics["loss"]) == (STARTED, 0.5)
     cluster.executor.carry_out([AnswerReport(*KEY, ReportReply.CONTINUE)])
-    (answer,) = cluster.heard("b")
-    assert (answer["kind"], answer["reply"]) == ("answer", "continue")
-    cluster.executor.carry_out([KillWorker(*KEY, "enough")])
-    assert [message["kind"] for message in cluster.heard("b")] == ["kill"]
-    assert cluster.do("b", DONE) == [DONE]
+    assert cluster.heard("b") == [
+        {"kind": "send", "key": key, "line": '{"verdict":"continue","save":false}\n'}
+    ]
+    cluster.executor.carry_out([KillWorker(*KEY, "enough", 2.0)])
+    assert cluster.heard("b") == [{"kind": "kill", "key": key, "grace_s": 2.0}]
+    (ended,) = cluster.end("b", key)
+    assert ended.outcome is Outcome.KILLED
     cluster.executor.carry_out([KillWorker(*KEY, "late")])
     assert cluster.heard("b") == []
 
 
-def test_events_of_what_does_not_run_there_are_dropped(cluster):
+def test_what_a_node_says_about_processes_elsewhere_is_dropped(cluster):
     cluster.join("a")
     cluster.join("b")
     cluster.start("b")
-    assert cluster.do("a", RESULT, DONE) == []
-    assert cluster.do("b", WorkerExited("t00001", 2, Outcome.COMPLETED)) == []
-    assert cluster.do("b", DONE, RESULT) == [DONE]
+    (key,) = cluster.keys
+    assert cluster.end("a", key, SAYS_STARTED, SAYS_DONE) == []
+    assert cluster.end("b", key + 7, SAYS_DONE) == []
+    assert cluster.end("b", key, SAYS_DONE) == [DONE]
+    assert cluster.hear_of("b", key, SAYS_STARTED) == []
 
 
-def test_a_checkpoint_lost_on_the_way_to_a_trial_is_reported_for_its_owner(cluster):
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "nonsense"},
+        {"kind": "said", "key": 1, "messages": []},
+        {"kind": "said", "key": "1", "messages": [{}]},
+        {"kind": "listening", "key": 1, "address": "", "port": 1},
+        {"kind": "listening", "key": 1, "address": "x", "port": 70000},
+        {"kind": "listening", "key": 1, "address": "x", "port": 1},
+        {"kind": "gone", "key": 1, "exit_info": {"code": "0"}, "stderr": ""},
+        {"kind": "gone", "key": 1},
+        {"kind": "unstarted", "key": 1, "failure": "no", "is_shortage": True},
+        {"kind": "probed", "why": ""},
+        {"kind": "ready"},
+        {"kind": "event", "body": {}},
+        {},
+    ],
+)
+def test_a_host_that_breaks_the_protocol_is_ended(cluster, message):
     cluster.join("a")
-    lost = CheckpointLost("t00009", 3, "its hash is wrong")
-    assert cluster.do("a", lost) == [lost]
+    cluster.start()
+    assert cluster.keys == [1]
+    (left,) = cluster.say("a", message)
+    assert left == NodeLeft("a", cluster.connection.evicted["a"])
+    assert left.reason.startswith("it sent what it must not send: ")
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
@@ -265,33 +323,34 @@ def test_what_a_trial_is_killed_for_while_its_node_is_silent_does_not_count(clus
     cluster.join("a")
     cluster.start("a")
     if is_silent:
-        cluster.executor._nodes["a"].link.heard_s -= 6.0
+        cluster.nodes._nodes["a"].link.heard_s -= 6.0
     cluster.executor.carry_out([KillWorker(*KEY, "no report", is_silent=True)])
-    killed = WorkerExited(*KEY, Outcome.KILLED, Failure("killed", "no report"))
-    (ended,) = cluster.do("a", killed)
+    (ended,) = cluster.end("a", *cluster.keys)
     if is_silent:
         assert ended.outcome is Outcome.LOST
         why = "nothing was heard of node a when the trial was killed: no report"
-        assert ended.failure == Failure("lost", why)
+        assert ended.failure.message.startswith(why)
     else:
-        assert ended == killed
+        assert ended.outcome is Outcome.KILLED
 
 
-def test_a_trial_that_ends_by_itself_although_it_was_to_be_killed_has_ended(cluster):
+def test_a_trial_that_ends_by_itself_before_it_is_to_be_killed_has_ended(cluster):
     cluster.join("a")
     cluster.start("a")
-    cluster.executor._nodes["a"].link.heard_s -= 6.0
+    cluster.nodes._nodes["a"].link.heard_s -= 6.0
+    assert cluster.hear_of("a", *cluster.keys, SAYS_DONE) == []
     cluster.executor.carry_out([KillWorker(*KEY, "no report", is_silent=True)])
-    assert cluster.do("a", DONE) == [DONE]
+    assert cluster.end("a", *cluster.keys) == [DONE]
 
 
 def test_an_agent_that_is_gone_is_a_node_that_left(cluster):
     cluster.join("a")
     cluster.start("a")
-    cluster.executor.on_agent_gone("a", "the power went out")
+    cluster.nodes.on_agent_gone("a", "the power went out")
     assert cluster.executor.wait(0.0) == [NodeLeft("a", "the power went out")]
-    assert cluster.do("a", DONE) == []
+    assert cluster.end("a", 1, SAYS_DONE) == []
     cluster.start("a", ("t00001", 2))  # the core does not know yet
+    assert cluster.keys == []
 
 
 def test_what_may_run_still_is_not_started_elsewhere_before_its_lease_is_over(cluster):
@@ -301,7 +360,7 @@ def test_what_may_run_still_is_not_started_elsewhere_before_its_lease_is_over(cl
     cluster.executor.carry_out([group_on("b", "d")])
     cluster.connection.agents.clear()
     for name in "abc":
-        cluster.executor.on_agent_gone(name, "the cluster is gone", may_live=True)
+        cluster.nodes.on_agent_gone(name, "the cluster is gone", may_live=True)
     assert cluster.executor.wait(0.0) == [
         NodeDraining("a", is_cut_off=True),  # so that nothing more is started there
         NodeDraining("b", is_cut_off=True),
@@ -317,8 +376,8 @@ def test_what_may_run_still_is_not_started_elsewhere_before_its_lease_is_over(cl
 def test_an_agent_that_comes_back_too_late_is_ended(cluster):
     cluster.join("a")
     cluster.start("a")
-    cluster.executor.on_agent_gone("a", "its connection is closed", may_live=True)
-    cluster.executor.on_agent("a")
+    cluster.nodes.on_agent_gone("a", "its connection is closed", may_live=True)
+    cluster.nodes.on_agent("a")
     assert list(cluster.connection.evicted) == ["a"]
     assert cluster.executor.wait(0.0) == [NodeDraining("a", is_cut_off=True)]
     look_after(cluster, 31.0)
@@ -328,16 +387,16 @@ def test_an_agent_that_comes_back_too_late_is_ended(cluster):
 def test_what_is_found_dead_later_is_not_waited_for(cluster):
     cluster.join("a")
     cluster.start("a")
-    cluster.executor.on_agent_gone("a", "its connection is closed", may_live=True)
+    cluster.nodes.on_agent_gone("a", "its connection is closed", may_live=True)
     cluster.executor.wait(0.0)
-    cluster.executor.on_agent_gone("a", "it was started again")
+    cluster.nodes.on_agent_gone("a", "it was started again")
     assert cluster.executor.wait(0.0) == [NodeLeft("a", "it was started again")]
 
 
 def test_the_next_host_of_an_agent_is_another_node(cluster):
     cluster.join("a")
     line = json.dumps({"host_gone": 1, "why": "killed by signal 9", "next": 2})
-    cluster.executor.on_lines("a", [line])
+    cluster.nodes.on_lines("a", [line])
     assert cluster.executor.wait(0.0) == [NodeLeft("a", "killed by signal 9")]
     assert cluster.join("a", 2) == [NodeJoined("a.2", RESOURCES, {})]
     assert cluster.say("a", {"kind": "ready"}) == []  # late, of the first one
@@ -350,14 +409,14 @@ def test_a_host_whose_announcement_was_lost_takes_the_place_of_the_one_before(cl
     assert left == NodeLeft("a", "its process was replaced by another one")
     assert cluster.join("a", 2) == [NodeJoined("a.2", RESOURCES, {})]
     gone = json.dumps({"host_gone": 1, "why": "killed by signal 9", "next": 2})
-    cluster.executor.on_lines("a", [gone])  # which comes late
+    cluster.nodes.on_lines("a", [gone])  # which comes late
     assert cluster.executor.wait(0.0) == []
 
 
 def test_an_agent_whose_hosts_do_not_start_is_given_up(cluster, caplog):
     cluster.add("a")
     line = json.dumps({"host_gone": 3, "why": "exit code 1", "next": None})
-    cluster.executor.on_lines("a", [line])
+    cluster.nodes.on_lines("a", [line])
     assert list(cluster.connection.evicted) == ["a"]
     assert "node a is not used any more: exit code 1" in caplog.text
 
@@ -368,15 +427,17 @@ def test_the_verdict_on_a_group_waits_while_a_node_of_it_is_silent(cluster, is_h
     for name in "ab":
         cluster.join(name)
     cluster.executor.carry_out([group_on("a", "b")])
-    key = "t00002", 1
-    cluster.say("a", news_message(*key, Listening("10.0.0.1", 1)))
+    assert cluster.heard("a") == [{"kind": "listen", "key": 1, "is_local": False}]
+    cluster.hear("a", Listening(1, "10.0.0.1", 1))
+    (start,) = map(REQUESTS.decode, cluster.heard("b"))
+    assert (start.assignment.rank.world_rank, start.assignment.rank.master_addr) == (1, "10.0.0.1")
     raised = {"kind": "exited", "outcome": "failed", "failure": as_message(Failure("OSError", "x"))}
-    said, gone = Said(0, [raised]), Gone(0, ExitInfo(0))
-    assert cluster.say("a", news_message(*key, said), news_message(*key, gone)) == []
+    assert cluster.end("a", 1, raised) == []
+    cluster.executor.wait(0.0)
     if is_heard:
-        assert [each["kind"] for each in cluster.heard("b")] == ["rank_start", "rank_kill"]
+        assert cluster.heard("b") == [{"kind": "kill", "key": start.key, "grace_s": 0.0}]
         for frame in cluster.links["b", 1].take_frames(time.monotonic() + 1.0):
-            cluster.executor.on_lines("b", [f"[1,{frame}]"])  # a sign of life, and then nothing
+            cluster.nodes.on_lines("b", [f"[1,{frame}]"])  # a sign of life, and then nothing
     look_after(cluster, 31.0)
     [ended] = [each for each in cluster.executor.wait(0.0) if isinstance(each, WorkerExited)]
     assert ended.outcome is (Outcome.FAILED if is_heard else Outcome.LOST)
@@ -385,7 +446,7 @@ def test_the_verdict_on_a_group_waits_while_a_node_of_it_is_silent(cluster, is_h
 def lose(cluster, *agents):
     """Lose nodes, and let the core know of it."""
     for agent in agents:
-        cluster.executor.on_agent_gone(agent, "no power")
+        cluster.nodes.on_agent_gone(agent, "no power")
     cluster.executor.wait(0.0)
 
 
@@ -429,7 +490,7 @@ def test_the_loss_of_a_node_is_told_where_nothing_can_be_started(cluster, caplog
 
 def test_a_node_that_is_given_back_is_not_lost(cluster, caplog):
     cluster.join("a")
-    cluster.executor._evict(cluster.executor._nodes["a"], "no power needed")
+    cluster.nodes._evict(cluster.nodes._nodes["a"], "no power needed")
     cluster.executor.wait(0.0)
     cluster.executor.wait(0.0)
     assert told(caplog) == []
@@ -437,9 +498,9 @@ def test_a_node_that_is_given_back_is_not_lost(cluster, caplog):
 
 def test_why_nodes_are_not_used_is_kept(cluster):
     cluster.join("a", versions=own_versions() | {"tuner": "0.0.1"})
-    cluster.executor.on_remark("it has no TLS")
-    cluster.executor.on_remark("a worker runs no trials", is_refusal=True)
-    first, second = cluster.executor.refusals
+    cluster.nodes.on_remark("it has no TLS")
+    cluster.nodes.on_remark("a worker runs no trials", is_refusal=True)
+    first, second = cluster.nodes.refusals
     assert first.startswith("a: it has tuner 0.0.1")
     assert second == "a worker runs no trials"
 
@@ -447,11 +508,11 @@ def test_why_nodes_are_not_used_is_kept(cluster):
 def test_a_silent_node_is_told_and_then_has_left(cluster, caplog):
     cluster.join("a")
     began_s = time.monotonic()
-    cluster.executor._looked_s = began_s + 11.0
-    cluster.executor._look_at_nodes(began_s + 11.0)
+    cluster.nodes._looked_s = began_s + 11.0
+    cluster.nodes._look_at_nodes(began_s + 11.0)
     assert "nothing was heard of node a for 11 s" in caplog.text
-    cluster.executor._looked_s = began_s + 31.0
-    cluster.executor._look_at_nodes(began_s + 31.0)
+    cluster.nodes._looked_s = began_s + 31.0
+    cluster.nodes._look_at_nodes(began_s + 31.0)
     assert [event.node for event in cluster.executor.wait(0.0)] == ["a"]
     assert cluster.connection.evicted == {}  # its host ends itself, and another one may follow
 
@@ -475,7 +536,7 @@ def test_the_host_after_a_silent_one_is_spoken_to(cluster):
     cluster.join("a")
     look_after(cluster, 31.0)
     cluster.add("a", 2)
-    cluster.executor._send_frames(time.monotonic())
+    cluster.nodes._send_frames(time.monotonic())
     assert [line[:3] for _, line in cluster.connection.lines] == ["[2,"]
     assert isinstance(cluster.join("a", 2)[-1], NodeJoined)
 
@@ -484,38 +545,38 @@ def test_what_a_node_says_after_it_has_left_is_dropped(cluster):
     cluster.join("a")
     cluster.start()
     began_s = time.monotonic()
-    cluster.executor._looked_s = began_s + 31.0
-    cluster.executor._look_at_nodes(began_s + 31.0)
+    cluster.nodes._looked_s = began_s + 31.0
+    cluster.nodes._look_at_nodes(began_s + 31.0)
     (left,) = cluster.executor.wait(0.0)
     assert isinstance(left, NodeLeft)
-    assert cluster.do("a", STARTED, RESULT, DONE) == []
+    assert cluster.end("a", 1, SAYS_STARTED, SAYS_DONE) == []
 
 
 def test_a_node_that_is_heard_again_in_time_goes_on(cluster, caplog):
     cluster.join("a")
-    cluster.executor._looked_s = time.monotonic() + 11.0
-    cluster.executor._look_at_nodes(time.monotonic() + 11.0)
+    cluster.nodes._looked_s = time.monotonic() + 11.0
+    cluster.nodes._look_at_nodes(time.monotonic() + 11.0)
     cluster.start("a")
-    assert cluster.do("a", STARTED) == [STARTED]
+    assert cluster.hear_of("a", *cluster.keys, SAYS_STARTED) == [STARTED]
     assert "node a can be heard again" in caplog.text
 
 
 def test_after_a_sleep_of_the_machine_what_has_arrived_is_read_first(cluster):
     cluster.join("a")
-    cluster.executor._look_at_nodes(time.monotonic() + 3600.0)
+    cluster.nodes._look_at_nodes(time.monotonic() + 3600.0)
     assert cluster.executor.wait(0.0) == []
 
 
 def test_a_drain_is_passed_on_once(cluster):
     cluster.join("a")
-    cluster.executor.on_draining("a", 30.0)
+    cluster.nodes.on_draining("a", 30.0)
     assert cluster.executor.wait(0.0) == [NodeDraining("a", 30.0)]
     assert cluster.say("a", {"kind": "draining", "deadline_s": None}) == []
 
 
 def test_a_node_that_drains_while_it_starts_is_not_used(cluster):
     cluster.add("a")
-    cluster.executor.on_draining("a", None)
+    cluster.nodes.on_draining("a", None)
     assert cluster.join("a") == [NodeJoined("a", RESOURCES, {}), NodeDraining("a")]
 
 
@@ -523,55 +584,48 @@ def test_code_that_one_node_alone_cannot_load_is_that_nodes_fault(cluster):
     cluster.join("a")
     cluster.join("b")
     cluster.start("a")
-    cluster.do("a", STARTED)
+    cluster.hear_of("a", 1, SAYS_STARTED)
     cluster.start("b", ("t00002", 1))
-    unloadable = {"kind": "unloadable", "why": "No module named 'mine'"}
-    (left,) = cluster.say("b", unloadable)
-    assert left == NodeLeft("b", "the training code cannot be loaded there: No module named 'mine'")
+    assert cluster.end("b", 2, UNLOADABLE) == []  # though it says in one frame how it has ended
+    (left,) = cluster.executor.wait(0.0)
+    why = "the training code cannot be loaded there: ModuleNotFoundError: No module named 'mine'"
+    assert left == NodeLeft("b", why)
 
 
 def test_code_that_no_node_can_load_is_the_trials_fault(cluster):
     cluster.join("a")
     cluster.join("b")
     cluster.start("a")
-    failure = Failure("ModuleNotFoundError", "No module named 'mine'")
-    failed = WorkerExited(*KEY, Outcome.FAILED, failure)
-    unloadable = {"kind": "unloadable", "why": "No module named 'mine'"}
-    assert cluster.say("a", unloadable, event_message(failed)) == [failed]
-
-
-def test_a_host_that_breaks_the_protocol_is_ended(cluster):
-    cluster.join("a")
-    (left,) = cluster.say("a", {"kind": "nonsense"})
-    assert isinstance(left, NodeLeft)
-    assert "nonsense" in cluster.connection.evicted["a"]
+    (failed,) = cluster.end("a", 1, UNLOADABLE)
+    assert (failed.outcome, failed.failure.kind) == (Outcome.FAILED, "ModuleNotFoundError")
 
 
 def test_a_validation_runs_on_its_node(cluster):
     cluster.join("a")
-    checkpoint = CheckpointRecord(0, 1)
-    request = ValidationRequest()
     command = StartValidation(
-        "t00001", checkpoint, 1, request, RESOURCES, config={}, node="a", is_last_try=True
+        "t00001", CheckpointRecord(0, 1), 1, ValidationRequest(), RESOURCES, config={}, node="a"
     )
     cluster.executor.carry_out([command])
-    (start,) = cluster.heard("a")
-    assert (start["kind"], start["num_try"], start["has_payload"]) == ("start_validation", 1, False)
+    (start,) = map(REQUESTS.decode, cluster.heard("a"))
+    assert (start.key, start.assignment.num_try, start.assignment.has_payload) == (1, 1, False)
+    said = {"kind": "validated", "metrics": {"accuracy": 0.5}}
     ended = ValidationEnded("t00001", 0, 1, Outcome.COMPLETED, {"accuracy": 0.5})
-    assert cluster.do("a", ended, ended) == [ended]
+    assert cluster.end("a", 1, said) == [ended]
 
 
 def test_a_payload_of_this_session_is_told_to_the_node_that_validates(cluster):
     cluster.join("a")
     cluster.join("b")
     cluster.start("a")
-    request = ValidationRequest(payload=f".validation-0-{'0' * 64}.pkl")
-    report = ResultReported(*KEY, RESULT.metrics, CheckpointRecord(0, 1), validation=request)
-    cluster.do("a", report)
-    command = StartValidation("t00001", CheckpointRecord(0, 1), 1, request, RESOURCES, node="b")
+    payload = f".validation-0-{'0' * 64}.pkl"
+    request = ValidationRequest(payload=payload)
+    checkpoint = {"index": 0, "iteration": 1, "time_total_s": 1.0, "counters": {}}
+    says = {**SAYS_RESULT, "checkpoint": checkpoint, "validation": {"payload": payload}}
+    (reported,) = cluster.hear_of("a", 1, says)
+    command = StartValidation("t00001", reported.checkpoint, 1, request, RESOURCES, node="b")
     cluster.executor.carry_out([command])
-    (start,) = cluster.heard("b")
-    assert start["has_payload"]
+    (start,) = map(REQUESTS.decode, cluster.heard("b"))
+    assert start.assignment.has_payload
 
 
 def test_demand_is_told_and_idle_nodes_are_given_back_where_the_engine_adds_nodes(cluster):
@@ -579,13 +633,13 @@ def test_demand_is_told_and_idle_nodes_are_given_back_where_the_engine_adds_node
     cluster.join("b")
     cluster.connection.facts = {"is_elastic": True}
     unmet = [({"cpu": 1.0}, {}, 3)]
-    cluster.executor.unmet = lambda: unmet
+    cluster.nodes.unmet = lambda: unmet
     now_s = time.monotonic() + Liveness().idle_s + 1.0
-    cluster.executor._look_at_demand(now_s)
+    cluster.nodes._look_at_demand(now_s)
     assert cluster.connection.demands[-1] == unmet
     assert cluster.connection.evicted == {}
     unmet.clear()
-    cluster.executor._look_at_demand(now_s + 2.0)
+    cluster.nodes._look_at_demand(now_s + 2.0)
     assert len(cluster.connection.evicted) == 1  # one is kept for what comes
 
 
@@ -594,13 +648,14 @@ def test_a_node_with_workers_of_a_group_is_not_idle(cluster):
         cluster.join(name)
     cluster.connection.facts = {"is_elastic": True}
     cluster.executor.carry_out([group_on("a", "b")])
-    cluster.executor._look_at_demand(time.monotonic() + 61.0)
+    cluster.hear("a", Listening(1, "10.0.0.1", 1))
+    cluster.nodes._look_at_demand(time.monotonic() + 61.0)
     assert list(cluster.connection.evicted) == ["c"]
 
 
 def test_a_request_to_stop_ends_the_attempt_to_connect(tmp_path):
     executor = executor_in(tmp_path)
-    connection = executor._connection = Connection()
+    connection = executor.nodes._connection = Connection()
     connection.open = lambda: None  # nothing answers
     executor.wake()
     storage = SharedStorage("/nowhere", ("proof", "x"))
@@ -618,7 +673,7 @@ def test_lines_that_make_no_sense_are_dropped(cluster, caplog):
     caplog.set_level(logging.DEBUG, "tuner")
     cluster.join("a")
     deep = "[" * 100_000
-    cluster.executor.on_lines("a", ['{"x": 1}', "[0, {}]", "no JSON", f"[1, {deep}"])
+    cluster.nodes.on_lines("a", ['{"x": 1}', "[0, {}]", "no JSON", f"[1, {deep}"])
     assert cluster.executor.wait(0.0) == []
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +10,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.execution.cluster.node_driver import descendants_of
-from tests.execution.local.conftest import is_alive
+from tests.execution.conversation import assignment
+from tests.execution.local.conftest import DEADLINE_S, is_alive
 from tuner.core.commands import ListCheckpoints, StartWorker
 from tuner.core.events import (
     CheckpointsRequested,
@@ -25,23 +27,20 @@ from tuner.execution.cluster.node_host import _module_path
 from tuner.execution.cluster.protocol import (
     Draining,
     Packages,
-    RankMessage,
     Ready,
     Remark,
     SetupRefused,
     SharedStorage,
     Unloadable,
-    pickled_config,
-    start_message,
 )
-from tuner.execution.cluster.rank_messages import (
-    Listening,
-    read_news,
-    start_fields,
+from tuner.execution.session import (
+    Checkpoint,
+    get_checkpoint,
+    get_context,
+    report,
+    take_master_socket,
 )
-from tuner.execution.cluster.spread_group import ranks_by_node
-from tuner.execution.process_service import Gone
-from tuner.execution.session import Checkpoint, get_checkpoint, report
+from tuner.execution.validation_payloads import Payloads
 from tuner.train.api import get_all_reported_checkpoints
 from tuner.train.api import report as report_as_worker
 
@@ -163,51 +162,52 @@ def validated_by_report(config):
         )
 
 
-def test_a_payload_is_used_if_the_driver_says_so_and_kept(start_node, tmp_path):
-    node = start_node(validated_by_report)
+def test_a_payload_is_used_on_any_node_and_deleted_when_its_validation_has_ended(
+    start_node, tmp_path
+):
+    payloads = Payloads()
+    node = start_node(validated_by_report, payloads=payloads)
     node.set_up()
     node.start()
     node.exit_of()
     result = node.first_event(ResultReported)
-    other = start_node(validated_by_report)
-    other.set_up()
-    other.start_validation(result.checkpoint, result.validation, has_payload=True)
-    assert other.end_of_validation().metrics == {"accuracy": 0.5}
-    other.close()
-    node.close()
     assert (tmp_path / "t00001" / result.validation.payload).exists()
+    other = start_node(validated_by_report, payloads=payloads)
+    other.set_up()
+    other.start_validation(result.checkpoint, result.validation)
+    assert other.end_of_validation().metrics == {"accuracy": 0.5}
+    assert not (tmp_path / "t00001" / result.validation.payload).exists()
 
 
-def said_by_ranks(node):
-    """Return what the ranks said; how many messages come in one frame is a matter of timing."""
-    messages = [each.message for each in node.told if isinstance(each, RankMessage)]
-    said = [each["messages"] for each in messages if each["kind"] == "rank_said"]
-    return [message["kind"] for each in said for message in each]
+def test_a_group_runs_on_the_node_and_its_rank_0_listens_there(start_node):
+    def meet(config):
+        if get_context().get_world_rank() == 0:
+            with socket.socket(fileno=take_master_socket()) as listener:
+                listener.accept()[0].close()
+        else:
+            address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            socket.create_connection(address, DEADLINE_S).close()
+        report({"rank": get_context().get_world_rank()})
 
-
-def test_the_ranks_of_a_group_run_on_the_node(start_node, tmp_path):
-    (tmp_path / "t00001").mkdir()
-    node = start_node(lambda config: None)
+    node = start_node(meet)
     node.set_up()
     group = WorkerGroup(2, {"cpu": 1.0}, 2, 2)
-    command = StartWorker(
-        "t00001", 1, {}, group.total, (), None, 0, group=group, nodes=("node", "other")
-    )
-    about = {"trial_id": "t00001", "attempt": 1}
-    node.send({"kind": "rank_listen", **about})
+    nodes = ("node", "node")
+    node.do(StartWorker("t00001", 1, {}, group.total, (), None, 0, group=group, nodes=nodes))
+    assert node.exit_of().outcome is Outcome.COMPLETED
+    result = node.first_event(ResultReported)
+    assert [metrics["rank"] for metrics in result.rank_metrics] == [0, 1]
 
-    def news(kind):
-        messages = [each.message for each in node.told if isinstance(each, RankMessage)]
-        return next((each for each in map(read_news, messages) if isinstance(each, kind)), None)
 
-    listening = node.wait_for(lambda: news(Listening))
-    ranks = ranks_by_node(command, listening.address, listening.port)["node"]
-    start = start_message(command, pickled_config({}), 17)
-    node.send({**start, **start_fields(ranks), "kind": "rank_start"})
-    node.wait_for(lambda: said_by_ranks(node) == ["started", "exited"])
-    node.send({"kind": "rank_send", **about, "rank": 0, "data": '{"leave":true}\n'})
-    gone = node.wait_for(lambda: news(Gone))
-    assert (gone.key, gone.exit_info.code, gone.stderr) == (0, 0, "")
+def test_what_cannot_be_started_on_the_node_is_told(start_node, tmp_path):
+    node = start_node(count_up)
+    node.set_up()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "t00001").symlink_to(tmp_path / "elsewhere")
+    node.executor._assign = lambda command: assignment(tmp_path / command.trial_id)
+    node.start(steps=1)
+    failure = node.next_event(WorkerExited).failure
+    assert "the worker could not be started" in failure.message
 
 
 def test_a_host_that_hears_nothing_of_its_driver_kills_its_trials_and_ends(start_node):
@@ -297,16 +297,12 @@ def test_a_signal_that_asks_the_host_to_end_is_told_and_trials_go_on(start_node)
     assert node.exit_of().outcome is Outcome.COMPLETED
 
 
-def test_a_trainable_that_cannot_be_loaded_is_told_once_before_the_exits(
-    start_node, trainable_importing
-):
+def test_a_trainable_that_cannot_be_loaded_is_told_with_the_exit(start_node, trainable_importing):
     node = start_node(trainable_importing("raise ImportError('not on this node')"))
     node.set_up()
     node.start()
     ended = node.next_event(WorkerExited)
     assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "ImportError")
-    node.start("t00002")
-    node.next_event(WorkerExited, "t00002")
     told = [each for each in node.told if isinstance(each, Unloadable)]
     assert told == [Unloadable("ImportError: not on this node")]
 
@@ -341,7 +337,7 @@ def test_versions_of_packages_are_told(start_node):
     node.set_up()
     node.start()
     node.exit_of()
-    assert "numpy" in node.wait_for(lambda: node.first(Packages)).versions
+    assert "numpy" in node.first(Packages).versions
 
 
 @pytest.mark.parametrize("num_lost", [1, 3])

@@ -51,7 +51,6 @@ from tuner.execution.cluster.protocol import (
     Hello,
     Output,
     Packages,
-    PickledConfig,
     RankMessage,
     Ready,
     Remark,
@@ -64,7 +63,6 @@ from tuner.execution.cluster.protocol import (
     command_message,
     event_message,
     own_versions,
-    pickled_config,
     read_command,
     read_event,
     read_host_message,
@@ -72,6 +70,7 @@ from tuner.execution.cluster.protocol import (
     start_message,
     validation_message,
 )
+from tuner.execution.cluster.service_messages import PickledConfig, pickled_config
 from tuner.journal import records
 from tuner.storage import strict_json
 

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.execution.cluster.node_driver import NodeDriver
+from tests.execution.cluster.node_driver import StoredNodeDriver
 from tests.execution.cluster.test_node_host import validated_by_report
 from tuner.core.events import Outcome, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import ValidationRequest
@@ -35,7 +35,7 @@ def start_stored_node(tmp_path, s3_url, monkeypatch):
 
     def start(trainable, is_async=False, **options):
         storage = elsewhere(f"{s3_url}/exp", is_async=is_async)
-        opened.append(NodeDriver(tmp_path, trainable, storage=storage, **options))
+        opened.append(StoredNodeDriver(tmp_path, trainable, storage=storage, **options))
         assert opened[-1].set_up() == Ready()
         opened[-1].send(STORED)
         return opened[-1]
@@ -121,7 +121,8 @@ def test_a_validation_runs_on_another_node_than_its_training(start_stored_node, 
     result = first.first_event(ResultReported)
     payload = f"t00001/{result.validation.payload}"
     assert payload in stored.list()
-    second.start_validation(result.checkpoint, result.validation, has_payload=True)
+    second.with_payload = True
+    second.start_validation(result.checkpoint, result.validation)
     ended = second.end_of_validation()
     assert (ended.outcome, ended.metrics) == (Outcome.COMPLETED, {"accuracy": 0.5})
     second.close()
@@ -133,7 +134,8 @@ def test_a_validation_whose_payload_is_damaged_fails(start_stored_node, stored):
     first.exit_of()
     result = first.first_event(ResultReported)
     stored.put(f"t00001/{result.validation.payload}", b"something else")
-    second.start_validation(result.checkpoint, result.validation, has_payload=True)
+    second.with_payload = True
+    second.start_validation(result.checkpoint, result.validation)
     ended = second.end_of_validation()
     assert (ended.outcome, ended.failure.kind) == (Outcome.FAILED, "ValidationError")
     assert "is damaged" in ended.failure.message

@@ -3,7 +3,7 @@
 The driver is on another machine. Between the two there are the agent, whose child this process is,
 the cluster's engine, and the driver's gateway; a `Link` makes one connection of all that. First the
 host says what its node has; the driver says what all trials have in common, and sends the code.
-From then on the host does what the driver would do on its own machine, with the same executor.
+From then on it runs what the driver asks for, see `node_service` and `stored_node`.
 
 It unpickles nothing but an fsspec file system that the user may have given, and it ends in one of
 these ways, each time with all trials: its driver closes it; its driver has not been heard of for
@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import pickle
 import selectors
 import signal
 import socket
@@ -25,50 +24,29 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, final
 
-from tuner.core.commands import StartValidation, StartWorker, WorkerCommand
-from tuner.core.events import Event, ValidationEnded
-from tuner.errors import StorageUnreachable, TunerError
-from tuner.execution.assignments import AssignmentBuilder
-from tuner.execution.executor import Executor
-from tuner.execution.local import orphans
+from tuner.errors import TunerError
 from tuner.execution.local.process_setup import TERMINATION_SIGNALS, WakeupPipe
-from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.local.trainable_blob import PickledCode
-from tuner.execution.process_executor import ProcessExecutor
-from tuner.execution.uploading import UploadingExecutor
-from tuner.execution.validation_assignment import ValidationAssignment
-from tuner.execution.validation_payloads import Payloads
 from tuner.storage import strict_json
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
-from tuner.storage.store_calls import in_thread
 
 from .agent import CLOSED, NO_DRIVER, LineSocket
 from .link import Link, beat_within
-from .node_files import NodeFiles
-from .node_ranks import NodeRanks
+from .node_service import NodeService, NodeWork
 from .protocol import (
     BlobReader,
     Hello,
     Setup,
     SharedStorage,
-    StoredElsewhere,
-    event_message,
-    read_command,
     read_setup,
-    read_start_worker,
 )
-from .rank_relay import NodeStarter
-from .scratch import Scratch
 from .shared_directory import answer_proof
-from .storage_probe import answer_probe, answer_store_proof
-from .stored_ranks import StoredRanks
+from .storage_probe import answer_probe
+from .stored_node import StoredNode, answer_in_time, open_store
 
 _FIRST_S: Final = 60.0
 """For how long a new host waits for its driver."""
@@ -113,7 +91,7 @@ class NodeHost:
         self._lease_s = _FIRST_S
         self._code = BlobReader()
         self._setup: Setup | None = None
-        self._node: _Node | None = None
+        self._node: NodeWork | None = None
         self._journal_stored = threading.Event()
         self._inbox: list[dict[str, Any]] = []
         self._remarks: deque[str] = deque(maxlen=_MAX_REMARKS)
@@ -163,8 +141,7 @@ class NodeHost:
                 self._take_messages()
         while self._exit_code is None and self._node:
             self._send_due()
-            for event in self._node.wait(self._timeout_s()):
-                self._link.send(event_message(event))
+            self._node.wait(self._timeout_s())
             self._check_lease()
             self._take_messages()
         return self._exit_code or 0
@@ -219,21 +196,17 @@ class NodeHost:
 
     def _take_messages(self) -> None:
         messages, self._inbox = self._inbox, []
-        commands: list[WorkerCommand] = []
+        work: list[dict[str, Any]] = []
         for message in messages:
             if self._exit_code is not None:
                 return
             kind = message["kind"]
             if kind in _BEFORE_COMMANDS:
                 self._prepare(kind, message)
-            elif self._node is None:
-                continue  # it was refused, which the driver does not know yet
-            elif kind.startswith("rank_"):
-                self._node.ranks.on_message(message)
-            else:
-                commands.append(self._node.read(message))
-        if commands and self._node:
-            self._node.carry_out(commands)
+            elif self._node:  # else it was refused, which the driver does not know yet
+                work.append(message)
+        if self._node:
+            self._node.take(work)
 
     def _prepare(self, kind: str, message: Mapping[str, Any]) -> None:
         match kind:
@@ -262,215 +235,37 @@ class NodeHost:
         path = _module_path(self._path, setup.sys_path)
         code = PickledCode(trainable, validator, path, setup.argv)
         try:
-            storage = setup.storage
-            store = _open_store(storage) if isinstance(storage, StoredElsewhere) else None
-            if why := self._obstacle(storage, store):
-                self._link.send({"kind": "refused", "why": why})
-                return
-            self._node = _Node(setup, code, self._resources, self._address, self, store=store)
+            node = self._serve(setup, code)
         except Exception as error:  # noqa: BLE001  (a file system of the user's may raise anything)
             why = f"it cannot be set up ({type(error).__name__}: {error})"
             self._link.send({"kind": "refused", "why": why})
             return
-        self._node.watch(self._lines, self._read)
-        self._node.watch(self._wakeup_pipe, self._wakeup_pipe.clear)
+        if isinstance(node, str):
+            self._link.send({"kind": "refused", "why": node})
+            return
+        self._node = node
+        node.watch(self._lines, self._read)
+        node.watch(self._wakeup_pipe, self._wakeup_pipe.clear)
         self._link.send({"kind": "ready"})
+
+    def _serve(self, setup: Setup, code: PickledCode) -> NodeWork | str:
+        """Return what does the driver's work here, or why it does not reach the storage."""
+        storage, facts = setup.storage, (code, self._resources, self._address)
+        if isinstance(storage, SharedStorage):
+            why = answer_proof(storage.directory, storage.proof, self._id)
+            return why or NodeService(setup, storage.directory, *facts, self.tell)
+        store = open_store(storage)
+        why = answer_in_time(store, storage.proof, self._id)
+        return why or StoredNode(setup, *facts, self, storage, store)
 
     @property
     def _id(self) -> str:
         return f"{self._name}.{self._number}"
 
-    def _obstacle(self, storage: SharedStorage | StoredElsewhere, store: ObjectStore | None) -> str:
-        if isinstance(storage, SharedStorage):
-            return answer_proof(storage.directory, storage.proof, self._id)
-        return _answer_in_time(store, storage.proof, self._id) if store else ""
-
 
 _BEFORE_COMMANDS: Final = frozenset(
     {"probe", "setup", "blob", "blob_end", "journal_stored", "close"}
 )
-
-
-@final
-class _Node:
-    """What runs the trials of a node.
-
-    Args:
-        setup: What all trials have in common.
-        code: What the user has declared.
-        resources: What the node has.
-        address: Under which other nodes reach it.
-        host: The host.
-        store: The experiment's directory in an object store; None where it is in none.
-    """
-
-    def __init__(
-        self,
-        setup: Setup,
-        code: PickledCode,
-        resources: Mapping[str, float],
-        address: str,
-        host: NodeHost,
-        *,
-        store: ObjectStore | None,
-    ) -> None:
-        storage = setup.storage
-        self._host = host
-        self._has_told_unloadable = False
-        self._seeds: dict[str, int] = {}
-        self._with_payload: set[tuple[str, int, int]] = set()
-        self._scratch: Scratch | None = None
-        if isinstance(storage, SharedStorage):
-            place, directory = storage.directory, Path(storage.directory)
-        else:
-            self._scratch = Scratch(Path(setup.scratch_dir) if setup.scratch_dir else None)
-            place, directory = storage.url, self._scratch.path
-        identity = orphans.DriverIdentity.of_host(place)
-        _kill_orphans(identity)
-        self._assign = AssignmentBuilder(
-            directory,
-            setup.experiment_name,
-            self._seeds.__getitem__,
-            # What is not in the store yet is lost with the host in any case.
-            sync_checkpoints=setup.sync_checkpoints and store is None,
-            works_in_trial_dir=setup.works_in_trial_dir,
-            stored_in=place if store else "",
-        )
-        self._processes = ProcessExecutor(
-            service := LocalProcesses(
-                code,
-                has_gpus=bool(resources.get("gpu")),
-                kill_grace_s=setup.kill_grace_s,
-                environ={**setup.environ, orphans.VARIABLE: str(identity)},
-            ),
-            self._assign,
-            capacity=resources,
-            environ=setup.environ,
-            on_packages=self._on_packages,
-            assign_validation=self._assign_validation,
-            # They are deleted elsewhere: the validation may be on another node.
-            payloads=Payloads(are_kept=True),
-            on_unloadable=self._on_unloadable,
-        )
-        self._executor: Executor = self._processes
-        stored: StoredRanks | None = None
-        if store and isinstance(storage, StoredElsewhere):
-            stored = self._store_in(store, storage, directory)
-        starter = NodeStarter(self._processes, service.lend, self._assign)
-        self.ranks = NodeRanks(starter, host.tell, self._read_start, address, stored)
-
-    def _store_in(
-        self, store: ObjectStore, storage: StoredElsewhere, directory: Path
-    ) -> StoredRanks:
-        """Have what trials make put into the store; return what does so for ranks."""
-        checkpoints = ObjectCheckpoints(
-            store,
-            directory,
-            storage.epoch,
-            sync=False,
-            cache_bytes=storage.cache_bytes,
-            await_journal=self._host.await_journal,
-        )
-        uploading = UploadingExecutor(self._processes, checkpoints, is_async=storage.is_async)
-        self._executor = files = NodeFiles(
-            uploading,
-            store,
-            directory,
-            self._host.tell,
-            may_tell=lambda: self._host.has_told_all,
-            needs_payload=lambda command: _validation_key(command) in self._with_payload,
-        )
-        stored = StoredRanks(directory, checkpoints, uploading, files, self._host.tell)
-        self._processes.watch(stored.jobs, stored.jobs.run_done)
-        return stored
-
-    def watch(self, readable: LineSocket | WakeupPipe, on_readable: Callable[[], None]) -> None:
-        """Call a function during `wait` while something is readable."""
-        self._processes.watch(readable, on_readable)
-
-    def read(self, message: Mapping[str, Any]) -> WorkerCommand:
-        """Return the command of a message."""
-        command = read_command(message)
-        if isinstance(command, StartWorker | StartValidation):
-            self._seeds[command.trial_id] = message["seed"]
-        if isinstance(command, StartValidation) and message["has_payload"]:
-            self._with_payload.add(_validation_key(command))
-        return command
-
-    def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
-        """See `Executor`."""
-        self._executor.carry_out(commands)
-
-    def wait(self, timeout_s: float) -> list[Event]:
-        """See `Executor`."""
-        events = self._executor.wait(timeout_s)
-        for event in events:
-            if isinstance(event, ValidationEnded):
-                self._with_payload.discard((event.trial_id, event.index, event.num_try))
-        return events
-
-    def close(self) -> None:
-        """Kill all that is left."""
-        self.ranks.close()
-        self._executor.shutdown(_SHUTDOWN_S)
-        if self._scratch:
-            self._scratch.close()
-
-    def _read_start(self, message: Mapping[str, Any]) -> StartWorker:
-        self._seeds[message["trial_id"]] = message["seed"]
-        return read_start_worker(message)
-
-    def _assign_validation(self, command: StartValidation) -> ValidationAssignment:
-        has_payload = _validation_key(command) in self._with_payload
-        return replace(self._assign.validation(command), has_payload=has_payload)
-
-    def _on_unloadable(self, _node: str, why: str) -> bool:
-        if not self._has_told_unloadable:
-            self._has_told_unloadable = True
-            self._host.tell({"kind": "unloadable", "why": why})
-        return False  # the driver decides that
-
-    def _on_packages(self, versions: Mapping[str, str]) -> None:
-        self._host.tell({"kind": "packages", "versions": dict(versions)})
-
-
-def _validation_key(command: StartValidation) -> tuple[str, int, int]:
-    return command.trial_id, command.checkpoint.index, command.num_try
-
-
-def _open_store(storage: StoredElsewhere) -> ObjectStore:
-    """Return the experiment's directory in the store.
-
-    Raises:
-        Exception: Raised by the store's library, or when the user's file system is unpickled.
-    """
-    # From the driver, as is all code that runs here.
-    filesystem = pickle.loads(storage.filesystem) if storage.filesystem else None  # noqa: S301
-    return ObjectStore(storage.url, filesystem, retry_s=storage.retry_s)
-
-
-def _answer_in_time(store: ObjectStore, proof: tuple[str, str], node: str) -> str:
-    """Answer the driver's proof, see `answer_store_proof`.
-
-    Raises:
-        StorageError: If the store did not answer, or refused.
-    """
-    patient = store.with_retry_s(_STORE_S)
-    # In a thread: where a store accepts a connection and does not answer, this takes long.
-    answering = in_thread(lambda: answer_store_proof(patient, proof, node))
-    try:
-        return answering.result(2 * _STORE_S)
-    except TimeoutError:
-        raise StorageUnreachable(f"{store.url} does not answer") from None
-
-
-def _kill_orphans(identity: orphans.DriverIdentity) -> None:
-    for orphan in orphans.kill_orphans_of(identity):
-        _log.warning(
-            "%s was still running, left behind by a trial of a host that is dead; it has been "
-            "killed",
-            orphan,
-        )
 
 
 def _module_path(own: Sequence[str], drivers: Sequence[str]) -> list[str]:

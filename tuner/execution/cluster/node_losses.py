@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, final
+
+from tuner.core.events import Outcome, WorkerExited
+from tuner.core.trial import Failure
 
 _log = logging.getLogger("tuner")
 
@@ -48,6 +52,19 @@ class NodeLosses:
             node = self._waiting.pop(trial_id)
             where = _places(started[trial_id])
             _log.warning("%s, which ran on %s, continues on %s", trial_id, node, where)
+
+
+def as_lost(exited: WorkerExited, node: str) -> WorkerExited:
+    """Return the end of an attempt that was killed while nothing was heard of a node.
+
+    What it was killed for, such as a missing report, may have been the network's fault.
+    """
+    if exited.outcome is not Outcome.KILLED:
+        return exited
+    why = f"nothing was heard of node {node} when the trial was killed"
+    if exited.failure:
+        why = f"{why}: {exited.failure.message}"
+    return replace(exited, outcome=Outcome.LOST, failure=Failure("lost", why))
 
 
 def _fate(trial_ids: Sequence[str], started: Mapping[str, Sequence[str]]) -> str:

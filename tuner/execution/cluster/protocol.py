@@ -38,7 +38,6 @@ import base64
 import importlib.metadata
 import math
 import os
-import pickle
 import re
 import socket
 import sys
@@ -46,8 +45,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
-
-import cloudpickle
 
 from tuner.core.commands import (
     AnswerReport,
@@ -86,6 +83,8 @@ from tuner.storage.lock import boot_id
 from tuner.storage.object_checkpoints import is_remote_name
 from tuner.version import __version__
 from tuner.wire.declared import decode, encode
+
+from .service_messages import PickledConfig
 
 PROTOCOL: Final = 1
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -784,39 +783,6 @@ class BlobReader:
 
 
 # What the driver says: commands.
-
-
-@final
-class PickledConfig:
-    """Stands for a configuration in the pickle of an assignment, and is unpickled as that.
-
-    So the process that makes the assignment loads none of the user's code.
-
-    Args:
-        data: The pickled configuration.
-    """
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (self.data,)
-
-
-def pickled_config(config: Mapping[str, Any]) -> bytes:
-    """Return the pickled configuration; what the user's script defines is pickled by value.
-
-    Raises:
-        Exception: If a value cannot be pickled.
-    """
-    try:
-        data = pickle.dumps(config, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001  (cloudpickle may do better)
-        return bytes(cloudpickle.dumps(config))
-    # A reference to __main__ would pickle but not load: in the worker that is another module.
-    return bytes(cloudpickle.dumps(config)) if b"__main__" in data else data
 
 
 def start_message(command: StartWorker, config: bytes, seed: int) -> dict[str, Any]:

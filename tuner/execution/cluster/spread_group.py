@@ -44,6 +44,7 @@ from tuner.execution.start_retry import StartRetryQueue
 from tuner.storage import layout
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 
+from .node_losses import as_lost
 from .rank_messages import (
     Listening,
     PartMeasured,
@@ -462,19 +463,6 @@ class _GroupHost:
 
     def expect_exit(self, process: RemoteWorker) -> None:
         self._groups.ask_rank(self._attempt, process, "rank_expect_exit")
-
-
-def as_lost(exited: WorkerExited, node: str) -> WorkerExited:
-    """Return the end of an attempt that was killed while nothing was heard of a node.
-
-    What it was killed for, such as a missing report, may have been the network's fault.
-    """
-    if exited.outcome is not Outcome.KILLED:
-        return exited
-    why = f"nothing was heard of node {node} when the trial was killed"
-    if exited.failure:
-        why = f"{why}: {exited.failure.message}"
-    return replace(exited, outcome=Outcome.LOST, failure=Failure("lost", why))
 
 
 def ranks_by_node(command: StartWorker, address: str, port: int) -> dict[str, list[Rank]]:

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.execution.local.conftest import DEADLINE_S
-from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.execution.session import Checkpoint, get_context, report, take_master_socket
 
@@ -67,7 +66,19 @@ def test_a_kill_ends_the_ranks_on_all_nodes(few_nodes):
     nodes = few_nodes(wait_or_raise)
     nodes.start()
     nodes.wait_for(ResultReported)
-    nodes.groups.kill(KillWorker(*KEY, "enough"))
+    nodes.kill("enough")
     ended = nodes.wait_for(WorkerExited)
     assert (ended.outcome, ended.failure.message) == (Outcome.KILLED, "enough")
     assert [type(event) for event in nodes.events] == [WorkerStarted, ResultReported, WorkerExited]
+
+
+def test_a_node_that_is_lost_ends_the_ranks_on_the_other_node(few_nodes):
+    nodes = few_nodes(wait_or_raise)
+    nodes.start()
+    nodes.wait_for(ResultReported)
+    nodes.lose("b")
+    ended = nodes.wait_for(WorkerExited)
+    assert (ended.outcome, ended.failure.message) == (
+        Outcome.LOST,
+        "node b is gone; the trial is not at fault",
+    )
