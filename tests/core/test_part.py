@@ -57,7 +57,7 @@ def test_a_part_that_overrides_nothing_changes_nothing():
     talk = Conversation(max_trials=1)
     talk.begin(1)
     plain = Part(talk.experiment)
-    talk.experiment.parts._in_order = (plain,)
+    talk.experiment.parts.append(plain)
     talk.report("t00000", 1)
     talk.exit("t00000", Outcome.COMPLETED)
     assert talk.experiment.is_finished

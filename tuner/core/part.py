@@ -10,7 +10,7 @@ A new capability names its class in `_PARTS`, and the events that are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from schedulers.decisions import Reason
@@ -271,25 +271,17 @@ _PLACE_OF_EVENT: Final = {event: place for place in _PARTS for event in place.ev
 
 
 @final
-class Parts:
-    """The parts of an experiment that exist, in the order of `_PARTS`.
+class Parts(list[Part]):
+    """The parts of an experiment that exist, in the order of `_PARTS`; mostly there is none.
 
     Args:
         core: The state machine.
     """
 
     def __init__(self, core: Experiment) -> None:
+        super().__init__()
         self._core = core
         self._by_key: dict[str, Part] = {}
-        self._in_order: tuple[Part, ...] = ()
-
-    def __iter__(self) -> Iterator[Part]:
-        """Iterate over them; mostly there is none."""
-        return iter(self._in_order)
-
-    def __bool__(self) -> bool:
-        """Return whether there is any."""
-        return bool(self._in_order)
 
     def begin_session(self, settings: ExperimentSettings) -> None:
         """Apply the settings of a new session."""
@@ -309,7 +301,7 @@ class Parts:
 
     def add_state(self, fields: dict[str, Any]) -> None:
         """Add the state after a turn, as JSON values, to a snapshot."""
-        for part in reversed(self._in_order):
+        for part in reversed(self):
             part.add_state(fields)
 
     def of_event(self, event: object) -> Part:
@@ -362,7 +354,5 @@ class Parts:
             part.begin_session(self._core.settings)
             if self._core.is_interrupted:
                 part.interrupt()
-            self._in_order = tuple(
-                self._by_key[place.key] for place in _PARTS if place.key in self._by_key
-            )
+            self[:] = [self._by_key[place.key] for place in _PARTS if place.key in self._by_key]
         return part
