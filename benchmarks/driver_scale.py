@@ -24,10 +24,10 @@ from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.garbage_collection import rare_garbage_collection
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.writer import Journal
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec
+from tuner.virtual.executor import SimulatedExecutor
 
 from .figure import Figure
 

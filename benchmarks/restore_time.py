@@ -27,7 +27,6 @@ from tuner.driver.garbage_collection import rare_garbage_collection
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal
 from tuner.restore.experiment import restore_spec
@@ -37,6 +36,7 @@ from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration
+from tuner.virtual.executor import SimulatedExecutor
 
 from .figure import Figure
 

@@ -136,6 +136,14 @@ CAPABILITIES = {
             "tests/core/test_uploads.py::test_one_that_could_not_be_stored_is_no_longer_waited_for",
         ),
     ),
+    "virtual": Capability(
+        ("tuner/virtual",),
+        (
+            "tests/virtual",
+            "tests/driver/test_persist_then_act.py",
+            "tests/driver/test_suggestion_queue.py",
+        ),
+    ),
     "whatif": Capability(("tuner/whatif",), ("tests/whatif",)),
 }
 """What can be deleted today. One is added here as soon as the engine no longer needs it."""

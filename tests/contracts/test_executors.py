@@ -11,9 +11,9 @@ from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.uploading import UploadingExecutor
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
+from tuner.virtual.executor import SimulatedExecutor
 
 CPUS = {"cpu": 2.0}
 

@@ -27,8 +27,8 @@ from tuner.core.trial import Status
 from tuner.driver.assembly import assemble
 from tuner.driver.driver import Timing
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.restore.search_adapter import SearchAdapter
+from tuner.virtual.executor import SimulatedExecutor
 
 WHY = Reason("test")
 

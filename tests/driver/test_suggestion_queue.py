@@ -23,7 +23,6 @@ from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.driver import Timing
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal import snapshot_files
 from tuner.journal.writer import Journal
 from tuner.restore.experiment import restore_experiment
@@ -32,6 +31,7 @@ from tuner.restore.snapshot_state import ExperimentState
 from tuner.spec.experiment_spec import make_spec
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
+from tuner.virtual.executor import SimulatedExecutor
 
 SPACE = {"x": tune.uniform(0.0, 1.0)}
 

@@ -18,8 +18,8 @@ from tuner.core.events import (
 )
 from tuner.core.trial import ReportReply, Status, TerminationReason
 from tuner.driver.assembly import assemble
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.testing import simulation
+from tuner.virtual.executor import SimulatedExecutor
 
 MAX_TURNS = 20_000
 """Far more than any of these experiments takes if it ends."""

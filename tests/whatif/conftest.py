@@ -15,8 +15,8 @@ from schedulers import FIFOScheduler
 from schedulers.decisions import Decision
 from tuner.background import BackgroundJobs
 from tuner.driver import run as running
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal.reader import read_events
+from tuner.virtual.executor import SimulatedExecutor
 
 
 class Saves(tune.Trainable):

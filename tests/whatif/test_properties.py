@@ -11,7 +11,7 @@ from tests.tiers import examples
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Failure
-from tuner.execution.virtual import Curve, CurvePoint
+from tuner.virtual.executor import Curve, CurvePoint
 from tuner.whatif import ReplayEnding
 from tuner.whatif.recording import RecordedTrial, Recording, Timing
 from tuner.whatif.what_if import _answer

@@ -22,7 +22,6 @@ from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.virtual import SimulatedExecutor
 from tuner.journal import snapshot_files
 from tuner.journal.reader import read, recover
 from tuner.journal.segments import START
@@ -35,6 +34,7 @@ from tuner.storage import strict_json
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.disk import LocalDisk, Whereabouts
+from tuner.virtual.executor import SimulatedExecutor
 
 from .simulation import simulated_settings
 

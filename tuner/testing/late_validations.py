@@ -17,7 +17,7 @@ from tuner.core.settings import ExperimentSettings, ValidationPolicy
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import trial_fields, trial_from
 from tuner.driver.driver import VIRTUAL_TIME, Driver
-from tuner.execution.virtual import SimulatedExecutor
+from tuner.virtual.executor import SimulatedExecutor
 
 from .simulation import Entry, MemoryLog
 

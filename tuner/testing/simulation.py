@@ -21,11 +21,11 @@ from tuner.driver.assembly import assemble
 from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.trainable import is_class_trainable
-from tuner.execution.virtual import Curves, Duration, SimulatedExecutor, Validate
 from tuner.journal.rows import History, MemoryRows, histories_of
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
+from tuner.virtual.executor import Curves, Duration, SimulatedExecutor, Validate
 
 NOWHERE = Path("simulated")
 """Path in place of the experiment's directory; it is never created."""

@@ -23,12 +23,12 @@ from tuner.core.resources import Request, ResourcePool, request_shape
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Failure, Status, TerminationReason, Trial, WorkerGroup
-from tuner.execution.virtual import Curve, CurvePoint, VirtualValidation
 from tuner.journal.reader import read
 from tuner.journal.records import RESULT, ROUTINE_END, VALIDATED
 from tuner.journal.rows import Row
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import DECLARATION
+from tuner.virtual.executor import Curve, CurvePoint, VirtualValidation
 
 _INDEPENDENT: Final = frozenset({"BasicVariantGenerator"})
 """Searchers whose suggestions do not depend on results."""

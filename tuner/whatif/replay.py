@@ -33,7 +33,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper
 from tuner.core.trial import Trial, WorkerGroup
 from tuner.driver.driver import VIRTUAL_TIME, Driver
-from tuner.execution.virtual import Curve, ReplayExecutor
+from tuner.virtual.executor import Curve, ReplayExecutor
 
 from .recording import RecordedTrial, Recording
 

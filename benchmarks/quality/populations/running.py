@@ -18,10 +18,10 @@ from tuner.core.trial import CheckpointRecord
 from tuner.driver.assembly import assemble
 from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.suggestion_queue import SuggestionQueue
-from tuner.execution.virtual import VirtualExecutor, VirtualWorker
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec
 from tuner.testing.simulation import NOWHERE, MemoryLog, simulated_settings
+from tuner.virtual.executor import VirtualExecutor, VirtualWorker
 
 from .problems import Problem, State
 

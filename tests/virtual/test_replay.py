@@ -3,7 +3,7 @@ import pytest
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
-from tuner.execution.virtual import Curve, CurvePoint, ReplayExecutor
+from tuner.virtual.executor import Curve, CurvePoint, ReplayExecutor
 
 
 def points(*times_s, checkpoints=()):

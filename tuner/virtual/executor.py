@@ -41,10 +41,9 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
-
-from .failures import describe
-from .metric_conversion import Converter, as_metrics
-from .result_fields import AutoFill, Place, counters_of, next_iteration
+from tuner.execution.failures import describe
+from tuner.execution.metric_conversion import Converter, as_metrics
+from tuner.execution.result_fields import AutoFill, Place, counters_of, next_iteration
 
 
 class VirtualWorker(ABC):

@@ -9,7 +9,7 @@ from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG, NUM_EXPLOITS
 from tuner.core.trial import CheckpointRecord, ReportReply
-from tuner.execution.virtual import SimulatedExecutor
+from tuner.virtual.executor import SimulatedExecutor
 
 
 def forever(config):

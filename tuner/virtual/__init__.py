@@ -1,0 +1,1 @@
+"""Experiments in virtual time: an executor whose trials only pretend to train."""
