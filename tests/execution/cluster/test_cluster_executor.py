@@ -5,6 +5,7 @@ import logging
 import pickle
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -626,6 +627,17 @@ def test_a_payload_of_this_session_is_told_to_the_node_that_validates(cluster):
     cluster.executor.carry_out([command])
     (start,) = map(REQUESTS.decode, cluster.heard("b"))
     assert start.assignment.has_payload
+
+
+def test_of_a_group_that_cannot_be_pickled_nothing_is_left(cluster):
+    cluster.join("a")
+    cluster.join("b")
+    command = replace(group_on("a", "b"), config={"x": threading.Lock()})
+    cluster.executor.carry_out([command])
+    (failed,) = cluster.hear("a", Listening(1, "10.0.0.1", 1))
+    assert (failed.outcome, failed.failure.kind) == (Outcome.FAILED, "TypeError")
+    assert [message["kind"] for message in cluster.heard("a")] == ["listen", "kill"]
+    assert (cluster.heard("b"), cluster.keys) == ([], [])
 
 
 def test_demand_is_told_and_idle_nodes_are_given_back_where_the_engine_adds_nodes(cluster):

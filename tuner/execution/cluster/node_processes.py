@@ -100,8 +100,8 @@ class NodeProcesses(ClusterNodes):
             else Start(key, assignment)
         )
         with self.lock:
-            self._listening.discard(key)
             self._begin(key, assignment.node, request)
+            self._listening.discard(key)  # not before: what cannot be pickled listens until killed
 
     def reassign(self, key: int, assignment: Assignment) -> None:
         """See `ProcessService`."""
