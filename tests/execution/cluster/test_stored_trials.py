@@ -33,11 +33,12 @@ def start_stored_node(tmp_path, s3_url, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     opened = []
 
-    def start(trainable, is_async=False, **options):
+    def start(trainable, *, is_async=False, has_journal=True, **options):
         storage = elsewhere(f"{s3_url}/exp", is_async=is_async)
         opened.append(StoredNodeDriver(tmp_path, trainable, storage=storage, **options))
         assert opened[-1].set_up() == Ready()
-        opened[-1].send(STORED)
+        if has_journal:
+            opened[-1].send(STORED)
         return opened[-1]
 
     yield start
@@ -95,9 +96,8 @@ def test_a_trial_goes_on_from_its_checkpoint_on_another_node(start_stored_node, 
     assert stored.get("t00001/notes.txt") == b"notes 1"
 
 
-def test_uploads_wait_until_the_store_has_the_journal(start_node, s3_url):
-    node = start_node(save, storage=elsewhere(f"{s3_url}/exp"))
-    node.set_up()
+def test_uploads_wait_until_the_store_has_the_journal(start_stored_node):
+    node = start_stored_node(save, has_journal=False)
     node.start()
     node.wait_for(lambda: output_of(node))
     assert node.first_event(ResultReported) is None
