@@ -24,7 +24,7 @@ from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.core.events import NodeJoined
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
-from tuner.execution.cluster.protocol import Setup, SharedStorage
+from tuner.execution.cluster.node_messages import Setup, SharedStorage
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.pickling import pickle_trainable
 from tuner.spec.cluster import Cluster

@@ -18,7 +18,7 @@ from tuner.core.commands import KillWorker, StartWorker
 from tuner.core.events import NodeJoined, NodeLeft, WorkerExited
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
-from tuner.execution.cluster.protocol import Setup, SharedStorage
+from tuner.execution.cluster.node_messages import Setup, SharedStorage
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.pickling import pickle_trainable
 

@@ -8,7 +8,7 @@ import pytest
 from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.errors import ClusterError
 from tuner.execution.cluster.link import Link
-from tuner.execution.cluster.protocol import Hello, own_versions
+from tuner.execution.cluster.node_messages import Hello, own_versions
 from tuner.maintenance import cluster_check
 from tuner.maintenance.cluster_check import ClusterCheck, check_cluster
 from tuner.maintenance.doctor import Level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, final
@@ -17,8 +17,8 @@ from tuner.core.experiment import Experiment
 from tuner.errors import StorageError
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
+from tuner.execution.cluster.node_messages import Setup, SharedStorage, StoredElsewhere
 from tuner.execution.cluster.nodes import ClusterNodes
-from tuner.execution.cluster.protocol import Setup, SharedStorage, StoredElsewhere
 from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.cluster.storage_probe import StoreProof
 from tuner.execution.cluster.stored_executor import StoredClusterExecutor
@@ -188,5 +188,5 @@ class ClusterSession(Processes):
         executor.note_journal_stored()
 
 
-def _module_path() -> Sequence[str]:
+def _module_path() -> list[str]:
     return [os.fspath(entry) for entry in sys.path]

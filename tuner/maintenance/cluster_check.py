@@ -12,7 +12,7 @@ from typing import Any, Final, final
 from tuner.errors import StorageError
 from tuner.execution.cluster.connection import ClusterConnection
 from tuner.execution.cluster.link import Link
-from tuner.execution.cluster.protocol import Hello, Probed, Remark, read_host_message
+from tuner.execution.cluster.node_messages import Hello, Probed, Remark, read_node_message
 from tuner.execution.cluster.storage_probe import StorageProbe
 from tuner.spec.cluster import Cluster
 from tuner.storage import strict_json
@@ -195,7 +195,7 @@ class ClusterCheck:
             node.why_gone = f"it sent what it must not send: {error}"
 
     def _on_message(self, node: _Node, message: Mapping[str, Any]) -> None:
-        match read_host_message(message):
+        match read_node_message(message):
             case Hello() as hello:
                 node.hello = hello
                 if self._probe and not hello.obstacle():

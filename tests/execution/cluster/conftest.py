@@ -11,8 +11,8 @@ from tests.execution.local.conftest import DEADLINE_S, still_alive, trainable_im
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import ResultReported
 from tuner.core.trial import ReportReply, WorkerGroup
+from tuner.execution.cluster.node_messages import Setup, SharedStorage
 from tuner.execution.cluster.node_service import NodeService
-from tuner.execution.cluster.protocol import Setup, SharedStorage
 from tuner.execution.local.trainable_blob import PickledCode
 from tuner.execution.pickling import pickle_trainable
 

@@ -11,20 +11,15 @@ from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.agent import Agent
 from tuner.execution.cluster.link import Link, beat_within
-from tuner.execution.cluster.nodes import LIFE
-from tuner.execution.cluster.protocol import (
+from tuner.execution.cluster.node_messages import (
+    KINDS,
     Hello,
-    Packages,
     Ready,
     Setup,
     SetupRefused,
     SharedStorage,
-    Unloadable,
     blob_messages,
-    command_message,
-    read_host_message,
-    start_message,
-    validation_message,
+    read_node_message,
 )
 from tuner.execution.cluster.service_messages import (
     REQUESTS,
@@ -39,6 +34,14 @@ from tuner.execution.cluster.service_messages import (
     read_record,
 )
 from tuner.execution.cluster.shared_directory import SharedProof
+from tuner.execution.cluster.stored_messages import (
+    Packages,
+    Unloadable,
+    command_message,
+    read_host_message,
+    start_message,
+    validation_message,
+)
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.validation_assignment import ValidationAssignment
@@ -192,8 +195,8 @@ class NodeDriver:
         self.hear_events()
 
     def take(self, message):
-        if message["kind"] in LIFE:
-            self.told.append(read_host_message(message))
+        if message["kind"] in KINDS:
+            self.told.append(read_node_message(message))
         else:
             self.processes.said.append(read_record(message))
 
@@ -271,6 +274,9 @@ class StoredNodeDriver(NodeDriver):
             self.send(command_message(command))
 
     def take(self, message):
+        if message["kind"] in KINDS:
+            super().take(message)
+            return
         read = read_host_message(message)
         if isinstance(read, Event):
             self.note(read)

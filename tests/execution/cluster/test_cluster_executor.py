@@ -26,12 +26,7 @@ from tuner.errors import ClusterError, StorageError
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.cluster.executor import ClusterExecutor
 from tuner.execution.cluster.link import Link, Liveness
-from tuner.execution.cluster.protocol import (
-    Hello,
-    Setup,
-    SharedStorage,
-    own_versions,
-)
+from tuner.execution.cluster.node_messages import Hello, Setup, SharedStorage, own_versions
 from tuner.execution.cluster.service_messages import REQUESTS, record_message
 from tuner.execution.failures import as_message
 from tuner.execution.process_service import Gone, Listening, Said

@@ -10,7 +10,7 @@ from tuner.core.commands import KillValidation, StartValidation, StartWorker
 from tuner.core.events import Outcome, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import CheckpointRecord, ValidationRequest
 from tuner.execution.cluster.node_files import NodeFiles, OutputReader
-from tuner.execution.cluster.protocol import Output
+from tuner.execution.cluster.stored_messages import Output
 from tuner.storage.object_store import ObjectStore
 
 PAYLOAD = f".validation-0-{'a' * 64}.pkl"

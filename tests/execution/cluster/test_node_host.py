@@ -24,15 +24,14 @@ from tuner.core.events import (
 from tuner.core.trial import CheckpointRecord, ReportReply, WorkerGroup
 from tuner.execution.cluster.agent import CLOSED
 from tuner.execution.cluster.node_host import _module_path
-from tuner.execution.cluster.protocol import (
+from tuner.execution.cluster.node_messages import (
     Draining,
-    Packages,
     Ready,
     Remark,
     SetupRefused,
     SharedStorage,
-    Unloadable,
 )
+from tuner.execution.cluster.stored_messages import Packages, Unloadable
 from tuner.execution.session import (
     Checkpoint,
     get_checkpoint,

@@ -26,8 +26,8 @@ from tuner.core.events import (
     WorkerExited,
 )
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
-from tuner.execution.cluster.protocol import event_message
 from tuner.execution.cluster.stored_executor import StoredClusterExecutor
+from tuner.execution.cluster.stored_messages import event_message
 
 pytestmark = pytest.mark.process
 

@@ -10,9 +10,10 @@ from tests.execution.cluster.node_driver import StoredNodeDriver
 from tests.execution.cluster.test_node_host import validated_by_report
 from tuner.core.events import Outcome, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import ValidationRequest
-from tuner.execution.cluster.protocol import Output, Ready, SetupRefused, StoredElsewhere
+from tuner.execution.cluster.node_messages import Ready, SetupRefused, StoredElsewhere
 from tuner.execution.cluster.scratch import Scratch
 from tuner.execution.cluster.storage_probe import StoreProof
+from tuner.execution.cluster.stored_messages import Output
 from tuner.execution.session import Checkpoint, get_checkpoint, get_context, report
 from tuner.storage.object_store import ObjectStore
 

@@ -16,8 +16,8 @@ from tuner.execution.process_executor import ProcessExecutor
 
 from .link import Liveness
 from .node_losses import NodeLosses, as_lost
+from .node_messages import Setup
 from .node_processes import NodeProcesses
-from .protocol import Setup
 from .shared_directory import SharedProof
 
 _Worker = tuple[str, int]

@@ -36,7 +36,7 @@ from tuner.storage.atomic import write_bytes
 from tuner.storage.directories import make_own_folder
 from tuner.storage.object_store import ObjectStore
 
-from .protocol import Output, is_output
+from .stored_messages import Output, is_output
 
 _OUTPUT_S: Final = 1.0
 """How often output is sent while a trial runs."""

@@ -36,14 +36,20 @@ from tuner.storage import strict_json
 
 from .agent import CLOSED, NO_DRIVER, LineSocket
 from .link import Link, beat_within
-from .node_service import NodeService, NodeWork
-from .protocol import (
+from .node_messages import (
     BlobReader,
+    Draining,
     Hello,
+    Probed,
+    Ready,
+    Remark,
     Setup,
+    SetupRefused,
     SharedStorage,
+    node_message,
     read_setup,
 )
+from .node_service import NodeService, NodeWork
 from .shared_directory import answer_proof
 from .storage_probe import answer_probe
 from .stored_node import StoredNode, answer_in_time, open_store
@@ -158,10 +164,10 @@ class NodeHost:
 
     def _send_due(self) -> None:
         while self._remarks:
-            self._link.send({"kind": "remark", "text": self._remarks.popleft()})
+            self._link.send(node_message(Remark(self._remarks.popleft())))
         if self._is_draining and not self._has_told_draining:
             self._has_told_draining = True
-            self._link.send({"kind": "draining", "deadline_s": None})
+            self._link.send(node_message(Draining(None)))
         for frame in self._link.take_frames(_now_s()):
             self._lines.send(f"[{self._number},{frame}]".encode())
         self._lines.flush()
@@ -212,7 +218,7 @@ class NodeHost:
         match kind:
             case "probe":
                 why = answer_probe(message, self._id)
-                self._link.send({"kind": "probed", "why": why})
+                self._link.send(node_message(Probed(why)))
             case "setup":
                 self._setup = read_setup(message)
                 self._lease_s = self._setup.lease_s
@@ -238,15 +244,15 @@ class NodeHost:
             node = self._serve(setup, code)
         except Exception as error:  # noqa: BLE001  (a file system of the user's may raise anything)
             why = f"it cannot be set up ({type(error).__name__}: {error})"
-            self._link.send({"kind": "refused", "why": why})
+            self._link.send(node_message(SetupRefused(why)))
             return
         if isinstance(node, str):
-            self._link.send({"kind": "refused", "why": node})
+            self._link.send(node_message(SetupRefused(node)))
             return
         self._node = node
         node.watch(self._lines, self._read)
         node.watch(self._wakeup_pipe, self._wakeup_pipe.clear)
-        self._link.send({"kind": "ready"})
+        self._link.send(node_message(Ready()))
 
     def _serve(self, setup: Setup, code: PickledCode) -> NodeWork | str:
         """Return what does the driver's work here, or why it does not reach the storage."""

@@ -14,7 +14,7 @@ from tuner.execution.process_service import HasFileno, NodeChanged, Unstarted, W
 from tuner.execution.start_retry import unstarted_by
 from tuner.storage.directories import make_own_folder
 
-from .protocol import Setup
+from .node_messages import Setup
 from .service_messages import (
     REQUESTS,
     DumpStack,

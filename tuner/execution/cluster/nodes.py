@@ -37,7 +37,8 @@ from tuner.storage import strict_json
 from .connection import ClusterConnection
 from .engine import Unmet
 from .link import Link, Liveness
-from .protocol import (
+from .node_messages import (
+    KINDS,
     Draining,
     Hello,
     Probed,
@@ -46,7 +47,7 @@ from .protocol import (
     Setup,
     SetupRefused,
     blob_messages,
-    read_host_message,
+    read_node_message,
 )
 from .shared_directory import SharedProof
 from .storage_probe import StoreProof
@@ -64,10 +65,6 @@ _FIRST_NODE_S: Final = 10.0
 _MAX_NAME: Final = 60
 
 _log = logging.getLogger("tuner")
-
-
-LIFE: Final = frozenset({"hello", "ready", "refused", "probed", "draining", "remark"})
-"""Kinds of the messages about a node itself."""
 
 
 class _Phase(enum.Enum):
@@ -499,10 +496,10 @@ class ClusterNodes(ABC):
             self._evict(host, f"it sent what it must not send: {error}")
 
     def _on_message(self, node: Node, message: Mapping[str, Any]) -> None:
-        if message.get("kind") not in LIFE:
+        if message.get("kind") not in KINDS:
             self._on_told(node, message)
             return
-        match read_host_message(message):
+        match read_node_message(message):
             case Hello() as hello:
                 self._on_hello(node, hello)
             case Ready():

@@ -41,7 +41,7 @@ class SharedProof:
         lease_s: How long the nodes may outlive their driver.
 
     Attributes:
-        proof: Name and content of the file, for `protocol.SharedStorage`.
+        proof: Name and content of the file, for `SharedStorage`.
 
     Raises:
         OSError: If the file cannot be written.

@@ -50,28 +50,22 @@ from tuner.storage.object_checkpoints import ObjectCheckpoints
 
 from .link import Liveness
 from .node_losses import NodeLosses, as_lost
+from .node_messages import Setup
 from .nodes import ClusterNodes, Node
-from .protocol import (
+from .service_messages import pickled_config
+from .spread_group import SpreadGroups
+from .storage_probe import StoreProof
+from .stored_messages import (
     CommandWithoutConfig,
-    Draining,
-    Hello,
     Output,
     Packages,
-    Probed,
     RankMessage,
-    Ready,
-    Remark,
-    Setup,
-    SetupRefused,
     Unloadable,
     command_message,
     read_host_message,
     start_message,
     validation_message,
 )
-from .service_messages import pickled_config
-from .spread_group import SpreadGroups
-from .storage_probe import StoreProof
 
 _JOURNAL_STORED: Final = {"kind": "journal_stored"}
 
@@ -401,8 +395,6 @@ class StoredClusterExecutor(ClusterNodes):
                     self._on_packages(versions)
             case Output():
                 self._append_output(node, told)
-            case Hello() | Ready() | SetupRefused() | Probed() | Remark() | Draining():
-                raise ValueError(f"it was not asked about itself, got {told!r:.80}")
             case _:
                 self._on_event(node, told)
 

@@ -28,12 +28,13 @@ from tuner.storage.object_store import ObjectStore
 from tuner.storage.store_calls import in_thread
 
 from .node_files import NodeFiles
+from .node_messages import Setup, StoredElsewhere
 from .node_ranks import NodeRanks
 from .node_service import SHUTDOWN_S, kill_left_behind
-from .protocol import Setup, StoredElsewhere, event_message, read_command, read_start_worker
 from .rank_relay import NodeStarter
 from .scratch import Scratch
 from .storage_probe import answer_store_proof
+from .stored_messages import event_message, read_command, read_start_worker
 from .stored_ranks import StoredRanks
 
 _STORE_S: Final = 5.0

@@ -1,48 +1,32 @@
-"""Messages between the driver and the host of a node, and their translation from and to the core.
+"""Messages between the driver and a node that runs trials and stores what they make.
 
-They are JSON objects with the key ``kind``, which a `Link` carries. A host sends::
+Those about the node itself are in `node_messages`. A host sends::
 
-    {"kind": "hello", "protocol": 1, "versions": {"tuner", "python", "numpy", ...}, "hostname",
-     "pid", "address", "resources": {...}, "labels": {...}, "boot_id"}
-    {"kind": "ready"} | {"kind": "refused", "why"}             the answer to a setup
-    {"kind": "probed", "why"}                                  the answer to a probe
     {"kind": "event", "body": {...}, "replaced": [...], "rank_metrics": [...]}
     {"kind": "unloadable", "why"}                              before the exit of the first attempt
                                                                for which that is so
     {"kind": "packages", "versions": {...}}
-    {"kind": "output", "trial_id", "stream", "data"}           of trials, in an object store
-    {"kind": "remark", "text"}
-    {"kind": "draining", "deadline_s": null | seconds}
+    {"kind": "output", "trial_id", "stream", "data"}           of trials
 
 and the driver::
 
-    {"kind": "probe", "place", "proof": {"name", "content"}}   see `storage_probe`
-    {"kind": "setup", ...}, {"kind": "blob", "of", "data"} ..., {"kind": "blob_end"}
     {"kind": "start", ...}, {"kind": "answer", ...}, {"kind": "kill", ...},
     {"kind": "start_validation", ...}, {"kind": "kill_validation", ...},
     {"kind": "grant", ...}, {"kind": "refuse", ...}, {"kind": "list", ...}
     {"kind": "journal_stored"}                                 uploads may begin
-    {"kind": "close"}
 
 Both send messages about the ranks of groups over several nodes, see `rank_messages`.
 
 An event's body is its record in the journal. What a host sends has passed through processes that
 run the user's code, so every field is checked, and nothing of it is unpickled. A host trusts its
-driver, whose code it runs. Pickled configurations, code and file systems travel as base64; a host
-passes on the first two without loading them.
+driver. Pickled configurations travel as base64, and a host passes them on without loading them.
 """
 
 from __future__ import annotations
 
 import base64
-import importlib.metadata
-import math
-import os
 import re
-import socket
-import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
 
@@ -79,20 +63,11 @@ from tuner.core.trial import (
 from tuner.execution.worker_protocol import failure_of, lease_event, to_event
 from tuner.journal import records
 from tuner.storage import layout, strict_json
-from tuner.storage.lock import boot_id
 from tuner.storage.object_checkpoints import is_remote_name
-from tuner.version import __version__
 from tuner.wire.declared import decode, encode
 
 from .service_messages import PickledConfig
 
-PROTOCOL: Final = 1
-_PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
-_NEEDED: Final = {"tuner": "tuner", "python": "Python"}
-"""What has to be the same on all nodes, by its name in messages."""
-_COMPARED: Final = ("numpy", "torch", "cloudpickle")
-"""Packages of which a different version is worth a warning."""
-_BLOB_BYTES: Final = 512 << 10
 _MAX_TEXT: Final = 4_000
 _MAX_PACKAGES: Final = 1_000
 _MAX_RANKS: Final = 10_000
@@ -106,141 +81,6 @@ _VALIDATION_OUTCOMES: Final = frozenset(
 
 
 # What a host tells.
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """The first message of a host.
-
-    Attributes:
-        protocol: Version of these messages that it speaks; of another one, only `versions` count.
-        versions: Versions of tuner, Python (major and minor) and packages, by name.
-        hostname: Name of its machine.
-        pid: Its process id.
-        address: Under which other nodes reach it.
-        resources: What the node has, by name.
-        labels: What requests may ask for.
-        boot_id: Identifies its machine until that is started again; empty where it is not known.
-    """
-
-    protocol: int
-    versions: Mapping[str, str]
-    hostname: str = ""
-    pid: int = 0
-    address: str = ""
-    resources: Mapping[str, float] | None = None
-    labels: Mapping[str, str] | None = None
-    boot_id: str = ""
-
-    @classmethod
-    def of_this_process(
-        cls, address: str, resources: Mapping[str, float], labels: Mapping[str, str]
-    ) -> Hello:
-        """Return what this process says first."""
-        return cls(
-            PROTOCOL,
-            own_versions(),
-            socket.gethostname(),
-            os.getpid(),
-            address,
-            dict(resources),
-            dict(labels),
-            boot_id(),
-        )
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The message."""
-        return {
-            "kind": "hello",
-            "protocol": self.protocol,
-            "versions": dict(self.versions),
-            "hostname": self.hostname,
-            "pid": self.pid,
-            "address": self.address,
-            "resources": dict(self.resources or {}),
-            "labels": dict(self.labels or {}),
-            "boot_id": self.boot_id,
-        }
-
-    def obstacle(self, versions: Mapping[str, str] | None = None) -> str:
-        """Return why the node cannot take part; empty if it can.
-
-        Args:
-            versions: The driver's; None for those of this process.
-        """
-        own = own_versions() if versions is None else versions
-        different = [
-            f"{shown} {self.versions.get(name, 'unknown')}, while the driver has {own.get(name)}"
-            for name, shown in _NEEDED.items()
-            if self.versions.get(name) != own.get(name)
-        ]
-        if self.protocol != PROTOCOL:
-            different.append(
-                f"version {self.protocol} of the messages between nodes, while the driver has "
-                f"version {PROTOCOL}"
-            )
-        if not different:
-            return ""
-        return f"it has {', and '.join(different)}; install the same versions on all nodes"
-
-    def difference(self, versions: Mapping[str, str] | None = None) -> str:
-        """Return in which packages the node differs from the driver; empty for none.
-
-        Args:
-            versions: The driver's; None for those of this process.
-        """
-        own = own_versions() if versions is None else versions
-        different = [
-            f"{name} {self.versions.get(name, 'not at all')} (the driver: {own.get(name, 'none')})"
-            for name in _COMPARED
-            if self.versions.get(name) != own.get(name)
-        ]
-        if not different:
-            return ""
-        return f"it has {', '.join(different)}; what is pickled may not load there"
-
-
-def own_versions() -> dict[str, str]:
-    """Return the versions that nodes compare, without importing any package."""
-    versions = {"tuner": __version__, "python": _PYTHON}
-    for name in _COMPARED:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The host is set up, and takes commands."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class SetupRefused:
-    """The host cannot be set up on its node.
-
-    Attributes:
-        why: Why, and what to do.
-    """
-
-    why: str
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """The host has looked for what a `StorageProbe` has written.
-
-    Attributes:
-        why: Why it does not reach that storage; empty if it does.
-    """
-
-    why: str
 
 
 @final
@@ -296,30 +136,6 @@ class Output:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """Something for the driver's log.
-
-    Attributes:
-        text: What.
-    """
-
-    text: str
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Draining:
-    """The host was told that its node is going to leave.
-
-    Attributes:
-        deadline_s: In how many seconds; None where that is not known.
-    """
-
-    deadline_s: float | None
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class RankMessage:
     """A message of one of the node's ranks, for `rank_messages.read_news`.
 
@@ -330,19 +146,7 @@ class RankMessage:
     message: Mapping[str, Any]
 
 
-HostMessage = (
-    Hello
-    | Ready
-    | SetupRefused
-    | Probed
-    | Unloadable
-    | Packages
-    | Output
-    | Remark
-    | Draining
-    | RankMessage
-    | Event
-)
+HostMessage = Unloadable | Packages | Output | RankMessage | Event
 
 
 def read_host_message(message: Mapping[str, Any]) -> HostMessage:
@@ -357,12 +161,6 @@ def read_host_message(message: Mapping[str, Any]) -> HostMessage:
     match kind:
         case "event":
             return read_event(message)
-        case "hello":
-            return _hello(message)
-        case "ready":
-            return Ready()
-        case "probed":
-            return Probed(_text(message, "why"))
         case str() if kind.startswith("rank_"):
             return RankMessage(message)
         case _:
@@ -371,8 +169,6 @@ def read_host_message(message: Mapping[str, Any]) -> HostMessage:
 
 def _told(message: Mapping[str, Any]) -> HostMessage:
     match message.get("kind"):
-        case "refused":
-            return SetupRefused(_text(message, "why"))
         case "unloadable":
             return Unloadable(_text(message, "why"))
         case "packages":
@@ -380,30 +176,8 @@ def _told(message: Mapping[str, Any]) -> HostMessage:
             return Packages(dict(list(versions.items())[:_MAX_PACKAGES]))
         case "output":
             return _output(message)
-        case "remark":
-            return Remark(_text(message, "text"))
-        case "draining":
-            deadline_s = message.get("deadline_s")
-            return Draining(None if deadline_s is None else _amount(deadline_s, "deadline_s"))
         case kind:
             raise ValueError(f"a host must send a message of a known kind, got {kind!r:.80}")
-
-
-def _hello(message: Mapping[str, Any]) -> Hello:
-    protocol, versions = _count(message, "protocol"), _strings(message, "versions")
-    if protocol != PROTOCOL:
-        return Hello(protocol, versions)  # of its other fields nothing is known
-    resources = _mapping(message, "resources")
-    return Hello(
-        protocol,
-        versions,
-        _text(message, "hostname"),
-        _count(message, "pid"),
-        _text(message, "address"),
-        {name: _amount(amount, f"resource {name!r:.80}") for name, amount in resources.items()},
-        _strings(message, "labels"),
-        _text(message, "boot_id"),
-    )
 
 
 def is_output(name: str) -> bool:
@@ -582,12 +356,6 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
     raise ValueError(f"{name} must be an integer of at least 0, got {value!r:.80}")
 
 
-def _amount(value: Any, name: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        return float(value)
-    raise ValueError(f"{name} must be a finite number of at least 0, got {value!r:.80}")
-
-
 def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if isinstance(value, str):
@@ -607,179 +375,6 @@ def _strings(fields: Mapping[str, Any], name: str) -> dict[str, str]:
     if all(isinstance(value, str) for value in pairs.values()):
         return {key: value[:_MAX_TEXT] for key, value in pairs.items()}
     raise ValueError(f"the values of {name} must be texts, got {pairs!r:.80}")
-
-
-# What the driver says: the setup.
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class SharedStorage:
-    """The experiment is in a directory that driver and nodes share.
-
-    Attributes:
-        directory: Its path, the same on all of them.
-        proof: Name of a file in it, by which a host finds out whether that is so, and its content;
-            see `shared_directory`.
-    """
-
-    directory: str
-    proof: tuple[str, str]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StoredElsewhere:
-    """The experiment is in an object store.
-
-    Attributes:
-        url: Its directory there.
-        epoch: The driver's number among all that have driven the experiment.
-        proof: Name of an object in it, by which a host finds out whether it uses the same store as
-            the driver, and its content; see `storage_probe`.
-        filesystem: The pickled fsspec file system; None for that of the URL.
-        is_async: Whether results are passed on before their checkpoints are stored.
-        cache_bytes: How large a node's copies of checkpoints may be; None for a tenth of its disk.
-        retry_s: How long requests are retried, in seconds.
-    """
-
-    url: str
-    epoch: int
-    proof: tuple[str, str]
-    filesystem: bytes | None = None
-    is_async: bool = False
-    cache_bytes: int | None = None
-    retry_s: float = 60.0
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """What all trials of an experiment have in common.
-
-    Attributes:
-        experiment_name: Its name.
-        storage: Where it is.
-        environ: Environment variables to add, for all processes of trials.
-        sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
-        works_in_trial_dir: Whether trials run in their directories.
-        sys_path: The driver's module path.
-        argv: The driver's arguments.
-        kill_grace_s: See `LocalProcesses`.
-        lease_s: After how many seconds without a frame of the driver a host kills all and ends.
-        scratch_dir: Where a node keeps the files of an experiment in an object store; empty for the
-            node's directory for temporary files.
-    """
-
-    experiment_name: str
-    storage: SharedStorage | StoredElsewhere
-    environ: Mapping[str, str]
-    sync_checkpoints: bool = True
-    works_in_trial_dir: bool = False
-    sys_path: Sequence[str] = ()
-    argv: Sequence[str] = ()
-    kill_grace_s: float = 5.0
-    lease_s: float = 20.0
-    scratch_dir: str = ""
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The message."""
-        storage = self.storage
-        where: dict[str, Any]
-        if isinstance(storage, SharedStorage):
-            where = {"mode": "shared", "directory": storage.directory}
-        else:
-            where = {
-                "mode": "stored",
-                "url": storage.url,
-                "epoch": storage.epoch,
-                "filesystem": storage.filesystem and _as_text(storage.filesystem),
-                "is_async": storage.is_async,
-                "cache_bytes": storage.cache_bytes,
-                "retry_s": storage.retry_s,
-            }
-        return {
-            "kind": "setup",
-            "experiment_name": self.experiment_name,
-            **where,
-            "proof": {"name": storage.proof[0], "content": storage.proof[1]},
-            "environ": dict(self.environ),
-            "sync_checkpoints": self.sync_checkpoints,
-            "works_in_trial_dir": self.works_in_trial_dir,
-            "sys_path": list(self.sys_path),
-            "argv": list(self.argv),
-            "kill_grace_s": self.kill_grace_s,
-            "lease_s": self.lease_s,
-            "scratch_dir": self.scratch_dir,
-        }
-
-
-def read_setup(message: Mapping[str, Any]) -> Setup:
-    """Return what the driver has said.
-
-    Raises:
-        KeyError: If a field is missing.
-    """
-    storage: SharedStorage | StoredElsewhere
-    proof = message["proof"]["name"], message["proof"]["content"]
-    if message["mode"] == "shared":
-        storage = SharedStorage(message["directory"], proof)
-    else:
-        filesystem = message["filesystem"]
-        storage = StoredElsewhere(
-            message["url"],
-            message["epoch"],
-            proof,
-            _as_bytes(filesystem) if filesystem else None,
-            message["is_async"],
-            message["cache_bytes"],
-            message["retry_s"],
-        )
-    return Setup(
-        experiment_name=message["experiment_name"],
-        storage=storage,
-        environ=message["environ"],
-        sync_checkpoints=message["sync_checkpoints"],
-        works_in_trial_dir=message["works_in_trial_dir"],
-        sys_path=message["sys_path"],
-        argv=message["argv"],
-        kill_grace_s=message["kill_grace_s"],
-        lease_s=message["lease_s"],
-        scratch_dir=message["scratch_dir"],
-    )
-
-
-def blob_messages(trainable: bytes, validator: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Yield the messages that carry the pickled trainable and validation function.
-
-    Args:
-        trainable: See `TrainableBlob.pack`.
-        validator: See there.
-    """
-    for name, data in (("trainable", trainable), ("validator", validator)):
-        for start in range(0, len(data), _BLOB_BYTES):
-            part = data[start : start + _BLOB_BYTES]
-            yield {"kind": "blob", "of": name, "data": _as_text(part)}
-    yield {"kind": "blob_end"}
-
-
-@final
-class BlobReader:
-    """Puts together what `blob_messages` has divided."""
-
-    def __init__(self) -> None:
-        self._parts: defaultdict[str, bytearray] = defaultdict(bytearray)
-
-    def add(self, message: Mapping[str, Any]) -> None:
-        """Take the next message."""
-        self._parts[message["of"]] += _as_bytes(message["data"])
-
-    def take(self) -> tuple[bytes, bytes]:
-        """Return the pickled trainable and validation function, and forget them."""
-        trainable, validator = (bytes(self._parts[name]) for name in ("trainable", "validator"))
-        self._parts.clear()
-        return trainable, validator
 
 
 # What the driver says: commands.

@@ -1,4 +1,4 @@
-"""The messages between the driver and the hosts of nodes: there and back, and malformed ones."""
+"""Messages of nodes that run trials and store what they make: there and back, and malformed."""
 
 import json
 import pickle
@@ -45,32 +45,20 @@ from tuner.core.trial import (
     ValidationRequest,
     WorkerGroup,
 )
-from tuner.execution.cluster.protocol import (
-    BlobReader,
-    Draining,
-    Hello,
+from tuner.execution.cluster.service_messages import PickledConfig, pickled_config
+from tuner.execution.cluster.stored_messages import (
     Output,
     Packages,
     RankMessage,
-    Ready,
-    Remark,
-    Setup,
-    SetupRefused,
-    SharedStorage,
-    StoredElsewhere,
     Unloadable,
-    blob_messages,
     command_message,
     event_message,
-    own_versions,
     read_command,
     read_event,
     read_host_message,
-    read_setup,
     start_message,
     validation_message,
 )
-from tuner.execution.cluster.service_messages import PickledConfig, pickled_config
 from tuner.journal import records
 from tuner.storage import strict_json
 
@@ -173,10 +161,7 @@ def with_checkpoint(event, **fields):
         ({"kind": "shutdown"}, "known kind"),
         ({"kind": "output", "trial_id": "t1", "stream": "../x", "data": ""}, "stream must be"),
         ({"kind": "output", "trial_id": "t1", "stream": "stdout", "data": 1}, "data must be"),
-        ({"kind": "remark"}, "text must be a text"),
-        ({"kind": "draining", "deadline_s": -1}, "deadline_s must be"),
         ({"kind": "packages", "versions": {"torch": 2}}, "versions must be texts"),
-        ({**Hello.of_this_process("", {}, {}).message, "resources": {"cpu": "4"}}, "resource"),
     ],
 )  # fmt: skip
 def test_malformed_messages_of_nodes_are_refused(message, complaint):
@@ -204,18 +189,13 @@ def test_an_event_with_any_field_replaced_is_read_or_refused(data, event):
     except ValueError:
         return
     # What was accepted can go into the journal, and comes back from there.
-    if not isinstance(read, Ready):
-        assert type(records.decode(sent(records.encode(read, 0.0)))[0]) is type(read)
+    assert type(records.decode(sent(records.encode(read, 0.0)))[0]) is type(read)
 
 
 @given(
-    kind=st.sampled_from(
-        ["hello", "refused", "unloadable", "packages", "output", "remark", "draining", "event", 7]
-    ),
+    kind=st.sampled_from(["unloadable", "packages", "output", "event", 7]),
     fields=st.dictionaries(
-        st.sampled_from(
-            ["why", "versions", "protocol", "resources", "labels", "body", "data", "deadline_s"]
-        ),
+        st.sampled_from(["why", "versions", "body", "data"]),
         json_values,
     ),
 )
@@ -227,76 +207,16 @@ def test_messages_of_any_content_are_read_or_refused(kind, fields):
 @pytest.mark.parametrize(
     ("message", "read"),
     [
-        ({"kind": "ready"}, Ready()),
-        ({"kind": "refused", "why": "no mount"}, SetupRefused("no mount")),
         ({"kind": "unloadable", "why": "ImportError: x"}, Unloadable("ImportError: x")),
         ({"kind": "packages", "versions": {"torch": "2.9"}}, Packages({"torch": "2.9"})),
         (Output("t1", "stderr.rank3", "x").message, Output("t1", "stderr.rank3", "x")),
         (Output("t1", "validation_000003.log", "x").message,
          Output("t1", "validation_000003.log", "x")),
-        ({"kind": "remark", "text": "hm"}, Remark("hm")),
-        ({"kind": "draining", "deadline_s": None}, Draining(None)),
         ({"kind": "rank_gone", "x": 1}, RankMessage({"kind": "rank_gone", "x": 1})),
     ],
 )  # fmt: skip
 def test_other_messages_of_hosts_arrive(message, read):
     assert read_host_message(sent(message)) == read
-
-
-def test_a_host_introduces_itself():
-    hello = Hello.of_this_process("10.0.0.3", {"cpu": 4.0}, {"zone": "a"})
-    assert read_host_message(sent(hello.message)) == hello
-    assert (hello.obstacle(), hello.difference()) == ("", "")
-
-
-def test_a_host_of_another_release_is_refused_with_both_versions():
-    own = own_versions()
-    hello = Hello(1, own | {"tuner": "0.0.1", "python": "2.7"})
-    assert hello.obstacle() == (
-        f"it has tuner 0.0.1, while the driver has {own['tuner']}, and Python 2.7, while the "
-        f"driver has {own['python']}; install the same versions on all nodes"
-    )
-    later = read_host_message({"kind": "hello", "protocol": 2, "versions": own, "pid": "new"})
-    assert "version 2 of the messages" in later.obstacle()
-
-
-def test_other_packages_are_worth_a_warning():
-    own = {"numpy": "2.1", "torch": "2.9"}
-    hello = Hello(1, {"numpy": "2.0", "cloudpickle": "3.1"})
-    assert hello.difference(own) == (
-        "it has numpy 2.0 (the driver: 2.1), torch not at all (the driver: 2.9), cloudpickle 3.1 "
-        "(the driver: none); what is pickled may not load there"
-    )
-
-
-@pytest.mark.parametrize(
-    "storage",
-    [
-        SharedStorage("/shared/exp", ("proof", "abc")),
-        StoredElsewhere("s3://b/exp", 7, ("probe/e7-1", "ab")),
-        StoredElsewhere("s3://b/exp", 7, ("probe/e7-1", "ab"), b"\x80", True, 100, 5.0),
-    ],
-)
-def test_a_setup_arrives_as_it_was(storage):
-    setup = Setup(
-        experiment_name="exp",
-        storage=storage,
-        environ={"A": "b"},
-        sys_path=["/code"],
-        argv=["train.py"],
-        lease_s=3.0,
-    )
-    assert read_setup(sent(setup.message)) == setup
-
-
-def test_code_arrives_in_parts():
-    trainable, reader = bytes(range(256)) * 5000, BlobReader()
-    *parts, end = blob_messages(trainable, b"check")
-    assert (len(parts), end) == (4, {"kind": "blob_end"})
-    for part in parts:
-        reader.add(sent(part))
-    assert reader.take() == (trainable, b"check")
-    assert reader.take() == (b"", b"")
 
 
 @pytest.mark.parametrize(
