@@ -56,6 +56,7 @@ _OF_TRIAL: Final = re.compile(_OF_KIND % f"{_OF_ROWS}|(suggested|forked)".encode
 """A result, or what is recorded of its checkpoint later; or, with a first group, what a trial comes
 from: it has no result before."""
 _OFFSET_BITS: Final = 40
+_MAX_ROW: Final = 1 << 40
 _DECODED_AT_ONCE: Final = 64
 """To decode so many records in one piece takes half the time of one by one; of more, memory becomes
 the limit."""
@@ -333,14 +334,23 @@ class Numbering:
         return attempt < self.attempt or attempt <= self._history.superseded
 
     def place(self, record: Mapping[str, Any]) -> tuple[int, int]:
-        """Return branch and row of a result that is not late."""
+        """Return branch and row of a result that is not late.
+
+        Raises:
+            StorageError: If the row is none that a result can have.
+        """
         attempt, row = record["a"], record.get("row")
         branch = self._history.branch_of(attempt) if self._history.grafted else 0
         if row is None:
             began = _beginning(record["m"]) if attempt != self.attempt else None
             row = self._counter.row_of(branch, record["m"], began)
-        else:
+        elif 0 < row <= _MAX_ROW:
             self._counter.note(branch, record["m"], row)
+        else:
+            raise StorageError(
+                f"record {record['q']} has the row {row!r:.80}, which no trial can have reached; "
+                "tuner doctor says what else is wrong"
+            )
         self.attempt = attempt
         return branch, int(row)
 
