@@ -30,7 +30,6 @@ from tuner.execution.cluster.service_messages import (
     Send,
     Start,
     Validate,
-    pickled_config,
     read_record,
 )
 from tuner.execution.cluster.shared_directory import SharedProof
@@ -42,6 +41,7 @@ from tuner.execution.cluster.stored_messages import (
     start_message,
     validation_message,
 )
+from tuner.execution.local.worker_connection import pickled
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.validation_assignment import ValidationAssignment
@@ -266,10 +266,10 @@ class StoredNodeDriver(NodeDriver):
 
     def do(self, command):
         if isinstance(command, StartWorker):
-            self.send(start_message(command, pickled_config(command.config), 17))
+            self.send(start_message(command, pickled(command.config), 17))
         elif isinstance(command, StartValidation):
             has_payload = self.with_payload
-            self.send(validation_message(command, pickled_config({}), 17, has_payload=has_payload))
+            self.send(validation_message(command, pickled({}), 17, has_payload=has_payload))
         else:
             self.send(command_message(command))
 

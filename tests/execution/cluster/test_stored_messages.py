@@ -45,7 +45,7 @@ from tuner.core.trial import (
     ValidationRequest,
     WorkerGroup,
 )
-from tuner.execution.cluster.service_messages import PickledConfig, pickled_config
+from tuner.execution.cluster.service_messages import PickledConfig
 from tuner.execution.cluster.stored_messages import (
     Output,
     Packages,
@@ -59,6 +59,7 @@ from tuner.execution.cluster.stored_messages import (
     start_message,
     validation_message,
 )
+from tuner.execution.local.worker_connection import pickled
 from tuner.journal import records
 from tuner.storage import strict_json
 
@@ -257,7 +258,7 @@ def test_a_start_arrives_with_a_configuration_that_is_not_loaded_on_the_way():
         GROUP,
         ("n",),
     )
-    message = sent(start_message(command, pickled_config(command.config), 17))
+    message = sent(start_message(command, pickled(command.config), 17))
     read = read_command(message)
     assert message["seed"] == 17
     assert isinstance(read.config, PickledConfig)
@@ -275,14 +276,14 @@ def test_a_configuration_is_unpickled_as_what_it_stands_for():
     def local(x):
         return x + 1
 
-    config = loaded(PickledConfig(pickled_config({"f": local, "n": (1, 2)})))
+    config = loaded(PickledConfig(pickled({"f": local, "n": (1, 2)})))
     assert (config["f"](1), config["n"]) == (2, (1, 2))
 
 
 def test_a_validation_arrives_as_it_was():
     request = ValidationRequest("m:f", {"n": 1}, 2.5, "payload", True)
     command = StartValidation("t1", RECORD, 2, request, {"cpu": 1.0}, (3,), {"x": 1}, True)
-    message = sent(validation_message(command, pickled_config(command.config), 5, has_payload=True))
+    message = sent(validation_message(command, pickled(command.config), 5, has_payload=True))
     read = read_command(message)
     assert (message["seed"], message["has_payload"]) == (5, True)
     assert loaded(read.config) == {"x": 1}

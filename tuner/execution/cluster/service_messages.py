@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
-import cloudpickle
-
 from tuner.execution.assignment import Assignment
+from tuner.execution.local.worker_connection import pickled
 from tuner.execution.process_service import (
     Gone,
     HungUp,
@@ -54,22 +53,8 @@ class PickledConfig:
         return pickle.loads, (self.data,)
 
 
-def pickled_config(config: Mapping[str, Any]) -> bytes:
-    """Return the pickled configuration; what the user's script defines is pickled by value.
-
-    Raises:
-        Exception: If a value cannot be pickled.
-    """
-    try:
-        data = pickle.dumps(config, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001  (cloudpickle may do better)
-        return bytes(cloudpickle.dumps(config))
-    # A reference to __main__ would pickle but not load: in the worker that is another module.
-    return bytes(cloudpickle.dumps(config)) if b"__main__" in data else data
-
-
 def _config_as_text(config: Mapping[str, Any]) -> str:
-    return base64.b64encode(pickled_config(config)).decode()
+    return base64.b64encode(pickled(config)).decode()
 
 
 def _config_of_text(text: str) -> Mapping[str, Any]:

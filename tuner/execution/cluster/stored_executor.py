@@ -45,6 +45,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import Failure
 from tuner.execution.commit_pool import CommitPool
+from tuner.execution.local.worker_connection import pickled
 from tuner.storage import layout
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 
@@ -52,7 +53,6 @@ from .link import Liveness
 from .node_losses import NodeLosses, as_lost
 from .node_messages import Setup
 from .nodes import ClusterNodes, Node
-from .service_messages import pickled_config
 from .spread_group import SpreadGroups
 from .storage_probe import StoreProof
 from .stored_messages import (
@@ -273,7 +273,7 @@ class StoredClusterExecutor(ClusterNodes):
         Raises:
             Exception: If the configuration cannot be pickled.
         """
-        config = pickled_config(command.config)
+        config = pickled(command.config)
         return start_message(command, config, self._seed_of(command.trial_id))
 
     def _answer(self, command: AnswerReport) -> None:
@@ -301,7 +301,7 @@ class StoredClusterExecutor(ClusterNodes):
         has_payload = (command.trial_id, command.request.payload) in self._payloads
         seed = self._seed_of(command.trial_id)
         try:
-            config = pickled_config(command.config)
+            config = pickled(command.config)
             message = validation_message(command, config, seed, has_payload=has_payload)
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             failure = Failure(type(error).__name__, f"it cannot be sent to a node: {error}")

@@ -385,7 +385,7 @@ def start_message(command: StartWorker, config: bytes, seed: int) -> dict[str, A
 
     Args:
         command: The command, whose configuration is not looked at.
-        config: The configuration, see `pickled_config`.
+        config: The configuration, see `worker_connection.pickled`.
         seed: Seed of the trial's random numbers.
     """
     checkpoint, group = command.checkpoint, command.group
@@ -412,7 +412,7 @@ def validation_message(
 
     Args:
         command: The command, whose configuration is not looked at.
-        config: The configuration, see `pickled_config`.
+        config: The configuration, see `worker_connection.pickled`.
         seed: Seed of the trial's random numbers.
         has_payload: Whether the request's payload was written in this session of the driver.
     """

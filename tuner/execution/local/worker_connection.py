@@ -56,14 +56,18 @@ class Bootstrap(NamedTuple):
     has_master_socket: bool = False
 
 
-def pickled(assignment: Assignment | ValidationAssignment) -> bytes:
-    """Return the pickled assignment; what the user's script defines is pickled by value."""
+def pickled(value: object) -> bytes:
+    """Return a pickled assignment or configuration, with what the user's script defines by value.
+
+    Raises:
+        Exception: If it cannot be pickled.
+    """
     try:
-        data = pickle.dumps(assignment, protocol=pickle.HIGHEST_PROTOCOL)
+        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:  # noqa: BLE001  (cloudpickle may do better)
-        return bytes(cloudpickle.dumps(assignment))
+        return bytes(cloudpickle.dumps(value))
     # A reference to __main__ would pickle but not load: in the worker that is another module.
-    return bytes(cloudpickle.dumps(assignment)) if b"__main__" in data else data
+    return bytes(cloudpickle.dumps(value)) if b"__main__" in data else data
 
 
 class DriverEnd:
