@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 from tuner.core.commands import StartValidation, StartWorker
-from tuner.core.events import Event, Outcome
+from tuner.core.events import Event, Outcome, ValidationEnded, WorkerExited
 from tuner.core.trial import Failure
 
 from .exit_diagnosis import ExitInfo, diagnose_exit
@@ -24,9 +24,14 @@ class RemoteProcess(ABC):
     Attributes:
         key: Identifies it at the process service.
         stderr: The last lines that it has written to standard error, once it is gone.
+        command: The command that started it.
+        exit_message: How it ended according to the process itself; None until it says so.
     """
 
     __slots__ = ("_kill_reason", "_protocol_failure", "key", "stderr")
+
+    command: StartWorker | StartValidation
+    exit_message: WorkerExited | ValidationEnded | None
 
     _RULE: ClassVar[str]
     """What may write to the connection."""
@@ -90,6 +95,18 @@ class RemoteProcess(ABC):
             ValueError: If one violates the protocol.
         """
 
+    def exit_event(self, exit_info: ExitInfo | None) -> WorkerExited | ValidationEnded:
+        """Return how it ended, according to the process itself if it has said so.
+
+        Args:
+            exit_info: What was observed; None if nothing was.
+        """
+        return self.exit_message or self.end_event(*self._unsaid_exit(exit_info))
+
+    @abstractmethod
+    def end_event(self, outcome: Outcome, failure: Failure) -> WorkerExited | ValidationEnded:
+        """Return the event that it has ended like this."""
+
     def _unsaid_exit(self, exit_info: ExitInfo | None) -> tuple[Outcome, Failure]:
         """Return how a process ended that has not said so itself.
 
@@ -144,6 +161,32 @@ class ProcessOwner(ABC):
 
     def on_stack(self, process: Any, stack: str, /) -> None:  # noqa: B027  (none was asked for)
         """Handle the stack that a process was asked for."""
+
+
+class OneProcessOwner(ProcessOwner):
+    """What a single process is started for, which ends with it.
+
+    Args:
+        host: The executor.
+    """
+
+    __slots__ = ("_host",)
+
+    def __init__(self, host: OwnerHost) -> None:
+        self._host = host
+
+    def on_gone(self, process: RemoteProcess, exit_info: ExitInfo | None) -> None:
+        """See `ProcessOwner`."""
+        self._host.emit(process.exit_event(exit_info))
+
+    def on_unstarted(self, process: RemoteProcess, unstarted: Unstarted) -> None:
+        """See `ProcessOwner`."""
+        if process.is_killed:
+            self._host.emit(process.exit_event(None))
+        elif unstarted.is_shortage:
+            self._host.start_again(process.command, unstarted.failure.message)
+        else:
+            self._host.emit(process.end_event(Outcome.FAILED, unstarted.failure))
 
 
 class OwnerHost(Protocol):

@@ -7,11 +7,10 @@ from typing import Any, ClassVar, final
 
 from tuner.core.commands import StartValidation
 from tuner.core.events import LeaseOwner, Outcome, ValidationEnded
+from tuner.core.trial import Failure
 
-from .exit_diagnosis import ExitInfo
 from .group_protocol import PartStored, RankReported
-from .process_service import Unstarted
-from .remote_process import Message, OwnerHost, ProcessOwner, RemoteProcess
+from .remote_process import Message, OneProcessOwner, OwnerHost, RemoteProcess
 from .validation_assignment import ValidationAssignment
 from .worker_protocol import lease_event, to_validation_end
 
@@ -28,6 +27,7 @@ class RemoteValidator(RemoteProcess):
 
     __slots__ = ("assignment", "command", "exit_message")
 
+    command: StartValidation
     _RULE: ClassVar[str] = "nothing but tuner may write to this connection"
     _SUBJECT: ClassVar[str] = "validation"
 
@@ -56,15 +56,8 @@ class RemoteValidator(RemoteProcess):
         """Trial, checkpoint and try, which no other process has."""
         return self.assignment.trial_id, self.assignment.index, self.assignment.num_try
 
-    def exit_event(self, exit_info: ExitInfo | None) -> ValidationEnded:
-        """Return how the validation ended, according to the process itself if it has said so.
-
-        Args:
-            exit_info: What was observed; None if nothing was.
-        """
-        if self.exit_message:
-            return self.exit_message
-        outcome, failure = self._unsaid_exit(exit_info)
+    def end_event(self, outcome: Outcome, failure: Failure) -> ValidationEnded:
+        """See `RemoteProcess`."""
         return ValidationEnded(*self.names, outcome, failure=failure)
 
     def _read(self, messages: Sequence[Any]) -> list[Message]:
@@ -83,7 +76,7 @@ class RemoteValidator(RemoteProcess):
 
 
 @final
-class ValidationTry(ProcessOwner):
+class ValidationTry(OneProcessOwner):
     """One try to validate a checkpoint, with its process.
 
     Args:
@@ -91,11 +84,11 @@ class ValidationTry(ProcessOwner):
         host: The executor.
     """
 
-    __slots__ = ("_host", "validator")
+    __slots__ = ("validator",)
 
     def __init__(self, validator: RemoteValidator, host: OwnerHost) -> None:
+        super().__init__(host)
         self.validator = validator
-        self._host = host
 
     def on_messages(self, process: RemoteValidator, messages: Sequence[Message]) -> None:
         """See `ProcessOwner`."""
@@ -104,18 +97,3 @@ class ValidationTry(ProcessOwner):
                 self._host.emit(message)
         if process.exit_message:
             self._host.expect_exit(process)
-
-    def on_gone(self, process: RemoteValidator, exit_info: ExitInfo | None) -> None:
-        """See `ProcessOwner`."""
-        self._host.emit(process.exit_event(exit_info))
-
-    def on_unstarted(self, process: RemoteValidator, unstarted: Unstarted) -> None:
-        """See `ProcessOwner`."""
-        if process.is_killed:
-            self._host.emit(process.exit_event(None))
-        elif unstarted.is_shortage:
-            self._host.start_again(process.command, unstarted.failure.message)
-        else:
-            self._host.emit(
-                ValidationEnded(*process.names, Outcome.FAILED, failure=unstarted.failure)
-            )

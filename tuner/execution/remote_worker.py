@@ -11,13 +11,11 @@ from typing import Any, ClassVar, Final, Protocol, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited
-from tuner.core.trial import ReportReply
+from tuner.core.trial import Failure, ReportReply
 from tuner.storage import strict_json
 
-from .exit_diagnosis import ExitInfo
 from .group_protocol import PartStored, RankReported, to_group_event
-from .process_service import Unstarted
-from .remote_process import Message, OwnerHost, ProcessOwner, RemoteProcess
+from .remote_process import Message, OneProcessOwner, OwnerHost, RemoteProcess
 from .worker_protocol import failure_of, report_answer, to_event
 
 # Encoded once: there are few different answers, and one for each report of each trial.
@@ -67,6 +65,7 @@ class RemoteWorker(RemoteProcess):
         "rank", "trial_id",
     )  # fmt: skip
 
+    command: StartWorker
     _RULE: ClassVar[str] = "nothing but report may write to a worker's connection"
     _SUBJECT: ClassVar[str] = "trial"
 
@@ -97,15 +96,9 @@ class RemoteWorker(RemoteProcess):
         self.is_reusable = self.is_unfit = self.is_waiting = False
         self._expect_messages()
 
-    def exit_event(self, exit_info: ExitInfo | None) -> WorkerExited:
-        """Return how the attempt ended, according to the worker itself if it has said so.
-
-        Args:
-            exit_info: What was observed of its process; None if nothing was.
-        """
-        return self.exit_message or WorkerExited(
-            self.trial_id, self.attempt, *self._unsaid_exit(exit_info)
-        )
+    def end_event(self, outcome: Outcome, failure: Failure) -> WorkerExited:
+        """See `RemoteProcess`."""
+        return WorkerExited(self.trial_id, self.attempt, outcome, failure)
 
     def _read(self, messages: Sequence[Any]) -> list[Message]:
         events: list[Message] = []
@@ -143,7 +136,7 @@ class SingleHost(OwnerHost, Protocol):
 
 
 @final
-class SingleAttempt(ProcessOwner):
+class SingleAttempt(OneProcessOwner):
     """One attempt of a trial, with its only process, whose messages are passed on as they come.
 
     Args:
@@ -156,14 +149,16 @@ class SingleAttempt(ProcessOwner):
         members: The process.
     """
 
-    __slots__ = ("_host", "members", "trial_dir")
+    __slots__ = ("members", "trial_dir")
+
+    _host: SingleHost
 
     def __init__(
         self, worker: RemoteWorker, trial_dir: str | os.PathLike[str], host: SingleHost
     ) -> None:
+        super().__init__(host)
         self.trial_dir = trial_dir
         self.members = (worker,)
-        self._host = host
 
     def answer(self, command: AnswerReport) -> None:
         """Send the answer to a report."""
@@ -192,21 +187,6 @@ class SingleAttempt(ProcessOwner):
             self._host.keep(process)
         elif process.exit_message:
             self._host.expect_exit(process)
-
-    def on_gone(self, process: RemoteWorker, exit_info: ExitInfo | None) -> None:
-        """See `ProcessOwner`."""
-        self._host.emit(process.exit_event(exit_info))
-
-    def on_unstarted(self, process: RemoteWorker, unstarted: Unstarted) -> None:
-        """See `ProcessOwner`."""
-        if process.is_killed:
-            self._host.emit(process.exit_event(None))
-        elif unstarted.is_shortage:
-            self._host.start_again(process.command, unstarted.failure.message)
-        else:
-            self._host.emit(
-                WorkerExited(process.trial_id, process.attempt, Outcome.FAILED, unstarted.failure)
-            )
 
 
 @dataclass(frozen=True, slots=True)
