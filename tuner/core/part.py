@@ -232,31 +232,24 @@ class _Place(NamedTuple):
         key: Its key in a snapshot.
         name: Its class in `tuner.capabilities`.
         events: The events that are its own; the first one creates it.
-        is_declared: Returns whether settings ask for it.
-        concerns: Returns whether a trial has something that it has to know.
+        is_declared: Returns whether settings ask for it; None if none do.
+        concerns: Returns whether a trial has something that it has to know; None if none has.
     """
 
     key: str
     name: str
     events: tuple[type, ...]
-    is_declared: Callable[[ExperimentSettings], bool]
-    concerns: Callable[[Trial], bool]
+    is_declared: Callable[[ExperimentSettings], bool] | None = None
+    concerns: Callable[[Trial], bool] | None = None
 
 
 _PARTS: Final = (
-    _Place(
-        "leases",
-        "Leases",
-        (LeaseRequested, LeaseReleased),
-        lambda _settings: False,
-        lambda _trial: False,
-    ),
+    _Place("leases", "Leases", (LeaseRequested, LeaseReleased)),
     _Place(
         "node_waits",
         "NodeEvents",
         (NodeJoined, NodeDraining, NodeLeft),
         lambda settings: settings.node_wait_s is not None,
-        lambda _trial: False,
     ),
     _Place(
         "validations",
@@ -286,7 +279,7 @@ class Parts(list[Part]):
     def begin_session(self, settings: ExperimentSettings) -> None:
         """Apply the settings of a new session."""
         for place in _PARTS:
-            if place.is_declared(settings):
+            if place.is_declared and place.is_declared(settings):
                 self._ensure(place)
         for part in self:
             part.begin_session(settings)
@@ -294,7 +287,7 @@ class Parts(list[Part]):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what each part has added to a snapshot; the trials are there."""
         for place in _PARTS:
-            if any(map(place.concerns, self._core.trial_table.trials)):
+            if place.concerns and any(map(place.concerns, self._core.trial_table.trials)):
                 self._ensure(place)
             if place.key in state:
                 self._ensure(place).load_state(state)
