@@ -105,14 +105,7 @@ class Nodes(Machine):
         labels: Mapping[str, str] | None = None,
         without: Collection[str] = (),
     ) -> int:
-        """Return how many such requests fit now.
-
-        Args:
-            request: What is asked for.
-            limit: How far to count.
-            labels: What the nodes must have.
-            without: Names of nodes that are left out.
-        """
+        """See `Machine`."""
         nodes = self._matching(labels, without=without)
         if not isinstance(request, WorkerGroup):
             return _sum_up((node.pool.num_fitting(request, limit) for node in nodes), limit)
@@ -131,14 +124,7 @@ class Nodes(Machine):
         only: str | None = None,
         without: Collection[str] = (),
     ) -> WorkerGroup | None:
-        """Return the group with as many workers as fit now; None if not even the fewest do.
-
-        Args:
-            group: The group.
-            labels: What the nodes must have.
-            only: The node on which all must be; None for any.
-            without: Names of nodes that are left out.
-        """
+        """See `Machine`."""
         counts = _num_shares(self._matching(labels, only, without), group, group.most)
         match group.strategy:
             case "STRICT_PACK":
@@ -153,15 +139,7 @@ class Nodes(Machine):
     def held_for(
         self, held: Request, request: Request, labels: Mapping[str, str] | None = None
     ) -> list[str]:
-        """Return the nodes where granting a request would take what another one waits for.
-
-        Nodes that cannot contribute to the other one are not among them.
-
-        Args:
-            held: What the other one asks for.
-            request: What would be granted.
-            labels: What the nodes must have for the other one.
-        """
+        """See `Machine`."""
         share = held.resources_per_worker if isinstance(held, WorkerGroup) else held
         return [
             node.name
@@ -177,19 +155,7 @@ class Nodes(Machine):
         only: str | None = None,
         without: Collection[str] = (),
     ) -> Grant | None:
-        """Grant the request; of a group, the shares of `num_workers`.
-
-        Args:
-            request: What is asked for.
-            labels: What the nodes must have.
-            preferred: Names of nodes that are tried first, in this order; the others follow, the
-                least loaded first.
-            only: The node on which it must be; None for any.
-            without: Names of nodes that are left out.
-
-        Returns:
-            None if the request does not fit now.
-        """
+        """See `Machine`."""
         nodes = self._in_order(self._matching(labels, only, without), preferred)
         if isinstance(request, WorkerGroup):
             return self._acquire_group(request, nodes, is_spread=only is None)
@@ -200,11 +166,7 @@ class Nodes(Machine):
         return None
 
     def place(self, preferred: Sequence[str]) -> str | None:
-        """Return the node for what occupies nothing; None while there is none.
-
-        Args:
-            preferred: See `acquire`.
-        """
+        """See `Machine`."""
         nodes = self._in_order(self.usable, preferred)
         return nodes[0].name if nodes else None
 
