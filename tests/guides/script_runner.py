@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,15 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
+_LIGHTNING = re.compile(r"^(?:import|from) (lightning|pytorch_lightning)\b", re.MULTILINE)
 
 
 class ScriptRunner:
     """The process, which is started with the first script, and again after one that has failed.
+
+    Lightning exists in two namespaces, and classes of `tuner.train.lightning` derive from those of
+    the one that is imported. So scripts that import one have another process than those that import
+    the other.
 
     Args:
         home: Its home and working directory, which is made.
@@ -35,6 +41,7 @@ class ScriptRunner:
         self._home = home
         self._path = os.pathsep.join(map(str, (ROOT, *folders)))
         self._process = None
+        self._lightning = None
         self.storage = home / "tuner_results"
 
     def run(self, script, *arguments):
@@ -46,6 +53,10 @@ class ScriptRunner:
         """
         for path in self._home.iterdir() if self._home.exists() else ():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if imported := _LIGHTNING.search(Path(script).read_text(encoding="utf-8")):
+            if self._lightning not in (None, imported[1]):
+                self.close()
+            self._lightning = imported[1]
         if self._process is None:
             self._start()
         is_done, printed = False, ""
@@ -65,7 +76,7 @@ class ScriptRunner:
         if self._process:
             self._process.kill()
             self._process.communicate()
-        self._process = None
+        self._process = self._lightning = None
 
     def _start(self):
         self._home.mkdir(exist_ok=True)

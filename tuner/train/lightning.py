@@ -5,7 +5,8 @@ process of torchrun, so that ``Trainer(strategy="ddp", devices=world_size)`` wor
 `tuner.integration.pytorch_lightning` has a callback with more choices.
 
 Lightning is published in two namespaces, ``lightning.pytorch`` and ``pytorch_lightning``, with
-different classes. What is constructed here derives from those of the namespace that is imported.
+different classes. What is constructed here derives from those of the namespace that is imported:
+where both are, from those of ``lightning.pytorch``.
 """
 
 from __future__ import annotations
