@@ -371,6 +371,22 @@ def test_a_file_that_misses_results_is_not_complete(logger, make_trial, report, 
     assert not logger.is_complete(trial)
 
 
+@pytest.mark.parametrize(("garbage", "at"), [(b"x", 0), (b"\0", 20)], ids=["text", "zeros"])
+@pytest.mark.parametrize("kind", [JsonLoggerCallback, CSVLoggerCallback])
+def test_garbage_in_the_place_of_a_row_is_found(finish, kind, garbage, at):
+    logger = kind(new_idle_writer())
+    trial, results = finish(logger)
+    path = Path(trial.local_path) / (
+        "result.json" if kind is JsonLoggerCallback else "progress.csv"
+    )
+    *others, row, last = path.read_bytes().splitlines(keepends=True)
+    row = row[:at] + garbage * len(row[at:-2]) + row[-2:]
+    path.write_bytes(b"".join([*others, row, last]))
+    assert not logger.is_complete(trial)
+    audit(logger, trial, results)
+    assert READERS[kind](path.parent) == [1, 2, 3]
+
+
 def test_zeros_in_the_middle_of_an_event_file_are_found(finish):
     logger = TBXLoggerCallback(new_idle_writer())
     trial, results = finish(logger, **{f"metric_{number}": 0.5 for number in range(20)})

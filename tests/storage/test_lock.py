@@ -19,6 +19,7 @@ from tests.orphans import orphan_of
 from tuner.errors import ExperimentLocked, StorageError
 from tuner.storage import layout, lock, strict_json
 from tuner.storage.lock import ExperimentLock, Lock, Owner, driver_of, read_note, read_owner
+from tuner.storage.origin import Origin, note_origin
 
 
 def test_the_refusal_of_a_second_driver_names_the_owner(tmp_path):
@@ -388,3 +389,22 @@ def test_a_process_of_another_user_is_left(monkeypatch):
     monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
     with pytest.raises(ExperimentLocked, match="belongs to another user"):
         lock.kill(os.getpid(), lock.start_ticks(os.getpid()), 0.01)
+
+
+DRIVER = {"pid": 7, "host": "here", "boot_id": "", "started": "noon"}
+
+
+@pytest.mark.parametrize(
+    ("noted", "driver"),
+    [
+        (DRIVER | {"nickname": "of a later release"}, Owner(7, "here", "", "noon")),
+        (None, None),
+        ({"pid": 7}, None),
+        (DRIVER | {"pid": "7"}, None),
+        (DRIVER | {"host": "here\x1b[2J"}, None),
+    ],
+    ids=["later", "none", "incomplete", "text", "unprintable"],
+)
+def test_the_driver_of_a_fetched_copy_is_unknown_where_its_note_is_damaged(tmp_path, noted, driver):
+    note_origin(tmp_path, Origin("s3://bucket/experiment", is_copy=True, driver=noted))
+    assert driver_of(tmp_path) == driver

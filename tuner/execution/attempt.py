@@ -23,7 +23,7 @@ from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoint_names import common_token
 from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
-from tuner.wire.declared import encode
+from tuner.wire.declared import decode, encode
 
 from .answers import Answers
 from .assignment import Assignment
@@ -420,7 +420,10 @@ class Attempt:
             listed = self._ask_for_checkpoints(timeout_s, waits=waits_for_validation)
         except TimeoutError:
             listed = self._ask_for_checkpoints(None, waits=False, stored=False)
-        return [(CheckpointRecord(**record), metrics, status) for record, metrics, status in listed]
+        return [
+            (decode(CheckpointRecord, record), metrics, status)
+            for record, metrics, status in listed
+        ]
 
     def _ask_for_checkpoints(
         self, timeout_s: float | None, *, waits: bool, stored: bool = True

@@ -10,9 +10,7 @@ from typing import Any
 from tuner.core.result import flatten
 from tuner.execution.attempt import current_attempt
 from tuner.execution.secrets import redact
-from tuner.storage import strict_json
-from tuner.storage.layout import DECLARATION
-from tuner.storage.reading import SMALL_BYTES, read_file
+from tuner.storage.declaration import read_declaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,8 @@ def current_trial_run() -> TrialRun | None:
     assignment = attempt.assignment
     # Not in the assignment: only trackers need the id, and it is in the experiment's directory.
     path = Path(assignment.trial_dir).parent
-    declaration = strict_json.loads(read_file(path / DECLARATION, SMALL_BYTES))
-    return TrialRun(assignment.trial_id, assignment.experiment_name, str(declaration["id"]), path)
+    experiment_id = str(read_declaration(path)["id"])
+    return TrialRun(assignment.trial_id, assignment.experiment_name, experiment_id, path)
 
 
 def flat_config(config: Mapping[str, Any] | None) -> dict[str, Any]:

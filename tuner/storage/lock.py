@@ -376,10 +376,17 @@ class ExperimentLock:
 
 def read_owner(experiment: str | os.PathLike[str]) -> Owner | None:
     """Return the owner, or the last one if it died; None where that cannot be read."""
+    return owner_in(read_note(experiment))
+
+
+def owner_in(note: Any) -> Owner | None:
+    """Return the owner among the fields of a note; None where it names none, or is damaged."""
     try:
-        return decode(Owner, read_note(experiment))
+        owner = decode(Owner, note, is_whole=False)
     except Malformed:
         return None
+    # Messages show these two, and anyone may have written to an object store.
+    return owner if f"{owner.host}{owner.started}".isprintable() else None
 
 
 def read_note(experiment: str | os.PathLike[str]) -> dict[str, Any]:
@@ -428,7 +435,7 @@ def driver_of(experiment: str | os.PathLike[str]) -> Owner | None:
     with suppress(StorageError):  # a copy is readable for its owner
         origin = origin_of(Path(experiment))
     if origin is not None and origin.is_copy:
-        return Owner(**origin.driver) if origin.driver else None
+        return owner_in(origin.driver)
     owner = read_owner(experiment)
     return (
         owner

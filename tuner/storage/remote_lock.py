@@ -20,14 +20,15 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import ExperimentFenced, ExperimentLocked, StorageError, StorageLost
+from tuner.wire.declared import encode
 
 from . import strict_json
-from .lock import Owner, current_owner
+from .lock import Owner, current_owner, owner_in
 from .object_store import ObjectStore
 
 WATCH_S: Final = 30.0
@@ -218,7 +219,7 @@ class RemoteLock:
     def _create_lock(self, epoch: int) -> bool:
         content = strict_json.to_bytes(
             {
-                **asdict(current_owner()),
+                **encode(current_owner()),
                 "epoch": epoch,
                 # Two drivers never create the same content, see `ObjectStore.create`.
                 "token": secrets.token_hex(16),
@@ -375,12 +376,9 @@ def _read(store: ObjectStore, key: str) -> bytes | None:
 
 def _parse(content: bytes | None) -> tuple[Owner | None, Any]:
     """Return the owner that a lock names and its namespace; None where that cannot be read."""
-    with suppress(ValueError, TypeError, RecursionError, AttributeError):
+    with suppress(ValueError, RecursionError):
         found = strict_json.loads(content or b"")
-        owner = Owner(
-            **{each.name: found[each.name] for each in fields(Owner) if each.name in found}
-        )
-        if type(owner.pid) is int and f"{owner.host}{owner.started}".isprintable():
+        if owner := owner_in(found):
             return owner, found.get("pid_namespace")
     return None, None
 

@@ -188,7 +188,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _extent(path: str) -> tuple[int, dict[str, float | str]]:
-    """Return the number of rows of a ``progress.csv`` and the last row; -1 rows if it is torn."""
+    """Return the number of rows of a ``progress.csv`` and the last row; -1 if it is damaged."""
     try:
         data = read_file(path, LARGE_BYTES)
     except FileNotFoundError:
@@ -200,7 +200,10 @@ def _extent(path: str) -> tuple[int, dict[str, float | str]]:
         return len(rows), _values(header, rows[-1]) if rows else {}
     ends = (data[: data.find(b"\n")], data[data.rfind(b"\n", 0, -1) + 1 :])
     header, last = (line.decode(errors="replace").rstrip(_LINE_END).split(",") for line in ends)
-    return data.count(b"\n") - 1, _values(header, last)
+    num_lines = data.count(b"\n")
+    if data.count(b",") != num_lines * (len(header) - 1):
+        return -1, {}
+    return num_lines - 1, _values(header, last)
 
 
 def _values(header: Sequence[str], line: Sequence[str]) -> dict[str, float | str]:

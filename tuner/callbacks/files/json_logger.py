@@ -76,7 +76,8 @@ class _JsonFile(TrialFile):
             data = read_file(self._path, LARGE_BYTES)
         except FileNotFoundError:
             return trial.num_rows == 0
-        if data.count(b"\n") != trial.num_rows or not data.endswith(b"\n"):
+        num_lines, num_whole = data.count(b"\n"), (b"\n" + data).count(b"\n{")
+        if not num_lines == num_whole == data.count(b"}\n") == trial.num_rows or b"\0" in data:
             return False
         try:
             last = json.loads(data[data.rfind(b"\n", 0, -1) + 1 :])
