@@ -13,6 +13,7 @@ from tuner.core.commands import (
 )
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
+from tuner.execution import inline_processes
 from tuner.execution.inline_processes import InlineProcesses
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.session import get_context, report
@@ -320,6 +321,38 @@ def test_a_trial_killed_in_its_turn_is_stopped_at_its_next_report_which_is_dropp
     driver.kill("a")
     goes_on.set()
     assert [(event.trial_id, event.outcome) for event in driver.wait()] == [("a", Outcome.KILLED)]
+
+
+def test_a_killed_trial_that_does_not_report_is_left_behind_and_stopped_when_it_does(
+    driver, monkeypatch, caplog
+):
+    monkeypatch.setattr(inline_processes, "_KILL_GRACE_S", 0.0)
+    reached, goes_on, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    def train(config):
+        if get_context().get_trial_id() == "b":
+            return
+        reached.set()
+        goes_on.wait(60)
+        try:
+            report({})
+        finally:
+            stopped.set()
+
+    driver = driver(train)
+    driver.start("a", "b")
+    threading.Thread(target=lambda: (reached.wait(60), driver.executor.wake())).start()
+    assert kinds(driver.wait()) == ["WorkerStarted"]
+    driver.kill("a")
+    (event,) = driver.wait()
+    assert (event.trial_id, event.outcome) == ("a", Outcome.KILLED)
+    assert "goes_on.wait(60)" in event.failure.traceback
+    assert "a-1 was killed, but its code runs on" in caplog.text
+    *_, ended = driver.drain(1)
+    assert (ended.trial_id, ended.outcome) == ("b", Outcome.COMPLETED)
+    goes_on.set()
+    assert stopped.wait(60)
+    assert driver.wait(0.0) == []
 
 
 def test_commands_for_attempts_that_are_gone_are_ignored(driver):

@@ -6,8 +6,12 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import logging
+import math
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
@@ -24,6 +28,10 @@ from .validation_assignment import DeclaredValidator, ValidationAssignment, Vali
 
 _STOP: Final = {"verdict": ReportReply.STOP, "save": False}
 _ENDED: Final = ExitInfo(0)
+_KILL_GRACE_S: Final = 5.0
+"""How long a trial that is killed in its turn may take to report, before the others go on."""
+
+_log = logging.getLogger("tuner")
 
 
 @final
@@ -35,9 +43,10 @@ class InlineProcesses:
     schedulers need. But they advance only while the driver is in `wait`: the order of events is the
     same in every run, and a breakpoint stops all of them.
 
-    There is no process to kill: a killed trial is stopped at its next report, and one that never
-    reports runs until it ends. Trials share the modules, the environment, standard output and the
-    global random generators of the process.
+    There is no process to kill: a killed trial is stopped at its next report. One that does not
+    report soon counts as gone, and the others go on, but its thread lives until it does. Trials
+    share the modules, the environment, standard output and the global random generators of the
+    process.
 
     Args:
         trainable: A function of the configuration, or a subclass of `Trainable`.
@@ -92,6 +101,8 @@ class InlineProcesses:
                 self._end(thread)
             elif thread.is_waiting and not thread.inbox:
                 self._queue.append(thread)  # its next turn raises StopTraining in `report`
+            elif thread is self._running:
+                thread.gone_at_s = time.monotonic() + max(grace_s, _KILL_GRACE_S)
 
     def expect_exit(self, key: int) -> None:
         """See `ProcessService`; nothing can be done."""
@@ -108,15 +119,20 @@ class InlineProcesses:
 
     def wait(self, timeout_s: float | None) -> Sequence[ServiceEvent]:
         """See `ProcessService`. A trial whose turn is not over at the timeout keeps it."""
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             if not self._said:
                 self._begin_turn()
             while not (self._is_woken or (self._said and self._running is None)):
-                if not self._changed.wait(_left_s(end_s)):
+                now_s, thread = time.monotonic(), self._running
+                gone_at_s = thread.gone_at_s if thread else math.inf
+                if thread and now_s >= gone_at_s:
+                    self._leave_behind(thread)
+                elif self._changed.wait(_left_s(now_s, min(end_s, gone_at_s))):
+                    if not self._said:
+                        self._begin_turn()
+                elif now_s >= end_s:
                     break
-                if not self._said:
-                    self._begin_turn()
             said, self._said = self._said, []
             if self._is_woken:
                 self._is_woken = False
@@ -166,14 +182,24 @@ class InlineProcesses:
             self._running = None
         self._changed.notify_all()
 
-    def _end(self, thread: _Thread) -> None:
+    def _end(self, thread: _Thread, stack: str = "") -> None:
         if self._threads.pop(thread.key, None):
-            self._said.append(Gone(thread.key, _ENDED))
+            self._said.append(Gone(thread.key, _ENDED, stack))
         self._end_turn(thread)
+
+    def _leave_behind(self, thread: _Thread) -> None:
+        _log.warning(
+            "%s was killed, but its code runs on in this process until it reports; only with "
+            "executor='process' can trials be killed at any time",
+            _name(thread.assignment),
+        )
+        frame = sys._current_frames().get(thread.ident)  # noqa: SLF001  (documented)
+        self._end(thread, "".join(traceback.format_stack(frame)) if frame else "")
 
     # In the threads.
 
     def _run(self, thread: _Thread) -> None:
+        thread.ident = threading.get_ident()
         try:
             if isinstance(thread.assignment, ValidationAssignment):
                 assignment = thread.assignment
@@ -224,9 +250,11 @@ class _Thread:
         assignment: What it is to do.
         inbox: Messages that it has not read.
         has_started: Whether its first turn has begun.
+        ident: Identifies it in the interpreter, once it runs.
         has_turn: Whether a turn has begun for which it has waited, or is to read a message.
         is_waiting: Whether it waits for a message.
         is_killed: Whether it is to end.
+        gone_at_s: When it counts as gone, even if it has not ended its turn.
         listing: The token of its latest request for checkpoints, until it is answered.
     """
 
@@ -234,9 +262,11 @@ class _Thread:
     assignment: Assignment | ValidationAssignment
     inbox: deque[Mapping[str, Any]] = dataclasses.field(default_factory=deque)
     has_started: bool = False
+    ident: int = 0
     has_turn: bool = False
     is_waiting: bool = False
     is_killed: bool = False
+    gone_at_s: float = math.inf
     listing: str | None = None
 
     def last_answer(self) -> Mapping[str, Any]:
@@ -268,5 +298,5 @@ def _with_own_config(assignment: Assignment) -> Assignment:
     return assignment
 
 
-def _left_s(end_s: float | None) -> float | None:
-    return None if end_s is None else max(0.0, end_s - time.monotonic())
+def _left_s(now_s: float, end_s: float) -> float | None:
+    return None if end_s == math.inf else max(0.0, end_s - now_s)

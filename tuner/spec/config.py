@@ -354,7 +354,9 @@ class RunConfig(Settings):
             resources, which trials may request as well.
         executor: ``"process"`` (the default) runs each trial in a fresh process. ``"inline"`` runs
             trials in this process, one step at a time, so that a debugger works; a trial that
-            crashes ends the whole process.
+            crashes ends the whole process. There is none to kill either: a trial that is killed,
+            e.g. after `FailureConfig.report_timeout_s`, and does not report within 5 s is counted
+            as ended, while its code runs on in a thread until it reports or the process ends.
         time_limit_s: How many seconds from now the job may run, e.g. until a batch system ends it;
             None, the default, for no limit. The experiment stops early enough for running trials to
             save, and can be restored. A script then exits with code 124; each restore gets its own
