@@ -15,6 +15,7 @@ from tuner.storage import strict_json
 
 GOLDEN = Path(__file__).parent / "golden"
 RELEASES = sorted(path.name for path in GOLDEN.glob("release_*"))
+STORES = sorted(path.name for path in GOLDEN.glob("store_*"))
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +40,26 @@ def restore(made, experiment):
 @pytest.mark.parametrize("experiment", RELEASES, indirect=True)
 def test_an_experiment_of_each_release_opens_and_finishes(made, experiment):
     before = restore(made, experiment).get_results()
-    assert [result.metrics_dataframe["loss"].tolist() for result in before] == [
-        [2.0, 1.0, 2 / 3, 0.5],
-        [4.0, 2.0],
-    ]
-    grid = restore(made, experiment).fit()
+    assert losses(before) == [[2.0, 1.0, 2 / 3, 0.5], [4.0, 2.0]]
+    check_finished(made, restore(made, experiment).fit())
+
+
+@pytest.mark.parametrize("experiment", STORES, indirect=True)
+def test_an_experiment_of_each_release_in_a_store_opens_and_finishes(made, experiment, tmp_path):
+    pytest.importorskip("fsspec")
+    url = experiment.as_uri()
+    before = [[2.0, 1.0, 2 / 3, 0.5], [4.0, 2.0, 4 / 3, 1.0], [6.0, 3.0]]
+    assert losses(tune.ResultGrid.from_directory(url)) == before
+    declared = made.declaration(tmp_path.as_uri(), local_dir=tmp_path / "machine")
+    check_finished(made, tune.Tuner.restore(url, made.train, **declared).fit())
+    assert losses(tune.ResultGrid.from_directory(url))[:2] == before[:2]
+
+
+def losses(grid):
+    return [result.metrics_dataframe["loss"].tolist() for result in grid]
+
+
+def check_finished(made, grid):
     assert (grid.num_terminated, len(grid)) == (3, 3)
     for number, result in enumerate(grid, start=1):
         frame = result.metrics_dataframe
@@ -53,11 +69,13 @@ def test_an_experiment_of_each_release_opens_and_finishes(made, experiment):
         assert result.config["f"] is made.scale
         assert result.config["shape"] == (2, 3)
         assert np.array_equal(result.config["data"], np.arange(3.0))
-        assert Path(result.checkpoint.path, "step").read_text() == "4"
+        with result.checkpoint.as_directory() as directory:
+            assert Path(directory, "step").read_text() == "4"
 
 
-def test_there_is_a_folder_of_this_release():
+def test_there_are_folders_of_this_release():
     assert f"release_{tune.__version__}" in RELEASES
+    assert f"store_{tune.__version__}" in STORES
 
 
 def written_by_a_later_release(experiment, **changes):
