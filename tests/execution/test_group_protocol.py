@@ -11,6 +11,7 @@ from tuner.execution.group_protocol import (
     to_group_event,
 )
 from tuner.execution.worker_protocol import to_event
+from tuner.wire.declared import encode
 
 METRICS = {"training_iteration": 1, "loss": 0.5}
 STAGED = {"kind": "staged", "name": ".tmp-000003-1-0a1b2c3d"}
@@ -45,7 +46,7 @@ def test_a_part_follows_where_it_was_pending():
 def test_what_is_sent_is_what_is_read(kind):
     names = {PartKind.STAGED: STAGED["name"], PartKind.PLACED: "a/b", PartKind.PLACEHOLDER: "b"}
     part = Part(kind, names.get(kind, ""), "why" if kind is PartKind.DROPPED else "")
-    assert read(result(part=part.as_message())).part == part
+    assert read(result(part=encode(part))).part == part
 
 
 def test_other_messages_are_those_of_a_single_process():

@@ -108,7 +108,7 @@ def test_every_message_becomes_its_event(message, event):
         {"kind": "checkpoints", "token": "x" * 101},
         {"kind": "release", "token": 3},
         {"kind": "lease", "token": "1"},
-        {"kind": "lease", "token": "1", "group": GROUP | {"num_workers": True}},
+        {"kind": "lease", "token": "1", "group": GROUP | {"num_workers": 2.0}},
         {"kind": "lease", "token": "1", "group": GROUP | {"num_workers": 3}},
         {"kind": "lease", "token": "1", "group": GROUP | {"min_workers": 0}},
         {"kind": "lease", "token": "1", "group": GROUP | {"resources_per_worker": {"cpu": -1}}},

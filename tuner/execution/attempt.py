@@ -562,7 +562,7 @@ class Attempt:
 
     def _part_fields(self, plan: CheckpointPlan, part: Part) -> dict[str, Any]:
         """Return the message's fields about this worker's part of a checkpoint."""
-        fields: dict[str, Any] = {"part": part.as_message(), "name": plan.name}
+        fields: dict[str, Any] = {"part": encode(part), "name": plan.name}
         rank = self.assignment.rank
         if plan.deletes_local and rank:
             with suppress(OSError):  # the user's function may have moved it
@@ -607,7 +607,7 @@ class Attempt:
         self._send({"kind": "committed", "checkpoint": _record(index, result, plan)})
 
     def _send_part(self, index: int, part: Part) -> None:
-        self._send({"kind": "part", "index": index, "part": part.as_message()})
+        self._send({"kind": "part", "index": index, "part": encode(part)})
 
     def _drain_uploads(self) -> Failure | None:
         """Wait until all checkpoints are stored; return why one could not be, None without one."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Annotated
+
+from tuner.wire.declared import OPTIONAL
 
 
 class PartKind(enum.StrEnum):
@@ -29,9 +32,4 @@ class Part:
 
     kind: PartKind
     name: str = ""
-    why: str = ""
-
-    def as_message(self) -> dict[str, str]:
-        """Return the part as a message field."""
-        fields = {"kind": self.kind.value, "name": self.name}
-        return fields | ({"why": self.why} if self.why else {})
+    why: Annotated[str, OPTIONAL] = ""

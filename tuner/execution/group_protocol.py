@@ -39,7 +39,7 @@ from tuner.core.events import CheckpointCommitted, CheckpointSaved, Event, Resul
 from tuner.storage.checkpoint_names import check_directory_name, is_staging_name
 
 from .checkpoint_part import Part, PartKind
-from .worker_protocol import directory_name, to_event
+from .worker_protocol import directory_name, record_in, to_event
 
 _MAX_SOURCE_LENGTH: Final = 100
 
@@ -124,15 +124,9 @@ def duplicates_among(reports: Sequence[RankReported]) -> list[int]:
 
 
 def _part(attempt: int, message: Mapping[str, Any]) -> Part | None:
-    fields = message.get("part")
-    if fields is None:
+    if message.get("part") is None:
         return None
-    try:
-        part = Part(PartKind(fields["kind"]), str(fields["name"]), str(fields.get("why", "")))
-    except (TypeError, KeyError, ValueError, AttributeError):
-        raise ValueError(
-            f"part must be an object with a kind and a name, got {fields!r:.200}"
-        ) from None
+    part = record_in(message, "part", Part)
     match part.kind:
         case PartKind.STAGED if not is_staging_name(part.name, attempt):
             raise ValueError(f"a staged part must have the name that was staged, got {part.name!r}")

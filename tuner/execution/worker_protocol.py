@@ -64,7 +64,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from tuner.core.commands import AnswerReport, GrantLease, ListCheckpoints, RefuseLease
 from tuner.core.events import (
@@ -86,12 +87,13 @@ from tuner.core.events import (
 from tuner.core.result import AUTO_FILLED, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.storage.checkpoint_names import check_directory_name
-from tuner.wire.declared import encode
+from tuner.wire.declared import Malformed, decode, encode
 
 from .failures import with_notebook_source
 from .resources import gpu_names
 from .validation_assignment import payload_digest
 
+_T = TypeVar("_T")
 _MAX_TOKEN_LENGTH = 100
 _WORKER_OUTCOMES = (Outcome.COMPLETED, Outcome.STOPPED, Outcome.FAILED, Outcome.UNSAVED)
 
@@ -164,19 +166,14 @@ def lease_event(owner: LeaseOwner, message: Mapping[str, Any]) -> LeaseRequested
     """
     if message.get("kind") == "release":
         return LeaseReleased(owner, _token(message))
-    fields = _mapping(message, "group")
-    per_worker = _mapping(fields, "resources_per_worker")
-    names = ("min_workers", "num_workers", "max_workers")
-    fewest, num, most = (_count(fields, name) for name in names)
+    asked = record_in(message, "group", WorkerGroup)
+    fewest, num, most = asked.min_workers, asked.num_workers, asked.max_workers
     if not 1 <= fewest <= num <= most:
-        raise _malformed(", ".join(names), "at least 1 and in this order", (fewest, num, most))
-    group = WorkerGroup(
-        num_workers=num,
-        resources_per_worker={name: _amount(per_worker, name) for name in per_worker},
-        min_workers=fewest,
-        max_workers=most,
-        strategy=_text(fields, "strategy"),
-    )
+        names = "min_workers, num_workers, max_workers"
+        raise _malformed(names, "at least 1 and in this order", (fewest, num, most))
+    amounts = asked.resources_per_worker
+    resources = {name: _amount(amounts, name) for name in amounts}
+    group = replace(asked, resources_per_worker=resources, labels={}, is_decided=False)
     return LeaseRequested(owner, _token(message), group)
 
 
@@ -286,27 +283,22 @@ def _not_filled(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def _validation(message: Mapping[str, Any]) -> ValidationRequest | None:
     if message.get("validation") is None:
         return None
-    fields = _mapping(message, "validation")
-    payload = fields.get("payload", "")
-    if payload and not (isinstance(payload, str) and payload_digest(payload)):
-        raise _malformed("payload", "the name of a validation's file", payload)
-    timeout_s = fields.get("timeout")
-    return ValidationRequest(
-        function=_text(fields, "fn", ""),
-        kwargs=_mapping(fields, "kwargs") if "kwargs" in fields else {},
-        timeout_s=None if timeout_s is None else _seconds(fields, "timeout"),
-        payload=payload,
-        takes_config=fields.get("takes_config") is True,
-    )
+    request = record_in(message, "validation", ValidationRequest)
+    if request.payload and not payload_digest(request.payload):
+        raise _malformed("payload", "the name of a validation's file", request.payload)
+    if request.timeout_s is not None:
+        _amount({"timeout": request.timeout_s}, "timeout")
+    return request
 
 
 def _checkpoint(message: Mapping[str, Any]) -> CheckpointRecord:
+    # By hand: this is part of a report, and to decode all that a record may have takes longer.
     fields = _mapping(message, "checkpoint")
     counters = _mapping(fields, "counters")
     return CheckpointRecord(
         index=_count(fields, "index"),
         iteration=_count(fields, "iteration"),
-        time_total_s=_seconds(fields, "time_total_s"),
+        time_total_s=_amount(fields, "time_total_s"),
         counters={name: _count(counters, name) for name in counters},
         name=directory_name(fields),
         is_placeholder=fields.get("is_placeholder") is True,
@@ -331,21 +323,20 @@ def failure_of(message: Mapping[str, Any]) -> Failure:
     Raises:
         ValueError: If it is malformed.
     """
-    fields = _mapping(message, "failure")
-    kind, text, traceback = (fields.get(name) for name in ("kind", "message", "traceback"))
-    bases, place = fields.get("bases", []), fields.get("place", "")
-    if all(
-        isinstance(part, str) for part in (kind, text, traceback, place)
-    ) and _is_list_of_strings(bases):
-        return Failure(
-            str(kind), str(text), with_notebook_source(str(traceback)), tuple(bases), str(place)
-        )
-    raise _malformed(
-        "failure",
-        "an object with the strings kind, message, traceback and place, "
-        "and the list of strings bases",
-        fields,
-    )
+    failure = record_in(message, "failure", Failure)
+    return replace(failure, traceback=with_notebook_source(failure.traceback), ranks=())
+
+
+def record_in(message: Mapping[str, Any], name: str, cls: type[_T]) -> _T:
+    """Return the record in a field of a message.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    try:
+        return decode(cls, message.get(name), is_whole=False)
+    except Malformed as flaw:
+        raise flaw.inside(name) from None
 
 
 def _text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -380,17 +371,11 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
     raise _malformed(name, "an integer of at least 0", value)
 
 
-def _seconds(fields: Mapping[str, Any], name: str) -> float:
-    return _amount(fields, name, "a finite number of seconds of at least 0")
-
-
-def _amount(
-    fields: Mapping[str, Any], name: str, accepted: str = "a finite number of at least 0"
-) -> float:
+def _amount(fields: Mapping[str, Any], name: str) -> float:
     value = fields.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
         return float(value)
-    raise _malformed(name, accepted, value)
+    raise _malformed(name, "a finite number of at least 0", value)
 
 
 def _malformed(name: str, accepted: str, value: object) -> ValueError:
