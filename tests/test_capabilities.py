@@ -47,11 +47,17 @@ CAPABILITIES = {
         ("tuner/cli", "tuner/__main__.py"), ("tests/cli", "tests/spec/test_written_forms.py")
     ),
     "cluster": Capability(
-        ("tuner/driver/cluster_session.py", "tuner/execution/cluster", "tuner/spec/cluster.py"),
+        (
+            "tuner/driver/cluster_session.py",
+            "tuner/execution/cluster",
+            "tuner/spec/cluster.py",
+            "tuner/storage/spread_parts.py",
+        ),
         (
             "tests/execution/cluster",
             "tests/spec/test_dask_cluster.py",
             "tests/spec/test_ray_cluster.py",
+            "tests/storage/test_spread_parts.py",
         ),
     ),
     "command": Capability(("tuner/command",), ("tests/command",)),
@@ -73,6 +79,7 @@ CAPABILITIES = {
         (
             "tuner/driver/file_mirror.py",
             "tuner/driver/remote_session.py",
+            "tuner/execution/store_waits.py",
             "tuner/execution/uploading.py",
             "tuner/journal/mirror.py",
             "tuner/journal/pieces.py",
@@ -95,6 +102,7 @@ CAPABILITIES = {
         (
             "tests/driver/test_file_mirror.py",
             "tests/driver/test_stored_checkpoints.py",
+            "tests/execution/test_store_waits.py",
             "tests/execution/test_uploading.py",
             "tests/journal/stored_journals.py",
             "tests/journal/test_mirror.py",

@@ -18,7 +18,7 @@ import tuner as tune
 from searchers.plain_values import describe
 from searchers.space.configurations import record
 from tests.spec.test_argument_codec import EXAMPLES
-from tuner.analysis.as_code import expression
+from tuner.analysis.report.as_code import expression
 from tuner.cli.output import as_json
 from tuner.command.sweeps.space_text import written
 from tuner.command.template import as_text, hydra_text

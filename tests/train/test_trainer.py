@@ -10,7 +10,7 @@ import pytest
 import tuner as tune
 from tests.waiting import wait_until
 from tuner import train
-from tuner.analysis.as_code import as_code
+from tuner.analysis.report.as_code import as_code
 from tuner.restore.resume_command import recorded_snippet, restore_line
 from tuner.storage.declaration import read_declaration
 

@@ -1,7 +1,8 @@
 """Note of where the original of a local experiment is, if that is in an object store.
 
 The directory in which a driver works, and every copy that was fetched to be read, has a file
-``storage.json`` with the URL. It stays on its machine: it is neither uploaded nor downloaded.
+``storage.json`` with the URL. It stays on its machine: it is neither uploaded nor downloaded. Only
+experiments in object stores write it, but all parts that find a directory have to read it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.analysis.as_code import as_code, expression
 from tuner.analysis.charts.parameters import as_text, axes
 from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.style import STATE_COLORS, direction, seconds
@@ -29,6 +28,8 @@ from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial, ValidationState
 from tuner.errors import StorageError
 from tuner.storage.declaration import RELEASE_KEY, read_declaration, read_environments
+
+from .as_code import as_code, expression
 
 _MAX_TEXT: Final = 160
 _MAX_FRONT: Final = 50

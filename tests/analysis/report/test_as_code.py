@@ -14,7 +14,7 @@ from schedulers import (
     PopulationBasedTraining,
 )
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, TreeSearch
-from tuner.analysis.as_code import as_code
+from tuner.analysis.report.as_code import as_code
 from tuner.callback import Callback
 from tuner.spec.argument_codec import differences, note
 from tuner.storage.declaration import read_declaration
@@ -198,7 +198,7 @@ class Counting(Callback):
 
 def test_callbacks_have_to_be_given_again(tmp_path, monkeypatch):
     code = as_code(declared(tmp_path, {"x": 1}, tune.TuneConfig(**TUNE), callbacks=[Counting()]))
-    assert "# callback tests.analysis.test_as_code.Counting has to be given again\n" in code
+    assert "# callback tests.analysis.report.test_as_code.Counting has to be given again\n" in code
     executed(code, tmp_path, monkeypatch)
 
 
@@ -251,7 +251,7 @@ def test_objects_that_were_only_described_are_named_in_comments(tmp_path):
 
 
 def test_code_of_every_golden_experiment_can_be_compiled():
-    golden = sorted(Path(__file__).parents[1].glob("end_to_end/golden/**/experiment.json"))
+    golden = sorted(Path(__file__).parents[2].glob("end_to_end/golden/**/experiment.json"))
     assert golden
     for path in golden:
         compile(as_code(json.loads(path.read_text())), str(path), "exec")
