@@ -15,15 +15,12 @@ from tuner.storage.object_store import ObjectStore
 
 @pytest.fixture
 def world(request, tmp_path):
-    """An experiment with one trial, and its files' mirror in virtual time."""
+    """An experiment, and its files' mirror without its thread."""
     store = ObjectStore(f"memory://files/{request.node.name}", retry_s=0)
     store.delete(store.list())
     declare(tmp_path)
-    found = SimpleNamespace(now_s=0.0, store=store, directory=tmp_path, lock=StoreLock(store))
-    found.journal = SimpleNamespace(mirrored_sequence=1)
-    found.begin = lambda: FileMirror(
-        tmp_path, store, found.lock, found.journal, 0, clock=lambda: found.now_s
-    )
+    found = SimpleNamespace(mirrored=1, store=store, directory=tmp_path, lock=StoreLock(store))
+    found.begin = lambda: FileMirror(tmp_path, store, found.lock, lambda: found.mirrored, 0)
     found.mirror = found.begin()
     found.mirror.start(has_thread=False)
     return found
@@ -35,14 +32,9 @@ def write(world, name, content="x"):
     path.write_text(content, encoding="utf-8")
 
 
-def hook(world, name, trial_id="t00000"):
-    getattr(world.mirror, name)(iteration=0, trials=[], trial=SimpleNamespace(trial_id=trial_id))
-
-
-def at(world, now_s):
+def look(world):
     """Store what is due, and return the files of trials that are stored."""
-    world.now_s = now_s
-    world.mirror.store_due()
+    world.mirror.store_new()
     return stored(world)
 
 
@@ -52,35 +44,19 @@ def stored(world):
 
 
 @pytest.mark.process  # Threads upload several files at once.
-def test_files_of_a_running_trial_are_stored_soon_and_every_minute(world):
+def test_files_of_trials_are_stored_where_they_have_changed(world):
     assert "experiment.json" in world.store.list()
     write(world, "t00000/stdout", "1")
     write(world, "t00000/.hidden")
     write(world, "t00000/checkpoint_000000/weights")
     write(world, "pbt_global.txt", "[]")
-    hook(world, "on_trial_start")
-    assert at(world, 1.0) == {}
-    assert at(world, 2.0) == {"t00000/stdout": "1", "pbt_global.txt": "[]"}
+    (world.directory / "t00001").write_text("no folder")
+    assert look(world) == {"t00000/stdout": "1", "pbt_global.txt": "[]"}
     write(world, "t00000/stdout", "12")
-    assert at(world, 61.0)["t00000/stdout"] == "1"
-    assert at(world, 62.0)["t00000/stdout"] == "12"
-    assert not list(world.directory.glob(".tmp-*"))
-
-
-@pytest.mark.parametrize("end", ["on_trial_complete", "on_trial_error"])
-def test_files_of_a_trial_are_stored_when_it_has_ended_and_once_more(world, end):
-    hook(world, "on_trial_start")
-    write(world, "t00000/stdout", "1")
-    hook(world, end)
-    assert at(world, 1.0) == {}
-    assert at(world, 3.5) == {"t00000/stdout": "1"}
     write(world, "t00000/error.txt", "late")
-    assert at(world, 59.0) == {"t00000/stdout": "1"}
-    assert at(world, 62.0) == {"t00000/stdout": "1", "t00000/error.txt": "late"}
-    write(world, "t00000/stdout", "not looked at any more")
-    assert at(world, 200.0)["t00000/stdout"] == "1"
-    world.mirror.store_all()
-    assert stored(world)["t00000/stdout"] == "not looked at any more"
+    assert look(world)["t00000/stdout"] == "12"
+    assert stored(world)["t00000/error.txt"] == "late"
+    assert not list(world.directory.glob(".tmp-*"))
 
 
 @pytest.mark.process  # Threads upload several files at once.
@@ -104,15 +80,12 @@ def test_the_end_stores_what_is_new_and_nothing_twice(world, monkeypatch):
 
 def test_a_large_file_that_grows_is_not_sent_each_minute(world, monkeypatch):
     monkeypatch.setattr(file_mirror, "_LARGE_BYTES", 100)
-    hook(world, "on_trial_start")
     sizes = []
-    for minute, size in enumerate((200, 220, 249, 250, 310), start=1):
+    for size in (200, 220, 249, 250, 310):
         write(world, "t00000/stdout", "x" * size)
-        sizes.append(len(at(world, 61.0 * minute)["t00000/stdout"]))
+        sizes.append(len(look(world)["t00000/stdout"]))
     assert sizes == [200, 200, 200, 250, 250]
-    hook(world, "on_trial_complete")
-    assert len(at(world, 310.0)["t00000/stdout"]) == 250
-    assert len(at(world, 313.0)["t00000/stdout"]) == 310
+    assert len(look(world)["t00000/stdout"]) == 310  # nothing has been written since the last look
 
 
 def test_a_file_that_is_too_large_is_told_once(world, monkeypatch, caplog):
@@ -129,14 +102,14 @@ def test_snapshots_are_stored_once_their_records_are_and_the_newest_two_are_kept
     world.store.put(f"snapshot/0/{1:020d}.json", b"of an earlier epoch")
     for sequence in (3, 5, 8):
         snapshot_files.write(world.directory, {"after": sequence}, sequence)
-        at(world, 0.0)
+        look(world)
         assert list(world.store.list("snapshot/")) == [f"snapshot/0/{1:020d}.json"]
     names = {sequence: f"snapshot/1/{sequence:020d}.json" for sequence in (5, 8, 9)}
-    world.journal.mirrored_sequence = 7
-    at(world, 0.0)
+    world.mirrored = 7
+    look(world)
     assert list(world.store.list("snapshot/")) == [f"snapshot/0/{1:020d}.json", names[5]]
-    world.journal.mirrored_sequence = 9
-    at(world, 0.0)
+    world.mirrored = 9
+    look(world)
     assert list(world.store.list("snapshot/")) == [names[5], names[8]]
     snapshot_files.write(world.directory, {"after": 9}, 9)
     world.mirror.store_all()
@@ -144,10 +117,9 @@ def test_snapshots_are_stored_once_their_records_are_and_the_newest_two_are_kept
 
 
 def test_nothing_of_trials_is_stored_before_a_record_is(world):
-    world.journal.mirrored_sequence = 0
+    world.mirrored = 0
     write(world, "t00000/stdout")
-    hook(world, "on_trial_start")
-    assert at(world, 61.0) == {}
+    assert look(world) == {}
 
 
 def test_a_driver_that_was_taken_over_from_replaces_no_file(world):

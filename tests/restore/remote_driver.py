@@ -33,7 +33,7 @@ def drive(url, directory):
         note_epoch(directory, lock.epoch)
     lock.start_after(*after)
     mirror = JournalMirror(directory, store, lock, after, period_s=0.02)
-    FileMirror(directory, store, lock, mirror, after[0]).start()
+    FileMirror(directory, store, lock, lambda: mirror.mirrored_sequence, after[0]).start()
     first = max((body["value"] for body in read(directory)), default=0) + 1
     with Journal(directory, recover(directory), sync="storage", mirror=mirror) as journal:
         mirror.follow(lambda: journal.mirrorable_sequence)

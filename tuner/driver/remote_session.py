@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, final
 
-from tuner.callbacks.callback import Callback
 from tuner.errors import StorageError, StorageLost
 from tuner.execution.executor import Executor
 from tuner.execution.uploading import UploadingExecutor
@@ -195,8 +194,8 @@ class RemoteSession(StorageSession):
         )
         return self._mirror
 
-    def start(self, journal: Journal, wake: Callable[[], None]) -> Sequence[Callback]:
-        """Begin to copy journal and files, and return the callback that says which are due.
+    def start(self, journal: Journal, wake: Callable[[], None]) -> None:
+        """Begin to copy journal and files.
 
         Args:
             journal: The journal, opened with the mirror.
@@ -207,12 +206,16 @@ class RemoteSession(StorageSession):
         """
         if self._mirror is None:
             raise RuntimeError("open_mirror() has not been called")
+        mirror = self._mirror
         self._files = FileMirror(
-            self._directory, self._copies, self._lock, self._mirror, self._after[0]
+            self._directory,
+            self._copies,
+            self._lock,
+            lambda: mirror.mirrored_sequence,
+            self._after[0],
         )
         self._files.start()
-        self._mirror.follow(lambda: journal.mirrorable_sequence, wake)
-        return [self._files]
+        mirror.follow(lambda: journal.mirrorable_sequence, wake)
 
     def request_sources(self, wake: Callable[[], None]) -> Sequence[Source]:
         """Return the source of requests from commands on any machine.

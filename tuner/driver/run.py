@@ -220,8 +220,8 @@ class Run:
         )
         log = JournalLog(stage.journal, stage.deleter, state.configs, storage_retry)
         wake = stage.executor.wake
-        copies = self._storage.start(stage.journal, wake)
-        callbacks = CallbackList([*self._callbacks, ErrorLog(), *copies, self._console])
+        self._storage.start(stage.journal, wake)
+        callbacks = CallbackList([*self._callbacks, ErrorLog(), self._console])
         callbacks.set_state(stage.restored.callbacks)
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.

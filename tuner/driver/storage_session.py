@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Self
 
 from tuner import capabilities
-from tuner.callbacks.callback import Callback
 from tuner.execution.executor import Executor
 from tuner.journal.writer import Journal
 from tuner.spec.experiment_location import ExperimentLocation
@@ -79,9 +78,8 @@ class StorageSession:
         """Return what copies the journal that is to be opened; None for nothing."""
         return None
 
-    def start(self, journal: Journal, wake: Callable[[], None]) -> Sequence[Callback]:
-        """Begin to copy journal and files, and return the callbacks that say which are due."""
-        return ()
+    def start(self, journal: Journal, wake: Callable[[], None]) -> None:
+        """Begin to copy journal and files."""
 
     def request_sources(self, wake: Callable[[], None]) -> Sequence[Source]:
         """Return where requests from other machines come from."""
