@@ -305,7 +305,7 @@ def heard(watch, trial_id, *intervals_s):
 def first_silence(watch):
     """Look whenever the watch wants to, and return what it finds first and when."""
     for _ in range(100):
-        now_s = watch.next_s
+        now_s = watch.looks.next_s()
         if found := watch.take_silent(now_s):
             return now_s, found
     pytest.fail("nothing is ever found")
@@ -339,7 +339,7 @@ def test_each_is_found_once():
     watch.on_report("a", 1000.0)
     watch.expect("a", 1000.0)
     assert watch.take_silent(9999.0) == []
-    assert watch.next_s is None
+    assert watch.looks.next_s() is None
 
 
 def test_only_lately_usual_intervals_count():
@@ -364,7 +364,7 @@ def test_a_healthy_worker_is_checked_once_a_minute_however_often_it_reports():
     for number in range(1, 601):
         watch.on_report("a", float(number))
         watch.expect("a", float(number))
-        looks += watch.next_s <= number
+        looks += watch.looks.next_s() <= number
         assert watch.take_silent(float(number)) == []
     assert looks <= 10
 
@@ -373,7 +373,7 @@ def test_a_worker_that_is_gone_is_forgotten():
     watch = HangDetector()
     heard(watch, "a", 1.0)
     watch.forget("a")
-    assert watch.next_s is None
+    assert watch.looks.next_s() is None
     assert heard(watch, "a", 1.0) == 1.0
 
 

@@ -506,7 +506,7 @@ ESCAPING = _of(
 ) + _of(
     "tuner/core/unanswered_reports.py",
     # Trials that are paused in the simulation save on demand; tests of the core find it.
-    ("        can_leave = save or trial.source or trial.uploads", "        can_leave = save or trial.uploads", "I9"),
+    ("            save or trial.source or trial.uploads", "            save or trial.uploads", "I9"),
 ) + _of(
     "tuner/core/experiment.py",
     # A trial that is paused with an older checkpoint repeats what it has lost when it is resumed:

@@ -224,7 +224,7 @@ class Experiment:
         return earliest(
             self.timeouts.next_s,
             *(part.next_s for part in self.parts),
-            self.trial_table.ready.next_s,
+            self.trial_table.ready.next_s if self.trial_table.ready.resting else None,
             None if self._stopping else policies_s,
         )
 
@@ -268,8 +268,9 @@ class Experiment:
             (ev.ResultReported, ev.CheckpointStarted, ev.CheckpointsRequested, ev.TurnEnded),
         )
         self._dispatch(event)
-        for donor in self.exploits.take_released():
+        for donor in self.exploits.released.values():
             self.out.delete(donor, self.checkpoints.drop_superseded(donor))
+        self.exploits.released.clear()
         return self.out.take(self.policies.given, is_noop=self._is_noop_turn)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each event)
@@ -378,11 +379,13 @@ class Experiment:
         more = {NUM_EXPLOITS: len(trial.grafts), CONFIG: trial.config}
         report = UnansweredReport(trial, {**event.metrics, **more}, flat)
         self.unanswered.add(report)
-        self.needs_scheduling |= self.suggestion_budget.on_progress()
+        if not self.suggestion_budget.has_news:
+            self.needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
         self.needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
         num_rows = 0 if self.parts.on_result(trial, event, flat) else trial.num_rows
-        is_metric_missed = self.metric_watch.on_result(flat, num_rows)
+        watch = self.metric_watch
+        is_metric_missed = bool(watch.missing) and watch.on_result(flat, num_rows)
         self.best.update(trial, flat)
         self._notify(cmd.ResultRecorded(trial, report.result, flat, event.rank_metrics))
         if event.replaced:
@@ -390,8 +393,8 @@ class Experiment:
         if event.ignored_checkpoint:
             self._notify(cmd.CheckpointIgnored(trial, event.ignored_checkpoint))
         if is_metric_missed:
-            metric = self.metric_watch.missing[0]
-            self._notify(cmd.MetricMissed(trial, metric, self.metric_watch.value_of(metric)))
+            metric = watch.missing[0]
+            self._notify(cmd.MetricMissed(trial, metric, watch.value_of(metric)))
         # The attempt has reported, so the checkpoint that it started from has been loaded.
         self.out.delete(trial, self.checkpoints.release(trial))
         if event.checkpoint:
@@ -883,7 +886,7 @@ class Experiment:
         the journal writes them in a few bytes.
         """
         was_stopping, has_events = self._stopping, self.needs_scheduling
-        had_pending_resumes = self._paused.has_pending
+        had_pending_resumes = bool(self._paused.pending)
         num_admitted = len(self.trial_table.admitted)
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
@@ -895,7 +898,7 @@ class Experiment:
             self._kill_overdue()  # a worker answered just now may have no time left to leave
             self._end_trials_without_worker(self._stopping)
         elif (
-            self.trial_table.ready.wake(self.now_s)
+            (self.trial_table.ready.resting and self.trial_table.ready.wake(self.now_s))
             or self.needs_scheduling
             or self.trial_table.paused
         ):
@@ -948,7 +951,7 @@ class Experiment:
 
     def _own_reason_to_end(self) -> Reason | None:
         """Return why continuing makes no sense, whatever scheduler and stop criterion decide."""
-        reason = self.metric_watch.reason_to_end
+        reason = self.metric_watch.reason_to_end if self.metric_watch.missing else None
         for part in self.parts:
             reason = part.reason_to_end(reason)
         if reason:

@@ -63,8 +63,6 @@ class MetricWatch:
             flat: The result.
             num_rows: How many results its trial has with it.
         """
-        if not self.missing:
-            return False
         for metric in list(self.missing):
             if number_in(flat, metric) is not None:
                 self.missing.remove(metric)

@@ -40,6 +40,10 @@ class PausedTrials:
         trial_table: All trials.
         exploits: Exploits that wait for a checkpoint.
         notify: Receives the notices.
+
+    Attributes:
+        pending: Trials that may resume without a further decision, by id, some once a checkpoint
+            is there.
     """
 
     def __init__(
@@ -51,17 +55,11 @@ class PausedTrials:
         self._trial_table = trial_table
         self._exploits = exploits
         self._notify = notify
-        self._pending: dict[str, Trial] = {}
-        """Trials that may resume without a further decision, some once a checkpoint is there."""
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether `resume_pending` has trials to look at."""
-        return bool(self._pending)
+        self.pending: dict[str, Trial] = {}
 
     def load(self) -> None:
         """Find the trials that may resume, in a restored trial table."""
-        self._pending = {
+        self.pending = {
             trial_id: trial
             for trial_id, trial in self._trial_table.paused.items()
             if trial.exploit or self._resumes_next(trial)
@@ -72,7 +70,7 @@ class PausedTrials:
         self._trial_table.pause(trial, intention.reason)
         self._notify(TrialPaused(trial))
         self._exploits.supply(trial)  # it will save nothing more for those that wait
-        self._pending[trial.trial_id] = trial
+        self.pending[trial.trial_id] = trial
         if trial.resize is not None:
             self._trial_table.resize(trial, trial.resize)
             trial.resize = None
@@ -89,7 +87,7 @@ class PausedTrials:
             if trial.exploit is None:
                 self._trial_table.make_ready(trial)
             else:
-                self._pending[trial.trial_id] = trial
+                self.pending[trial.trial_id] = trial
         elif trial.is_pausing:
             trial.waits_for &= ~WaitsFor.DECISION
 
@@ -116,7 +114,7 @@ class PausedTrials:
 
     def await_exploit(self, trial: Trial) -> None:
         """Let a paused trial resume from its donor's checkpoint instead of its own."""
-        self._pending[trial.trial_id] = trial
+        self.pending[trial.trial_id] = trial
         self._trial_table.dequeue(trial)
 
     def apply_exploit(self, trial: Trial) -> None:
@@ -131,18 +129,18 @@ class PausedTrials:
                 self._trial_table.requeue(trial, TrialMove.REQUEUE)
             elif trial.status is Status.PAUSED:
                 trial.waits_for &= ~WaitsFor.DECISION
-                self._pending[trial.trial_id] = trial
+                self.pending[trial.trial_id] = trial
             elif _is_to_exploit(trial) and trial.worker is not WorkerState.STOPPING:
                 self._withdraw(trial)
 
     def resume_pending(self) -> None:
         """Apply exploits whose checkpoint is there, and queue the paused trials that resume."""
-        for trial in list(self._pending.values()):
+        for trial in list(self.pending.values()):
             if trial.status is Status.PAUSED:
                 self.apply_exploit(trial)
                 if WaitsFor.DONOR in trial.waits_for:
                     continue
-            del self._pending[trial.trial_id]
+            del self.pending[trial.trial_id]
             if self._resumes_next(trial):
                 self._trial_table.make_ready(trial)
 

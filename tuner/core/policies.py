@@ -164,6 +164,8 @@ class Policies:
 
     def _about_trials(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
         decided = self._decide(decisions)
+        if not decided:
+            return []  # as nearly always
         return [decision for decision in decided if not isinstance(decision, StopExperiment)]
 
     def _decide(

@@ -22,6 +22,11 @@ class ReadyQueue:
     Trials are grouped by request, so that finding the next one that fits costs the number of
     different requests, not of trials. One that rests is in the queue, but gets its place only when
     it is woken.
+
+    Attributes:
+        resting: The trials that rest, by id.
+        overtaken: The oldest trial, and since when others have been started before it; None if none
+            has.
     """
 
     def __init__(self) -> None:
@@ -33,9 +38,8 @@ class ReadyQueue:
         self._nums: Counter[Shape] = Counter()
         """How many wait of each request."""
         self._rests = Deadlines()
-        self._resting: dict[str, Trial] = {}
+        self.resting: dict[str, Trial] = {}
         self.overtaken: tuple[str, float] | None = None
-        """The oldest trial, and since when others have been started before it; None if none has."""
 
     @property
     def next_s(self) -> float | None:
@@ -44,11 +48,11 @@ class ReadyQueue:
 
     def __len__(self) -> int:
         """Return how many trials wait, delayed ones included."""
-        return len(self._members) + len(self._resting)
+        return len(self._members) + len(self.resting)
 
     def __contains__(self, trial: Trial) -> bool:
         """Return whether the trial waits or is delayed."""
-        return trial.trial_id in self._members or trial.trial_id in self._resting
+        return trial.trial_id in self._members or trial.trial_id in self.resting
 
     def __iter__(self) -> Iterator[Trial]:
         """Iterate over the waiting trials, grouped by request, then over the delayed ones."""
@@ -59,7 +63,7 @@ class ReadyQueue:
                 for entry in group
                 if self._is_alive(entry)
             ),
-            self._resting.values(),
+            self.resting.values(),
         )
 
     @property
@@ -69,14 +73,14 @@ class ReadyQueue:
 
     def rest(self, trial: Trial, until_s: float) -> None:
         """Add a trial that is not to be started before a time."""
-        self._resting[trial.trial_id] = trial
+        self.resting[trial.trial_id] = trial
         self._rests.set(trial.trial_id, until_s)
 
     def wake(self, now_s: float) -> bool:
         """Queue the trials whose delay is over; return whether there are any."""
         rested = self._rests.take_due(now_s)
         for trial_id in rested:
-            self.push(self._resting.pop(trial_id))
+            self.push(self.resting.pop(trial_id))
         return bool(rested)
 
     def in_order(self) -> list[Trial]:
@@ -88,7 +92,7 @@ class ReadyQueue:
 
     def push(self, trial: Trial) -> None:
         """Append a trial, unless it waits or is delayed already."""
-        if trial.trial_id in self._members or trial.trial_id in self._resting:
+        if trial.trial_id in self._members or trial.trial_id in self.resting:
             return
         shape = demand_of(trial).shape
         self._num_pushed += 1
@@ -100,7 +104,7 @@ class ReadyQueue:
         """Take a trial out, if it is in."""
         # Its entry stays in the group, where it is skipped: to find it would take a scan.
         self._take_out(trial)
-        self._resting.pop(trial.trial_id, None)
+        self.resting.pop(trial.trial_id, None)
         self._rests.cancel(trial.trial_id)
         self._begin_anew(trial)
 

@@ -13,6 +13,7 @@ class SuggestionBudget:
     Attributes:
         is_postponed: Whether the searcher wants to see another result first.
         num_outstanding: How many configurations were asked for and have not yet come.
+        has_news: Whether there has been progress since the last one was asked for.
     """
 
     def __init__(self, max_trials: int | None) -> None:
@@ -23,7 +24,7 @@ class SuggestionBudget:
         self._has_ended = False
         self._ended_for = ""
         self._is_suspended = False
-        self._has_news = False
+        self.has_news = False
         self.num_outstanding = 0
         self.is_postponed = False
 
@@ -66,7 +67,7 @@ class SuggestionBudget:
             return []
         # News since the first outstanding request still count for that one.
         if not self.num_outstanding:
-            self._has_news = False
+            self.has_news = False
         num = int(min(max(num_wanted - self.num_outstanding, 0), self._num_remaining))
         first = self._num_asked
         self._num_asked += num
@@ -76,7 +77,7 @@ class SuggestionBudget:
     def on_progress(self) -> bool:
         """Record news for the searcher; return whether it had postponed its suggestion."""
         had_waited, self.is_postponed = self.is_postponed, False
-        self._has_news = True
+        self.has_news = True
         return had_waited
 
     def on_suggested(self) -> None:
@@ -92,7 +93,7 @@ class SuggestionBudget:
         self.num_outstanding -= 1
         self._num_asked -= 1
         # A result that came while the searcher was thinking may be the one that it waits for.
-        self.is_postponed = not self._has_news
+        self.is_postponed = not self.has_news
 
     def on_search_ended(self, declaration: str = "") -> None:
         """Record that the searcher has nothing more to propose, as it was declared."""
@@ -128,7 +129,7 @@ class SuggestionBudget:
             "has_ended": self._has_ended,
             "ended_for": self._ended_for,
             "is_suspended": self._is_suspended,
-            "has_heard": self._has_news,
+            "has_heard": self.has_news,
             "num_outstanding": self.num_outstanding,
             "is_postponed": self.is_postponed,
         }
@@ -141,6 +142,6 @@ class SuggestionBudget:
         self._has_ended = state["has_ended"]
         self._ended_for = state["ended_for"]
         self._is_suspended = state["is_suspended"]
-        self._has_news = state["has_heard"]
+        self.has_news = state["has_heard"]
         self.num_outstanding = state["num_outstanding"]
         self.is_postponed = state["is_postponed"]

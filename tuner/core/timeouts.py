@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import statistics
 from collections import deque
 from collections.abc import Mapping
@@ -51,6 +52,9 @@ class Deadlines:
     A deadline that moves later, as that of a worker does with every report, leaves its old heap
     entry in place; the entry is put back when it comes up. Moving a deadline later therefore costs
     nothing, and a key never has more than a few entries.
+
+    Attributes:
+        none_before_s: Nothing is due before this time; infinity where nothing will ever be.
     """
 
     def __init__(self) -> None:
@@ -58,6 +62,7 @@ class Deadlines:
         self._heap: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
         self._earliest_entry: dict[str, float] = {}
+        self.none_before_s = math.inf
 
     def set(self, key: str, due_s: float) -> None:
         """Set or move a deadline."""
@@ -80,15 +85,9 @@ class Deadlines:
         """When each key is due; a copy."""
         return dict(self._due)
 
-    def may_be_due(self, now_s: float) -> bool:
-        """Return whether any deadline may be due: no heap entry is later than its deadline."""
-        return bool(self._heap) and self._heap[0][0] <= now_s
-
     def take_due(self, now_s: float) -> list[str]:
         """Remove and return the keys whose deadline is `now_s` or earlier, earliest first."""
-        if not self.may_be_due(now_s):
-            return []
-        taken = []
+        taken: list[str] = []
         while (next_s := self.next_s()) is not None and next_s <= now_s:
             key = self._pop()
             del self._due[key]
@@ -111,9 +110,11 @@ class Deadlines:
     def _push(self, key: str, due_s: float) -> None:
         heapq.heappush(self._heap, (due_s, key))
         self._earliest_entry[key] = due_s
+        self.none_before_s = self._heap[0][0]
 
     def _pop(self) -> str:
         entry_s, key = heapq.heappop(self._heap)
+        self.none_before_s = self._heap[0][0] if self._heap else math.inf
         if self._earliest_entry.get(key) == entry_s:
             del self._earliest_entry[key]
         return key
@@ -139,18 +140,16 @@ class HangDetector:
 
     Each worker is reported once. This costs little per result, since a worker is looked at once a
     minute or less often.
+
+    Attributes:
+        looks: When to look at each of them next.
     """
 
     def __init__(self) -> None:
         """Create a detector that watches no worker."""
-        self._looks = Deadlines()
+        self.looks = Deadlines()
         self._since: dict[str, float] = {}
         self._intervals: dict[str, deque[float]] = {}
-
-    @property
-    def next_s(self) -> float | None:
-        """When to look at the next worker; None if none is watched."""
-        return self._looks.next_s()
 
     def expect(self, trial_id: str, now_s: float) -> None:
         """Begin to wait for a report."""
@@ -159,7 +158,7 @@ class HangDetector:
         # once a minute at a worker that is well.
         if trial_id not in self._intervals:
             self._intervals[trial_id] = deque(maxlen=_NUM_REMEMBERED)
-            self._looks.set(trial_id, now_s + _MAX_SETUP_S)
+            self.looks.set(trial_id, now_s + _MAX_SETUP_S)
 
     def on_report(self, trial_id: str, now_s: float) -> None:
         """Record a report."""
@@ -168,7 +167,7 @@ class HangDetector:
             return
         intervals = self._intervals[trial_id]
         if not intervals:
-            self._looks.set(trial_id, now_s + _MIN_SILENCE_S)
+            self.looks.set(trial_id, now_s + _MIN_SILENCE_S)
         intervals.append(now_s - since_s)
 
     def suspend(self, trial_id: str) -> None:
@@ -177,23 +176,19 @@ class HangDetector:
 
     def forget(self, trial_id: str) -> None:
         """Stop watching a worker that is gone or about to leave."""
-        self._looks.cancel(trial_id)
+        self.looks.cancel(trial_id)
         self._since.pop(trial_id, None)
         self._intervals.pop(trial_id, None)
 
-    def may_be_due(self, now_s: float) -> bool:
-        """Return whether it may be time to look at a worker."""
-        return self._looks.may_be_due(now_s)
-
     def take_silent(self, now_s: float) -> list[SuspectedHang]:
         """Return the workers that have become suspicious, each once."""
-        looked_at = [self._look(trial_id, now_s) for trial_id in self._looks.take_due(now_s)]
+        looked_at = [self._look(trial_id, now_s) for trial_id in self.looks.take_due(now_s)]
         return [hang for hang in looked_at if hang]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the watched workers as JSON values."""
         intervals = {trial_id: list(latest) for trial_id, latest in self._intervals.items()}
-        return {"looks": self._looks.due, "since": dict(self._since), "intervals": intervals}
+        return {"looks": self.looks.due, "since": dict(self._since), "intervals": intervals}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
@@ -203,7 +198,7 @@ class HangDetector:
             for trial_id, latest in state["intervals"].items()
         }
         for trial_id, due_s in state["looks"].items():
-            self._looks.set(trial_id, due_s)
+            self.looks.set(trial_id, due_s)
 
     def _look(self, trial_id: str, now_s: float) -> SuspectedHang | None:
         # A worker that waits for our answer has no start of silence, and is not silent.
@@ -214,7 +209,7 @@ class HangDetector:
             _MAX_SETUP_S if usual_s is None else max(_USUAL_INTERVALS * usual_s, _MIN_SILENCE_S)
         )
         if now_s < since_s + allowed_s:
-            self._looks.set(trial_id, since_s + allowed_s)
+            self.looks.set(trial_id, since_s + allowed_s)
             return None
         return SuspectedHang(trial_id, now_s - since_s, usual_s)
 
@@ -261,6 +256,9 @@ class Timeouts:
         self._remnants = Deadlines()
         """Until when the groups have to be gone that have lost workers with their node."""
         self._hang_detector = HangDetector()
+        self._schedules = (
+            self._deadlines, self._evacuations, self._remnants, self._hang_detector.looks,
+        )  # fmt: skip
         self._interrupt_grace_s = 0.0
         self._term_grace_s = TERM_GRACE_S
         self._exit_deadline_s: float | None = None
@@ -269,12 +267,8 @@ class Timeouts:
     @property
     def next_s(self) -> float | None:
         """When the next worker is overdue or becomes suspicious; None if none will."""
-        return earliest(
-            self._deadlines.next_s(),
-            self._evacuations.next_s(),
-            self._remnants.next_s(),
-            self._hang_detector.next_s,
-        )
+        used = [each for each in self._schedules if each.none_before_s < math.inf]
+        return earliest(*(each.next_s() for each in used))
 
     @property
     def _start_limit_s(self) -> float:
@@ -380,12 +374,7 @@ class Timeouts:
 
     def may_be_due(self, now_s: float) -> bool:
         """Return whether there may be overdue or suspicious workers, which is hardly ever."""
-        return (
-            self._deadlines.may_be_due(now_s)
-            or self._evacuations.may_be_due(now_s)
-            or self._remnants.may_be_due(now_s)
-            or self._hang_detector.may_be_due(now_s)
-        )
+        return now_s >= min(each.none_before_s for each in self._schedules)
 
     def take_overdue(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over, each once."""

@@ -42,7 +42,7 @@ class MetricSummary:
         self.count += 1
         self.last = value
         self._total += value
-        self._recent.append(as_float(value))
+        self._recent.append(value)
         if len(self._recent) > _NUM_RECENT:
             del self._recent[0]
         # `not (a >= b)` is also true where b is NaN, which is how the first number replaces it.

@@ -81,18 +81,14 @@ class UnansweredReports:
             now_s: Experiment time.
             is_stopping: Whether the experiment stops.
         """
-        held = {
-            trial_id: report
-            for trial_id, report in self._reports.items()
-            if self._is_held(report.trial)
-        }
-        continued = [
-            self._answer(report, now_s, is_stopping=is_stopping)
-            for trial_id, report in self._reports.items()
-            if trial_id not in held
-        ]
+        held, all_continue = {}, True
+        for trial_id, report in self._reports.items():
+            if self._is_held(report.trial):
+                held[trial_id] = report
+            else:
+                all_continue &= self._answer(report, now_s, is_stopping=is_stopping)
         self._reports = held
-        return all(continued)
+        return all_continue
 
     @property
     def held_trials(self) -> list[Trial]:
@@ -146,8 +142,9 @@ class UnansweredReports:
         save = self._checkpoints.is_due(trial, report.flat)
         reply = trial.intention.reply if trial.intention else ReportReply.CONTINUE
         # A worker that is still storing a checkpoint leaves once it has.
-        can_leave = save or trial.source or trial.uploads or is_stopping
-        if reply is ReportReply.PAUSE and not can_leave:
+        if reply is ReportReply.PAUSE and not (
+            save or trial.source or trial.uploads or is_stopping
+        ):
             reply = ReportReply.CONTINUE  # until the training code itself reports a checkpoint
         if trial.owes_save and not save:
             self._exploits.supply(trial)  # it has just reported one, or never saves on demand
@@ -155,23 +152,23 @@ class UnansweredReports:
         if reply is ReportReply.CONTINUE:
             move_worker(trial, WorkerMove.SAVE if save else WorkerMove.GO_ON)
             self._timeouts.expect_report(trial.trial_id, now_s)
+            why = None
         else:
             move_worker(trial, WorkerMove.LEAVE)
             self._timeouts.expect_exit(trial.trial_id, now_s)
+            why = self._interruption(trial, now_s)
         stay = reply is ReportReply.EXPLOIT and self._restarts_at_once(trial)
-        why = self._interruption(trial, now_s)
         self._out.commands.append(
             AnswerReport(trial.trial_id, trial.attempt, reply, save, stay, why)
         )
         return reply is ReportReply.CONTINUE and not save
 
     def _interruption(self, trial: Trial, now_s: float) -> Interruption | None:
-        """Return why a trial is asked to leave that will go on later; None where it is not."""
+        """Return why a trial that leaves will go on later; None where it will not."""
         intention = trial.intention
-        if trial.worker is not WorkerState.STOPPING or intention is None:
+        if intention is None or intention.reply is ReportReply.EXPLOIT:
             return None
-        is_interrupted = intention.ending is TerminationReason.INTERRUPTED
-        if not is_interrupted or intention.reply is ReportReply.EXPLOIT:
+        if intention.ending is not TerminationReason.INTERRUPTED:
             return None
         return Interruption(intention.reason.rule, self._timeouts.left_s(trial.trial_id, now_s))
 

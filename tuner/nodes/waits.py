@@ -85,7 +85,7 @@ class NodeWaits:
 
         The wait of the whole experiment is not over by this, see `why_stuck`.
         """
-        if not self._deadlines.may_be_due(now_s) or self.is_stuck:
+        if now_s < self._deadlines.none_before_s or self.is_stuck:
             return [], []
         keys = set(self._deadlines.take_due(now_s))
         nodes, ending = self._trial_table.nodes, f"; none that has this has joined {self._within}"
