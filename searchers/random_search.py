@@ -99,6 +99,11 @@ class BasicVariantGenerator(Searcher):
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         return super().set_search_properties(metric, mode, config, **spec)
 
+    @property
+    def calls_functions(self) -> bool:
+        """Whether values of the space are computed by functions, which may take long."""
+        return bool(self._known_variants.space.dependents)
+
     def num_trials_for(self, num_samples: int) -> int | None:
         """Return the number of suggestions, samples times grid points; None for endless.
 

@@ -225,9 +225,11 @@ class Run:
         callbacks.set_state(stage.restored.callbacks)
         # With the inline executor everything happens in one thread, in an order that only the seed
         # determines.
-        num_threads = 0 if spec.run.executor == "inline" else 1
-        calls = BackgroundJobs("tuner-searcher", num_threads=num_threads)
-        suggestions = SuggestionQueue(state.search_adapter, calls, wake)
+        if spec.run.executor == "inline" or spec.is_searched_at_once:
+            suggestions = SuggestionQueue(state.search_adapter)
+        else:
+            calls = BackgroundJobs("tuner-searcher")
+            suggestions = SuggestionQueue(state.search_adapter, calls, wake)
         snapshots = Snapshots(directory, spec, state, suggestions, callbacks, log)
         leave_at_s = None if spec.run.leave_at_s is None else self._began_s + spec.run.leave_at_s
         assembly = assemble(

@@ -315,6 +315,15 @@ class ExperimentSpec:
         )
 
     @property
+    def is_searched_at_once(self) -> bool:
+        """Whether a suggestion is but a draw: it takes less time than to have a thread make it."""
+        return (
+            type(self.searcher) is BasicVariantGenerator
+            and not self.searcher.calls_functions
+            and not requests_vary(self.trainable)
+        )
+
+    @property
     def _max_losses(self) -> int:
         allowed = self.failure.max_preemption_failures
         # Without nodes a loss is one of the zygote's, which has nothing to do with preemption.
