@@ -13,7 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,7 +148,7 @@ def _validations(directory: Path) -> list[Validated]:
         found = read_validations(directory / VALIDATIONS)
     except OSError as cause:
         raise StorageError(f"{directory / VALIDATIONS} cannot be read: {cause}") from cause
-    return [one._replace(metrics=_with_floats(one.metrics)) for one in found]
+    return [replace(one, metrics=_with_floats(one.metrics)) for one in found]
 
 
 def _with_validations(rows: list[Row], validations: Sequence[Validated]) -> list[Row]:

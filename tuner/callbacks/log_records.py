@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, assert_never, final
+from typing import Annotated, Any, NamedTuple, assert_never, final
 
 from tuner.core.result import (
     CONFIG,
@@ -16,6 +16,7 @@ from tuner.core.result import (
 )
 from tuner.core.trial import TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint
+from tuner.wire.declared import NEVER, Key
 
 
 class Begin(NamedTuple):
@@ -79,26 +80,27 @@ class End(NamedTuple):
     at: float
 
 
-class Validated(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Validated:
     """Log record: the validation of a checkpoint has ended.
 
     Attributes:
         checkpoint: Name of the checkpoint's directory.
         iteration: ``training_iteration`` of its result.
-        step: ``timesteps_total`` of its result, None where the trial does not count them.
         status: Public name of the outcome, e.g. ``"VALIDATED"``.
         metrics: What the validation function returned, nested; empty unless it completed.
         error: What went wrong; empty for nothing.
         at: Unix time.
+        step: ``timesteps_total`` of its result, None where the trial does not count them.
     """
 
     checkpoint: str
-    iteration: int
-    step: int | None
+    iteration: Annotated[int, Key("training_iteration")]
     status: str
     metrics: Mapping[str, Any]
     error: str
-    at: float
+    at: Annotated[float, Key("time")]
+    step: Annotated[int | None, NEVER] = None
 
 
 Entry = Begin | Row | Validated | End
@@ -183,11 +185,11 @@ def validated(
     return Validated(
         os.path.relpath(checkpoint.path, trial.local_path),
         int(result.get(TRAINING_ITERATION) or 0),
-        step if isinstance(step, int) else None,
         status,
         metrics,
         error,
         time.time() if at is None else at,
+        step if isinstance(step, int) else None,
     )
 
 
@@ -211,11 +213,11 @@ def ended_validations(trial: Trial, known: Iterable[Validated] = ()) -> list[Val
             Validated(
                 checkpoint.directory,
                 checkpoint.iteration,
-                checkpoint.counters.get(TIMESTEPS_TOTAL),
                 validation.status,
                 validation.metrics or (same.metrics if same else {}),
                 str(failure or ""),
                 same.at if same else time.time(),
+                checkpoint.counters.get(TIMESTEPS_TOTAL),
             )
         )
     return ended

@@ -16,11 +16,12 @@ from tuner.core.trial import Trial
 from tuner.storage.layout import PARAMS, RESULTS, VALIDATIONS
 from tuner.storage.readable_json import json_bytes
 from tuner.storage.reading import LARGE_BYTES, open_file, read_file
+from tuner.wire.declared import encode
 
 from .append import remove
 from .background_writer import Pace
 from .trial_file import TrialFile, TrialFileLogger
-from .validations_file import ReportKey, line_of, metrics_by_report, read_validations, report_key
+from .validations_file import ReportKey, metrics_by_report, read_validations, report_key
 
 
 class JsonLoggerCallback(TrialFileLogger):
@@ -105,7 +106,7 @@ class _JsonFile(TrialFile):
         if segment.validations:
             # Before the rows, since a segment that fails is written again: readers take the last
             # line of a checkpoint, but count rows.
-            lines = [json_bytes(line_of(one)) + b"\n" for one in segment.validations]
+            lines = [json_bytes(encode(one)) + b"\n" for one in segment.validations]
             self.append(self.path_of(VALIDATIONS), b"".join(lines))
         if (num_kept := self.num_to_keep(segment)) is not None:
             self._cut_back(num_kept)

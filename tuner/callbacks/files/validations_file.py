@@ -9,31 +9,20 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.callbacks.log_records import Validated
 from tuner.core.result import as_float
 from tuner.storage.reading import LARGE_BYTES, read_file
+from tuner.wire.declared import decode
 
 ReportKey = tuple[str, str]
 """What a result and the validation of its checkpoint have in common: name of the checkpoint's
 directory, and iteration, since an attempt may use a name again."""
-
-
-def line_of(validated: Validated) -> dict[str, Any]:
-    """Return the object that stands for a validation in the file."""
-    return {
-        "checkpoint": validated.checkpoint,
-        "training_iteration": validated.iteration,
-        "status": validated.status,
-        "metrics": dict(validated.metrics),
-        "error": validated.error,
-        "time": validated.at,
-    }
 
 
 def read_validations(path: str | Path) -> list[Validated]:
@@ -75,26 +64,11 @@ def latest(validations: Iterable[Validated]) -> list[Validated]:
 
 def _parsed(path: str | Path, number: int, line: bytes) -> Validated | None:
     try:
-        fields = json.loads(line)
+        found = decode(Validated, json.loads(line), is_whole=False)
     except (ValueError, RecursionError):
-        fields = None
-    if isinstance(fields, dict) and (found := _validated(fields)):
-        return found
-    if line.strip() and line.endswith(b"\n"):
-        warnings.warn(
-            f"line {number} of {path} is damaged and left out", RuntimeWarning, stacklevel=2
-        )
-    return None
-
-
-def _validated(fields: Mapping[str, Any]) -> Validated | None:
-    """Return what an object stands for; None where it was not written by `line_of`."""
-    texts = [fields.get(name) for name in ("checkpoint", "status", "error")]
-    checkpoint, status, error = (text if isinstance(text, str) else None for text in texts)
-    metrics, iteration, at = map(fields.get, ("metrics", "training_iteration", "time"))
-    if checkpoint is None or status is None or error is None:
+        if line.strip() and line.endswith(b"\n"):
+            warnings.warn(
+                f"line {number} of {path} is damaged and left out", RuntimeWarning, stacklevel=2
+            )
         return None
-    if not isinstance(metrics, dict) or not isinstance(iteration, int):
-        return None
-    seconds = as_float(at) if isinstance(at, int | float) else math.nan
-    return Validated(checkpoint, iteration, None, status, metrics, error, seconds)
+    return replace(found, at=as_float(found.at))
