@@ -127,7 +127,7 @@ EXPLOITS = _of(
     "tuner/core/exploits.py",
     ("        donor.leases[_pending(trial)] = checkpoint.index", "        pass", "defect"),
     ("        donor.leases[trial.trial_id] = checkpoint.index\n        trial.experiment_tag", "        trial.experiment_tag", "I5 I16"),
-    ("            self._released[donor.trial_id] = donor", "            pass", "I16"),
+    ("            self.released[donor.trial_id] = donor", "            pass", "I16"),
     ("            self._end_lease(self._trial_table[graft.donor_id], trial.trial_id)", "            pass", "I16"),
     ("        self._end_lease(self._trial_table[donor_id], _pending(trial))", "        pass", "I16"),
     ("        trial.config, trial.exploit = exploit.config, None", "        trial.exploit = None", "I6"),
