@@ -94,7 +94,6 @@ CAPABILITIES = {
             "tuner/storage/object_store.py",
             "tuner/storage/remote.py",
             "tuner/storage/remote_lock.py",
-            "tuner/storage/remote_requests.py",
             "tuner/storage/s3_options.py",
             "tuner/storage/store_calls.py",
             "tuner/storage/urls.py",

@@ -19,18 +19,22 @@ from tuner.core.progress import Progress
 from tuner.core.result import flatten
 from tuner.errors import NotGranted, StorageError
 from tuner.storage import layout, strict_json
-from tuner.storage.control_requests import ControlReply, ControlRequest, Verb, post
+from tuner.storage.control_requests import (
+    ControlReply,
+    ControlRequest,
+    RequestPlace,
+    Verb,
+    post,
+    requests_in,
+)
 from tuner.storage.declaration import is_experiment, refusal_of
 from tuner.storage.directories import absolute_path
-from tuner.storage.lock import driver_of
 from tuner.storage.origin import origin_of
 from tuner.storage.url_forms import is_like_url, is_url
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_POLL_S: Final = 0.1
-_STORE_POLL_S: Final = 2.0
 _MAX_REQUESTS: Final = 2
 """Ctrl-C once lets trials save and exit, twice kills them, and a third time ends `wait`."""
 
@@ -283,7 +287,7 @@ def attach(path: str | os.PathLike[str], *, storage_filesystem: Any = None) -> H
     origin = origin_of(directory)
     if origin is not None and origin.is_copy:
         return _attach_to_store(origin.url, None)
-    return Handle(directory, _AttachedSession(directory))
+    return Handle(directory, _AttachedSession(directory, requests_in(directory)))
 
 
 def _attach_to_store(path: str, filesystem: Any) -> Handle:
@@ -291,56 +295,32 @@ def _attach_to_store(path: str, filesystem: Any) -> Handle:
     store = capabilities.ObjectStore(url, filesystem)
     if store.get_if_exists(layout.DECLARATION) is None:
         raise StorageError(f"there is no experiment in {url}; check the URL")
-    return Handle(url, _StoredSession(store, filesystem), storage_filesystem=filesystem)
+    session = _AttachedSession(url, capabilities.requests_in_store(store), filesystem)
+    return Handle(url, session, storage_filesystem=filesystem)
 
 
 @final
 class _AttachedSession:
-    """An experiment that another process runs, or has run."""
-
-    def __init__(self, path: Path, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._path = path
-        self._sleep = sleep
-
-    @property
-    def is_running(self) -> bool:
-        return driver_of(self._path) is not None
-
-    def ask(self, request: ControlRequest) -> ControlReply:
-        return post(self._path, request)
-
-    def join(self, timeout_s: float | None) -> bool:
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while self.is_running:
-            if until_s is not None and time.monotonic() >= until_s:
-                return False
-            self._sleep(_POLL_S)
-        return True
-
-    def results(self) -> ResultGrid:
-        return ResultGrid.from_directory(self._path)
-
-
-@final
-class _StoredSession:
-    """An experiment in an object store that a driver on any machine runs, or has run."""
+    """An experiment that another process, on any machine, runs or has run."""
 
     def __init__(
         self,
-        store: capabilities.ObjectStore,
-        filesystem: Any,
+        path: Path | str,
+        place: RequestPlace,
+        filesystem: Any = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store = store
+        self._path = path
+        self._place = place
         self._filesystem = filesystem
         self._sleep = sleep
 
     @property
     def is_running(self) -> bool:
-        return capabilities.present_driver(self._store) is not None
+        return self._place.driver() is not None
 
     def ask(self, request: ControlRequest) -> ControlReply:
-        return capabilities.remote_requests.post(self._store, request)
+        return post(self._place, request)
 
     def join(self, timeout_s: float | None) -> bool:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -348,11 +328,11 @@ class _StoredSession:
             rest_s = math.inf if until_s is None else until_s - time.monotonic()
             if rest_s <= 0:
                 return False
-            self._sleep(min(_STORE_POLL_S, rest_s))
+            self._sleep(min(self._place.look_s, rest_s))
         return True
 
     def results(self) -> ResultGrid:
-        return ResultGrid.from_directory(self._store.url, storage_filesystem=self._filesystem)
+        return ResultGrid.from_directory(self._path, storage_filesystem=self._filesystem)
 
 
 def _plain(name: str, value: Any) -> Any:

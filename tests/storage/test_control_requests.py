@@ -9,8 +9,15 @@ import pytest
 
 from tuner.errors import NotRunning, StorageError
 from tuner.storage import control_requests
-from tuner.storage.control_requests import ControlReply, ControlRequest, RequestInbox, Verb, post
-from tuner.storage.lock import ExperimentLock
+from tuner.storage.control_requests import (
+    ControlReply,
+    ControlRequest,
+    RequestInbox,
+    Verb,
+    post,
+    requests_in,
+)
+from tuner.storage.lock import ExperimentLock, read_owner
 
 PAUSE = ControlRequest(Verb.PAUSE, "t00001")
 YES = ControlReply(is_granted=True, text="t00001 is paused", trial_id="t00001")
@@ -32,11 +39,15 @@ class Clock:
         return self.now_s
 
 
+def inbox(experiment, clock=lambda: 0.0):
+    return RequestInbox(requests_in(experiment), read_owner(experiment), clock=clock)
+
+
 @pytest.fixture
 def answering(experiment):
     """Answer requests from another thread, and record them."""
     asked, is_over = [], threading.Event()
-    mailbox = RequestInbox(experiment, clock=iter(range(10**9)).__next__)
+    mailbox = inbox(experiment, iter(range(10**9)).__next__)
 
     def work():
         while not is_over.wait(0.001):
@@ -61,7 +72,7 @@ def write(experiment, text, name="1-1-1.json"):
 def addressed(experiment, request):
     return json.dumps(
         {
-            "to": control_requests._name_of(control_requests.read_owner(experiment)),
+            "to": requests_in(experiment).name_of(read_owner(experiment)),
             **asdict(request),
         }
     )
@@ -72,20 +83,20 @@ def test_a_wish_reaches_the_driver_and_the_answer_comes_back(experiment, answeri
     request = ControlRequest(
         Verb.FORK, "t00001", {"net/lr": 0.1, "sizes": [1, 2], "rate": float("inf")}, checkpoint=3
     )
-    assert post(experiment, request) == YES
+    assert post(requests_in(experiment), request) == YES
     assert answering == [request]
     assert not list((experiment / "requests").iterdir())
 
 
 def test_nothing_is_written_where_no_driver_runs(tmp_path):
     with pytest.raises(NotRunning, match=r"is not running; resume it with Tuner\.restore"):
-        post(tmp_path, PAUSE)
+        post(requests_in(tmp_path), PAUSE)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_driver_that_does_not_answer_is_named_and_the_note_taken_back(experiment):
     with pytest.raises(StorageError, match=r"process \d+ .* has not answered within 0 s"):
-        post(experiment, PAUSE, timeout_s=0.0)
+        post(requests_in(experiment), PAUSE, timeout_s=0.0)
     assert not list((experiment / "requests").iterdir())
 
 
@@ -94,13 +105,13 @@ def test_a_request_to_a_driver_that_ends_gets_an_error(tmp_path, monkeypatch):
     lock.acquire()
     monkeypatch.setattr(control_requests.time, "sleep", lambda _: lock.release())
     with pytest.raises(NotRunning, match="has ended before it answered"):
-        post(tmp_path, PAUSE)
+        post(requests_in(tmp_path), PAUSE)
 
 
 def test_a_note_for_an_earlier_driver_is_not_obeyed(experiment):
     write(experiment, addressed(experiment, PAUSE).replace('"to": "', '"to": "1'))
-    assert RequestInbox(experiment).take() == []
-    assert not list((experiment / "requests").iterdir())
+    assert not inbox(experiment).take()
+    assert [path.name for path in (experiment / "requests").iterdir()] == ["1-1-1.json"]
 
 
 @pytest.mark.parametrize(
@@ -115,24 +126,24 @@ def test_a_note_for_an_earlier_driver_is_not_obeyed(experiment):
 )
 def test_a_note_that_cannot_be_understood_is_answered_so(experiment, text):
     write(experiment, text)
-    assert RequestInbox(experiment).take() == []
-    answer = json.loads((experiment / "requests" / "1-1-1.answer").read_text())
+    assert not inbox(experiment).take()
+    answer = json.loads((experiment / "requests" / "1-1-1.reply").read_text())
     assert not answer["is_granted"]
     assert "cannot be understood" in answer["text"]
 
 
 def test_what_is_still_being_written_is_left_alone(experiment):
     write(experiment, addressed(experiment, PAUSE), ".tmp-1-1-1.json-abc")
-    assert RequestInbox(experiment).take() == []
+    assert not inbox(experiment).take()
     assert list((experiment / "requests").iterdir())
 
 
 def test_the_disk_is_not_asked_in_every_turn(experiment):
     clock = Clock()
-    mailbox = RequestInbox(experiment, clock)
-    assert mailbox.take() == []
+    mailbox = inbox(experiment, clock)
+    assert not mailbox.take()
     write(experiment, addressed(experiment, PAUSE))
-    assert mailbox.take() == []
+    assert not mailbox.take()
     clock.now_s = 1.0
     ((request, _),) = mailbox.take()
     assert request == PAUSE
@@ -145,7 +156,7 @@ def test_notes_are_taken_in_the_order_in_which_they_were_written(experiment):
             addressed(experiment, ControlRequest(Verb.PAUSE, f"t{number}")),
             f"100{number}-1-1.json",
         )
-    assert [request.trial_id for request, _ in RequestInbox(experiment).take()] == [
+    assert [request.trial_id for request, _ in inbox(experiment).take()] == [
         "t1",
         "t2",
         "t3",
@@ -153,29 +164,23 @@ def test_notes_are_taken_in_the_order_in_which_they_were_written(experiment):
 
 
 def test_a_late_request_is_refused_since_the_experiment_has_ended(experiment):
-    mailbox = RequestInbox(experiment)
+    mailbox = inbox(experiment)
     write(experiment, addressed(experiment, PAUSE))
     mailbox.close()
-    assert "has come to its end" in (experiment / "requests" / "1-1-1.answer").read_text()
-
-
-def test_an_empty_folder_is_not_left_behind(experiment):
-    (experiment / "requests").mkdir()
-    RequestInbox(experiment).close()
-    assert not (experiment / "requests").exists()
+    assert "has come to its end" in (experiment / "requests" / "1-1-1.reply").read_text()
 
 
 def test_a_link_in_the_place_of_the_folder_is_refused(experiment, tmp_path_factory):
     (experiment / "requests").symlink_to(tmp_path_factory.mktemp("elsewhere"))
     with pytest.raises(StorageError, match="is a link"):
-        post(experiment, PAUSE)
+        post(requests_in(experiment), PAUSE)
 
 
 def test_a_note_that_is_nested_too_deeply_is_answered_and_harms_nothing(experiment):
-    mailbox = RequestInbox(experiment)
+    mailbox = inbox(experiment)
     write(experiment, "[" * 100_000)
-    assert mailbox.take() == []
-    answer = json.loads((experiment / "requests" / "1-1-1.answer").read_text())
+    assert not mailbox.take()
+    answer = json.loads((experiment / "requests" / "1-1-1.reply").read_text())
     assert not answer["is_granted"]
     assert "cannot be understood" in answer["text"]
 
@@ -192,30 +197,29 @@ def test_a_note_that_is_nested_too_deeply_is_answered_and_harms_nothing(experime
     ],
 )
 def test_a_note_that_says_something_else_is_answered_and_harms_nothing(note, experiment):
-    mailbox = RequestInbox(experiment)
+    mailbox = inbox(experiment)
     write(experiment, note)
-    assert mailbox.take() == []
-    assert "cannot be understood" in (experiment / "requests" / "1-1-1.answer").read_text()
+    assert not mailbox.take()
+    assert "cannot be understood" in (experiment / "requests" / "1-1-1.reply").read_text()
 
 
 @pytest.mark.parametrize(
     "place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
 )
-def test_what_is_no_file_is_renamed_and_logged_once(place, experiment, caplog):
+def test_what_is_no_file_is_answered_and_logged_once(place, experiment, caplog):
     clock = Clock()
-    mailbox = RequestInbox(experiment, clock)
+    mailbox = inbox(experiment, clock)
     (experiment / "requests").mkdir()
     place(experiment / "requests" / "1-x.json")
-    assert mailbox.take() == []
-    assert [path.name for path in (experiment / "requests").iterdir()] == ["1-x.json.refused"]
-    assert "is no request and was set aside" in caplog.text
+    assert not mailbox.take()
+    assert (experiment / "requests" / "1-x.reply").is_file()
     clock.now_s = 10.0
     write(experiment, addressed(experiment, PAUSE), "2-2-2.json")
     assert [request for request, _ in mailbox.take()] == [PAUSE]
-    assert caplog.text.count("is no request") == 1
+    assert caplog.text.count("request 1-x was not carried out") == 1
 
 
-def test_a_note_that_is_too_large_is_set_aside(experiment, caplog):
+def test_a_note_that_is_too_large_is_not_read(experiment, caplog):
     write(experiment, " " * (2 << 20))
-    assert RequestInbox(experiment).take() == []
+    assert not inbox(experiment).take()
     assert "at most" in caplog.text

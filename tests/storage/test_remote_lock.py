@@ -1,4 +1,6 @@
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -6,11 +8,30 @@ from hypothesis import strategies as st
 
 fsspec = pytest.importorskip("fsspec")
 from tests.tiers import examples  # noqa: E402
-from tuner.errors import ExperimentFenced, ExperimentLocked, StorageError, StorageLost  # noqa: E402
+from tuner.errors import (  # noqa: E402
+    ExperimentFenced,
+    ExperimentLocked,
+    NotRunning,
+    StorageError,
+    StorageLost,
+)
 from tuner.journal.pieces import read_starts  # noqa: E402
 from tuner.storage import strict_json  # noqa: E402
+from tuner.storage.control_requests import (  # noqa: E402
+    ControlReply,
+    ControlRequest,
+    RequestInbox,
+    Verb,
+    post,
+)
 from tuner.storage.object_store import ObjectStore  # noqa: E402
-from tuner.storage.remote_lock import RemoteLock, alive_key, lock_key, start_key  # noqa: E402
+from tuner.storage.remote_lock import (  # noqa: E402
+    RemoteLock,
+    alive_key,
+    lock_key,
+    requests_in_store,
+    start_key,
+)
 
 
 class Time:
@@ -213,6 +234,59 @@ def test_a_lock_that_cannot_be_read_belongs_to_another_driver(store, content):
     time = Time()
     assert lock_of(store, time).acquire() == 2
     assert time.now_s == pytest.approx(30.0)
+
+
+# -------------------------------------------------------------------------------------------------
+# Requests to the driver of an epoch
+
+
+@pytest.fixture
+def place(store):
+    lock_of(store).acquire()
+    return replace(requests_in_store(store), look_s=0.01, poll_s=0.01)
+
+
+def inbox(place, wake):
+    return RequestInbox(place, place.driver(), wake)
+
+
+@pytest.mark.process
+def test_a_request_is_carried_out_by_the_driver_that_it_is_for(place, store):
+    pause = ControlRequest(Verb.PAUSE, "t00001")
+    asked = []
+
+    def answer():
+        for request, reply in requests.take():
+            asked.append(request)
+            reply(ControlReply(is_granted=True, text="paused"))
+
+    with ThreadPoolExecutor(1) as pool:
+        requests = inbox(place, lambda: pool.submit(answer))
+        assert post(place, pause).text == "paused"
+        # One that the driver takes up too late to carry it out.
+        place.folder.put("1-1.json", b'{"to":"1","verb":"pause","trial_id":"t00002"}')
+        assert place.folder.create("1-1.taken", b"sender")
+        place.folder.put("1-2.json", b'{"to":"7","verb":"pause","trial_id":"t00003"}')
+        assert post(place, pause).text == "paused"
+        requests.close()
+    assert asked == [pause, pause]
+
+
+@pytest.mark.process
+def test_a_request_that_still_waits_at_the_end_is_refused(place):
+    requests = inbox(place, lambda: None)
+    place.folder.put("1-1.json", b'{"to":"1","verb":"stop"}')
+    requests.close()
+    assert b"has come to its end" in place.folder.get("1-1.reply")
+
+
+@pytest.mark.process
+def test_a_request_to_a_driver_that_was_taken_over_from_is_withdrawn(place, store, monkeypatch):
+    steal = lock_of(store, steal=True).acquire
+    monkeypatch.setattr("tuner.storage.control_requests.time.sleep", lambda _: steal())
+    with pytest.raises(NotRunning, match="has ended before it answered"):
+        post(place, ControlRequest(Verb.STOP))
+    assert not place.folder.list()
 
 
 # -------------------------------------------------------------------------------------------------

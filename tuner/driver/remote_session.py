@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, final
 
@@ -16,13 +17,13 @@ from tuner.restore.remote import note_epoch, prepare_working_copy
 from tuner.spec.config import RunConfig
 from tuner.spec.experiment_location import ExperimentLocation
 from tuner.storage import layout
+from tuner.storage.control_requests import RequestInbox
 from tuner.storage.directories import make_folder
-from tuner.storage.lock import ExperimentLock
+from tuner.storage.lock import ExperimentLock, current_owner
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.origin import note_origin
-from tuner.storage.remote_lock import RemoteLock
-from tuner.storage.remote_requests import RemoteRequestInbox
+from tuner.storage.remote_lock import RemoteLock, requests_in_store
 
 from .control import Source
 from .file_mirror import FileMirror
@@ -223,7 +224,8 @@ class RemoteSession(StorageSession):
         Args:
             wake: Has the driver take a request at once.
         """
-        return [RemoteRequestInbox(self.store, self.epoch, wake)]
+        owner = replace(current_owner(), epoch=self.epoch)
+        return [RequestInbox(requests_in_store(self.store), owner, wake)]
 
     def __exit__(
         self,

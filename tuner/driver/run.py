@@ -38,9 +38,9 @@ from tuner.spec.param_space import check_secrets, names_of_secrets
 from tuner.spec.secret_hints import plain_secrets
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
-from tuner.storage.control_requests import RequestInbox
+from tuner.storage.control_requests import RequestInbox, requests_in
 from tuner.storage.directories import inspect_folder
-from tuner.storage.lock import ExperimentLock
+from tuner.storage.lock import ExperimentLock, read_owner
 
 from .assembly import Assembly, assemble
 from .beginning import Beginning
@@ -245,7 +245,7 @@ class Run:
             take_snapshot=snapshots.take_if_due,
             request_sources=[
                 self._request_queue,
-                RequestInbox(directory),
+                RequestInbox(requests_in(directory), read_owner(directory)),
                 *self._storage.request_sources(wake),
             ],
             trainable=spec.trainable,

@@ -1,9 +1,13 @@
 """Control requests: files by which other processes ask a driver for something, and its replies.
 
-Files, since the experiment's directory is all that both processes surely share: it may be on a
-network file system, its path may be too long for a socket, and a sender needs no other right than
-to write there. A request names the driver that it is for, so that a later driver does not carry it
-out long after its sender has ended.
+Files, or objects of a store, since the experiment's directory is all that both processes surely
+share: it may be on a network file system, its path may be too long for a socket, and a sender needs
+no other right than to write there.
+
+A request is ``requests/<name>.json`` and names the driver that it is for, so that a later driver
+does not carry it out long after its sender has ended. Whether it is carried out or withdrawn is
+decided by who creates ``requests/<name>.taken``, the driver or its sender. The reply is
+``requests/<name>.reply``; the sender deletes all three.
 """
 
 from __future__ import annotations
@@ -12,28 +16,29 @@ import enum
 import itertools
 import logging
 import os
+import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
+from tuner.background import BackgroundJobs
 from tuner.errors import NotRunning, StorageError
 from tuner.wire.declared import decode, encode
 
 from . import atomic, layout, strict_json
 from .directories import make_own_folder
+from .disk import FILE_MODE
 from .lock import Owner, driver_of, read_owner
 from .reading import read_file
 
-_LOOK_EVERY_S: Final = 0.2
-_POLL_S: Final = 0.02
-_NOTE: Final = ".json"
-_ANSWER: Final = ".answer"
-_REFUSED: Final = ".refused"
-LIMIT_BYTES: Final = 1 << 20
-"""The largest size of a request that is read."""
+_REQUEST, _TAKEN, _REPLY = ".json", ".taken", ".reply"
+_LIMIT_BYTES: Final = 1 << 20
+_JOIN_S: Final = 5.0
 
 _log = logging.getLogger("tuner")
 
@@ -87,176 +92,257 @@ PendingRequest = tuple[ControlRequest, Callable[[ControlReply], None]]
 """A request, and the function that takes the reply to it."""
 
 
-@final
-class RequestInbox:
-    """The driver's side: takes notes and answers them.
+class Folder(Protocol):
+    """What is needed of the folder with requests; an `ObjectStore` has it, too."""
 
-    Args:
-        experiment: The experiment's directory, whose lock this process holds.
-        clock: Returns seconds.
+    def list(self) -> Iterable[str]:
+        """Return the names of the files."""
+
+    def get_if_exists(self, key: str, limit_bytes: int) -> bytes | None:
+        """Return the content of a file, None if there is none."""
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write a file."""
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write a file unless there is one, and return whether this call has."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove files."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlace:
+    """Where requests to the driver of an experiment are, and who that is.
+
+    Attributes:
+        experiment: The experiment's directory or URL, for messages.
+        folder: The folder with the requests.
+        driver: Returns the driver that runs the experiment, None if it is not running.
+        present: Returns the same, more cheaply, of an experiment that was running a moment ago.
+        name_of: Returns by which name requests are addressed to a driver.
+        look_s: How often a driver looks for requests, in seconds.
+        poll_s: How often a sender looks for the reply, in seconds.
+        timeout_s: How long it waits, in seconds.
     """
 
-    def __init__(self, experiment: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._directory = experiment / layout.REQUESTS
-        self._addressee = _name_of(read_owner(experiment))
+    experiment: str
+    folder: Folder
+    driver: Callable[[], Owner | None]
+    present: Callable[[], Owner | None]
+    name_of: Callable[[Owner], str]
+    look_s: float
+    poll_s: float
+    timeout_s: float
+
+
+def requests_in(experiment: Path) -> RequestPlace:
+    """Return where requests to the driver of an experiment in a directory are."""
+
+    def present() -> Owner | None:
+        owner = read_owner(experiment)
+        return None if owner is None or owner.is_gone else owner
+
+    return RequestPlace(
+        repr(str(experiment)),
+        _LocalFolder(experiment / layout.REQUESTS),
+        partial(driver_of, experiment),
+        present,
+        lambda owner: f"{owner.pid}/{owner.host}/{owner.boot_id}/{owner.started}/{owner.ticks}",
+        look_s=0.2,
+        poll_s=0.02,
+        timeout_s=30.0,
+    )
+
+
+@final
+class _LocalFolder:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def list(self) -> Iterable[str]:
+        # A file that is still being written has another name.
+        return [path.name for path in self._path.glob("[0-9]*")]
+
+    def get_if_exists(self, key: str, limit_bytes: int) -> bytes | None:
+        with suppress(FileNotFoundError):
+            return read_file(self._path / key, limit_bytes)
+        return None
+
+    def put(self, key: str, content: bytes) -> None:
+        try:
+            make_own_folder(self._path)
+            atomic.write_bytes(self._path / key, content, sync=False)
+        except OSError as cause:
+            raise StorageError(
+                f"{self._path} cannot be written to: {cause}; only a user with write permission "
+                "can control the experiment"
+            ) from cause
+
+    def create(self, key: str, content: bytes) -> bool:
+        try:
+            (self._path / key).touch(FILE_MODE, exist_ok=False)
+        except OSError:
+            return False
+        return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            (self._path / key).unlink(missing_ok=True)
+
+
+@final
+class RequestInbox:
+    """The driver's side: takes requests and answers them.
+
+    Args:
+        place: Where they are.
+        driver: This driver; None where that is not known, which gets none.
+        wake: Has the driver take a request at once; a thread looks for them then. Without it `take`
+            does.
+        clock: Monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        place: RequestPlace,
+        driver: Owner | None,
+        wake: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._place = place
+        self._folder = place.folder
+        self._addressee = driver and place.name_of(driver)
+        self._wake = wake
         self._clock = clock
         self._look_at_s = float("-inf")
-        self._refused: set[Path] = set()
+        self._lock = threading.Lock()
+        self._pending: list[tuple[str, ControlRequest]] = []
+        self._seen: set[str] = set()
+        self._jobs = BackgroundJobs(
+            "tuner-requests",
+            self._look,
+            place.look_s,
+            num_threads=1 if wake else 0,
+            on_error=lambda error: _log.debug("requests cannot be read or answered: %s", error),
+        )
+        self._jobs.wake(place.look_s)
 
-    def take(self) -> list[PendingRequest]:
-        """Return the requests since the last call; five calls a second are often enough."""
-        now_s = self._clock()
-        if now_s < self._look_at_s:
-            return []
-        self._look_at_s = now_s + _LOOK_EVERY_S
-        return list(self._taken())
+    def take(self) -> Sequence[PendingRequest]:
+        """Return the requests since the last call."""
+        if self._wake is None and (now_s := self._clock()) >= self._look_at_s:
+            self._look_at_s = now_s + self._place.look_s
+            self._look()
+        if not self._pending:
+            return ()
+        with self._lock:
+            taken, self._pending = self._pending, []
+        return [(request, partial(self._answer, name)) for name, request in taken]
 
     def close(self) -> None:
         """Reply to requests that still wait that the experiment has ended."""
-        for _, answer in self._taken():
-            answer(ControlReply(is_granted=False, text="the experiment has come to its end"))
-        with suppress(OSError):
-            self._directory.rmdir()
+        self._jobs.submit(self._refuse_all)
+        self._jobs.close(_JOIN_S)
 
-    def _taken(self) -> Iterator[PendingRequest]:
-        # In the order of their names, which contain the time; a file that is still being written
-        # has another name.
-        for path in sorted(self._directory.glob(f"[0-9]*{_NOTE}")):
-            try:
-                note = read_file(path, LIMIT_BYTES)
-            except FileNotFoundError:
-                continue  # taken back by the process that wrote it
-            except OSError as cause:
-                self._set_aside(path, cause)
-                continue
-            try:
-                # The unlink decides a race: the sender withdraws a request by it, too, and only one
-                # of both succeeds.
-                path.unlink()
-            except OSError:
-                continue
-            answer = _Reply(path)
-            try:
-                to, request = read_request(note)
-            except (ValueError, KeyError, TypeError, AttributeError) as cause:
-                _log.warning(
-                    "request %s was not carried out, since it cannot be understood: %r", path, cause
-                )
-                answer(
-                    ControlReply(
-                        is_granted=False, text=f"the request cannot be understood: {cause!r}"
-                    )
-                )
-                continue
-            if to == self._addressee:
-                yield request, answer
+    def _refuse_all(self) -> None:
+        self._look()
+        for name, _ in self._pending:
+            self._reply(name, _refusal("the experiment has come to its end"))
 
-    def _set_aside(self, path: Path, cause: OSError) -> None:
-        """Rename what is no readable request, so that it is examined and logged once."""
-        if path in self._refused:
+    def _look(self) -> None:
+        # In the order of their names, which contain the time.
+        for key in sorted(self._folder.list()):
+            if key.endswith(_REQUEST) and key not in self._seen:
+                self._seen.add(key)
+                self._take(key.removesuffix(_REQUEST))
+
+    def _take(self, name: str) -> None:
+        try:
+            note = self._folder.get_if_exists(f"{name}{_REQUEST}", _LIMIT_BYTES)
+            if note is None:
+                return  # withdrawn by its sender
+            to, request = _read_request(note)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+            _log.warning(
+                "request %s was not carried out, since it cannot be understood: %r", name, cause
+            )
+            self._reply(name, _refusal(f"the request cannot be understood: {cause!r}"))
             return
-        self._refused.add(path)
-        aside = path.with_name(f"{path.name}{_REFUSED}")
-        with suppress(OSError):
-            path.rename(aside)
-        _log.warning("%s is no request and was set aside as %s: %s", path, aside.name, cause)
+        # The sender may have given up.
+        if to == self._addressee and self._folder.create(f"{name}{_TAKEN}", b"driver"):
+            with self._lock:
+                self._pending.append((name, request))
+            if self._wake:
+                self._wake()
+
+    def _answer(self, name: str, reply: ControlReply) -> None:
+        # In the thread, if there is one: the driver's loop waits for no store.
+        self._jobs.submit(partial(self._reply, name, reply))
+
+    def _reply(self, name: str, reply: ControlReply) -> None:
+        with suppress(StorageError):  # the sender gets no reply, and says so
+            self._folder.put(f"{name}{_REPLY}", strict_json.to_bytes(encode(reply)))
 
 
-@final
-class _Reply:
-    """Puts the answer to a note beside it."""
-
-    def __init__(self, note: Path) -> None:
-        self._path = note.with_suffix(_ANSWER)
-
-    def __call__(self, answer: ControlReply) -> None:
-        with suppress(OSError):  # the sender gets no reply, and says so
-            atomic.write_text(self._path, strict_json.dumps(encode(answer)), sync=False)
+def _refusal(why: str) -> ControlReply:
+    return ControlReply(is_granted=False, text=why)
 
 
 _numbers = itertools.count()
 
 
-def post(experiment: Path, request: ControlRequest, timeout_s: float = 30.0) -> ControlReply:
+def post(
+    place: RequestPlace, request: ControlRequest, timeout_s: float | None = None
+) -> ControlReply:
     """Send a request to the driver of an experiment, which may be another process, and wait.
 
     Args:
-        experiment: The experiment's directory.
+        place: Where it is put.
         request: The request.
-        timeout_s: For how many seconds to wait.
+        timeout_s: For how many seconds to wait; None for as long as is usual there.
 
     Raises:
         NotRunning: If the experiment is not running, or its driver ends before it replies.
-        StorageError: If the directory cannot be written to, or no reply comes in time.
+        StorageError: If the request cannot be written, or no reply comes in time.
     """
-    owner = _present_driver(experiment)
-    directory = experiment / layout.REQUESTS
-    note = directory / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}{_NOTE}"
-    try:
-        make_own_folder(directory)
-        atomic.write_bytes(note, encode_request(_name_of(owner), request), sync=False)
-    except OSError as cause:
-        raise StorageError(
-            f"{directory} cannot be written to: {cause}; only a user with write permission can "
-            "control the experiment"
-        ) from cause
-    try:
-        return _answered(experiment, note, owner, timeout_s)
-    finally:
-        for left in (note, note.with_suffix(_ANSWER)):
-            left.unlink(missing_ok=True)
-
-
-def _answered(experiment: Path, note: Path, owner: Owner, timeout_s: float) -> ControlReply:
-    reply, until_s = note.with_suffix(_ANSWER), time.monotonic() + timeout_s
-    while True:
-        # The reply is looked for after the driver, so that one from its last moment is found.
-        is_late = time.monotonic() >= until_s
-        has_left = owner.is_gone or _name_of(read_owner(experiment)) != _name_of(owner)
-        with suppress(FileNotFoundError):
-            return decode(ControlReply, strict_json.loads(read_file(reply, LIMIT_BYTES)))
-        if has_left:
-            raise NotRunning(
-                f"the driver of {str(experiment)!r} has ended before it answered; look what has "
-                "become of the experiment"
-            )
-        if is_late:
-            break
-        time.sleep(_POLL_S)
-    raise StorageError(
-        f"{owner}, which drives {str(experiment)!r}, has not answered within {timeout_s:g} s; it "
-        "may hang"
-    )
-
-
-def _present_driver(experiment: Path) -> Owner:
-    owner = driver_of(experiment)
+    timeout_s = place.timeout_s if timeout_s is None else timeout_s
+    owner, folder = place.driver(), place.folder
     if owner is None:
         raise NotRunning(
-            f"experiment {str(experiment)!r} is not running; resume it with Tuner.restore"
+            f"experiment {place.experiment} is not running; resume it with Tuner.restore"
         )
-    return owner
+    to = place.name_of(owner)
+    # The token, since senders on different machines may have the same process and time.
+    name = f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}-{secrets.token_hex(4)}"
+    folder.put(f"{name}{_REQUEST}", strict_json.to_bytes({"to": to, **encode(request)}))
+    try:
+        until_s = time.monotonic() + timeout_s
+        while True:
+            now = place.present()
+            has_left = now is None or place.name_of(now) != to
+            is_late = time.monotonic() >= until_s
+            is_withdrawn = (has_left or is_late) and folder.create(f"{name}{_TAKEN}", b"sender")
+            # Looked for after the driver, so that a reply from its last moment is found.
+            reply = folder.get_if_exists(f"{name}{_REPLY}", _LIMIT_BYTES)
+            if reply is not None:
+                return decode(ControlReply, strict_json.loads(reply))
+            if has_left:
+                raise NotRunning(
+                    f"the driver of {place.experiment} has ended before it answered; look what has "
+                    "become of the experiment"
+                )
+            if is_late:
+                what = "the request was withdrawn" if is_withdrawn else "it may carry it out yet"
+                raise StorageError(
+                    f"{owner}, which drives {place.experiment}, has not answered within "
+                    f"{timeout_s:g} s; {what}"
+                )
+            time.sleep(place.poll_s)
+    finally:
+        folder.delete([f"{name}{suffix}" for suffix in (_REQUEST, _TAKEN, _REPLY)])
 
 
-def encode_request(to: str, request: ControlRequest) -> bytes:
-    """Return a request to a driver as JSON."""
-    return strict_json.to_bytes({"to": to, **encode(request)})
-
-
-def read_request(note: bytes) -> tuple[str, ControlRequest]:
-    """Return to which driver a request is, and the request.
-
-    Raises:
-        ValueError: If it is none; also KeyError, TypeError and AttributeError.
-    """
+def _read_request(note: bytes) -> tuple[str, ControlRequest]:
     fields = strict_json.loads(note)
     to = fields.pop("to")
     return to, decode(ControlRequest, fields)
-
-
-def _name_of(owner: Owner | None) -> str:
-    return (
-        ""
-        if owner is None
-        else f"{owner.pid}/{owner.host}/{owner.boot_id}/{owner.started}/{owner.ticks}"
-    )

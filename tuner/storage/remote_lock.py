@@ -21,13 +21,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import ExperimentFenced, ExperimentLocked, StorageError, StorageLost
 from tuner.wire.declared import encode
 
-from . import strict_json
+from . import layout, strict_json
+from .control_requests import RequestPlace
 from .lock import Owner, current_owner, owner_in
 from .object_store import ObjectStore
 
@@ -311,6 +313,21 @@ def present_driver(store: ObjectStore) -> Owner | None:
         return None
     owner, _ = _parse(content)
     return replace(owner or Owner(0, "an unknown machine", "", "an unknown time"), epoch=epoch)
+
+
+def requests_in_store(store: ObjectStore) -> RequestPlace:
+    """Return where requests to the driver of an experiment in a store are."""
+    driver = partial(present_driver, store)
+    return RequestPlace(
+        store.url,
+        store.child(layout.REQUESTS),
+        driver,
+        driver,
+        lambda owner: str(owner.epoch),
+        look_s=2.0,
+        poll_s=0.5,
+        timeout_s=60.0,
+    )
 
 
 def lock_key(epoch: int) -> str:
