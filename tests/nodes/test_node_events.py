@@ -34,6 +34,7 @@ from tuner.core.events import (
     PauseRequested,
     ResumeRequested,
     StopRequested,
+    SuggestionPostponed,
     WorkerExited,
     WorkerStarted,
 )
@@ -310,6 +311,13 @@ def test_an_experiment_is_over_when_its_last_trial_has_waited_in_vain():
     talk.say(after_s=300.0)
     assert talk.trial(B).status is Status.ERROR
     assert talk.experiment.is_finished
+
+
+def test_a_searcher_that_waits_for_results_is_asked_again_once_a_trial_has_waited_in_vain():
+    talk = cluster(1, nodes=("a",), max_trials=3, max_concurrent=None, cpu=4.0)
+    talk.say(suggest(B, gpu=1.0))
+    assert talk.say(SuggestionPostponed("t00002")) == []
+    assert talk.say(after_s=300.0) == [AskSearcher("t00002")]
 
 
 def test_a_node_that_joins_in_time_ends_the_wait():

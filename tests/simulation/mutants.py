@@ -487,7 +487,8 @@ ESCAPING = _of(
     ("    losses: Annotated[tuple[tuple[int, str], ...], OPTIONAL] = ()\n    uploads:", "    losses: Annotated[tuple[tuple[int, str], ...], NEVER] = ()\n    uploads:", "I20 I12 I7"),
 ) + _of(
     "tuner/nodes/part.py",
-    # What waits for a node in vain holds no slot, so the next suggestion has been asked for.
+    # What waits for a node in vain holds no slot, so the next suggestion has mostly been asked for;
+    # tests of nodes find it.
     ("            core.give_up(trial)\n            core.needs_scheduling = True\n", "            core.give_up(trial)\n", "I9"),
 ) + _of(
     "tuner/leases/queue.py",
