@@ -205,6 +205,20 @@ def test_what_a_clone_reports_again_is_logged_once(logger, told, make_trial, rep
         assert told(trial) == [1, 2, 3, 2, 3, 4]
 
 
+def test_each_row_that_is_rewritten_has_the_configuration_with_which_it_was_reported(make_trial):
+    trial = make_trial(lr=0.3)
+    donated = CheckpointRecord(0, 1)
+    trial.grafts = [
+        AppliedExploit(1, 2, 2, {"lr": 0.1}, "t00009", donated, 1, 0, None),
+        AppliedExploit(2, 3, 3, {"lr": 0.2}, "t00009", donated, 1, 0, None),
+    ]
+    logger = JsonLoggerCallback(new_idle_writer())
+    logger.rewrite(trial, [{"training_iteration": iteration} for iteration in (1, 2, 2, 2)])
+    logger.writer.flush()
+    rows = map(json.loads, (Path(trial.local_path) / "result.json").read_text().splitlines())
+    assert [row["config"]["lr"] for row in rows] == [0.1, 0.1, 0.2, 0.3]
+
+
 def test_what_the_table_has_lost_is_not_told_any_more(logger, make_trial, report):
     trial = make_trial()
     logger.log_trial_start(trial)

@@ -502,7 +502,7 @@ ESCAPING = _of(
 ) + _of(
     "tuner/core/exploits.py",
     # Shows only if a trial fails between its first report and save after an exploit, and the
-    # donor's checkpoint is then damaged.
+    # donor's checkpoint is then damaged; tests of the core find it.
     ("if kept.iteration <= graft.checkpoint.iteration and", "if True and", "I2"),
 ) + _of(
     "tuner/core/unanswered_reports.py",
