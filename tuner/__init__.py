@@ -72,9 +72,10 @@ if TYPE_CHECKING:
     from .core.trial import Trial
     from .error import TuneError
     from .errors import TunerError
+    from .execution.class_trainable import Trainable
     from .execution.resources import PlacementGroupFactory
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
-    from .execution.trainable import Trainable, register_trainable, with_parameters, with_resources
+    from .execution.trainable import register_trainable, with_parameters, with_resources
     from .handle import Handle, attach
     from .spec.cluster import Cluster, DaskCluster, RayCluster
     from .spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
@@ -118,9 +119,8 @@ _NAMES_BY_MODULE = {
     "tuner.execution.session": (
         "TuneContext", "checkpoint_dir", "get_checkpoint", "get_context", "report",
     ),
-    "tuner.execution.trainable": (
-        "Trainable", "register_trainable", "with_parameters", "with_resources",
-    ),
+    "tuner.execution.class_trainable": ("Trainable",),
+    "tuner.execution.trainable": ("register_trainable", "with_parameters", "with_resources"),
     "tuner.handle": ("Handle", "attach"),
     "tuner.whatif": ("WhatIf", "WhatIfComparison", "what_if"),
     "tuner.callbacks": (

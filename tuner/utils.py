@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .execution.trainable import Trainable
+from .execution.class_trainable import Trainable
 
 __all__ = ["flatten_dict", "validate_save_restore"]
 

@@ -25,8 +25,8 @@ from tuner.core.events import (
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerGroup
 from tuner.execution.assignment import Assignment
+from tuner.execution.class_trainable import Trainable
 from tuner.execution.executor import Executor
-from tuner.execution.trainable import Trainable
 
 Assign = Callable[[StartWorker], Assignment]
 """Completes a `StartWorker` with what a worker with files needs."""

@@ -19,8 +19,8 @@ from tests.execution.conversation import (
     converse,
 )
 from tuner.execution import session
+from tuner.execution.class_trainable import Trainable
 from tuner.execution.session import get_context, report, run_attempt
-from tuner.execution.trainable import Trainable
 from tuner.storage.checkpoints import verify
 
 

@@ -14,10 +14,10 @@ from tuner.core.commands import (
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
 from tuner.execution import inline_processes
+from tuner.execution.class_trainable import Trainable
 from tuner.execution.inline_processes import InlineProcesses
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.session import get_context, report
-from tuner.execution.trainable import Trainable
 from tuner.execution.validation_assignment import ValidationAssignment
 
 pytestmark = pytest.mark.process

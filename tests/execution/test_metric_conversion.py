@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.result import AUTO_FILLED, SUPPLIED_BY_USER
-from tuner.execution.metric_conversion import MAX_KEYS, MAX_SIZE_BYTES, Converter, as_metrics
+from tuner.core.result import AUTO_FILLED, MAX_SIZE_BYTES, SUPPLIED_BY_USER
+from tuner.execution.metric_conversion import MAX_KEYS, Converter, as_metrics
 from tuner.storage import strict_json
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from tuner.errors import TrainableNotPicklable
 from tuner.execution import pickling
+from tuner.execution.class_trainable import Trainable
 from tuner.execution.pickling import pickle_trainable
-from tuner.execution.trainable import Trainable, with_parameters
+from tuner.execution.trainable import with_parameters
 
 
 def delivered(trainable):

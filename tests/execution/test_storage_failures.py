@@ -13,9 +13,9 @@ from tests.execution.conversation import PAUSE_AND_SAVE, converse
 from tuner.core.failure_causes import STORAGE_FAILED, STORAGE_FULL, storage_fault
 from tuner.errors import CheckpointError
 from tuner.execution import attempt, storage_failures
+from tuner.execution.class_trainable import Trainable
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, report
-from tuner.execution.trainable import Trainable
 from tuner.execution.worker_protocol import to_event
 from tuner.storage.checkpoints import Checkpoint
 

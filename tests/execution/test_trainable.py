@@ -5,7 +5,7 @@ import pytest
 
 from tuner.errors import CheckpointError
 from tuner.execution.assignment import Assignment
-from tuner.execution.trainable import Trainable
+from tuner.execution.class_trainable import Trainable
 from tuner.storage.checkpoints import Checkpoint
 
 

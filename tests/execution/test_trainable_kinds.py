@@ -5,9 +5,9 @@ import functools
 import cloudpickle
 import pytest
 
+from tuner.execution.class_trainable import Trainable
 from tuner.execution.resources import PlacementGroupFactory
 from tuner.execution.trainable import (
-    Trainable,
     check_trainable,
     get_trainable,
     is_class_trainable,

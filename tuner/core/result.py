@@ -67,6 +67,8 @@ SUPPLIED_BY_USER = frozenset(
 
 _IDENTITY = (TRAINING_ITERATION, TIMESTAMP, TIME_TOTAL_S)
 
+MAX_SIZE_BYTES = 1 << 20
+"""How large a result may be as JSON."""
 DELIMITER = "/"
 SCALARS = frozenset({float, int, str, bool, type(None)})
 """The classes of what nearly every result consists of."""

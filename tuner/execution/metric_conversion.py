@@ -34,6 +34,7 @@ from tuner.core.result import (
     DEFAULT_METRIC,
     DELIMITER,
     DONE,
+    MAX_SIZE_BYTES,
     SHOULD_CHECKPOINT,
     SUPPLIED_BY_USER,
     TRAINING_ITERATION,
@@ -43,7 +44,6 @@ from tuner.storage import strict_json
 from .secrets import redact
 
 MAX_KEYS = 1_000
-MAX_SIZE_BYTES = 1 << 20
 MAX_LISTED_ELEMENTS = 64
 MAX_REPR_LENGTH = 200
 MAX_DEPTH = 32

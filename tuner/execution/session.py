@@ -22,17 +22,11 @@ from tuner.storage.checkpoints import Checkpoint
 from .answers import Answers
 from .assignment import Assignment
 from .attempt import Attempt, Channel, StopTraining, attached, current_attempt
+from .class_trainable import Trainable, read_checkpoint, write_checkpoint
 from .metric_conversion import as_metrics
 from .resources import PlacementGroupFactory
 from .secrets import resolve_secrets
-from .trainable import (
-    Trainable,
-    call_function,
-    is_class_trainable,
-    read_checkpoint,
-    trainable_name,
-    write_checkpoint,
-)
+from .trainable import call_function, is_class_trainable, trainable_name
 from .validation import ValidationContext
 from .validation_assignment import NOT_DECLARED, DeclaredValidator
 

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
+from tuner.core.result import MAX_SIZE_BYTES
 from tuner.execution.assignment import Assignment, Rank
-from tuner.execution.metric_conversion import MAX_SIZE_BYTES
 from tuner.execution.resources import devices_of_rank, worker_environment
 from tuner.execution.validation_assignment import ValidationAssignment
 from tuner.storage import strict_json
