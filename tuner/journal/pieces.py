@@ -13,14 +13,14 @@ the pieces stay, and are read where a listing does not show the pack.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self, final
+from typing import Final, NamedTuple, final
 
 from tuner.errors import DamagedJournal
 from tuner.storage import layout, strict_json
@@ -110,14 +110,18 @@ def pieces_in(keys: Sequence[str] | Mapping[str, int]) -> dict[int, list[int]]:
     return {epoch: sorted(firsts) for epoch, firsts in sorted(found.items())}
 
 
-def read_starts(store: ObjectStore) -> dict[int, RecordId]:
+def read_starts(store: ObjectStore, keys: Mapping[str, int] | None = None) -> dict[int, RecordId]:
     """Return for each epoch that has begun the record after which it continues, in order.
 
+    Args:
+        store: The experiment's directory in the store.
+        keys: What is listed there; None to list it.
+
     Raises:
-        DamagedJournal: If one cannot be read, or there are pieces of an epoch without it.
+        DamagedJournal: If one cannot be read.
         StorageError: If the store cannot be reached.
     """
-    listed = map(_START.fullmatch, store.list(f"{START}/"))
+    listed = map(_START.fullmatch, store.list(f"{START}/") if keys is None else keys)
     epochs = {int(name[1]) for name in listed if name}
     # What a listing does not show yet is found by its lock, since the numbers of those have no
     # gaps.
@@ -190,6 +194,7 @@ class PieceReader:
     Args:
         store: The experiment's directory in the store.
         is_salvage: Whether to stop at damage and at gaps instead of raising.
+        keys: What is listed there; None to list it.
 
     Attributes:
         tail: The last record that was read.
@@ -197,27 +202,29 @@ class PieceReader:
         missing: What was not there or did not verify, where `is_salvage` is set.
 
     Raises:
-        DamagedJournal: See `read_starts`.
+        DamagedJournal: See `read_starts`; also if there are pieces of an epoch without a start.
         StorageError: If the store cannot be reached.
     """
 
-    def __init__(self, store: ObjectStore, *, is_salvage: bool = False) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        is_salvage: bool = False,
+        keys: Mapping[str, int] | None = None,
+    ) -> None:
         self._store = store
         self._is_salvage = is_salvage
         self.tail = JournalPosition()
-        self._tail_of_walk: JournalPosition | None = None
         self.missing: list[str] = []
-        self.starts = read_starts(store)
-        keys = store.list(f"{layout.JOURNAL}/")
+        self.starts = read_starts(store, keys)
+        keys = store.list(f"{layout.JOURNAL}/") if keys is None else keys
         self._listed = pieces_in(keys)
         self._packs = {
             (int(name[1]), int(name[2])): int(name[3])
             for name in map(_PACK.fullmatch, keys)
             if name
         }
-        self._check_starts()
-
-    def _check_starts(self) -> None:
         for epoch in self._listed.keys() - self.starts.keys():
             # A driver stores its first piece after that, so it was there once.
             self._refuse(f"{start_key(epoch)} is missing, and pieces of epoch {epoch} are there")
@@ -231,20 +238,21 @@ class PieceReader:
         """
         parts = stretches(self.starts)
         names = [name for part in parts for name in self._names(part)]
-        with _Prefetch(self._store, names) as source:
+        with _fetching(self._store, names) as fetch:
             for part in parts:
                 if not self._is_at(part):
                     return
                 while part.end is None or self.tail.sequence < part.end:
                     try:
-                        piece = self._read(part, source)
+                        piece = self._read(part, fetch)
                     except DamagedJournal as damage:
                         self._refuse(str(damage), damage)
                         return
                     if piece is None:
                         break
                     yield piece
-        self._check_end(parts)
+        if parts:
+            self._check_end(parts[-1].epoch)
 
     def _names(self, part: Stretch) -> Iterator[str]:
         """Yield what is going to be read, as far as the listing shows it."""
@@ -267,7 +275,7 @@ class PieceReader:
                 f"records {self.tail.sequence + 1} to {sequence} are missing, after which epoch "
                 f"{part.epoch} continues"
             )
-        elif (self.tail.sequence, self.tail.crc) != part.after:
+        elif self.tail[:2] != part.after:
             self._refuse(
                 f"record {sequence} has CRC {self.tail.crc:08x}, but epoch {part.epoch} continues "
                 f"after one with {crc:08x}"
@@ -276,15 +284,15 @@ class PieceReader:
             return True
         return False
 
-    def _read(self, part: Stretch, source: _Prefetch) -> Piece | None:
+    def _read(self, part: Stretch, fetch: Callable[[str], bytes | None]) -> Piece | None:
         """Return the piece behind the last record, None if there is none."""
         first = self.tail.sequence + 1
         key = self._key(part.epoch, first)
-        content = source.take(key)
+        content = fetch(key)
         if content is None and (part.epoch, first) not in self._packs:
             return None
         walk = Walk()
-        walk.tail = self._tail_of_walk
+        walk.tail = self.tail
         try:
             piece = verified_piece(
                 f"{self._store.url}/{key}", content or b"", first, walk, part.end
@@ -293,14 +301,11 @@ class PieceReader:
             if not self._packs.pop((part.epoch, first), 0):
                 raise
             _log.warning("%s; the pieces are read from which it was made", damage)
-            return self._read(part, source)
-        self.tail = self._tail_of_walk = walk.tail or self.tail
+            return self._read(part, fetch)
+        self.tail = walk.tail
         return piece
 
-    def _check_end(self, parts: Sequence[Stretch]) -> None:
-        if not parts:
-            return
-        epoch = parts[-1].epoch
+    def _check_end(self, epoch: int) -> None:
         # Listed anew, since a driver may have gone on meanwhile. It stores one piece after the
         # other, so where a later one is there, this one was.
         now = pieces_in(self._store.list(f"{layout.JOURNAL}/{epoch}/")).get(epoch, [])
@@ -313,6 +318,25 @@ class PieceReader:
         if not self._is_salvage:
             raise damage or incomplete_error(self._store, self.tail, [what])
         self.missing.append(what)
+
+
+@contextmanager
+def _fetching(store: ObjectStore, names: Sequence[str]) -> Iterator[Callable[[str], bytes | None]]:
+    """Yield a function that returns objects, of which these are fetched ahead in threads."""
+    rest, futures = iter(names), dict[str, Future[bytes | None]]()
+    pool = ThreadPoolExecutor(_NUM_THREADS, "tuner-fetch") if len(names) > 1 else None
+
+    def fetch(key: str) -> bytes | None:
+        for name in itertools.islice(rest, _NUM_AHEAD - len(futures)) if pool else ():
+            futures[name] = pool.submit(store.get_if_exists, name)
+        future = futures.pop(key, None)
+        return future.result() if future else store.get_if_exists(key)
+
+    try:
+        yield fetch
+    finally:
+        if pool:
+            pool.shutdown(cancel_futures=True)
 
 
 def verified_piece(
@@ -369,37 +393,6 @@ def _last_of(line: bytes) -> RecordId:
     except (ValueError, KeyError, TypeError, OverflowError):
         return ORIGIN
     return sequence, crc
-
-
-@final
-class _Prefetch:
-    """Fetches pieces in threads, some ahead of what is asked for."""
-
-    def __init__(self, store: ObjectStore, names: Sequence[str]) -> None:
-        self._store = store
-        self._names = deque(names)
-        self._pool = ThreadPoolExecutor(_NUM_THREADS, "tuner-fetch") if len(names) > 1 else None
-        self._futures: dict[str, Future[bytes | None]] = {}
-
-    def take(self, key: str) -> bytes | None:
-        """Return the content of a piece, None if there is none."""
-        while self._pool and self._names and len(self._futures) < _NUM_AHEAD:
-            name = self._names.popleft()
-            self._futures[name] = self._pool.submit(self._store.get_if_exists, name)
-        future = self._futures.pop(key, None)
-        return future.result() if future else self._store.get_if_exists(key)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
 
 
 def find_end(store: ObjectStore, starts: Mapping[int, RecordId]) -> RecordId:

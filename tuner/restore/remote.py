@@ -10,7 +10,6 @@ import warnings
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -19,7 +18,7 @@ from tuner.journal import pieces, snapshot_files
 from tuner.journal.completeness import MARK
 from tuner.journal.pieces import PieceReader, RecordId, read_starts, stretches
 from tuner.journal.reader import find_end, verified
-from tuner.journal.segments import JournalPosition, header_line
+from tuner.journal.segments import START, JournalPosition, header_line
 from tuner.journal.writer import SEGMENT_BYTES
 from tuner.storage import atomic, layout, strict_json
 from tuner.storage.declaration import read_declaration
@@ -46,26 +45,13 @@ _NUM_TRIES: Final = 5
 _log = logging.getLogger("tuner")
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What a local copy of an experiment contains.
-
-    Attributes:
-        end: The last record of its journal.
-        missing: What the store lacks; empty unless salvaged.
-    """
-
-    end: RecordId
-    missing: list[str]
-
-
 def fetch_experiment(
     store: ObjectStore,
     directory: Path,
     *,
     with_logs: bool = True,
     is_salvage: bool = False,
-) -> Fetched:
+) -> RecordId:
     """Copy an experiment from an object store, without its checkpoints, and verify it.
 
     The store is not changed, and no lock is taken: of an experiment that is running, this gives a
@@ -78,18 +64,30 @@ def fetch_experiment(
         with_logs: Whether to copy the other files of trials, such as their output.
         is_salvage: Whether to copy what is before damage or a gap, instead of raising.
 
+    Returns:
+        The last record of its journal.
+
     Raises:
         DamagedJournal: If a part of the journal is missing or does not verify.
         StorageError: If there is no experiment, or it cannot be copied.
     """
     for _ in range(_NUM_TRIES):
-        fetch = _Fetch(store, directory, with_logs=with_logs, is_salvage=is_salvage)
-        fetched = fetch.run()
-        # Where another driver has begun meanwhile, records may have been copied that it did not
-        # find, and that do not count.
-        if read_starts(store) == fetch.starts:
-            return fetched
-        _remove_own(directory)
+        fetch = _Fetch(store, is_salvage=is_salvage)
+        staging = atomic.temporary_sibling(directory / "fetched")
+        try:
+            make_folder(staging / layout.JOURNAL)
+            fetch.into(staging, with_logs=with_logs)
+            # Where another driver has begun meanwhile, records may have been copied that it did not
+            # find, and that do not count.
+            if read_starts(store) == fetch.reader.starts:
+                _move(staging, directory)
+                return fetch.reader.tail[:2]
+        except OSError as cause:
+            raise StorageError(
+                f"experiment {store.url} cannot be copied to {directory}: {cause}"
+            ) from cause
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
     raise StorageError(
         f"experiment {store.url} was taken over {_NUM_TRIES} times while it was copied; try again"
     )
@@ -97,43 +95,22 @@ def fetch_experiment(
 
 @final
 class _Fetch:
-    def __init__(
-        self,
-        store: ObjectStore,
-        directory: Path,
-        *,
-        with_logs: bool,
-        is_salvage: bool,
-    ) -> None:
+    def __init__(self, store: ObjectStore, *, is_salvage: bool) -> None:
         self._store = store
-        self._directory = directory
-        self._with_logs = with_logs
         self._is_salvage = is_salvage
         # Before the pieces: a driver stores a snapshot when the records that it contains have been.
         self._sizes = store.list()
         self._declaration = self._read_declaration()
-        self._reader = PieceReader(store, is_salvage=is_salvage)
-        self.starts = self._reader.starts
+        self.reader = PieceReader(store, is_salvage=is_salvage, keys=self._sizes)
 
-    def run(self) -> Fetched:
-        make_folder(self._directory)
-        staging = atomic.temporary_sibling(self._directory / "fetched")
-        try:
-            make_folder(staging / layout.JOURNAL)
-            (staging / layout.DECLARATION).write_bytes(self._declaration)
-            self._write_journal(staging / layout.JOURNAL)
-            self._check_complete()
-            if not self._is_salvage:
-                self._fetch_snapshot(staging)
-            self._fetch_files(staging)
-            self._move_in(staging)
-        except OSError as cause:
-            raise StorageError(
-                f"experiment {self._store.url} cannot be copied to {self._directory}: {cause}"
-            ) from cause
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-        return Fetched(self._reader.tail[:2], self._reader.missing)
+    def into(self, staging: Path, *, with_logs: bool) -> None:
+        (staging / layout.DECLARATION).write_bytes(self._declaration)
+        self._write_journal(staging / layout.JOURNAL)
+        snapshots = self._snapshots()
+        self._check_complete(max(snapshots, default=0))
+        if not self._is_salvage:
+            self._fetch_snapshot(staging, snapshots)
+        self._fetch_files(staging, with_logs=with_logs)
 
     def _read_declaration(self) -> bytes:
         content = self._store.get_if_exists(layout.DECLARATION, SMALL_BYTES)
@@ -149,8 +126,9 @@ class _Fetch:
         raise StorageError(f"there is no experiment in {self._store.url}; check the URL")
 
     def _write_journal(self, journal: Path) -> None:
-        previous, epoch, lines = JournalPosition(), 0, bytearray()
-        for piece in self._reader:
+        """Write the pieces as segments, which they are, but fewer of them."""
+        previous, epoch, lines = START, 0, bytearray()
+        for piece in self.reader:
             if len(lines) >= SEGMENT_BYTES:
                 _write_segment(journal, previous, epoch, lines)
                 previous, lines = JournalPosition(*piece.previous), bytearray()
@@ -160,55 +138,46 @@ class _Fetch:
             _write_segment(journal, previous, epoch, lines)
         # The declaration may have been stored by a driver that has not stored any record. What is
         # missing shows in the pieces, so the mark in the declaration need not show it.
-        tail = self._reader.tail
-        epoch = max(tail.epoch, self._declared_epoch())
-        _write_segment(journal, tail, epoch, b"")
+        tail, declared = self.reader.tail, 0
+        with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            declared = int(strict_json.loads(self._declaration)[MARK]["epoch"])
+        _write_segment(journal, tail, max(tail.epoch, declared), b"")
 
-    def _declared_epoch(self) -> int:
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            epoch = strict_json.loads(self._declaration)[MARK]["epoch"]
-            return epoch if type(epoch) is int else 0
-        return 0
-
-    def _check_complete(self) -> None:
+    def _check_complete(self, newest_snapshot: int) -> None:
         """Refuse a journal that ends before what other objects contain."""
-        tail = self._reader.tail
-        newest = max((sequence for sequence, _ in self._snapshots(None)), default=0)
+        tail, starts = self.reader.tail, self.reader.starts
         missing = []
-        if newest > tail.sequence:
-            missing.append(f"a snapshot was taken behind record {newest}")
-        elif (ended_with := self._ended_with()) > tail.sequence:
+        if newest_snapshot > tail.sequence:
+            missing.append(f"a snapshot was taken behind record {newest_snapshot}")
+        elif (ended_with := self._ended_with(max(starts, default=0))) > tail.sequence:
             missing.append(f"its last driver has ended with record {ended_with}")
-        elif not self.starts or not tail.sequence:
+        elif not starts or not tail.sequence:
             key = next((key for key in self._sizes if layout.is_trial(key.partition("/")[0])), "")
             missing += [f"{key} is there, but no record of it"] if key else []
         if missing and not self._is_salvage:
             raise pieces.incomplete_error(self._store, tail, missing)
-        self._reader.missing += missing
 
-    def _ended_with(self) -> int:
+    def _ended_with(self, epoch: int) -> int:
         """Return the last record of a driver that had ended before the pieces were listed."""
-        epoch = max(self.starts, default=0)
         return released_sequence(self._store, epoch) if released_key(epoch) in self._sizes else 0
 
-    def _snapshots(self, up_to: int | None) -> list[tuple[int, str]]:
-        """Return last record and key of the snapshots that count, the newest first."""
-        ends = {part.epoch: part.end for part in stretches(self.starts)}
-        found = [(int(name[2]), int(name[1]), name[0]) for name in _matches(_SNAPSHOT, self._sizes)]
-        return sorted(
-            (
-                (sequence, key)
-                for sequence, epoch, key in found
-                if epoch in ends
-                and ((end := ends[epoch]) is None or sequence <= end)
-                and (up_to is None or sequence <= up_to)
-            ),
-            reverse=True,
-        )
+    def _snapshots(self) -> dict[int, str]:
+        """Return the keys of the snapshots that count, by their last records."""
+        found = {}
+        for part in stretches(self.reader.starts):
+            for key in self._sizes:
+                name = _SNAPSHOT.fullmatch(key)
+                if (
+                    name
+                    and int(name[1]) == part.epoch
+                    and (part.end is None or int(name[2]) <= part.end)
+                ):
+                    found[int(name[2])] = key
+        return found
 
-    def _fetch_snapshot(self, staging: Path) -> None:
-        for _, key in self._snapshots(self._reader.tail.sequence):
-            path = staging / layout.SNAPSHOT / key.rpartition("/")[2]
+    def _fetch_snapshot(self, staging: Path, snapshots: Mapping[int, str]) -> None:
+        for sequence in sorted(snapshots, reverse=True):
+            key, path = snapshots[sequence], staging / layout.SNAPSHOT / f"{sequence:020d}.json"
             # An older one may be removed meanwhile, when a newer one has been stored.
             with suppress(FileNotFoundError):
                 self._store.download({key: path})
@@ -225,28 +194,27 @@ class _Fetch:
                 else:
                     return
 
-    def _fetch_files(self, staging: Path) -> None:
-        wanted = [key for key in self._sizes if _FETCHED.fullmatch(key)]
-        if self._with_logs:
-            wanted += [
-                name[0] for name in _matches(_LOG, self._sizes) if not _REBUILT.fullmatch(name[0])
-            ]
-        too_large = [key for key in wanted if self._sizes[key] > LARGE_BYTES]
-        if too_large:
-            raise StorageError(
-                f"{self._store.url}/{too_large[0]} has {self._sizes[too_large[0]]} bytes, and at "
-                f"most {LARGE_BYTES} are copied; delete it"
-            )
-        if wanted:
-            self._store.download({key: staging / key for key in wanted})
+    def _fetch_files(self, staging: Path, *, with_logs: bool) -> None:
+        wanted = [
+            key
+            for key in self._sizes
+            if _FETCHED.fullmatch(key)
+            or (with_logs and _LOG.fullmatch(key) and not _REBUILT.fullmatch(key))
+        ]
+        for key in wanted:
+            if self._sizes[key] > LARGE_BYTES:
+                raise StorageError(
+                    f"{self._store.url}/{key} has {self._sizes[key]} bytes, and at most "
+                    f"{LARGE_BYTES} are copied; delete it"
+                )
+        self._store.download({key: staging / key for key in wanted})
 
-    def _move_in(self, staging: Path) -> None:
-        # The declaration last: without it the directory is no experiment, and the copy is made
-        # again.
-        names = sorted(os.listdir(staging), key=lambda name: name == layout.DECLARATION)  # noqa: PTH208
-        for name in names:
-            (staging / name).rename(self._directory / name)
-        LOCAL_DISK.sync_directory(self._directory)
+
+def _move(staging: Path, directory: Path) -> None:
+    # The declaration last: without it the directory is no experiment, and the copy is made again.
+    for path in sorted(staging.iterdir(), key=lambda path: path.name == layout.DECLARATION):
+        path.rename(directory / path.name)
+    LOCAL_DISK.sync_directory(directory)
 
 
 def _write_segment(
@@ -255,10 +223,6 @@ def _write_segment(
     path = segment_path(journal, previous.sequence + 1)
     header = header_line(previous.sequence + 1, previous, epoch)
     atomic.write_bytes(path, header + lines)
-
-
-def _matches(pattern: re.Pattern[str], keys: Mapping[str, int]) -> list[re.Match[str]]:
-    return [name for name in map(pattern.fullmatch, keys) if name]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -294,7 +258,7 @@ def prepare_working_copy(
         _move_aside(directory)
         # It notes which segment the copy that was there had.
         lock.note_segment(0, 0)
-        end = fetch_experiment(store, directory, is_salvage=is_salvage).end
+        end = fetch_experiment(store, directory, is_salvage=is_salvage)
     # Before the epoch begins in the store: if this driver dies in between, its copy is still the
     # one that counts.
     note_epoch(directory, epoch)
@@ -390,16 +354,21 @@ def _contains(directory: Path, record: RecordId) -> bool:
 
 
 def _move_aside(directory: Path) -> None:
-    own = [name for name in sorted(os.listdir(directory)) if _is_movable(name)]  # noqa: PTH208
+    # What is kept aside is no copy any more: it is restored as it is.
+    kept = {layout.LOCK, layout.ORIGIN}
+    own = [path for path in sorted(directory.iterdir()) if layout.is_own(path.name)]
+    own = [path for path in own if path.name not in kept]
     if not own:
         return
-    aside = _unused_sibling(directory)
+    number = 1
+    while os.path.lexists(aside := directory.with_name(f"{directory.name}.aside-{number}")):
+        number += 1
     try:
         aside.mkdir()
         # The declaration first: without it the rest is no experiment any more, and is moved aside
         # by the next restore where this one ends here.
-        for name in sorted(own, key=lambda name: name != layout.DECLARATION):
-            (directory / name).rename(aside / name)
+        for path in sorted(own, key=lambda path: path.name != layout.DECLARATION):
+            path.rename(aside / path.name)
     except OSError as cause:
         raise StorageError(
             f"the local copy in {directory} cannot be moved to {aside}: {cause}; move it yourself"
@@ -410,25 +379,3 @@ def _move_aside(directory: Path) -> None:
         directory,
         aside,
     )
-
-
-def _is_movable(name: str) -> bool:
-    # What is kept aside is no copy any more: it is restored as it is.
-    return layout.is_own(name) and name not in {layout.LOCK, layout.ORIGIN}
-
-
-def _unused_sibling(directory: Path) -> Path:
-    number = 1
-    while os.path.lexists(aside := directory.with_name(f"{directory.name}.aside-{number}")):
-        number += 1
-    return aside
-
-
-def _remove_own(directory: Path) -> None:
-    for name in os.listdir(directory):  # noqa: PTH208
-        if _is_movable(name):
-            path = directory / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
