@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tuner.journal.completeness import MARK
+from tuner.journal.mark import MARK
 from tuner.storage import strict_json
 from tuner.storage.layout import DECLARATION, LOCK
 from tuner.storage.lock import boot_id

@@ -15,7 +15,7 @@ from tuner.driver import run
 from tuner.driver.driver import Driver
 from tuner.errors import DamagedJournal, ExperimentExists
 from tuner.journal import completeness
-from tuner.journal.completeness import Mark
+from tuner.journal.mark import Mark
 from tuner.maintenance.doctor import Level, check
 from tuner.maintenance.pruning import KeepRules, prune
 from tuner.storage import layout, strict_json

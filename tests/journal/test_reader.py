@@ -13,7 +13,7 @@ from tests.tiers import examples
 from tuner.errors import DamagedJournal, StorageError
 from tuner.journal import segments
 from tuner.journal.reader import read, recover
-from tuner.journal.rows import ResultIndex
+from tuner.journal.result_records import ResultIndex
 from tuner.journal.writer import Journal
 from tuner.storage import layout
 

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 from tuner.core.events import StopRequested
 from tuner.core.experiment import Experiment
-from tuner.journal.completeness import Mark
+from tuner.journal.mark import Mark
 from tuner.journal.writer import Journal
 from tuner.storage.layout import journal_directory
 

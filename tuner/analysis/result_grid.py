@@ -15,7 +15,6 @@ from tuner.core.checkpoints import RetentionPolicy
 from tuner.core.result import CONFIG
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
-from tuner.journal.reader import read as journal_records
 from tuner.journal.rows import JournalRows, Row, Rows, histories_of
 from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
@@ -255,7 +254,9 @@ class ResultGrid(Sequence[Result]):
         history = (
             capabilities.read_nodes(Path(self.local_directory))[1] if any(trial.nodes) else None
         )
-        recorded = journal_records(self.local_directory)
+        from tuner.journal.reader import read  # noqa: PLC0415  (most experiments are not read)
+
+        recorded = read(self.local_directory)
         for line in capabilities.explain_trial(trial, recorded, self._metric, why, history):
             print(line, file=file or sys.stdout)
         if why := capabilities.why_trial_never_compared(trial, Path(self.local_directory)):

@@ -13,8 +13,8 @@ from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.events import Event
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
+from tuner.errors import StorageError
 from tuner.execution.local import orphans
-from tuner.journal import takeover_cleanup
 from tuner.journal.segments import START, JournalPosition
 from tuner.restore.snapshot_state import ExperimentState, Restored
 from tuner.spec.experiment_directory import (
@@ -66,10 +66,16 @@ class Beginning:
         """Prepare the directory, whose lock is held; on an error a new experiment is removed."""
         self._make_room()
         lock.note_segment(0, 0)  # there may be a note of an experiment that was replaced
-        with takeover_cleanup.removed_on_error(self._directory):
+        try:
             self._storage.begin()
             write_declaration(self._spec, settings, self._directory)
             yield
+        except Exception:
+            from tuner.journal.takeover_cleanup import withdraw  # noqa: PLC0415  (after errors only)
+
+            with contextlib.suppress(OSError, StorageError):
+                withdraw(self._directory)
+            raise
 
     def take_over(
         self, settings: ExperimentSettings, configs: ConfigCodec

@@ -14,7 +14,7 @@ from tuner.core.events import Event
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.journal import takeover_cleanup
-from tuner.journal.completeness import read_mark
+from tuner.journal.mark import read_mark
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.journal.salvage import cut_at_damage
 from tuner.journal.segments import JournalPosition

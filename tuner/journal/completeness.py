@@ -3,8 +3,7 @@
 A journal that lost its newest segment, or all of them, verifies: what is missing at the end leaves
 no gap. Two things show it, since they are written after the journal, whenever a process dies:
 
-- the mark that a driver leaves in ``experiment.json`` and in the lock file, when a segment and its
-  name have been synced;
+- the mark that a driver leaves, see `mark`, when a segment and its name have been synced;
 - a snapshot, which is written when its last record has been synced.
 
 What only the files of trials would show is not looked for: a restore continues from the journal,
@@ -13,87 +12,19 @@ and does again what it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import layout
-from tuner.storage.declaration import read_declaration
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory
-from tuner.storage.lock import boot_id, read_note
 
 from . import snapshot_files
+from .mark import Mark, file_of_trial, read_mark
 from .reader import End, find_end, verified
 from .segments import JournalPosition
-
-MARK: Final = "journal"
-"""Key of the mark in ``experiment.json``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A note outside of the journal, made when its newest segment had been begun.
-
-    Attributes:
-        epoch: How many drivers have begun a segment; 0 where that was not noted.
-        segment: Number of the first record of the newest segment; 0 where that was not noted.
-        boot_id: Which start of which machine the driver belonged to; empty where that is not known.
-        durability: The durability setting of the driver.
-    """
-
-    epoch: int = 0
-    segment: int = 0
-    boot_id: str = ""
-    durability: str = "group"
-
-    def explains_loss(self, current_boot: str | None = None) -> bool:
-        """Return whether a power cut since then may have taken segments, which were not synced.
-
-        Args:
-            current_boot: The present start of this machine; None to ask the system.
-        """
-        # The same start of the machine: there was no power cut since. Without a note there may have
-        # been one.
-        is_same = self.boot_id and self.boot_id == (
-            boot_id() if current_boot is None else current_boot
-        )
-        return self.durability == "process" and not is_same
-
-
-def mark_fields(epoch: int, durability: str) -> dict[str, Any]:
-    """Return the fields of the mark in ``experiment.json``."""
-    return {"epoch": epoch, "boot_id": boot_id(), "durability": durability}
-
-
-def read_mark(experiment: Path) -> Mark:
-    """Return what was noted of the journal in ``experiment.json`` and in the lock file.
-
-    Earlier releases noted nothing.
-
-    Raises:
-        StorageError: If there is no declaration that can be read.
-    """
-    declaration = read_declaration(experiment)
-    noted, note = declaration.get(MARK), read_note(experiment)
-    noted = noted if isinstance(noted, Mapping) else {}
-    settings = declaration.get("run_config")
-    durability = noted.get("durability") or (
-        settings.get("durability") if isinstance(settings, Mapping) else None
-    )
-    return Mark(
-        max(_as_int(noted.get("epoch")), _as_int(note.get("epoch"))),
-        _as_int(note.get("segment")),
-        str(noted.get("boot_id") or note.get("boot_id") or ""),
-        str(durability or "group"),
-    )
-
-
-def _as_int(number: Any) -> int:
-    return number if isinstance(number, int) and not isinstance(number, bool) else 0
 
 
 def find_missing(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_DISK) -> list[str]:
@@ -111,7 +42,7 @@ def find_missing(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_DISK
         missing.append(f"driver {mark.epoch} has written to it ({ends})")
     elif end.last is not None and int(end.last[0].stem) < mark.segment:
         missing.append(f"the segment that began with record {mark.segment} is missing")
-    elif not tail.epoch and (path := _file_of_trial(experiment)):
+    elif not tail.epoch and (path := file_of_trial(experiment)):
         # Early releases left no mark.
         name = path.relative_to(experiment).as_posix()
         missing.append(f"{name} is there, and no record of it")
@@ -126,22 +57,6 @@ def find_missing(experiment: Path, mark: Mark, end: End, disk: Disk = LOCAL_DISK
             )
             break
     return missing
-
-
-def remains_in(experiment: Path) -> str:
-    """Return a file that proves an experiment without declaration and journal; empty if none."""
-    path = _file_of_trial(experiment) or next(iter(snapshot_files.paths(experiment)), None)
-    return path.relative_to(experiment).as_posix() if path else ""
-
-
-def _file_of_trial(experiment: Path) -> Path | None:
-    found = (
-        path
-        for name in (layout.RESULTS, f"{layout.CHECKPOINT_PREFIX}*")
-        for path in sorted(experiment.glob(f"*/{name}"))
-        if layout.is_trial(path.parent.name) and not path.is_symlink()
-    )
-    return next(found, None)
 
 
 def check_end(

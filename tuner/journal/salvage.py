@@ -26,7 +26,7 @@ from tuner.storage.reading import open_file
 
 from .reader import verified
 from .records import RESULT
-from .rows import RESULT_OF
+from .result_records import RESULT_OF
 from .segments import body_of
 
 ASIDE_PREFIX: Final = "damaged-"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import StorageError
@@ -14,7 +14,7 @@ from tuner.storage import checkpoints, layout
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import journal_directory
 
-from .completeness import remains_in
+from .mark import remains_in
 from .reader import read
 
 _log = logging.getLogger("tuner")
@@ -118,25 +118,17 @@ def clear(experiment: str | os.PathLike[str]) -> list[str]:
     return [path.name for path in entries if not layout.is_own(path.name)]
 
 
-@contextmanager
-def removed_on_error(experiment: str | os.PathLike[str]) -> Iterator[None]:
-    """Remove a new experiment if an error comes before its first event.
+def withdraw(experiment: str | os.PathLike[str]) -> None:
+    """Remove a new experiment in which an error has come before its first event.
 
     Args:
         experiment: Directory of the experiment, whose lock the caller holds.
     """
-    try:
-        yield
-    except Exception:
-        with suppress(OSError, StorageError):
-            # Where a journal without records has files of trials beside it, something else has
-            # deleted its records, and the files may be all that is left of an experiment.
-            if next(read(experiment), None) is None and not remains_in(Path(experiment)):
-                _withdraw(Path(experiment))
-        raise
-
-
-def _withdraw(directory: Path) -> None:
+    directory = Path(experiment)
+    # Where a journal without records has files of trials beside it, something else has deleted its
+    # records, and the files may be all that is left of an experiment.
+    if next(read(directory), None) is not None or remains_in(directory):
+        return
     journal = journal_directory(directory)
     checkpoints.remove_unfinished(directory)
     for path in (

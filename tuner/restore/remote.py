@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from tuner.errors import DamagedJournal, StorageError
 from tuner.journal import pieces, snapshot_files
-from tuner.journal.completeness import MARK
+from tuner.journal.mark import MARK
 from tuner.journal.pieces import PieceReader, RecordId, read_starts, stretches
 from tuner.journal.reader import find_end, verified
 from tuner.journal.segments import START, JournalPosition, header_line

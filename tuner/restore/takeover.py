@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.journal import completeness
-from tuner.journal.completeness import Mark
+from tuner.journal.mark import Mark
 from tuner.journal.reader import recover
 from tuner.journal.salvage import set_aside_unrecorded
 from tuner.journal.segments import JournalPosition

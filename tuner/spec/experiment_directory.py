@@ -18,8 +18,7 @@ from tuner import capabilities
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.execution.leasing import lease_holder
-from tuner.journal.completeness import MARK, check, mark_fields, remains_in
-from tuner.journal.takeover_cleanup import check_ours, clear
+from tuner.journal.mark import MARK, mark_fields, remains_in
 from tuner.storage import atomic, layout, strict_json
 from tuner.storage.declaration import (
     FORMAT_VERSION,
@@ -151,6 +150,8 @@ def replace_experiment(directory: Path) -> str:
     """
     if not is_experiment(directory):
         return ""
+    from tuner.journal.takeover_cleanup import clear  # noqa: PLC0415  (there is seldom one)
+
     left = clear(directory)
     kept = f"; files that do not belong to it were kept: {', '.join(left)}" if left else ""
     return (
@@ -337,6 +338,8 @@ def check_restorable(directory: Path) -> None:
         DamagedJournal: If its journal does not verify or lacks records. An incomplete last record
             is no damage.
     """
+    from tuner.journal.completeness import check  # noqa: PLC0415  (new ones have no journal)
+
     read_record(directory)
     check(directory)
 
@@ -350,6 +353,8 @@ def _named(directory: Path, *, can_replace: bool) -> Path:
     if not can_replace:
         check_unused(directory)
     elif is_experiment(directory):
+        from tuner.journal.takeover_cleanup import check_ours  # noqa: PLC0415  (seldom)
+
         # Early: it is removed only when all else is checked and its lock is held.
         check_ours(directory)
     # Trials and experiments of a group would be mixed up in one directory.

@@ -6,7 +6,7 @@ from tuner.core.events import ResultReported, TrialForked, TrialSuggested, TurnE
 from tuner.errors import DamagedJournal
 from tuner.journal import records
 from tuner.journal.reader import read, recover
-from tuner.journal.rows import ResultIndex, result_records
+from tuner.journal.result_records import ResultIndex, result_records
 from tuner.journal.segments import body_of, line_of
 from tuner.journal.writer import Journal
 from tuner.storage import layout
