@@ -332,9 +332,9 @@ def contents(trial):
     return {path.name: path.read_bytes() for path in sorted(Path(trial.local_path).iterdir())}
 
 
-def audit(logger, trial, results):
+def restore(logger, trial, results):
     later = type(logger)(logger.writer)
-    later.audit([trial], lambda _: results)
+    later.catch_up_with_journal(Path(), [trial], (), lambda _: results)
     logger.writer.flush()
     assert later.is_complete(trial)
 
@@ -342,7 +342,7 @@ def audit(logger, trial, results):
 def test_a_complete_file_of_a_trial_that_is_over_is_left_as_it_is(logger, finish):
     trial, results = finish(logger)
     before = contents(trial)
-    audit(logger, trial, results)
+    restore(logger, trial, results)
     assert contents(trial) == before
 
 
@@ -361,7 +361,7 @@ def test_any_other_file_of_a_trial_that_is_over_is_rewritten(logger, told, finis
     for path in Path(trial.local_path).iterdir():
         path.write_bytes(spoil(path.read_bytes()))
     assert not logger.is_complete(trial)
-    audit(logger, trial, results)
+    restore(logger, trial, results)
     assert told(trial) == [1, 2, 3]
 
 
@@ -397,7 +397,7 @@ def test_garbage_in_the_place_of_a_row_is_found(finish, kind, garbage, at):
     row = row[:at] + garbage * len(row[at:-2]) + row[-2:]
     path.write_bytes(b"".join([*others, row, last]))
     assert not logger.is_complete(trial)
-    audit(logger, trial, results)
+    restore(logger, trial, results)
     assert READERS[kind](path.parent) == [1, 2, 3]
 
 
@@ -409,7 +409,7 @@ def test_zeros_in_the_middle_of_an_event_file_are_found(finish):
     at = data.index(b"metric_3", data.index(b"metric_9"))
     path.write_bytes(data[:at] + bytes(100) + data[at + 100 :])
     assert not logger.is_complete(trial)
-    audit(logger, trial, results)
+    restore(logger, trial, results)
 
 
 def test_an_event_file_without_the_end_of_a_trial_that_is_over_is_not_complete(finish):
