@@ -8,7 +8,6 @@ import pytest
 
 import tuner as tune
 from schedulers import PopulationBasedTraining
-from tuner.journal import completeness
 from tuner.journal.reader import read
 from tuner.storage.lock import ExperimentLock
 
@@ -80,7 +79,7 @@ def test_what_an_unfinished_trial_goes_on_from_stays(call, make, storage, monkey
 
 def leave_unfinished(experiment, monkeypatch):
     """Cut the journal after the second report of the third trial, as if the power had failed."""
-    monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
+    monkeypatch.setattr("tuner.journal.mark.boot_id", lambda: "after a power cut")
     for snapshot in (experiment / "snapshot").iterdir():
         snapshot.unlink()
     (segment,) = (experiment / "journal").glob("*.log")
@@ -241,7 +240,7 @@ def test_a_checkpoint_that_another_trial_is_to_go_on_from_stays(call, make, stor
     first = next(number for number, line in enumerate(lines) if exploit in line)
     # The power failed when the decision stood there and nothing else.
     segment.write_bytes(b"".join(lines[: first + 1]))
-    monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
+    monkeypatch.setattr("tuner.journal.mark.boot_id", lambda: "after a power cut")
     for snapshot in (storage / "clones" / "snapshot").iterdir():
         snapshot.unlink()
     call("prune", "clones", "--keep-best", "0", "--yes")

@@ -14,8 +14,7 @@ from tuner.callbacks.files.trial_file import TrialFileLogger
 from tuner.driver import run
 from tuner.driver.driver import Driver
 from tuner.errors import DamagedJournal, ExperimentExists
-from tuner.journal import completeness
-from tuner.journal.mark import Mark
+from tuner.journal.mark import MARK, Mark
 from tuner.maintenance.doctor import Level, check
 from tuner.maintenance.pruning import KeepRules, prune
 from tuner.storage import layout, strict_json
@@ -79,7 +78,7 @@ class Twice:
         """Change what the declaration records of the journal."""
         path = self.directory / layout.DECLARATION
         text = strict_json.checked(strict_json.loads(path.read_text()))
-        text[completeness.MARK] = {**text[completeness.MARK], **changes}
+        text[MARK] = {**text[MARK], **changes}
         path.write_text(strict_json.dumps(strict_json.signed(text)))
 
     def start_the_machine_anew(self):

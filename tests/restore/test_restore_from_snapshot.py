@@ -15,7 +15,7 @@ from tests.tiers import some_of
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import trial_fields
 from tuner.driver.snapshots import Snapshots, fixed_period_s
-from tuner.journal import completeness, reader
+from tuner.journal import reader
 from tuner.journal import snapshot_files as storage
 from tuner.restore.experiment import restore_spec
 from tuner.restore.snapshot_state import usable_snapshot
@@ -238,7 +238,7 @@ def test_a_snapshot_that_has_outlived_its_records_is_discarded_where_nothing_was
     arguments, tmp_path, monkeypatch
 ):
     grid = tune.Tuner(learn, **arguments()).fit()
-    monkeypatch.setattr(completeness, "boot_id", lambda: "after a power cut")
+    monkeypatch.setattr("tuner.journal.mark.boot_id", lambda: "after a power cut")
     directory = tmp_path / "e"
     [segment] = (directory / "journal").iterdir()
     lines = segment.read_bytes().splitlines(keepends=True)

@@ -243,6 +243,8 @@ JOURNAL = _of(
     "tuner/journal/completeness.py",
     ("    if tail.epoch < mark.epoch:\n", "    if tail.epoch + 1 < mark.epoch:\n", "I14"),
     ("int(end.last[0].stem) < mark.segment", "not mark.segment", "I14"),
+) + _of(
+    "tuner/journal/mark.py",
     ('return self.durability == "process" and not is_same', "return not is_same", "I14"),
 ) + _of(
     "tuner/journal/reader.py",

@@ -1,8 +1,4 @@
-"""The records of results in the journal, in one pass or by trial.
-
-The journal holds the records of all trials in the order in which they came. A `ResultIndex` finds
-those of one trial, and takes 12 bytes for each record.
-"""
+"""The records of results in the journal: of all trials in one pass, or of one by an index."""
 
 from __future__ import annotations
 

@@ -181,8 +181,7 @@ class JournalRows:
 
     def _records(self, trial_id: str) -> Iterator[dict[str, Any]]:
         if self._index is None:
-            # Of most experiments no rows are read by the process that has run them.
-            from .result_records import ResultIndex  # noqa: PLC0415
+            from .result_records import ResultIndex  # noqa: PLC0415  (seldom read where it ran)
 
             self._index = ResultIndex(self._path)
         return self._index.of(trial_id)
