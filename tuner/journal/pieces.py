@@ -323,11 +323,14 @@ class PieceReader:
 @contextmanager
 def _fetching(store: ObjectStore, names: Sequence[str]) -> Iterator[Callable[[str], bytes | None]]:
     """Yield a function that returns objects, of which these are fetched ahead in threads."""
+    if len(names) < 2:  # noqa: PLR2004  (no threads for a single one)
+        yield store.get_if_exists
+        return
     rest, futures = iter(names), dict[str, Future[bytes | None]]()
-    pool = ThreadPoolExecutor(_NUM_THREADS, "tuner-fetch") if len(names) > 1 else None
+    pool = ThreadPoolExecutor(_NUM_THREADS, "tuner-fetch")
 
     def fetch(key: str) -> bytes | None:
-        for name in itertools.islice(rest, _NUM_AHEAD - len(futures)) if pool else ():
+        for name in itertools.islice(rest, _NUM_AHEAD - len(futures)):
             futures[name] = pool.submit(store.get_if_exists, name)
         future = futures.pop(key, None)
         return future.result() if future else store.get_if_exists(key)
@@ -335,8 +338,7 @@ def _fetching(store: ObjectStore, names: Sequence[str]) -> Iterator[Callable[[st
     try:
         yield fetch
     finally:
-        if pool:
-            pool.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 def verified_piece(
