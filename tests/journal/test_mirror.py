@@ -180,10 +180,10 @@ def grown(store, tmp_path):
 @pytest.mark.parametrize(
     ("key", "what", "num_left"),
     [
-        (piece_key(1, 1), "records 1 to 4 are missing, after which epoch 2", 0),
-        (piece_key(1, 3), "records 3 to 4 are missing, after which epoch 2", 2),
-        (piece_key(2, 7), "records 7 to 8 are missing, after which epoch 3", 6),
-        (piece_key(3, 9), f"{piece_key(3, 9)} is missing, and {piece_key(3, 11)} is there", 8),
+        (piece_key(1, 1), f"{start_key(2)} was stored behind record 4", 0),
+        (piece_key(1, 3), f"{start_key(2)} was stored behind record 4", 2),
+        (piece_key(2, 7), f"{start_key(3)} was stored behind record 8", 6),
+        (piece_key(3, 9), f"{piece_key(3, 11)} was stored behind record 10", 8),
         (start_key(2), f"{start_key(2)} is missing, and pieces of epoch 2 are there", 4),
         (start_key(3), f"{start_key(3)} is missing, and pieces of epoch 3 are there", 8),
     ],
@@ -198,6 +198,7 @@ def test_what_is_missing_is_named_or_salvaged(store, tmp_path, key, what, num_le
     left = sum(len(piece.lines.splitlines()) for piece in reader)
     assert left == reader.tail.sequence == num_left
     assert any(what in one for one in reader.missing)
+    assert any(f"{key} is missing" in one for one in reader.missing)
 
 
 @pytest.mark.parametrize("cut", ["byte", "line", "end", "other"])

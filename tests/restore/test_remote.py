@@ -271,7 +271,7 @@ def test_a_journal_that_ends_before_a_snapshot_is_refused(store, tmp_path):
     driver.mirror.store_new()
     driver.end()
     store.put(f"snapshot/1/{7:020d}.json", b"{}")
-    with pytest.raises(DamagedJournal, match="a snapshot was taken behind record 7"):
+    with pytest.raises(DamagedJournal, match="was stored behind record 7"):
         fetch_experiment(store, tmp_path / "b")
     assert not list((tmp_path / "b").iterdir())
 
@@ -285,7 +285,7 @@ def test_a_journal_without_the_last_record_of_its_last_driver_is_refused(store, 
     driver.end()
     fetch_experiment(store, tmp_path / "whole")
     store.delete([piece_key(1, 3)])
-    with pytest.raises(DamagedJournal, match="its last driver has ended with record 3"):
+    with pytest.raises(DamagedJournal, match="released was stored behind record 3"):
         fetch_experiment(store, tmp_path / "b")
     again = Driver(store, tmp_path / "a")
     again.mirror.store_new()
@@ -296,7 +296,7 @@ def test_a_journal_without_the_last_record_of_its_last_driver_is_refused(store, 
 def test_a_journal_without_records_is_refused_where_there_are_files_of_trials(store, tmp_path):
     Driver(store, tmp_path / "a").end()
     store.put("t00000/stdout", b"hello")
-    with pytest.raises(DamagedJournal, match="t00000/stdout is there, but no record of it"):
+    with pytest.raises(DamagedJournal, match="t00000/stdout was stored behind record 1"):
         fetch_experiment(store, tmp_path / "b")
 
 

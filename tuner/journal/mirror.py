@@ -82,11 +82,11 @@ class JournalMirror:
         self._behind_since_s: float | None = None
         self._is_lag_told = False
         self._error: StorageError | None = None
-        self._num_errors = 0
+        """What has kept the thread from storing since the last piece, or the last `push`."""
         self._loss: StorageLost | None = None
         self._changed = threading.Condition()
         self._copies = BackgroundJobs(
-            "tuner-mirror", self._copy, period_s, on_error=self._note_failure
+            "tuner-mirror", self.store_new, period_s, on_error=self._note_failure
         )
         # Signs of life in a thread of their own: where storing takes long, another driver would
         # take this one for dead.
@@ -169,18 +169,15 @@ class JournalMirror:
         """
         until_s = self._clock() + timeout_s
         with self._changed:
-            num_errors = self._num_errors
+            self._error = None
             while self._mirrored < sequence:
-                if self._loss:
-                    raise self._loss
-                if self._num_errors > num_errors and self._error:
-                    raise self._error
+                if error := self._loss or self._error:
+                    raise error
                 rest_s = until_s - self._clock()
                 if rest_s <= 0.0:
                     raise StorageUnreachable(
-                        f"the journal could not be stored in {self.url} for {timeout_s:g} s"
-                        f"{f': {self._error}' if self._error else ''}; check the network and the "
-                        "store"
+                        f"the journal could not be stored in {self.url} for {timeout_s:g} s; check "
+                        "the network and the store"
                     )
                 self._copies.wake()
                 self._changed.wait(rest_s)
@@ -206,33 +203,25 @@ class JournalMirror:
             # It may be retrying a request; nothing depends on it any more.
             jobs.close(self._period_s)
 
-    def _copy(self) -> None:
-        if not self._loss:
-            self.store_new()
-
     def _beat(self) -> None:
         if not self._loss:
             self._lock.beat()
 
-    def _note_failure(self, error: BaseException) -> None:
-        if isinstance(error, StorageLost):
-            self._stop_driver(error)
-            return
-        with self._changed:
-            self._error, self._num_errors = _as_storage_error(error), self._num_errors + 1
-            self._changed.notify_all()
-
     def _note_no_beat(self, error: BaseException) -> None:
         if isinstance(error, StorageLost):
-            self._stop_driver(error)
-        else:
-            _log.debug("no sign of life could be given: %s", error)
+            self._note_failure(error)
 
-    def _stop_driver(self, loss: StorageLost) -> None:
+    def _note_failure(self, error: BaseException) -> None:
         with self._changed:
-            self._loss = self._loss or loss
+            if isinstance(error, StorageLost):
+                self._loss = self._loss or error
+            elif isinstance(error, StorageError):
+                self._error = error
+            else:
+                self._error = StorageError(f"the copy of the journal cannot go on: {error!r}")
+                self._error.__cause__ = error
             self._changed.notify_all()
-        if self._on_loss:
+        if self._loss and self._on_loss:
             self._on_loss()
 
     def store_new(self) -> None:
@@ -242,6 +231,8 @@ class JournalMirror:
             ExperimentFenced: If another driver has taken the experiment over.
             StorageError: If it cannot be stored; it is stored by the next call.
         """
+        if self._loss:
+            raise self._loss
         started_s = self._clock()
         self._waiting_bytes = 0
         while piece := self._piece or self._tail.next_piece(self._safe_sequence()):
@@ -285,11 +276,3 @@ class JournalMirror:
         if new := sorted(names - self._known_objects):
             self._store.upload({f"{layout.OBJECTS}/{name}": self._objects / name for name in new})
             self._known_objects |= names
-
-
-def _as_storage_error(error: BaseException) -> StorageError:
-    if isinstance(error, StorageError):
-        return error
-    wrapped = StorageError(f"the copy of the journal cannot be continued: {error!r}")
-    wrapped.__cause__ = error
-    return wrapped

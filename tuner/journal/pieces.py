@@ -29,7 +29,7 @@ from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import lock_key, start_key
 
 from .reader import Walk
-from .segments import FORMAT, HEADER, JournalPosition, body_of, line_of
+from .segments import JournalPosition, body_of, header_line, line_of
 
 RecordId = tuple[int, int]
 """Number and CRC-32 of a record; ``(0, 0)`` stands for the beginning of the journal."""
@@ -65,15 +65,7 @@ class Piece(NamedTuple):
     @property
     def content(self) -> bytes:
         """What is stored: a segment whose header also names the last record."""
-        header = {
-            "k": HEADER,
-            "v": FORMAT,
-            "e": self.epoch,
-            "first": self.first,
-            "previous": list(self.previous),
-            "last": list(self.last),
-        }
-        return line_of(strict_json.to_bytes(header)) + self.lines
+        return header_line(self.first, self.previous, self.epoch, self.last) + self.lines
 
 
 def piece_key(epoch: int, first: int) -> str:
@@ -216,6 +208,7 @@ class PieceReader:
         self._store = store
         self._is_salvage = is_salvage
         self.tail = JournalPosition()
+        self._epoch = 1
         self.missing: list[str] = []
         self.starts = read_starts(store, keys)
         keys = store.list(f"{layout.JOURNAL}/") if keys is None else keys
@@ -242,6 +235,7 @@ class PieceReader:
             for part in parts:
                 if not self._is_at(part):
                     return
+                self._epoch = part.epoch
                 while part.end is None or self.tail.sequence < part.end:
                     try:
                         piece = self._read(part, fetch)
@@ -251,8 +245,9 @@ class PieceReader:
                     if piece is None:
                         break
                     yield piece
-        if parts:
-            self._check_end(parts[-1].epoch)
+        # A driver stores one piece after the other: where a later one is there, the next one was.
+        last = max(self._listed.get(self._epoch, ()), default=0)
+        self.require(last - 1, piece_key(self._epoch, last))
 
     def _names(self, part: Stretch) -> Iterator[str]:
         """Yield what is going to be read, as far as the listing shows it."""
@@ -269,19 +264,32 @@ class PieceReader:
 
     def _is_at(self, part: Stretch) -> bool:
         """Return whether the pieces reach up to where an epoch continues."""
-        sequence, crc = part.after
-        if sequence > self.tail.sequence:
+        if not self.require(part.after[0], start_key(part.epoch)):
+            return False
+        if self.tail[:2] != part.after:
             self._refuse(
-                f"records {self.tail.sequence + 1} to {sequence} are missing, after which epoch "
-                f"{part.epoch} continues"
+                f"record {self.tail.sequence} has CRC {self.tail.crc:08x}, but epoch {part.epoch} "
+                f"continues after one with {part.after[1]:08x}"
             )
-        elif self.tail[:2] != part.after:
-            self._refuse(
-                f"record {sequence} has CRC {self.tail.crc:08x}, but epoch {part.epoch} continues "
-                f"after one with {crc:08x}"
-            )
-        else:
+            return False
+        return True
+
+    def require(self, sequence: int, key: str) -> bool:
+        """Return whether the pieces reach as far as when an object was stored.
+
+        Args:
+            sequence: Number of the last record that was stored then.
+            key: The object.
+
+        Raises:
+            DamagedJournal: If they do not, see `is_salvage`.
+        """
+        if sequence <= self.tail.sequence:
             return True
+        self._refuse(
+            f"{piece_key(self._epoch, self.tail.sequence + 1)} is missing, and {key} was stored "
+            f"behind record {sequence}"
+        )
         return False
 
     def _read(self, part: Stretch, fetch: Callable[[str], bytes | None]) -> Piece | None:
@@ -304,15 +312,6 @@ class PieceReader:
             return self._read(part, fetch)
         self.tail = walk.tail
         return piece
-
-    def _check_end(self, epoch: int) -> None:
-        # Listed anew, since a driver may have gone on meanwhile. It stores one piece after the
-        # other, so where a later one is there, this one was.
-        now = pieces_in(self._store.list(f"{layout.JOURNAL}/{epoch}/")).get(epoch, [])
-        later = [first for first in now if first > self.tail.sequence + 1]
-        key = piece_key(epoch, self.tail.sequence + 1)
-        if later and self._store.get_if_exists(key) is None:
-            self._refuse(f"{key} is missing, and {piece_key(epoch, later[0])} is there")
 
     def _refuse(self, what: str, damage: DamagedJournal | None = None) -> None:
         if not self._is_salvage:

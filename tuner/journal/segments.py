@@ -62,20 +62,24 @@ def body_of(line: bytes) -> bytes | None:
     return found[0] if found else None
 
 
-def header_line(first: int, previous: JournalPosition, epoch: int) -> bytes:
+def header_line(
+    first: int, previous: tuple[int, ...], epoch: int, last: tuple[int, int] | None = None
+) -> bytes:
     """Return the first line of a segment.
 
     Args:
         first: Number of its first record.
-        previous: The record before that.
+        previous: Number and CRC-32 of the record before that.
         epoch: Epoch of the driver that writes it.
+        last: The same of the last one, where that is known.
     """
     header = {
         "k": HEADER,
         "v": FORMAT,
         "e": epoch,
         "first": first,
-        "previous": [previous.sequence, previous.crc],
+        "previous": previous[:2],
+        **({"last": last} if last else {}),
     }
     return line_of(strict_json.to_bytes(header))
 

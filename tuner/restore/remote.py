@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -107,7 +108,7 @@ class _Fetch:
         (staging / layout.DECLARATION).write_bytes(self._declaration)
         self._write_journal(staging / layout.JOURNAL)
         snapshots = self._snapshots()
-        self._check_complete(max(snapshots, default=0))
+        self._check_complete(snapshots)
         if not self._is_salvage:
             self._fetch_snapshot(staging, snapshots)
         self._fetch_files(staging, with_logs=with_logs)
@@ -143,36 +144,25 @@ class _Fetch:
             declared = int(strict_json.loads(self._declaration)[MARK]["epoch"])
         _write_segment(journal, tail, max(tail.epoch, declared), b"")
 
-    def _check_complete(self, newest_snapshot: int) -> None:
+    def _check_complete(self, snapshots: Mapping[int, str]) -> None:
         """Refuse a journal that ends before what other objects contain."""
-        tail, starts = self.reader.tail, self.reader.starts
-        missing = []
-        if newest_snapshot > tail.sequence:
-            missing.append(f"a snapshot was taken behind record {newest_snapshot}")
-        elif (ended_with := self._ended_with(max(starts, default=0))) > tail.sequence:
-            missing.append(f"its last driver has ended with record {ended_with}")
-        elif not starts or not tail.sequence:
-            key = next((key for key in self._sizes if layout.is_trial(key.partition("/")[0])), "")
-            missing += [f"{key} is there, but no record of it"] if key else []
-        if missing and not self._is_salvage:
-            raise pieces.incomplete_error(self._store, tail, missing)
-
-    def _ended_with(self, epoch: int) -> int:
-        """Return the last record of a driver that had ended before the pieces were listed."""
-        return released_sequence(self._store, epoch) if released_key(epoch) in self._sizes else 0
+        newest, epoch = max(snapshots, default=0), max(self.reader.starts, default=0)
+        evidence = [(newest, snapshots.get(newest, ""))]
+        if (key := released_key(epoch)) in self._sizes:
+            evidence.append((released_sequence(self._store, epoch), key))
+        trials = (key for key in self._sizes if layout.is_trial(key.partition("/")[0]))
+        evidence += [(1, key) for key in itertools.islice(trials, 1)]
+        for sequence, key in evidence:
+            self.reader.require(sequence, key)
 
     def _snapshots(self) -> dict[int, str]:
         """Return the keys of the snapshots that count, by their last records."""
+        ends = {part.epoch: part.end for part in stretches(self.reader.starts)}
         found = {}
-        for part in stretches(self.reader.starts):
-            for key in self._sizes:
-                name = _SNAPSHOT.fullmatch(key)
-                if (
-                    name
-                    and int(name[1]) == part.epoch
-                    and (part.end is None or int(name[2]) <= part.end)
-                ):
-                    found[int(name[2])] = key
+        for name in filter(None, map(_SNAPSHOT.fullmatch, self._sizes)):
+            epoch, sequence = int(name[1]), int(name[2])
+            if epoch in ends and ((end := ends[epoch]) is None or sequence <= end):
+                found[sequence] = name[0]
         return found
 
     def _fetch_snapshot(self, staging: Path, snapshots: Mapping[int, str]) -> None:
