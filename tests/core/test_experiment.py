@@ -435,7 +435,8 @@ def test_retention_deletes_what_is_superseded_but_never_the_latest():
     ]
 
 
-def test_the_checkpoint_a_retry_starts_from_is_kept_until_it_is_loaded():
+@pytest.mark.parametrize("reports", [True, False])
+def test_the_checkpoint_a_retry_starts_from_is_kept_until_it_is_loaded(reports):
     talk = Conversation(
         max_trials=1,
         max_failures=1,
@@ -446,7 +447,10 @@ def test_the_checkpoint_a_retry_starts_from_is_kept_until_it_is_loaded():
     talk.exit("t00000", Outcome.FAILED, BOOM)
     talk.say(WorkerStarted("t00000", 2, 1))
     assert talk.trial("t00000").leased == {0}
-    talk.report("t00000", 2)
+    if reports:
+        talk.report("t00000", 2)
+    else:
+        talk.exit("t00000", Outcome.COMPLETED)
     assert talk.trial("t00000").leased == set()
 
 
