@@ -17,8 +17,8 @@ from typing import Any, Final, final
 from tuner.errors import DamagedJournal, StorageError
 from tuner.journal import pieces, snapshot_files
 from tuner.journal.mark import MARK
-from tuner.journal.pieces import PieceReader, RecordId, read_starts, stretches
-from tuner.journal.reader import find_end, verified
+from tuner.journal.pieces import ORIGIN, PieceReader, RecordId, read_starts, stretches
+from tuner.journal.reader import verified
 from tuner.journal.segments import START, JournalPosition, header_line
 from tuner.journal.writer import SEGMENT_BYTES
 from tuner.storage import atomic, layout, strict_json
@@ -277,10 +277,16 @@ def read_epoch(directory: Path) -> int:
 
 
 def _end_in_local_copy(store: ObjectStore, directory: Path) -> RecordId | None:
-    """Return the last stored record if the local copy contains it and is the newest, else None."""
+    """Return the last stored record if the local copy contains it and is the newest, else None.
+
+    Where the store lacks something that the local copy has, it is the last record before that: the
+    new epoch continues there, so what is behind it is stored again.
+    """
     stored = store.get_if_exists(layout.DECLARATION, SMALL_BYTES)
-    identity = _identity_of(read_declaration(directory))
-    if stored is not None and _identity_in(stored) not in {identity, ""}:
+    if stored is not None and _identity_in(stored) not in {
+        _identity(read_declaration(directory)),
+        "",
+    }:
         raise StorageError(
             f"{directory} contains another experiment than {store.url}; move it away, or choose "
             "another local_dir"
@@ -292,55 +298,46 @@ def _end_in_local_copy(store: ObjectStore, directory: Path) -> RecordId | None:
         pass
     end = reader.tail[:2]
     if not reader.missing:
-        return end if _contains(directory, end) else None
-    return _end_before_damage(store, directory, reader)
-
-
-def _end_before_damage(store: ObjectStore, directory: Path, reader: PieceReader) -> RecordId | None:
-    """Return the last record before what the store lacks, None if the local copy cannot mend it.
-
-    The new epoch continues there, so what the local copy contains behind it is stored again.
-    """
+        return end if _contains(directory, {end}) else None
     try:
         newest = pieces.find_end(store, reader.starts)
     except DamagedJournal:
         newest = reader.starts[max(reader.starts)]
-    whole = reader.tail[:2]
-    if not (_contains(directory, newest) and _contains(directory, whole)):
+    if not _contains(directory, {newest, end}):
         return None
     _log.warning(
         "the journal in %s is damaged behind record %d (%s); it is stored again from the local "
         "copy in %s",
         store.url,
-        whole[0],
+        end[0],
         ", ".join(reader.missing),
         directory,
     )
-    return whole
+    return end
 
 
-def _identity_of(declaration: Any) -> str:
+def _identity(declaration: Any) -> str:
     return str(declaration.get("id") or declaration.get("created", ""))
 
 
 def _identity_in(content: bytes) -> str:
     """Return the identity of a stored declaration, empty if it cannot be read."""
     with suppress(ValueError, AttributeError, RecursionError):
-        return _identity_of(strict_json.loads(content))
+        return _identity(strict_json.loads(content))
     return ""
 
 
-def _contains(directory: Path, record: RecordId) -> bool:
-    """Return whether a journal verifies and contains a record."""
+def _contains(directory: Path, records: set[RecordId]) -> bool:
+    """Return whether a journal verifies and contains records."""
+    found = {ORIGIN}
     try:
-        crc = 0
         for number, body in enumerate(verified(directory, 0, LOCAL_DISK), start=1):
-            if number == record[0]:
-                crc = zlib.crc32(body)
-        return find_end(directory).tail.sequence >= record[0] and crc == record[1]
+            if any(number == wanted for wanted, _ in records):
+                found.add((number, zlib.crc32(body)))
     except StorageError as error:
         _log.warning("%s", error)
         return False
+    return records <= found
 
 
 def _move_aside(directory: Path) -> None:

@@ -53,6 +53,8 @@ _log = logging.getLogger("tuner")
 class RemoteLock:
     """The right to drive an experiment in an object store.
 
+    All methods raise `StorageUnreachable` if the store does not answer, or refuses.
+
     Args:
         store: Directory of the experiment.
         steal: Take over from a driver that runs, too; it stops at its next request.
@@ -65,20 +67,6 @@ class RemoteLock:
 
     Attributes:
         epoch: Number of the lock that is or was held, 0 before.
-
-    Example:
-        >>> store = ObjectStore("memory://bucket/example")
-        >>> lock = RemoteLock(store)
-        >>> lock.acquire()
-        1
-        >>> lock.start_after(0, 0)
-        >>> RemoteLock(store, steal=True).acquire()
-        2
-        >>> lock.check()
-        Traceback (most recent call last):
-        ...
-        tuner.errors.ExperimentFenced: experiment memory://bucket/example was taken over by ...
-        >>> store.delete(store.list())
     """
 
     def __init__(
@@ -108,13 +96,12 @@ class RemoteLock:
         """Take the lock, and return its epoch.
 
         A driver that has ended, or was a process of this machine and is gone, is replaced at once,
-        as is one of this process after `give_up`.
-        Any other is watched for 30 s, and replaced if it gives no sign of life.
+        as is one of this process after `give_up`. Any other is watched for 30 s, and replaced if it
+        gives no sign of life.
 
         Raises:
             ExperimentLocked: If another driver runs; names its process, machine and time.
             StorageError: If there is a lock that no driver has created.
-            StorageUnreachable: If the store does not answer, or refuses.
         """
         # Starts too: an epoch whose lock was deleted by hand has been used all the same.
         known = _listed(self._store, _LOCK) | _listed(self._store, _START)
@@ -142,7 +129,6 @@ class RemoteLock:
 
         Raises:
             ExperimentFenced: If another driver has taken over meanwhile.
-            StorageUnreachable: If the store does not answer, or refuses.
         """
         start = {"epoch": self.epoch, "sequence": sequence, "crc": crc}
         is_created = self._store.create(start_key(self.epoch), strict_json.to_bytes(start))
@@ -160,7 +146,6 @@ class RemoteLock:
 
         Raises:
             ExperimentFenced: If one has; names its process, machine and time.
-            StorageUnreachable: If the store does not answer, or refuses.
         """
         successor = _read(self._store, lock_key(self.epoch + 1))
         if successor is not None:
@@ -175,7 +160,6 @@ class RemoteLock:
         Raises:
             ExperimentFenced: If another driver has taken over.
             StorageLost: If the lock was deleted from the store, as with the whole experiment.
-            StorageUnreachable: If the store does not answer, or refuses.
         """
         now_s = self._clock()
         if not self._is_held or (self._num_beats and now_s - self._beaten_s < self._beat_s):
@@ -301,9 +285,6 @@ def present_driver(store: ObjectStore) -> Owner | None:
 
     One on another machine counts as running until it has released the lock or was replaced, since
     only time would show that it was lost. Its `Owner.epoch` is that of the lock.
-
-    Raises:
-        StorageUnreachable: If the store does not answer, or refuses.
     """
     epoch = _newest_from(store, max(_listed(store, _LOCK), default=0))
     if not epoch:
@@ -346,11 +327,7 @@ def released_key(epoch: int) -> str:
 
 
 def released_sequence(store: ObjectStore, epoch: int) -> int:
-    """Return the number of the record with which an epoch has ended, 0 if that is not known.
-
-    Raises:
-        StorageUnreachable: If the store does not answer, or refuses.
-    """
+    """Return the number of the record with which an epoch has ended, 0 if that is not known."""
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         content = store.get_if_exists(released_key(epoch), _CONTENT_LIMIT_BYTES)
         sequence = strict_json.loads(content or b"")["sequence"]
