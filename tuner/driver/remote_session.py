@@ -76,11 +76,7 @@ class RemoteSession(StorageSession):
         self._has_begun = False
 
     def prepare(self) -> None:
-        """Check that the store can be reached and can hold a lock, and make the local directory.
-
-        Raises:
-            StorageError: If it cannot.
-        """
+        """Check that the store can be reached and can hold a lock, and make the local directory."""
         self.store.retry_s = self._run.storage_retry_s
         self.store.probe(is_checked=self._is_checked)
         try:
@@ -91,21 +87,12 @@ class RemoteSession(StorageSession):
             ) from cause
 
     def __enter__(self) -> Self:
-        """Take the lock in the store.
-
-        Raises:
-            ExperimentLocked: If another driver runs the experiment.
-            StorageUnreachable: If the store does not answer, or refuses.
-        """
+        """Take the lock in the store."""
         self.epoch = self._lock.acquire()
         return self
 
     def replace(self) -> None:
-        """Remove the experiment that the store holds.
-
-        Raises:
-            StorageUnreachable: If the store does not answer, or refuses.
-        """
+        """Remove the experiment that the store holds."""
         # Locks and starts of epochs stay: another driver may look for one at any time, and the
         # start of this one makes the pieces of all others count for nothing.
         own = [
@@ -118,12 +105,7 @@ class RemoteSession(StorageSession):
         self.store.delete([layout.DECLARATION])
 
     def begin(self) -> None:
-        """Begin a new experiment in the local directory, which is empty.
-
-        Raises:
-            ExperimentExists: If the store has one.
-            ExperimentFenced: If another driver has taken over.
-        """
+        """Begin a new experiment, of which the store has none."""
         self._location.check_unused()
         note_epoch(self._directory, self.epoch)
         self._note_origin()
@@ -131,17 +113,7 @@ class RemoteSession(StorageSession):
         self._has_begun = True
 
     def resume(self, lock: ExperimentLock, *, is_salvage: bool) -> None:
-        """Bring the local directory up to date, from which the experiment is restored.
-
-        Args:
-            lock: The lock of the local directory, which is held.
-            is_salvage: Whether to continue from what is before damage or a gap.
-
-        Raises:
-            DamagedJournal: If a part of the stored journal is missing or does not verify.
-            ExperimentFenced: If another driver has taken over.
-            StorageError: If there is no experiment, or another one in the local directory.
-        """
+        """Bring the local directory up to date; see `prepare_working_copy`."""
         try:
             self._after = prepare_working_copy(
                 self.store, lock, self._directory, self.epoch, is_salvage=is_salvage
@@ -189,25 +161,10 @@ class RemoteSession(StorageSession):
             self._mirror.push(1, self._run.storage_retry_s)
 
     def open_mirror(self) -> JournalMirror:
-        """Return what copies the journal to the store, for the `Journal` that is to be opened."""
-        self._mirror = JournalMirror(
+        """Return what copies the journal to the store."""
+        self._mirror = mirror = JournalMirror(
             self._directory, self._copies, self._lock, self._after, period_s=self._run.mirror_s
         )
-        return self._mirror
-
-    def start(self, journal: Journal, wake: Callable[[], None]) -> None:
-        """Begin to copy journal and files.
-
-        Args:
-            journal: The journal, opened with the mirror.
-            wake: Has the driver look whether another one has taken over.
-
-        Raises:
-            StorageError: If the declaration cannot be stored.
-        """
-        if self._mirror is None:
-            raise RuntimeError("open_mirror() has not been called")
-        mirror = self._mirror
         self._files = FileMirror(
             self._directory,
             self._copies,
@@ -215,15 +172,16 @@ class RemoteSession(StorageSession):
             lambda: mirror.mirrored_sequence,
             self._after[0],
         )
-        self._files.start()
-        mirror.follow(lambda: journal.mirrorable_sequence, wake)
+        return mirror
+
+    def start(self, journal: Journal, wake: Callable[[], None]) -> None:
+        """Begin to copy journal and files."""
+        if self._mirror and self._files:
+            self._files.start()
+            self._mirror.follow(lambda: journal.mirrorable_sequence, wake)
 
     def request_sources(self, wake: Callable[[], None]) -> Sequence[Source]:
-        """Return the source of requests from commands on any machine.
-
-        Args:
-            wake: Has the driver take a request at once.
-        """
+        """Return the source of requests from commands on any machine."""
         owner = replace(current_owner(), epoch=self.epoch)
         return [RequestInbox(requests_in_store(self.store), owner, wake)]
 

@@ -43,7 +43,11 @@ class StorageSession:
         return self.url or str(self._directory)
 
     def prepare(self) -> None:
-        """Check that the storage can be used, before anything else is done."""
+        """Check that the storage can be used, before anything else is done.
+
+        Raises:
+            StorageError: If it cannot.
+        """
 
     def __enter__(self) -> Self:
         return self
@@ -60,10 +64,19 @@ class StorageSession:
         """Remove an experiment that is to be replaced, but for its directory."""
 
     def begin(self) -> None:
-        """Begin a new experiment in the directory, which is empty."""
+        """Begin a new experiment in the directory, which is empty.
+
+        Raises:
+            StorageError: If there is one, or another driver has taken over.
+        """
 
     def resume(self, lock: ExperimentLock, *, is_salvage: bool) -> None:
-        """Bring the directory up to date, from which the experiment is restored."""
+        """Bring the directory up to date, from which the experiment is restored.
+
+        Args:
+            lock: The lock of the directory, which is held.
+            is_salvage: Whether to continue from what is before damage or a gap.
+        """
 
     def storing(self, executor: Executor, *, uploads: bool) -> Executor:
         """Return an executor whose checkpoints count once they are stored.
@@ -79,7 +92,12 @@ class StorageSession:
         return None
 
     def start(self, journal: Journal, wake: Callable[[], None]) -> None:
-        """Begin to copy journal and files."""
+        """Begin to copy journal and files.
+
+        Args:
+            journal: The journal, opened with the mirror.
+            wake: Has the driver look whether another one has taken over.
+        """
 
     def request_sources(self, wake: Callable[[], None]) -> Sequence[Source]:
         """Return where requests from other machines come from."""
