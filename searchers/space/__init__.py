@@ -11,26 +11,14 @@ Then a configuration has only some of the parameters; see `SearchSpace.parameter
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from searchers.lazy_names import lazy_names
+
 from .conditions import Branching, OnlyIf, is_word
 from .domains import Categorical, Domain, Float, Integer, Normal
-from .functions import (
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    only_if,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
 from .parameters import Condition, Parameter
-from .sample_from import ConfigView, SampleFrom
+from .sample_from import ConfigView, SampleFrom, sample_from
 from .search_space import (
     SearchSpace,
     constants,
@@ -52,6 +40,23 @@ from .tree import (
     merge,
     nest,
 )
+
+if TYPE_CHECKING:
+    from .functions import (
+        choice,
+        grid_search,
+        lograndint,
+        loguniform,
+        only_if,
+        qlograndint,
+        qloguniform,
+        qrandint,
+        qrandn,
+        quniform,
+        randint,
+        randn,
+        uniform,
+    )  # fmt: skip
 
 __all__ = [
     "Branching",
@@ -99,6 +104,5 @@ __all__ = [
     "uniform",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+# What is not imported above: only scripts that declare a space need it.
+__getattr__, __dir__ = lazy_names(__name__, {".functions": __all__})

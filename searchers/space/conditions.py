@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, final
+
+from searchers.plain_values import python_scalar
 
 from .domains import DEFAULT_CONFIDENCE, PRIOR_FIELDS, Categorical, Domain, shown
 from .sample_from import SampleFrom
@@ -182,6 +184,42 @@ def unwrapped(node: Any) -> Any:
     while type(node) is OnlyIf:
         node = node.node
     return node
+
+
+def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
+    """Return the values of a choice or grid as a list, with numpy scalars as Python numbers.
+
+    Args:
+        word: Name of the function, for the message.
+        values: The values.
+
+    Raises:
+        TypeError: If they are not a list or another ordered iterable.
+        ValueError: If there are none, or domains among them.
+    """
+    found = listed(word, values)
+    if any(is_word(leaf) for _, leaf in leaves(found)):
+        raise ValueError(
+            f"{word} must be given plain values, got domains inside {found!r}; "
+            "use sample_from(lambda config: ...), which may return a domain depending on other "
+            "parameters, or only_if"
+        )
+    return found
+
+
+def listed(word: str, values: Any) -> list[Any]:
+    """Return the values as a list, with numpy scalars as Python numbers; see `plain_values`."""
+    if isinstance(values, str | bytes | Mapping | AbstractSet) or not isinstance(values, Iterable):
+        raise TypeError(
+            f"{word} must be given a list, got {values!r}; put the values in square brackets"
+        )
+    found = [python_scalar(value) for value in values]
+    if not found:
+        raise ValueError(
+            f"{word} must be given one value at least, got none; leave the parameter out where "
+            "there is no choice"
+        )
+    return found
 
 
 def _check_no_grid(word: str, node: Any) -> None:

@@ -7,16 +7,12 @@ others, random search among them, ignore it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from searchers.plain_values import python_scalar
-
-from .conditions import Branching, OnlyIf, holds_words, is_word
+from .conditions import Branching, OnlyIf, holds_words, listed, plain_values
 from .domains import DEFAULT_CONFIDENCE, Categorical, Float, Integer, Normal
-from .sample_from import SampleFrom
-from .tree import GRID_KEY, leaves
+from .tree import GRID_KEY
 
 
 def uniform(
@@ -265,9 +261,9 @@ def choice(
         'none'
     """
     _check_one_list("choice", categories, others)
-    listed = _listed("choice", categories)
-    kind = Branching if holds_words(listed) else Categorical
-    return kind(tuple(listed), ordered, prior, prior_confidence)
+    options = tuple(listed("choice", categories))
+    kind = Branching if holds_words(options) else Categorical
+    return kind(options, ordered, prior, prior_confidence)
 
 
 def only_if(conditions: Mapping[str, Any], node: Any) -> OnlyIf:
@@ -320,47 +316,6 @@ def grid_search(values: Iterable[Any], *others: Any) -> dict[str, list[Any]]:
     return {GRID_KEY: plain_values("grid_search", values)}
 
 
-def sample_from(function: Callable[..., Any]) -> SampleFrom:
-    """Return a parameter computed by a function, of other parameters if it takes an argument.
-
-    The function is called for each trial with the configuration so far (see `ConfigView`), and
-    postponed while it reads values that are not known yet. It may return domains, which
-    are then sampled. Its own random numbers do not depend on the experiment's seed. Searchers that
-    fit a model of the space refuse such parameters; use `only_if` for conditional ones.
-
-    Args:
-        function: ``function()`` or ``function(config)``.
-
-    Example:
-        >>> from searchers.space import ConfigView
-        >>> space = {"batch": 32, "lr": sample_from(lambda config: config.batch / 1000)}
-        >>> space["lr"].call(ConfigView(space))
-        0.032
-    """
-    return SampleFrom(function)
-
-
-def plain_values(word: str, values: Iterable[Any]) -> list[Any]:
-    """Return the values of a choice or grid as a list, with numpy scalars as Python numbers.
-
-    Args:
-        word: Name of the function, for the message.
-        values: The values.
-
-    Raises:
-        TypeError: If they are not a list or another ordered iterable.
-        ValueError: If there are none, or domains among them.
-    """
-    listed = _listed(word, values)
-    if any(is_word(leaf) for _, leaf in leaves(listed)):
-        raise ValueError(
-            f"{word} must be given plain values, got domains inside {listed!r}; "
-            "use sample_from(lambda config: ...), which may return a domain depending on other "
-            "parameters, or only_if"
-        )
-    return listed
-
-
 def _check_one_list(word: str, first: Any, others: tuple[Any, ...]) -> None:
     if others:
         listed = ", ".join(map(repr, (first, *others)))
@@ -368,20 +323,6 @@ def _check_one_list(word: str, first: Any, others: tuple[Any, ...]) -> None:
             f"{word} must be given one list, got {1 + len(others)} arguments; pass a list: "
             f"{word}([{listed}])"
         )
-
-
-def _listed(word: str, values: Any) -> list[Any]:
-    if isinstance(values, str | bytes | Mapping | AbstractSet) or not isinstance(values, Iterable):
-        raise TypeError(
-            f"{word} must be given a list, got {values!r}; put the values in square brackets"
-        )
-    listed = [python_scalar(value) for value in values]
-    if not listed:
-        raise ValueError(
-            f"{word} must be given one value at least, got none; leave the parameter out where "
-            "there is no choice"
-        )
-    return listed
 
 
 def _one_end(word: str, given: Any) -> TypeError:

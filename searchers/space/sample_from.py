@@ -1,4 +1,4 @@
-"""Parameters computed from others: `SampleFrom`, and the order in which they are evaluated."""
+"""Parameters computed from others: `sample_from`, and the order in which they are evaluated."""
 
 from __future__ import annotations
 
@@ -43,6 +43,26 @@ class SampleFrom:
     def call(self, config: ConfigView) -> Any:
         """Return what the function computes from the configuration so far."""
         return self.function(config) if self._takes_config else self.function()
+
+
+def sample_from(function: Callable[..., Any]) -> SampleFrom:
+    """Return a parameter computed by a function, of other parameters if it takes an argument.
+
+    The function is called for each trial with the configuration so far (see `ConfigView`), and
+    postponed while it reads values that are not known yet. It may return domains, which
+    are then sampled. Its own random numbers do not depend on the experiment's seed. Searchers that
+    fit a model of the space refuse such parameters; use `only_if` for conditional ones.
+
+    Args:
+        function: ``function()`` or ``function(config)``.
+
+    Example:
+        >>> from searchers.space import ConfigView
+        >>> space = {"batch": 32, "lr": sample_from(lambda config: config.batch / 1000)}
+        >>> space["lr"].call(ConfigView(space))
+        0.032
+    """
+    return SampleFrom(function)
 
 
 def _takes_argument(function: Callable[..., Any]) -> bool:

@@ -7,10 +7,8 @@ from functools import cached_property, reduce
 from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, final
 
-from .conditions import holds_words, is_word
-from .configurations import build_configuration, known_constants, parse_configuration
+from .conditions import holds_words, is_word, plain_values
 from .domains import Categorical, Domain, checked_value
-from .functions import plain_values
 from .parameters import Parameter, ParameterTable, num_assignments
 from .sample_from import SampleFrom, resolve_dependents, sample
 from .tree import (
@@ -195,6 +193,8 @@ class SearchSpace:
                 constant; see `values_of`.
         """
         if self.is_conditional:
+            from .configurations import parse_configuration  # noqa: PLC0415  (conditional only)
+
             return parse_configuration(self.space, self._table, point)
         return {
             path: self._checked(path, value) for path, value in match(self.space, point, is_word)
@@ -212,6 +212,8 @@ class SearchSpace:
                 depend on each other in a circle.
         """
         if self.is_conditional:
+            from .configurations import build_configuration  # noqa: PLC0415  (conditional only)
+
             return build_configuration(self.space, self._table, assignments, rng)
         for path in self.grid_axes:
             if path not in assignments:
@@ -274,6 +276,8 @@ class SearchSpace:
         """
         if not self.is_conditional:
             return merge(self._constants, suggestion)
+        from .configurations import known_constants  # noqa: PLC0415  (conditional only)
+
         names = self._table.names
         values = {
             names[steps]: value

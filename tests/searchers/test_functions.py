@@ -20,9 +20,9 @@ from searchers.space.functions import (
     quniform,
     randint,
     randn,
-    sample_from,
     uniform,
 )
+from searchers.space.sample_from import sample_from
 
 
 @pytest.mark.parametrize(
