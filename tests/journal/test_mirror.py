@@ -15,7 +15,6 @@ from tuner.journal.pieces import (
     PieceReader,
     Stretch,
     find_end,
-    pack_key,
     piece_key,
     read_starts,
     stretches,
@@ -384,7 +383,7 @@ def packed(store, directory, monkeypatch):
     monkeypatch.setattr(mirror_module, "_NUM_PACKED", 4)
     write(directory, range(14))
     stored_once(store, directory, 14, piece_bytes=1)
-    keys = [pack_key(1, first, first + 3) for first in (1, 5, 9)]
+    keys = [piece_key(1, first, first + 3) for first in (1, 5, 9)]
     assert set(store.list("journal/")) == {*keys, *(piece_key(1, n) for n in range(1, 15))}
     return keys
 

@@ -20,7 +20,7 @@ from tuner.storage import layout
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.remote_lock import BEAT_S, RemoteLock
 
-from .pieces import Piece, RecordId, joined, pack_key, piece_key
+from .pieces import Piece, RecordId, joined, piece_key
 from .segment_tail import SegmentTail
 
 MIRROR_S: Final = 2.0
@@ -261,7 +261,7 @@ class JournalMirror:
         if len(self._packed) >= _NUM_PACKED:
             pack, self._packed = joined(self._packed), []
             # It may be missing: what is in it is stored.
-            self._store.create(pack_key(self._lock.epoch, pack.first, pack.last[0]), pack.content)
+            self._store.create(piece_key(self._lock.epoch, pack.first, pack.last[0]), pack.content)
 
     def _store_objects(self) -> None:
         """Store the arrays that records may refer to; they were written before those."""

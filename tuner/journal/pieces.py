@@ -68,24 +68,17 @@ class Piece(NamedTuple):
         return header_line(self.first, self.previous, self.epoch, self.last) + self.lines
 
 
-def piece_key(epoch: int, first: int) -> str:
-    """Return the name of the piece that begins with a record.
+def piece_key(epoch: int, first: int, last: int | None = None) -> str:
+    """Return the name of the piece, or of the pack up to a last one, that begins with a record.
 
     Example:
         >>> piece_key(7, 1234)
         'journal/7/00000000000000001234.log'
-    """
-    return f"{layout.JOURNAL}/{epoch}/{first:020d}.log"
-
-
-def pack_key(epoch: int, first: int, last: int) -> str:
-    """Return the name of the pack with these records.
-
-    Example:
-        >>> pack_key(7, 1, 1234)
+        >>> piece_key(7, 1, 1234)
         'journal/7/00000000000000000001-00000000000000001234.pack'
     """
-    return f"{layout.JOURNAL}/{epoch}/{first:020d}-{last:020d}.pack"
+    end = ".log" if last is None else f"-{last:020d}.pack"
+    return f"{layout.JOURNAL}/{epoch}/{first:020d}{end}"
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:
@@ -255,12 +248,9 @@ class PieceReader:
         for first in self._listed.get(part.epoch, ()):
             if last < first and (part.end is None or first <= part.end):
                 # Without a pack, the end of a piece is not known, and its beginning will do.
-                last = self._packs.get((part.epoch, first), first)
-                yield self._key(part.epoch, first)
-
-    def _key(self, epoch: int, first: int) -> str:
-        last = self._packs.get((epoch, first))
-        return piece_key(epoch, first) if last is None else pack_key(epoch, first, last)
+                pack = self._packs.get((part.epoch, first))
+                last = pack or first
+                yield piece_key(part.epoch, first, pack)
 
     def _is_at(self, part: Stretch) -> bool:
         """Return whether the pieces reach up to where an epoch continues."""
@@ -295,9 +285,10 @@ class PieceReader:
     def _read(self, part: Stretch, fetch: Callable[[str], bytes | None]) -> Piece | None:
         """Return the piece behind the last record, None if there is none."""
         first = self.tail.sequence + 1
-        key = self._key(part.epoch, first)
+        pack = self._packs.pop((part.epoch, first), None)
+        key = piece_key(part.epoch, first, pack)
         content = fetch(key)
-        if content is None and (part.epoch, first) not in self._packs:
+        if content is None and pack is None:
             return None
         walk = Walk()
         walk.tail = self.tail
@@ -306,7 +297,7 @@ class PieceReader:
                 f"{self._store.url}/{key}", content or b"", first, walk, part.end
             )
         except DamagedJournal as damage:
-            if not self._packs.pop((part.epoch, first), 0):
+            if pack is None:
                 raise
             _log.warning("%s; the pieces are read from which it was made", damage)
             return self._read(part, fetch)
@@ -315,7 +306,14 @@ class PieceReader:
 
     def _refuse(self, what: str, damage: DamagedJournal | None = None) -> None:
         if not self._is_salvage:
-            raise damage or incomplete_error(self._store, self.tail, [what])
+            url, last = self._store.url, self.tail.sequence
+            raise damage or DamagedJournal(
+                f"journal {url}/{layout.JOURNAL} is incomplete, "
+                f"{f'records 1 to {last} are' if last else 'no record is'} there: {what}; put its "
+                "objects back from a backup, or older versions of them where the store keeps "
+                f"versions, or have Tuner.restore({url!r}, trainable, salvage=True) go on from "
+                "what is there"
+            )
         self.missing.append(what)
 
 
@@ -416,19 +414,6 @@ def find_end(store: ObjectStore, starts: Mapping[int, RecordId]) -> RecordId:
         tail = verified_piece(f"{store.url}/{key}", content, first).last
         first = tail[0] + 1
     return tail
-
-
-def incomplete_error(
-    store: ObjectStore, tail: JournalPosition, missing: Sequence[str]
-) -> DamagedJournal:
-    """Return the error for a journal in a store that lacks something and ends at `tail`."""
-    holds = f"records 1 to {tail.sequence} are" if tail.sequence else "no record is"
-    return DamagedJournal(
-        f"journal {store.url}/{layout.JOURNAL} is incomplete, {holds} there: "
-        f"{', '.join(missing)}; put its objects back from a backup, or older versions of them "
-        "where the store keeps versions, or have "
-        f"Tuner.restore({store.url!r}, trainable, salvage=True) go on from what is there"
-    )
 
 
 def _damaged_piece(name: str, what: str) -> DamagedJournal:
