@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import fcntl
 import os
 import select
@@ -25,6 +26,8 @@ import sys
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
+
+from .process_setup import restore_signals_in_children
 
 IS_LINUX = sys.platform == "linux"
 # Of two pending signals the kernel delivers the lower number first. SIGTERM has to come first:
@@ -36,8 +39,60 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 """Unit of ``ru_maxrss``."""
 _READ_BYTES = 1 << 16
+_OOM_SCORE = b"300"
+"""Out of 1000: when memory runs out, the kernel is to kill a worker, not driver or zygote."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+def setup_process(zygote: int, liveness_pipes: tuple[int, ...]) -> None:
+    """Make a worker the leader of a session and process group that dies with its owners.
+
+    Args:
+        zygote: Process id of the parent.
+        liveness_pipes: Read ends of the owners' liveness pipes; they are closed.
+    """
+    os.setsid()  # first: what follows arms signals for the process group
+    restore_signals_in_children()
+    # Orphans among the worker's descendants must not reach the zygote before the worker is dead.
+    adopt_orphans()
+    armed_pipes = tuple(die_with_pipe(liveness) for liveness in liveness_pipes)
+    for liveness, armed in zip(liveness_pipes, armed_pipes, strict=True):
+        if armed != liveness:
+            os.close(liveness)
+    # The parent-death signal kills the worker alone, and its armed pipes are closed with it. It may
+    # come before a pipe has hung up and killed the whole group: another worker that is just being
+    # forked holds the zygote's write end for a moment. So it is used only where pipes cannot be.
+    die_with_parent(zygote, is_signalled=armed_pipes == liveness_pipes)
+    _raise_oom_score()
+
+
+def _raise_oom_score() -> None:
+    with contextlib.suppress(OSError):
+        # A text file object would write to shared pages, at more cost than the rest of the start.
+        file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(file, _OOM_SCORE)
+        os.close(file)
+
+
+def dump_stack_when_killed() -> None:
+    """Make this process and its forks dump the stack to stderr on a crash or before a kill."""
+    faulthandler.enable()
+    # Of the main thread only: a failure quotes the end of stderr, and libraries have many threads.
+    faulthandler.register(DUMP_STACK_SIGNAL, all_threads=False)
+
+
+def use_batch_scheduling() -> None:
+    """Have the kernel schedule this process and its descendants as batch work.
+
+    Otherwise, in every other driver step, a trial that gets its answer preempts the driver in the
+    middle of the step for which all other trials wait. A scheduling policy that the user has chosen
+    for the driver is kept.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def die_with_parent(parent: int, *, is_signalled: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Set up the processes of trials: signals, standard streams, ownership and scheduling.
+"""Signals and standard streams of driver, zygotes and workers.
 
 Many batch systems, and service managers like systemd, send termination signals to every process of
 a job. They are meant for the driver, which then has the trials save and stop. A worker that died of
@@ -12,7 +12,6 @@ Daemons and cron jobs may start with closed standard streams. The system gives a
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import signal
 import subprocess
@@ -22,68 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, final
 
-from . import process_groups
-
 _MAX_STANDARD_DESCRIPTOR: Final = 2
 _WAKEUP_BYTES: Final = 4096
-_OOM_SCORE: Final = b"300"
-"""Out of 1000: when memory runs out, the kernel is to kill a worker, not driver or zygote."""
 
 _NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 TERMINATION_SIGNALS: Final = tuple(
     getattr(signal, name) for name in _NAMES if hasattr(signal, name)
 )
 """Ctrl-C, ``kill``, a closed terminal, and what batch systems send some time before they kill."""
-
-
-def setup_process(zygote: int, liveness_pipes: tuple[int, ...]) -> None:
-    """Make a worker the leader of a session and process group that dies with its owners.
-
-    Args:
-        zygote: Process id of the parent.
-        liveness_pipes: Read ends of the owners' liveness pipes; they are closed.
-    """
-    os.setsid()  # first: what follows arms signals for the process group
-    restore_signals_in_children()
-    # Orphans among the worker's descendants must not reach the zygote before the worker is dead.
-    process_groups.adopt_orphans()
-    armed_pipes = tuple(process_groups.die_with_pipe(liveness) for liveness in liveness_pipes)
-    for liveness, armed in zip(liveness_pipes, armed_pipes, strict=True):
-        if armed != liveness:
-            os.close(liveness)
-    # The parent-death signal kills the worker alone, and its armed pipes are closed with it. It may
-    # come before a pipe has hung up and killed the whole group: another worker that is just being
-    # forked holds the zygote's write end for a moment. So it is used only where pipes cannot be.
-    process_groups.die_with_parent(zygote, is_signalled=armed_pipes == liveness_pipes)
-    _raise_oom_score()
-
-
-def _raise_oom_score() -> None:
-    with contextlib.suppress(OSError):
-        # A text file object would write to shared pages, at more cost than the rest of the start.
-        file = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(file, _OOM_SCORE)
-        os.close(file)
-
-
-def dump_stack_when_killed() -> None:
-    """Make this process and its forks dump the stack to stderr on a crash or before a kill."""
-    faulthandler.enable()
-    # Of the main thread only: a failure quotes the end of stderr, and libraries have many threads.
-    faulthandler.register(process_groups.DUMP_STACK_SIGNAL, all_threads=False)
-
-
-def use_batch_scheduling() -> None:
-    """Have the kernel schedule this process and its descendants as batch work.
-
-    Otherwise, in every other driver step, a trial that gets its answer preempts the driver in the
-    middle of the step for which all other trials wait. A scheduling policy that the user has chosen
-    for the driver is kept.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:
-                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 # Signals.

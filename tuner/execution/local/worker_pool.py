@@ -17,7 +17,7 @@ from typing import Final, NoReturn, Protocol, final
 
 from tuner.execution import preload
 
-from . import process_setup, worker
+from . import process_groups, process_setup, worker
 from .interpreter import command
 from .trainable_blob import TrainableBlob, UserCode
 from .zygote_protocol import blocking_pair, receive_with_descriptor
@@ -226,8 +226,8 @@ def main(
     # Training code's own child processes must not inherit them.
     for descriptor in (standby_end, driver_liveness, zygote_liveness, blob):
         os.set_inheritable(int(descriptor), False)
-    process_setup.dump_stack_when_killed()
-    process_setup.setup_process(int(zygote), (int(driver_liveness), int(zygote_liveness)))
+    process_groups.dump_stack_when_killed()
+    process_groups.setup_process(int(zygote), (int(driver_liveness), int(zygote_liveness)))
     # Before there is a trial, so that the trial does not wait for it.
     load = _loaded(TrainableBlob(int(blob)))
     connection = await_trial(socket.socket(fileno=int(standby_end)))

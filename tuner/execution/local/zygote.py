@@ -339,9 +339,9 @@ def main(method: str, control: str, liveness: str, blob: str) -> None:
     for descriptor in inherited:
         os.set_inheritable(descriptor, False)
     process_setup.ignore_termination_signals()
-    process_setup.dump_stack_when_killed()
+    process_groups.dump_stack_when_killed()
     process_groups.adopt_orphans()
-    process_setup.use_batch_scheduling()
+    process_groups.use_batch_scheduling()
     channel = socket.socket(fileno=inherited[0])
     if method == "fork":
         _fork_workers(channel, inherited[1], TrainableBlob(inherited[2]), inherited)
@@ -387,7 +387,7 @@ def _fork_workers(
         os._exit(0)  # without the exit handlers of the user's modules, which might hang
     # From here on in a worker. With a write end of its own it would keep itself alive.
     os.close(liveness_writer)
-    process_setup.setup_process(zygote_pid, (liveness, own_liveness))
+    process_groups.setup_process(zygote_pid, (liveness, own_liveness))
     connection = await_trial(request)
     if connection is None or code is None:
         os._exit(0)
