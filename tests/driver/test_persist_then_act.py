@@ -41,10 +41,11 @@ def losses(config):
 class Record(Callback):
     """Records what is appended, written, notified and done, as log, executor, callback and disk."""
 
-    def __init__(self, curves=losses, duration_s=1.0):
+    def __init__(self, curves=losses, duration_s=1.0, num_slots=1):
         self.done = []
         self.waits = []
-        self._executor = SimulatedExecutor(curves, capacity={"cpu": 1.0}, duration_s=duration_s)
+        capacity = {"cpu": float(num_slots)}
+        self._executor = SimulatedExecutor(curves, capacity=capacity, duration_s=duration_s)
 
     def append(self, event, at_s, recorded):
         self.done.append(("take", event))
@@ -91,6 +92,7 @@ def driver_of(
     elapsed_s=0.0,
     tick_s=None,
     num_to_keep=1,
+    num_trials=1,
     leave_at_s=None,
     take_snapshot=None,
     in_microseconds=False,
@@ -100,11 +102,14 @@ def driver_of(
         can_save_on_demand=True, retention=RetentionPolicy(num_to_keep=num_to_keep)
     )
     declared = ExperimentSettings(
-        capacity={"cpu": 1.0}, max_trials=1, checkpoints=policy, **settings
+        capacity={"cpu": float(num_trials)},
+        max_trials=num_trials,
+        checkpoints=policy,
+        **settings,
     )
     experiment = Experiment(declared, scheduler or ScriptedScheduler(), NoopStopper())
     searcher = BasicVariantGenerator()
-    searcher.set_search_properties(None, None, {}, seed=0, num_samples=1)
+    searcher.set_search_properties(None, None, {}, seed=0, num_samples=num_trials)
     suggestions = SuggestionQueue(SearchAdapter(searcher, {}, lambda config: {"cpu": 1.0}))
     return assemble(
         experiment,
@@ -129,6 +134,15 @@ def record():
     record = Record()
     driver_of(record, ScriptedScheduler(script)).run()
     return record
+
+
+def test_all_that_one_turn_deletes_is_deleted():
+    trial_ids = [f"t{number:05}" for number in range(3)]
+    script = {(trial_id, time): [Save(trial_id, WHY)] for trial_id in trial_ids for time in (1, 2)}
+    record = Record(num_slots=3)
+    driver_of(record, ScriptedScheduler(script), num_trials=3).run()
+    deleted = [each.trial_id for _, each in record.done if isinstance(each, DeleteCheckpoint)]
+    assert sorted(deleted) == trial_ids
 
 
 def test_everything_that_was_taken_in_is_written_before_anything_is_done_about_it(record):
