@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from schedulers.decisions import Decision
@@ -168,6 +168,9 @@ class Conversation:
         self.experiment.load_state_dict(words, trials)
         self.experiment.check()
         assert self.experiment.state_dict() == words
+        for one, other in zip(before.trials, self.experiment.trials, strict=True):
+            names = {each.name for each in fields(Trial)} - {"summary", "objective"}
+            assert [each for each in names if getattr(one, each) != getattr(other, each)] == []
 
 
 def suggest(trial_id: str, **resources: float) -> TrialSuggested:
