@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tuner.storage.checkpoints import Provenance, commit_from
+from tuner.storage.checkpoint_directories import commit_from
+from tuner.storage.manifest import Provenance
 
 from .figure import Figure
 

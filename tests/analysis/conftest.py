@@ -7,8 +7,9 @@ from tests.analysis.real_runs import KINDS
 from tests.tiers import made_once
 from tuner.core.result import flatten
 from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
-from tuner.storage import checkpoints
+from tuner.storage import checkpoint_directories
 from tuner.storage.layout import trial_directory
+from tuner.storage.manifest import Provenance
 
 
 def make_trial(
@@ -53,10 +54,10 @@ def save(experiment, trial, index, metrics, *, score=None):
     """Commit a checkpoint of the trial to the disk."""
     directory = trial_directory(experiment, trial.trial_id)
     directory.mkdir(parents=True, exist_ok=True)
-    staging = checkpoints.stage(directory, index, attempt=1)
+    staging = checkpoint_directories.stage(directory, index, attempt=1)
     (staging / "weights").write_text(str(index))
-    provenance = checkpoints.Provenance(trial.trial_id, 1, index, index + 1, metrics)
-    checkpoints.commit(staging, directory, provenance, sync=False)
+    provenance = Provenance(trial.trial_id, 1, index, index + 1, metrics)
+    checkpoint_directories.commit(staging, directory, provenance, sync=False)
     trial.checkpoints.append(CheckpointRecord(index, index + 1, score=score))
 
 

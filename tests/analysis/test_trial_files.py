@@ -6,8 +6,9 @@ import pytest
 
 from tuner.analysis.result import Result
 from tuner.errors import StorageError, TrialFailed
-from tuner.storage import checkpoints
+from tuner.storage import checkpoint_directories
 from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.manifest import Provenance
 
 FIRST_AT = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001  (local time, as the files have it)
 
@@ -212,9 +213,9 @@ def write_validations(directory, *validations):
 
 
 def commit(directory, index, name, metrics):
-    staging = checkpoints.stage(directory, index, attempt=1)
-    provenance = checkpoints.Provenance(directory.name, 1, index, index + 1, metrics)
-    path = checkpoints.commit(staging, directory, provenance, sync=False)
+    staging = checkpoint_directories.stage(directory, index, attempt=1)
+    provenance = Provenance(directory.name, 1, index, index + 1, metrics)
+    path = checkpoint_directories.commit(staging, directory, provenance, sync=False)
     if name != path.name:
         path.rename(directory / name)
     return Checkpoint(directory / name)

@@ -171,7 +171,7 @@ def test_one_that_is_interrupted_half_way_is_finished_by_the_next(call, plain, m
         raise OSError(5, "the disk refuses")
 
     with monkeypatch.context() as broken:
-        broken.setattr("tuner.storage.checkpoints.delete", refuse)
+        broken.setattr("tuner.storage.checkpoint_directories.delete", refuse)
         done = call("prune", "plain", "--keep-last", "--yes", code=3)
     assert done.stderr.count("could not be deleted") == 9
     assert checkpoints_of(plain)["t00000"] == [0, 1, 2, 3]

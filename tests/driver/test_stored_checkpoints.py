@@ -13,7 +13,8 @@ from tuner.errors import StorageError
 from tuner.journal.records import encode
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
-from tuner.storage.checkpoints import Provenance, commit, stage
+from tuner.storage.checkpoint_directories import commit, stage
+from tuner.storage.manifest import Provenance
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 

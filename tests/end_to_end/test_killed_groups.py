@@ -15,7 +15,7 @@ import pytest
 from tests.end_to_end.interruption import Script, still_alive
 from tests.end_to_end.scripts import killed_group
 from tests.end_to_end.scripts.killed_group import NUM_REPORTS
-from tuner.storage.checkpoints import verify
+from tuner.storage.manifest import verify
 
 VICTIMS = ("rank0", "rank1", "driver", "zygote")
 STEPS = ("before", "during", "staged", "before rename", "after rename", "journalled")

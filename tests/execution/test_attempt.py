@@ -21,7 +21,7 @@ from tests.execution.conversation import (
 from tuner.execution import session
 from tuner.execution.class_trainable import Trainable
 from tuner.execution.session import get_context, report, run_attempt
-from tuner.storage.checkpoints import verify
+from tuner.storage.manifest import verify
 
 
 class Counter(Trainable):

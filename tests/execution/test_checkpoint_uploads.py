@@ -17,7 +17,8 @@ from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, get_checkpoint, run_attempt
 from tuner.storage import layout
-from tuner.storage.checkpoints import Checkpoint, verify
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.manifest import verify
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,8 @@ import pytest
 from tests.execution.conversation import PAUSE_AND_SAVE, SAVE, converse
 from tuner.errors import CheckpointError
 from tuner.execution.session import checkpoint_dir, get_checkpoint, get_context, report
-from tuner.storage.checkpoints import Checkpoint, read_manifest, verify
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.manifest import read_manifest, verify
 
 # Checkpoints of functions.
 

@@ -160,7 +160,7 @@ def test_where_no_directory_can_be_made_training_goes_on_without_the_checkpoint(
 
     places = []
     monkeypatch.setattr(attempt, "stage", no_room)
-    monkeypatch.setattr("tuner.storage.checkpoints.stage", no_room)
+    monkeypatch.setattr("tuner.storage.checkpoint_directories.stage", no_room)
     script = converse(train, tmp_path)
     assert script.outcome == "completed"
     checkpoints = [message["checkpoint"] for message in script.said if message["kind"] == "result"]

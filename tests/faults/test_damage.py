@@ -16,9 +16,9 @@ from tuner.journal.reader import read, recover
 from tuner.journal.salvage import ASIDE_PREFIX, cut_at_damage
 from tuner.journal.writer import Journal
 from tuner.storage import layout, strict_json
-from tuner.storage.checkpoints import Provenance, commit_from
+from tuner.storage.checkpoint_directories import commit_from
 from tuner.storage.layout import journal_directory, segments_in
-from tuner.storage.manifest import read_manifest
+from tuner.storage.manifest import Provenance, read_manifest
 
 pytestmark = pytest.mark.property
 

@@ -7,7 +7,8 @@ from tuner.errors import StorageError
 from tuner.journal import records
 from tuner.journal.reader import read
 from tuner.storage import layout
-from tuner.storage.checkpoints import Provenance, commit_from, stage
+from tuner.storage.checkpoint_directories import commit_from, stage
+from tuner.storage.manifest import Provenance
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import pytest
 from tuner.journal.takeover_cleanup import remove_unfinished, withdraw
 from tuner.journal.writer import Journal
 from tuner.storage import layout
-from tuner.storage.checkpoints import Provenance, commit_from, stage
+from tuner.storage.checkpoint_directories import commit_from, stage
+from tuner.storage.manifest import Provenance
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_what_cannot_be_removed_is_logged_and_left(experiment, monkeypatch, capl
     def refuse(*_):
         raise PermissionError("not yours")
 
-    monkeypatch.setattr("tuner.storage.checkpoints._remove", refuse)
+    monkeypatch.setattr("tuner.storage.checkpoint_directories._remove", refuse)
     assert remove_unfinished(experiment, {"t00000": set()}) == []
     assert caplog.text.count("cannot be removed: not yours") == 4
 

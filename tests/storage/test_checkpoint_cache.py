@@ -1,7 +1,8 @@
 import pytest
 
 from tuner.storage.checkpoint_cache import CheckpointCache
-from tuner.storage.checkpoints import Provenance, commit, stage
+from tuner.storage.checkpoint_directories import commit, stage
+from tuner.storage.manifest import Provenance
 
 TRIAL = "t00001"
 

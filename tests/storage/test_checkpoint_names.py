@@ -11,9 +11,9 @@ from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
 from tuner.driver.journal_log import JournalLog
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
+from tuner.storage.checkpoint_directories import commit_from, leftovers, remove_unfinished
 from tuner.storage.checkpoint_names import check_directory_name
 from tuner.storage.checkpoint_parts import commit_in_place, commit_parts, stage_part
-from tuner.storage.checkpoints import commit_from, leftovers, remove_unfinished
 from tuner.storage.manifest import Provenance, read_manifest
 
 

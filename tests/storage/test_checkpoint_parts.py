@@ -4,6 +4,7 @@ import pytest
 
 from tuner.errors import CheckpointError
 from tuner.storage import checkpoint_parts
+from tuner.storage.checkpoint_directories import commit_from, remove_unfinished, stage, unfinished
 from tuner.storage.checkpoint_names import check_directory_name, is_staging_name
 from tuner.storage.checkpoint_parts import (
     check_chosen_name,
@@ -13,17 +14,9 @@ from tuner.storage.checkpoint_parts import (
     stage_part,
     take_over,
 )
-from tuner.storage.checkpoints import (
-    Checkpoint,
-    Provenance,
-    commit_from,
-    remove_unfinished,
-    stage,
-    unfinished,
-    verify,
-)
+from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import MANIFEST, METADATA, PART_MANIFEST
-from tuner.storage.manifest import read_manifest
+from tuner.storage.manifest import Provenance, read_manifest, verify
 
 PROVENANCE = Provenance("t00000", 1, 3, 4, {"loss": 0.5})
 

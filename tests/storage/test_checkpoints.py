@@ -14,20 +14,18 @@ from hypothesis import strategies as st
 
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError
-from tuner.storage import checkpoints, directories, layout, manifest
-from tuner.storage.checkpoints import (
-    Checkpoint,
-    Provenance,
+from tuner.storage import directories, layout, manifest
+from tuner.storage.checkpoint_directories import (
     commit,
     commit_from,
     delete,
     latest_valid,
-    read_manifest,
     remove_unfinished,
     stage,
     unfinished,
-    verify,
 )
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.manifest import Provenance, read_manifest, verify
 
 
 def provenance(index=0, **metrics):
@@ -166,7 +164,7 @@ def test_an_orphan_of_the_same_name_makes_room(source, trial_dir):
         ),
         (lambda path: (path / "deep" / "empty").rmdir(), "deep/empty"),
         (
-            lambda path: checkpoints.replace_link(path / "latest", "deep/state.json"),
+            lambda path: directories.replace_link(path / "latest", "deep/state.json"),
             "link latest leads to deep/state.json",
         ),
         (lambda path: (path / layout.MANIFEST).unlink(), "no complete checkpoint"),

@@ -7,8 +7,9 @@ import pytest
 
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
-from tuner.storage.checkpoints import Provenance, commit, stage
+from tuner.storage.checkpoint_directories import commit, stage
 from tuner.storage.layout import MANIFEST
+from tuner.storage.manifest import Provenance
 from tuner.storage.object_checkpoints import ObjectCheckpoints, proof_prefix
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.strict_json import seal

@@ -13,8 +13,10 @@ from fsspec.implementations.local import LocalFileSystem  # noqa: E402  (if inst
 
 from tuner.errors import CheckpointError  # noqa: E402
 from tuner.storage import remote, strict_json  # noqa: E402
-from tuner.storage.checkpoints import Checkpoint, Provenance, commit_from  # noqa: E402
+from tuner.storage.checkpoint_directories import commit_from  # noqa: E402
+from tuner.storage.checkpoints import Checkpoint  # noqa: E402
 from tuner.storage.layout import MANIFEST  # noqa: E402
+from tuner.storage.manifest import Provenance  # noqa: E402
 
 
 class CountingFileSystem(LocalFileSystem):

@@ -26,7 +26,7 @@ from tuner.core.trial import COMMITTED, CheckpointRecord, Status, TerminationRea
 from tuner.errors import TrialFailed, trial_failed
 from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
 from tuner.storage import layout
-from tuner.storage.checkpoints import Checkpoint, read_manifest
+from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.reading import LARGE_BYTES, read_file
 from tuner.storage.url_forms import is_like_url, is_url
 
@@ -336,11 +336,14 @@ class Result:
         """
         path = Path(checkpoint.path)
         name = self.checkpoint_names.get(checkpoint.path) or os.path.relpath(path, self._files)
-        found = None
+        metrics: Mapping[str, Any] | None = None
         # Ray Tune writes no manifests; nor is there one in a directory that need not exist.
         if not (path / layout.MANIFEST).exists():
-            found = self._rows_by_checkpoint.get(name)
-        metrics = read_manifest(path).metrics if found is None else found
+            metrics = self._rows_by_checkpoint.get(name)
+        if metrics is None:
+            from tuner.storage.manifest import read_manifest  # noqa: PLC0415  (rarely looked into)
+
+            metrics = read_manifest(path).metrics
         if validation := self.validations.get(name):
             metrics = merged(metrics, validation.metrics)
         return {

@@ -15,9 +15,7 @@ from tuner.background import BackgroundJobs
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.errors import CheckpointError
 from tuner.journal.writer import Journal, SyncPolicy
-from tuner.storage import checkpoints
 from tuner.storage.layout import trial_directory
-from tuner.storage.manifest import read_manifest, verify
 
 _LAST_WAIT_S: Final = 5.0
 """How long deletions are waited for at the end of a run that has failed, in seconds."""
@@ -83,7 +81,9 @@ class CheckpointStore:
 
     def discard_unfinished(self, trial_id: str, attempt: int) -> None:
         """Delete what an attempt that has ended left unfinished in its staging directories."""
-        for path in checkpoints.unfinished(trial_directory(self._experiment, trial_id), attempt):
+        from tuner.storage.checkpoint_directories import unfinished  # noqa: PLC0415  (after failures)
+
+        for path in unfinished(trial_directory(self._experiment, trial_id), attempt):
             self._deleter.delete(path)
 
     def find_damage(self, trial_id: str, checkpoint: CheckpointRecord) -> str:
@@ -97,6 +97,8 @@ class CheckpointStore:
         """
         if self._in_store and checkpoint.remote:
             return ""
+        from tuner.storage.manifest import verify  # noqa: PLC0415  (where trials go on)
+
         path = self.path(trial_id, checkpoint)
         try:
             manifest = verify(path, with_hashes=(trial_id, checkpoint.index) in self._earlier)
@@ -188,16 +190,10 @@ class CheckpointDeleter:
 
 def _delete(path: Path, index: int | None) -> None:
     """Delete the checkpoint in a directory, if it has this index; None for any."""
-    if index is None or _index_in(path) == index:
+    from tuner.storage.checkpoint_directories import delete, has_index  # noqa: PLC0415  (once saved)
+
+    if index is None or has_index(path, index):
         try:
-            checkpoints.delete(path)
+            delete(path)
         except OSError as error:
             _log.warning("checkpoint %s could not be deleted: %s", path, error)
-
-
-def _index_in(path: Path) -> int | None:
-    """Return the index of the checkpoint in a directory, None if there is none."""
-    try:
-        return read_manifest(path).index
-    except CheckpointError:
-        return None

@@ -21,8 +21,10 @@ from tuner.background import BackgroundJobs
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.errors import CheckpointError
+from tuner.storage.checkpoint_directories import commit, is_staged, stage
 from tuner.storage.checkpoint_names import common_token
-from tuner.storage.checkpoints import Checkpoint, Provenance, commit, is_staged, stage
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.manifest import Provenance
 from tuner.wire.declared import decode, encode
 
 from .answers import Answers

@@ -15,6 +15,7 @@ from typing import Final
 
 from tuner.background import BackgroundJobs
 from tuner.core.trial import checkpoint_directory_name
+from tuner.storage.checkpoint_directories import commit, commit_from, is_staged, stage
 from tuner.storage.checkpoint_parts import (
     can_be_moved,
     check_chosen_name,
@@ -23,15 +24,9 @@ from tuner.storage.checkpoint_parts import (
     stage_part,
     take_over,
 )
-from tuner.storage.checkpoints import (
-    Checkpoint,
-    Provenance,
-    commit,
-    commit_from,
-    is_staged,
-    stage,
-)
+from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import MANIFEST
+from tuner.storage.manifest import Provenance
 from tuner.storage.tree_state import TreeState, check_unchanged, state_of
 
 from .checkpoint_part import Part, PartKind

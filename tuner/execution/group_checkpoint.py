@@ -21,7 +21,7 @@ from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoint_names import is_in_common
 from tuner.storage.checkpoint_parts import commit_in_place, commit_parts
-from tuner.storage.checkpoints import Provenance
+from tuner.storage.manifest import Provenance
 
 from .checkpoint_part import Part, PartKind
 from .result_fields import counters_of

@@ -19,7 +19,8 @@ from typing import Final
 
 from tuner.core.trial import Trial
 from tuner.errors import DamagedJournal, StorageError
-from tuner.storage import atomic, checkpoints, layout
+from tuner.storage import atomic, layout
+from tuner.storage.checkpoint_directories import numbered
 from tuner.storage.disk import LOCAL_DISK, Disk
 from tuner.storage.layout import journal_directory, segments_in
 from tuner.storage.reading import open_file
@@ -123,7 +124,7 @@ def set_aside_unrecorded(experiment: Path, trials: Iterable[Trial]) -> None:
             if (trial := known.get(folder.name)) is None:
                 kept.append(folder.rename(_unused_name(folder)))
                 continue
-            later = [name for name, i in checkpoints.numbered(folder) if i >= trial.next_checkpoint]
+            later = [name for name, i in numbered(folder) if i >= trial.next_checkpoint]
             kept += [(folder / name).rename(_unused_name(folder / name)) for name in later]
             if _num_lines(folder / layout.RESULTS) > trial.num_rows:
                 kept += map(_copied, (folder / layout.RESULTS, folder / layout.PROGRESS))

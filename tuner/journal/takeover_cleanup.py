@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import StorageError
-from tuner.storage import checkpoints, layout
+from tuner.storage import checkpoint_directories, layout
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import journal_directory
 
@@ -55,7 +55,8 @@ def remove_unfinished(
 
 def _removed_in(folder: str, recorded: Collection[str] | None) -> list[Path]:
     try:
-        return [Path(folder, name) for name in checkpoints.remove_unfinished(folder, recorded)]
+        removed = checkpoint_directories.remove_unfinished(folder, recorded)
+        return [Path(folder, name) for name in removed]
     except OSError as refusal:
         _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
         return []
@@ -130,7 +131,7 @@ def withdraw(experiment: str | os.PathLike[str]) -> None:
     if next(read(directory), None) is not None or remains_in(directory):
         return
     journal = journal_directory(directory)
-    checkpoints.remove_unfinished(directory)
+    checkpoint_directories.remove_unfinished(directory)
     for path in (
         *journal.glob("*"),
         directory / layout.ENVIRONMENT,

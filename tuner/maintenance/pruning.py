@@ -32,8 +32,8 @@ from tuner.journal.reader import recover
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.spec.config import RunConfig
 from tuner.spec.experiment_location import ExperimentLocation
-from tuner.storage import checkpoints, layout
-from tuner.storage.checkpoints import leftovers
+from tuner.storage import checkpoint_directories, layout
+from tuner.storage.checkpoint_directories import leftovers
 from tuner.storage.directories import inspect_folder
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import ExperimentLock
@@ -420,7 +420,7 @@ def _delete(stored: StoredExperiment, usage: Usage) -> PruneResult:
     refused: list[str] = []
     for one in usage.superseded:
         try:
-            checkpoints.delete(one.path)
+            checkpoint_directories.delete(one.path)
             removed.append(one.path)
         except OSError as refusal:
             refused.append(f"{one.path}: {refusal}")

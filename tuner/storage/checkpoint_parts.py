@@ -21,8 +21,8 @@ from typing import Final, final
 from tuner.core.trial import checkpoint_directory_name
 from tuner.errors import CheckpointError
 
+from .checkpoint_directories import discarded_on_error, is_staged, publish, settle, stage
 from .checkpoint_names import check_directory_name
-from .checkpoints import discarded_on_error, is_staged, publish, settle, stage
 from .directories import contents_of, copy_tree, replace_link, sync_file, sync_files
 from .layout import (
     CHECKPOINT_PREFIX,

@@ -22,8 +22,8 @@ from tuner.errors import CheckpointError, StorageError, StorageUnreachable
 
 from .atomic import write_bytes
 from .checkpoint_cache import CheckpointCache, Key
+from .checkpoint_directories import publish
 from .checkpoint_names import check_directory_name
-from .checkpoints import publish
 from .directories import make_folder, make_own_folder, sync_files
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX, trial_directory
 from .manifest import Manifest, PartContents, make_folders, make_links, read_manifest, verify

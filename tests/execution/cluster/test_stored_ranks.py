@@ -15,7 +15,7 @@ from tuner.execution.cluster.spread_group import ranks_by_node
 from tuner.execution.cluster.stored_ranks import StoredRanks
 from tuner.execution.process_service import Gone
 from tuner.storage.checkpoint_parts import stage_part
-from tuner.storage.checkpoints import Provenance
+from tuner.storage.manifest import Provenance
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_store import ObjectStore
 

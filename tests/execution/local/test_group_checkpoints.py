@@ -20,8 +20,8 @@ from tuner.core.trial import ReportReply
 from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, get_checkpoint, get_context
-from tuner.storage.checkpoints import Checkpoint, verify
-from tuner.storage.manifest import read_manifest
+from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.manifest import read_manifest, verify
 
 pytestmark = pytest.mark.process
 
