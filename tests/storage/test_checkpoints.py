@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError
-from tuner.storage import directories, layout, manifest
+from tuner.storage import layout, manifest, trees
 from tuner.storage.checkpoint_directories import (
     commit,
     commit_from,
@@ -164,7 +164,7 @@ def test_an_orphan_of_the_same_name_makes_room(source, trial_dir):
         ),
         (lambda path: (path / "deep" / "empty").rmdir(), "deep/empty"),
         (
-            lambda path: directories.replace_link(path / "latest", "deep/state.json"),
+            lambda path: trees.replace_link(path / "latest", "deep/state.json"),
             "link latest leads to deep/state.json",
         ),
         (lambda path: (path / layout.MANIFEST).unlink(), "no complete checkpoint"),
@@ -252,7 +252,7 @@ def run_and_die_before_step(number, function):
 
 @pytest.fixture(params=[4, 1], ids=["synced by one thread", "synced by several"])
 def sync_threads(request, monkeypatch):
-    monkeypatch.setattr(directories, "_FILES_PER_THREAD", request.param)
+    monkeypatch.setattr(trees, "_FILES_PER_THREAD", request.param)
 
 
 @pytest.mark.process

@@ -21,9 +21,9 @@ from tuner.execution.attempt import StopTraining, current_attempt
 from tuner.execution.session import checkpoint_dir, get_checkpoint, report
 from tuner.spec.environment import without_secrets
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.directories import copy_tree
 from tuner.storage.layout import STAGING_PREFIX
 from tuner.storage.readable_json import plain
+from tuner.storage.trees import copy_tree
 from tuner.utils import flatten_dict
 
 from .declaration import Declaration

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 from tuner.core.result import TIME_TOTAL_S
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.directories import contents_of, make_folder
+from tuner.storage.directories import make_folder
 from tuner.storage.manifest import Provenance, read_manifest, write_manifest
+from tuner.storage.trees import contents_of
 
 from .assignment import Assignment
 from .metric_conversion import Converter, note_replaced_iteration

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from tuner.execution.session import StopTraining, get_context, report
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.directories import copy_tree
+from tuner.storage.trees import copy_tree
 
 from . import learning_rates
 from .reporting import (

@@ -25,11 +25,11 @@ from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
 
 from . import atomic
-from .directories import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
 from .disk import DIRECTORY_MODE
 from .layout import CHECKPOINT_PREFIX, MANIFEST, STAGING_PREFIX, TRIAL_FILES, VALIDATION_PREFIX
 from .manifest import Provenance, read_manifest, verify, write_manifest
 from .tree_state import TreeState, check_unchanged
+from .trees import Contents, contents_of, copy_tree, replace_link, sync_file, sync_files
 
 _UNFINISHED_MODE: Final = 0o700
 _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"(\d{6,18})")

@@ -23,7 +23,6 @@ from tuner.errors import CheckpointError
 
 from .checkpoint_directories import discarded_on_error, is_staged, publish, settle, stage
 from .checkpoint_names import check_directory_name
-from .directories import contents_of, copy_tree, replace_link, sync_file, sync_files
 from .layout import (
     CHECKPOINT_PREFIX,
     PART_MANIFEST,
@@ -39,6 +38,7 @@ from .manifest import (
     write_part_manifest,
 )
 from .tree_state import TreeState, check_unchanged
+from .trees import contents_of, copy_tree, replace_link, sync_file, sync_files
 
 _NUMBERED: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}")
 

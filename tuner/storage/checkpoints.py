@@ -14,7 +14,6 @@ from tuner.core.trial import Trial
 from tuner.errors import CheckpointError, missing_name
 
 from . import atomic, strict_json
-from .directories import copy_tree
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA
 from .reading import SMALL_BYTES, read_file
 from .url_forms import is_remote
@@ -138,6 +137,10 @@ class Checkpoint(metaclass=_OlderNames):
             FileNotFoundError: If the checkpoint does not exist.
             CheckpointError: If a link leads out of it, or the copy does not match its manifest.
         """
+        # What a process that only passes the checkpoint on has no use for.
+        from .manifest import verify  # noqa: PLC0415
+        from .trees import copy_tree  # noqa: PLC0415
+
         self._check_exists()
         target = Path(
             tempfile.mkdtemp(prefix=CHECKPOINT_PREFIX) if path is None else path
@@ -147,8 +150,6 @@ class Checkpoint(metaclass=_OlderNames):
         else:
             capabilities.remote.download(self._path, self._filesystem, target)
         if (target / MANIFEST).exists():
-            from .manifest import verify  # noqa: PLC0415  (the handle itself needs none of it)
-
             verify(target)
         return str(target)
 

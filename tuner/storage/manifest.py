@@ -17,9 +17,10 @@ from tuner.errors import CheckpointError
 from tuner.wire.declared import OPTIONAL, Malformed, decode, encode
 
 from . import atomic, strict_json
-from .directories import Contents, make_folder, replace_link, target_inside
+from .directories import make_folder
 from .layout import MANIFEST, METADATA, PART_MANIFEST
 from .reading import SMALL_BYTES, open_file, read_file
+from .trees import Contents, replace_link, target_inside
 
 FORMAT: Final = 1
 GROUP_FORMAT: Final = 2

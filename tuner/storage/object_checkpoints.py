@@ -24,11 +24,12 @@ from .atomic import write_bytes
 from .checkpoint_cache import CheckpointCache, Key
 from .checkpoint_directories import publish
 from .checkpoint_names import check_directory_name
-from .directories import make_folder, make_own_folder, sync_files
+from .directories import make_folder, make_own_folder
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA, STAGING_PREFIX, trial_directory
 from .manifest import Manifest, PartContents, make_folders, make_links, read_manifest, verify
 from .object_store import ObjectStore
 from .reading import SMALL_BYTES, has_content, read_file
+from .trees import sync_files
 
 _NAME: Final = re.compile(CHECKPOINT_PREFIX + r"\d{6,18}\.e(\d{1,18})a\d{1,18}")
 _PROOF: Final = re.compile(r"probe/e(\d{1,18})-[0-9a-f-]+")

@@ -19,7 +19,7 @@ from tuner.integration.reporting import (
 )
 from tuner.integration.transformers import NOT_CONNECTED
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.directories import copy_tree
+from tuner.storage.trees import copy_tree
 from tuner.train.api import report
 from tuner.train.data import BatchIterable, DataShard
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import CheckpointError
-from tuner.storage import directories
-from tuner.storage.directories import contents_of, copy_file, copy_tree, sync_files
+from tuner.storage import trees
+from tuner.storage.trees import contents_of, copy_file, copy_tree, sync_files
 
 NAMES = st.text("abcé .-", min_size=1, max_size=6).filter(lambda name: name.strip(".") == name)
 TREES = st.recursive(
@@ -114,7 +114,7 @@ def test_permissions_are_kept_but_for_writing_by_others(tmp_path):
     source.chmod(0o777)
     before = os.umask(0)
     try:
-        directories.copy_file(source, tmp_path / "copy.sh")
+        trees.copy_file(source, tmp_path / "copy.sh")
     finally:
         os.umask(before)
     assert (tmp_path / "copy.sh").stat().st_mode & 0o777 == 0o755
