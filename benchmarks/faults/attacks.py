@@ -37,7 +37,7 @@ ATTACKS = [
         "nothing is writable for others; temporary directories are private",
         [
             Suite("storage/test_atomic", ["no_file_is_writable_for_others_under_an_empty_umask"]),
-            Suite("storage/test_directories", ["permissions_are_kept_but_for_writing_by_others"]),
+            Suite("storage/test_trees", ["permissions_are_kept_but_for_writing_by_others"]),
             Suite("storage/test_remote", ["a_download_directory_that_others_can_enter_is_refused"]),
             Suite("security/test_permissions_and_links"),
         ],
@@ -64,12 +64,12 @@ ATTACKS = [
         "refused by name, and not followed",
         [
             Suite(
-                "storage/test_directories",
+                "storage/test_trees",
                 ["a_link_that_leads_out_is_refused_by_name_before_anything_is_copied"],
             ),
-            Suite("storage/test_directories", ["a_link_out_behind_a_linked_directory_is_refused"]),
+            Suite("storage/test_trees", ["a_link_out_behind_a_linked_directory_is_refused"]),
             Suite(
-                "storage/test_directories",
+                "storage/test_trees",
                 ["a_copy_replaces_a_link_at_its_place_and_does_not_write_through_it"],
             ),
             Suite("storage/test_atomic", ["a_link_at_the_place_is_replaced_and_not_followed"]),
