@@ -25,8 +25,9 @@ import cloudpickle
 from searchers.plain_values import describe, plain_scalar
 from tuner.storage import strict_json
 
-from .pickling import can_be_pickled, explanation, pickling_by_value
+from .pickling import pickling_by_value
 from .secrets import named_secret, redact
+from .unpicklable import can_be_pickled, explanation
 from .validation_assignment import ValidationError, Validator
 
 _MAX_ARGUMENT_BYTES: Final = 1 << 14
