@@ -389,6 +389,20 @@ def test_strict_loses_nothing_to_any_faults_and_a_power_cut_after_them(
         assert losses(experiment, disk=after) == list(range(number + 1))
 
 
+def test_a_power_cut_takes_neither_a_segment_that_was_begun_nor_what_was_written_before(
+    memory_disk,
+):
+    experiment, disk = Path("/virtual"), memory_disk()
+    writer = Journal(experiment, has_syncer=False, disk=disk)
+    fresh = copy.deepcopy(disk)
+    fresh.power_cut(lambda most: 0)
+    assert recover(experiment, disk=fresh).epoch == 1
+    fill(writer, range(2), per_flush=1)
+    writer.rotate()
+    disk.power_cut(lambda most: 0)
+    assert losses(experiment, disk=disk) == [0.0, 1.0]
+
+
 def test_a_rotation_in_vain_is_made_up_for_before_anything_is_written(tmp_path, faulty_disk):
     disk = faulty_disk({"sync_directory": {3, 4}})
     writer = Journal(tmp_path, has_syncer=False, disk=disk)
