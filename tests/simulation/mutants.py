@@ -522,8 +522,8 @@ ESCAPING = _of(
     ("if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):", "if place is None or report.time != place.level or not rungs.is_waiting(report.trial_id):", "I17"),
 ) + _of(
     "tuner/driver/journal_log.py",
-    # What is not deleted after a flush is deleted when the driver closes; a test of checkpoints finds
-    # it.
+    # What is not deleted after a flush is deleted when the driver closes; a test of the
+    # log finds it.
     ("        self._deleter.release()\n", "", "I16"),
 ) + _of(
     "tuner/core/checkpoints.py",

@@ -5,10 +5,8 @@ import shutil
 import pytest
 
 from tests.waiting import wait_until
-from tuner.core.events import TurnEnded
 from tuner.core.trial import CheckpointRecord
 from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
-from tuner.driver.journal_log import JournalLog
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal
 from tuner.storage.checkpoint_directories import commit_from, leftovers, remove_unfinished
@@ -120,18 +118,6 @@ def test_a_directory_with_a_later_checkpoint_is_not_taken_for_the_recorded_one(
 def test_names_that_are_not_safe_are_refused(name):
     with pytest.raises(ValueError, match="must be a path inside the trial's directory"):
         check_directory_name(name)
-
-
-def test_a_checkpoint_is_deleted_when_the_log_has_written_its_successor(tmp_path):
-    deleted = []
-    with Journal(tmp_path, sync="strict") as journal:
-        deleter = CheckpointDeleter(journal, deleted.append)
-        log = JournalLog(journal, deleter)
-        log.append(TurnEnded(), 0.0, ())
-        deleter.delete(tmp_path / "checkpoint_000000")
-        assert deleted == []
-        log.flush()
-        assert deleted == [tmp_path / "checkpoint_000000"]
 
 
 def test_a_checkpoint_is_deleted_when_its_successor_is_in_the_object_store_too(tmp_path):
