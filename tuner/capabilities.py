@@ -86,11 +86,12 @@ if TYPE_CHECKING:
     from .spec.training_config import ScalingConfig as ScalingConfig
     from .spec.training_config import ValidationConfig as ValidationConfig
     from .spec.training_config import ValidationTaskConfig as ValidationTaskConfig
-    from .storage import remote as remote
+    from .storage.checkpoint_downloads import download as download
+    from .storage.checkpoint_downloads import shared_download as shared_download
+    from .storage.object_backends import filesystem_of as filesystem_of
     from .storage.object_checkpoints import ObjectCheckpoints as ObjectCheckpoints
     from .storage.object_store import RETRY_S as RETRY_S
     from .storage.object_store import ObjectStore as ObjectStore
-    from .storage.remote import filesystem_of as filesystem_of
     from .storage.remote_lock import requests_in_store as requests_in_store
     from .storage.s3_options import split_options as split_options
     from .storage.urls import check_filesystem as check_filesystem
@@ -164,10 +165,10 @@ __getattr__, __dir__ = lazy_names(
         ),
         "tuner.spec.cluster": ("Cluster",),
         "tuner.spec.training_config": ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig"),
-        "tuner.storage": ("remote",),
+        "tuner.storage.checkpoint_downloads": ("download", "shared_download"),
+        "tuner.storage.object_backends": ("filesystem_of",),
         "tuner.storage.object_checkpoints": ("ObjectCheckpoints",),
         "tuner.storage.object_store": ("ObjectStore", "RETRY_S"),
-        "tuner.storage.remote": ("filesystem_of",),
         "tuner.storage.remote_lock": ("requests_in_store",),
         "tuner.storage.s3_options": ("split_options",),
         "tuner.storage.urls": ("check_filesystem", "checked_url", "join_url", "split_url"),

@@ -11,9 +11,9 @@ from typing import Any, Final, final
 from tuner.analysis.open_experiment import StoredExperiment
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
-from tuner.storage import remote
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import read_manifest
+from tuner.storage.object_backends import resolve
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.object_errors import describe
 from tuner.storage.object_store import ObjectStore
@@ -131,7 +131,7 @@ class StoreInventory:
         Raises:
             StorageUnreachable: If the store does not answer, or refuses.
         """
-        filesystem, root = remote.resolve(self.store.url, None)
+        filesystem, root = resolve(self.store.url, None)
         call: Any = getattr(filesystem, "call_s3", None)
         if call is None:
             return None

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import StorageUnreachable
-from tuner.storage import layout, remote
+from tuner.storage import layout
+from tuner.storage.object_backends import resolve
 from tuner.storage.object_errors import describe
 from tuner.storage.object_store import ObjectStore
 from tuner.storage.origin import Origin, note_origin, origin_of
@@ -36,7 +37,7 @@ def experiments_in_store(url: str, max_depth: int = _MAX_DEPTH) -> Iterator[str]
         StorageUnreachable: If the store cannot be listed.
     """
     try:
-        filesystem, root = remote.resolve(url, None)
+        filesystem, root = resolve(url, None)
         filesystem.invalidate_cache()
         found = filesystem.ls(root, detail=True)
     except FileNotFoundError:
@@ -59,7 +60,7 @@ def changed_at(url: str) -> float:
         StorageUnreachable: If the store cannot be read.
     """
     try:
-        filesystem, root = remote.resolve(join_url(url, layout.JOURNAL), None)
+        filesystem, root = resolve(join_url(url, layout.JOURNAL), None)
         filesystem.invalidate_cache()
         pieces = filesystem.find(root)
         newest = max(pieces, key=lambda path: (len(path), path), default=None)

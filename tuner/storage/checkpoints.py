@@ -148,7 +148,7 @@ class Checkpoint(metaclass=_OlderNames):
         if self.is_local:
             copy_tree(Path(self._path), target)
         else:
-            capabilities.remote.download(self._path, self._filesystem, target)
+            capabilities.download(self._path, self._filesystem, target)
         if (target / MANIFEST).exists():
             verify(target)
         return str(target)
@@ -168,7 +168,7 @@ class Checkpoint(metaclass=_OlderNames):
         if self.is_local:
             yield self._path
         else:
-            with capabilities.remote.shared_download(self._path, self._filesystem) as directory:
+            with capabilities.shared_download(self._path, self._filesystem) as directory:
                 yield str(directory)
 
     def get_metadata(self) -> dict[str, Any]:
@@ -177,7 +177,8 @@ class Checkpoint(metaclass=_OlderNames):
             if self.is_local:
                 content = read_file(self._metadata_file(), SMALL_BYTES)
             else:
-                content = capabilities.remote.read(self._path, self._filesystem, METADATA)
+                store = capabilities.ObjectStore(self._path, self._filesystem)
+                content = store.get(METADATA, SMALL_BYTES)
         except FileNotFoundError:
             return {}
         try:
@@ -198,7 +199,7 @@ class Checkpoint(metaclass=_OlderNames):
         if self.is_local:
             atomic.write_text(self._metadata_file(), text)
         else:
-            capabilities.remote.write(self._path, self._filesystem, METADATA, text.encode())
+            capabilities.ObjectStore(self._path, self._filesystem).put(METADATA, text.encode())
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add JSON values to those stored with the checkpoint; of equal keys the new one counts."""

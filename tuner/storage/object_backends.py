@@ -24,8 +24,7 @@ from .disk import LOCAL_DISK
 from .layout import STAGING_PREFIX
 from .object_errors import status_of, without_credentials
 from .reading import open_file
-from .remote import resolve
-from .s3_options import CLIENT_CONFIG, client_options
+from .s3_options import CLIENT_CONFIG, client_options, is_s3
 from .store_calls import current_deadline, in_thread
 from .url_forms import is_url
 
@@ -69,6 +68,41 @@ class Backend(Protocol):
 
     def delete(self, key: str) -> None:
         """Delete an object, which may be absent."""
+
+
+def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
+    """Return the fsspec file system and the path on it.
+
+    Args:
+        path: A URL or a path.
+        filesystem: Where it lies; None for what the URL says, or this machine.
+
+    Raises:
+        ImportError: If fsspec, or the package for this kind of URL, is not installed.
+    """
+    if filesystem is not None:
+        filesystem = as_fsspec(filesystem)
+        # As fsspec documents, although the name is private.
+        return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001
+    try:
+        import fsspec.core  # noqa: PLC0415  (optional)
+    except ImportError as cause:
+        raise ImportError(
+            f'reading {path} needs fsspec; run: pip install "tuner-hpo[remote]"'
+        ) from cause
+    bare, options = client_options(path)
+    if is_s3(bare):
+        options["config_kwargs"] = CLIENT_CONFIG
+    found, root = fsspec.core.url_to_fs(bare, **options)
+    if is_s3(bare):
+        # Where the store does not answer, minutes would pass with the library's own.
+        found.retries = 1
+    return found, str(root)
+
+
+def filesystem_of(path: str, filesystem: Any) -> Any:
+    """Return the fsspec file system on which a path is; see `resolve`."""
+    return resolve(path, filesystem)[0]
 
 
 def open_backend(url: str, filesystem: Any = None) -> Backend:

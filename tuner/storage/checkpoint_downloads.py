@@ -16,66 +16,17 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tuner.errors import CheckpointError
 
-from .arrow_filesystem import as_fsspec
 from .atomic import temporary_sibling
-from .directories import make_folder
 from .layout import MANIFEST
 from .lock import Lock
 from .manifest import make_folders, make_links, read_manifest, verify
-from .s3_options import CLIENT_CONFIG, client_options, is_s3
-
-
-def resolve(path: str, filesystem: Any) -> tuple[Any, str]:
-    """Return the fsspec file system and the path on it.
-
-    Args:
-        path: A URL or a path.
-        filesystem: Where it lies; None for what the URL says, or this machine.
-
-    Raises:
-        ImportError: If fsspec, or the package for this kind of URL, is not installed.
-    """
-    if filesystem is not None:
-        filesystem = as_fsspec(filesystem)
-        # As fsspec documents, although the name is private.
-        return filesystem, str(filesystem._strip_protocol(path))  # noqa: SLF001
-    try:
-        import fsspec.core  # noqa: PLC0415  (optional)
-    except ImportError as cause:
-        raise ImportError(
-            f'reading {path} needs fsspec; run: pip install "tuner-hpo[remote]"'
-        ) from cause
-    bare, options = client_options(path)
-    if is_s3(bare):
-        options["config_kwargs"] = CLIENT_CONFIG
-    found, root = fsspec.core.url_to_fs(bare, **options)
-    if is_s3(bare):
-        # Where the store does not answer, minutes would pass with the library's own.
-        found.retries = 1
-    return found, str(root)
-
-
-def filesystem_of(path: str, filesystem: Any) -> Any:
-    """Return the fsspec file system on which a path is; see `resolve`."""
-    return resolve(path, filesystem)[0]
-
-
-def read(path: str, filesystem: Any, name: str) -> bytes:
-    """Return the content of a file of a remote directory."""
-    found, root = resolve(path, filesystem)
-    content: bytes = found.cat_file(f"{root.rstrip('/')}/{name}")
-    return content
-
-
-def write(path: str, filesystem: Any, name: str, content: bytes) -> None:
-    """Write a file of a remote directory; object stores do that in one step."""
-    found, root = resolve(path, filesystem)
-    found.pipe_file(f"{root.rstrip('/')}/{name}", content)
+from .object_backends import resolve
+from .object_store import ObjectStore
 
 
 def download(path: str, filesystem: Any, target: Path) -> None:
@@ -88,30 +39,21 @@ def download(path: str, filesystem: Any, target: Path) -> None:
 
     Raises:
         FileNotFoundError: If there is no such directory, or nothing in it.
-        CheckpointError: If a name in it would lead out of the target, or its manifest is damaged.
+        CheckpointError: If its manifest is damaged.
+        StorageError: If a name in it would lead out of the target, or the store does not answer.
     """
-    found, root = resolve(path, filesystem)
-    remote_files = sorted(found.find(root))
-    if not remote_files:
+    store = ObjectStore(path, filesystem)
+    keys = store.list()
+    if not keys:
         raise FileNotFoundError(f"checkpoint {path} does not exist, or is empty")
-    local_files = [target / _inner_name(name, root) for name in remote_files]
-    for directory in sorted({file.parent for file in local_files}):
-        make_folder(directory)
-    found.get(remote_files, [str(file) for file in local_files])
-    if target / MANIFEST in local_files:
+    store.download({key: target / key for key in keys})
+    if MANIFEST in keys:
         manifest = read_manifest(target)
         try:
             make_folders(target, manifest)
         except ValueError as cause:
             raise CheckpointError(f"checkpoint {path} cannot be used: {cause}") from cause
         make_links(target, manifest)
-
-
-def _inner_name(name: str, root: str) -> PurePosixPath:
-    inner = PurePosixPath(name).relative_to(root)
-    if not inner.parts or os.pardir in inner.parts:
-        raise CheckpointError(f"remote file {name} leads out of the checkpoint {root}")
-    return inner
 
 
 @contextmanager
