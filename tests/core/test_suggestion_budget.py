@@ -15,8 +15,8 @@ from tuner.core.events import (
     TrialSuggested,
     WorkerStarted,
 )
-from tuner.core.suggestion_budget import SuggestionBudget
 from tuner.core.trial import Status
+from tuner.core.trial_starter import SuggestionBudget
 
 
 def test_ids_are_counted_and_no_more_is_asked_for_than_is_wanted():

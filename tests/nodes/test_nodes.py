@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.machine import Grant, Machine
-from tuner.core.resources import ResourcePool
+from tuner.core.resources import Grant, Machine, ResourcePool
 from tuner.core.trial import WorkerGroup
 from tuner.nodes.nodes import Nodes, matches
 

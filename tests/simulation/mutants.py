@@ -187,7 +187,7 @@ EXPLOITS = _of(
 )  # fmt: skip
 
 BUDGETS = _of(
-    "tuner/core/suggestion_budget.py",
+    "tuner/core/trial_starter.py",
     ("        self._num_asked -= self.num_outstanding\n", "", "I20"),
     ("        self.num_outstanding -= 1\n        self._num_asked -= 1\n", "        self.num_outstanding -= 1\n", "I20"),
     ("        self._is_suspended = False\n        self._num_asked -=", "        self._num_asked -=", "I20 I9"),

@@ -58,7 +58,6 @@ from .result import (
 )
 from .settings import ExperimentSettings
 from .stoppers import Stopper
-from .suggestion_budget import SuggestionBudget
 from .timeouts import Timeouts, earliest
 from .trial import (
     CANNOT_PAUSE,
@@ -76,7 +75,7 @@ from .trial import (
     WorkerState,
 )
 from .trial_metrics import TrackedMetric
-from .trial_starter import TrialStarter
+from .trial_starter import SuggestionBudget, TrialStarter
 from .trial_table import TrialTable
 from .unanswered_reports import UnansweredReport, UnansweredReports
 

@@ -22,9 +22,9 @@ from .recorded_decisions import RecordedDecision, StopExperiment
 from .result import TRAINING_ITERATION
 from .settings import ExperimentSettings
 from .stoppers import STOP, Stopper
-from .suggestion_budget import SuggestionBudget
 from .timeouts import earliest
 from .trial import TerminationReason, Trial
+from .trial_starter import SuggestionBudget
 from .trial_table import TrialTable
 
 TIME_BUDGET: Final = "time_budget"

@@ -13,9 +13,8 @@ from tuner.errors import InvalidTransition
 
 from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
-from .machine import THIS_NODE, Grant, Machine
 from .ready_queue import ReadyQueue
-from .resources import Demand, Request
+from .resources import THIS_NODE, Demand, Grant, Machine, Request
 from .trial import (
     CheckpointRecord,
     Failure,

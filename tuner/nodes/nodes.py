@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
-from tuner.core.machine import Grant, Machine, Node
-from tuner.core.resources import Request, ResourcePool, gpu_misfit
+from tuner.core.resources import Grant, Machine, Node, Request, ResourcePool, gpu_misfit
 from tuner.core.trial import WorkerGroup
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from tuner.core.machine import Machine
-from tuner.core.resources import Demand, demand_of
+from tuner.core.resources import Demand, Machine, demand_of
 from tuner.core.trial import WorkerGroup
 
 from .nodes import matches

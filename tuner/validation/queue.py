@@ -16,8 +16,7 @@ from typing import Any, Final, final
 from tuner.core.commands import KillValidation, StartValidation
 from tuner.core.events import Outcome, ValidationEnded
 from tuner.core.failure_causes import lost_too_often
-from tuner.core.machine import THIS_NODE, Machine
-from tuner.core.resources import GPU
+from tuner.core.resources import GPU, THIS_NODE, Machine
 from tuner.core.settings import ValidationPolicy
 from tuner.core.timeouts import Deadlines
 from tuner.core.trial import Failure, Trial, Validation, ValidationState
