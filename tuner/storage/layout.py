@@ -13,7 +13,7 @@
       journal/torn-<segment>-<byte> what a recovery has cut off
       snapshot/<last sequence>.json the newest two
       objects/<sha256>.npy         large constants of configurations
-      requests/                    what others ask of the driver, while it lives
+      requests/                    what others ask of the driver, and its replies
       pbt_global.txt  pbt_policy_<trial_id>.txt   exploits
       <trial_id>/
         params.json  result.json  progress.csv  events.out.tfevents.*  error.txt  stdout  stderr
