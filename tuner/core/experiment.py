@@ -213,7 +213,7 @@ class Experiment:
         return self.unanswered.held_trials if self.parts else []
 
     def _holds_report(self, trial: Trial) -> bool:
-        return any(part.holds_report(trial) for part in self.parts)
+        return bool(self.parts) and any(part.holds_report(trial) for part in self.parts)
 
     def next_deadline_s(self) -> float | None:
         """Return the experiment time at which a turn is due without any event; None for never."""
@@ -905,10 +905,9 @@ class Experiment:
             self._schedule()
         for part in self.parts:
             part.resolve_deadlock()
-        self.out.remarks = [
-            *self.policies.take_remarks(),
-            *(remark for part in self.parts for remark in part.take_remarks()),
-        ]
+        self.out.remarks = list(self.policies.take_remarks())
+        for part in self.parts:
+            self.out.remarks += part.take_remarks()
         self._is_noop_turn = (
             all_continue
             and self._has_no_effect(has_events=has_events)

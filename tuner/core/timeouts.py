@@ -374,7 +374,7 @@ class Timeouts:
 
     def may_be_due(self, now_s: float) -> bool:
         """Return whether there may be overdue or suspicious workers, which is hardly ever."""
-        return now_s >= min(each.none_before_s for each in self._schedules)
+        return now_s >= min([each.none_before_s for each in self._schedules])
 
     def take_overdue(self, now_s: float) -> list[Overdue]:
         """Return the workers whose time is over, each once."""
