@@ -479,18 +479,15 @@ MUTANTS = [
 
 ESCAPING = _of(
     "tuner/core/checkpoints.py",
-    # Few trials of the simulation are asked to save at the iteration at which they were cloned;
-    # tests of the core find it.
+    # Few trials of the simulation are asked to save at the iteration at which they were cloned.
     ("if trial.grafts and latest.index < trial.grafts[-1].first_checkpoint:", "if False:", "I9"),
 ) + _of(
     "tuner/core/trial.py",
-    # Only a trial that is lost before and after a snapshot is given up too late; tests of the core
-    # find it.
+    # Only a trial that is lost before and after a snapshot is given up too late.
     ("    losses: Annotated[tuple[tuple[int, str], ...], OPTIONAL] = ()\n    uploads:", "    losses: Annotated[tuple[tuple[int, str], ...], NEVER] = ()\n    uploads:", "I20 I12 I7"),
 ) + _of(
     "tuner/nodes/part.py",
-    # What waits for a node in vain holds no slot, so the next suggestion has mostly been asked for;
-    # tests of nodes find it.
+    # What waits for a node in vain holds no slot, so the next suggestion has mostly been asked for.
     ("            core.give_up(trial)\n            core.needs_scheduling = True\n", "            core.give_up(trial)\n", "I9"),
 ) + _of(
     "tuner/leases/queue.py",
@@ -504,11 +501,11 @@ ESCAPING = _of(
 ) + _of(
     "tuner/core/exploits.py",
     # Shows only if a trial fails between its first report and save after an exploit, and the
-    # donor's checkpoint is then damaged; tests of the core find it.
+    # donor's checkpoint is then damaged.
     ("if kept.iteration <= graft.checkpoint.iteration and", "if True and", "I2"),
 ) + _of(
     "tuner/core/unanswered_reports.py",
-    # Trials that are paused in the simulation save on demand; tests of the core find it.
+    # Trials that are paused in the simulation save on demand.
     ("            save or trial.source or trial.uploads", "            save or trial.uploads", "I9"),
 ) + _of(
     "tuner/core/experiment.py",
@@ -522,8 +519,7 @@ ESCAPING = _of(
     ("if place is None or report.time < place.level or not rungs.is_waiting(report.trial_id):", "if place is None or report.time != place.level or not rungs.is_waiting(report.trial_id):", "I17"),
 ) + _of(
     "tuner/driver/journal_log.py",
-    # What is not deleted after a flush is deleted when the driver closes; a test of the
-    # log finds it.
+    # What is not deleted after a flush is deleted when the driver closes.
     ("        self._deleter.release()\n", "", "I16"),
 ) + _of(
     "tuner/core/checkpoints.py",
@@ -532,11 +528,11 @@ ESCAPING = _of(
 ) + _of(
     "tuner/callbacks/files/trial_file.py",
     # Needs a disk that is full just when an interrupted trial is resumed: found after a minute or
-    # more, and by a test of its own.
+    # more.
     ("        if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
 ) + _of(
     "tuner/callbacks/logger_group.py",
     # Likewise.
     ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),
 )  # fmt: skip
-"""Defects that the simulation does not find within a minute, with the reason."""
+"""Defects that the simulation does not find within a minute, with the reason; unit tests find them."""
