@@ -33,10 +33,10 @@ from .control_requests import RequestPlace
 from .lock import Owner, current_owner, owner_in
 from .object_store import ObjectStore
 
-WATCH_S: Final = 30.0
+_WATCH_S: Final = 30.0
 """How long a driver that cannot be asked is watched for a sign of life, in seconds."""
 BEAT_S: Final = 10.0
-"""How often a driver gives one, in seconds."""
+"""How often a driver gives one, in seconds; well below the time for which it is watched."""
 _NUM_LOOKS: Final = 15
 _CONTENT_LIMIT_BYTES: Final = 4096
 _LOCK: Final = re.compile(r"lock/(\d{8})\.json")
@@ -60,8 +60,6 @@ class RemoteLock:
         steal: Take over from a driver that runs, too; it stops at its next request.
         is_checked: Whether the store creates objects only if they are absent. If not, the caller
             makes sure that only one driver runs, and no other is waited for.
-        watch_s: How long to watch a driver that may be dead, in seconds, before taking over.
-        beat_s: How often `beat` gives a sign of life, in seconds; well below `watch_s`.
         clock: Monotonic time in seconds.
         sleep: Sleeps so many seconds.
 
@@ -75,21 +73,16 @@ class RemoteLock:
         *,
         steal: bool = False,
         is_checked: bool = True,
-        watch_s: float = WATCH_S,
-        beat_s: float = BEAT_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._has_to_watch = is_checked and not steal
-        self._watch_s = watch_s
-        self._beat_s = beat_s
         self._clock = clock
         self._sleep = sleep
         self.epoch = 0
         self._content = b""
         self._num_beats = 0
-        self._beaten_s = 0.0
         self._is_held = False
 
     def acquire(self) -> int:
@@ -155,16 +148,14 @@ class RemoteLock:
             )
 
     def beat(self) -> None:
-        """Give a sign of life if it is time, every 10 s.
+        """Give a sign of life; to be called every `BEAT_S`.
 
         Raises:
             ExperimentFenced: If another driver has taken over.
             StorageLost: If the lock was deleted from the store, as with the whole experiment.
         """
-        now_s = self._clock()
-        if not self._is_held or (self._num_beats and now_s - self._beaten_s < self._beat_s):
+        if not self._is_held:
             return
-        self._beaten_s = now_s
         self._num_beats += 1
         self._store.put(alive_key(self.epoch), str(self._num_beats).encode())
         # Also where nothing is stored for a long time, a driver without the lock is to stop.
@@ -257,11 +248,11 @@ class RemoteLock:
             "%.0f s",
             self._store.url,
             _describe(owner),
-            self._watch_s,
+            _WATCH_S,
         )
-        until_s = self._clock() + self._watch_s
+        until_s = self._clock() + _WATCH_S
         while self._clock() < until_s:
-            self._sleep(self._watch_s / _NUM_LOOKS)
+            self._sleep(_WATCH_S / _NUM_LOOKS)
             if (
                 _has_ended(self._store, epoch, owner)
                 or _read(self._store, lock_key(epoch + 1)) is not None
@@ -276,7 +267,7 @@ class RemoteLock:
             "experiment %s is taken over from %s, which has given no sign of life for %.0f s",
             self._store.url,
             _describe(owner),
-            self._watch_s,
+            _WATCH_S,
         )
 
 
