@@ -22,7 +22,6 @@ def world(request, tmp_path):
     found = SimpleNamespace(mirrored=1, store=store, directory=tmp_path, lock=StoreLock(store))
     found.begin = lambda: FileMirror(tmp_path, store, found.lock, lambda: found.mirrored, 0)
     found.mirror = found.begin()
-    found.mirror.start(has_thread=False)
     return found
 
 
@@ -45,7 +44,6 @@ def stored(world):
 
 @pytest.mark.process  # Threads upload several files at once.
 def test_files_of_trials_are_stored_where_they_have_changed(world):
-    assert "experiment.json" in world.store.list()
     write(world, "t00000/stdout", "1")
     write(world, "t00000/.hidden")
     write(world, "t00000/checkpoint_000000/weights")
@@ -130,6 +128,16 @@ def test_a_driver_that_was_taken_over_from_replaces_no_file(world):
     with pytest.raises(ExperimentFenced):
         world.mirror.store_all()
     assert stored(world)["t00000/stdout"] == "1"
+
+
+@pytest.mark.process  # A thread.
+def test_the_declaration_is_stored_first(world):
+    world.mirror.start()
+    world.mirror.stop()
+    assert list(world.store.list()) == ["experiment.json", "lock/00000001.json"]
+    (world.directory / "experiment.json").unlink()
+    with pytest.raises(StorageError, match=r"experiment\.json cannot be read"):
+        world.begin().start()
 
 
 def test_a_directory_that_was_deleted_is_an_error_of_storage(world):

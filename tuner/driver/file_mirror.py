@@ -88,11 +88,8 @@ class FileMirror:
             on_error=lambda error: _log.debug("files of trials are not stored yet: %s", error),
         )
 
-    def start(self, *, has_thread: bool = True) -> None:
+    def start(self) -> None:
         """Store the declaration, before any piece of the journal, and start the thread.
-
-        Args:
-            has_thread: Whether there is one; without it the caller calls `store_new`.
 
         Raises:
             StorageError: If the store cannot be written, or the declaration not be read.
@@ -102,8 +99,7 @@ class FileMirror:
             self._store.put(layout.DECLARATION, path.read_bytes())
         except OSError as cause:
             raise StorageError(f"{path} cannot be read: {cause}") from cause
-        if has_thread:
-            self._jobs.wake(_FIRST_LOOK_S)
+        self._jobs.wake(_FIRST_LOOK_S)
 
     def stop(self) -> None:
         """End the thread; does nothing the second time."""
@@ -131,7 +127,7 @@ class FileMirror:
             ) from cause
 
     def store_new(self, *, is_last: bool = False) -> None:
-        """Store what is new; done by the thread, if there is one.
+        """Store what is new, as the thread does.
 
         Args:
             is_last: Whether nothing writes to the files any more.
