@@ -8,7 +8,8 @@ import pytest
 from tuner.core.trial import WorkerGroup
 from tuner.errors import LeaseRefused, ResourceDeadlock
 from tuner.execution.answers import Answers
-from tuner.execution.leasing import LeaseHolder, lease, lease_holder, set_holder
+from tuner.execution.lease_holder import LeaseHolder
+from tuner.execution.leasing import lease, lease_holder, set_holder
 
 
 class Driver:

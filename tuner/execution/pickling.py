@@ -33,7 +33,6 @@ def pickle_trainable(trainable: Any) -> bytes:
             is the cause.
 
     Example:
-        >>> import pickle
         >>> rate = 0.1
         >>> pickle.loads(pickle_trainable(lambda config: rate * config["x"]))({"x": 2})
         0.2

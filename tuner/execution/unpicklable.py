@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
@@ -102,8 +102,7 @@ def _global_names(code: types.CodeType) -> set[str]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    held: Mapping[str, Any] = getattr(value, "__dict__", {})
-    for name, part in held.items():
+    for name, part in getattr(value, "__dict__", {}).items():
         match part:
             case staticmethod() | classmethod():
                 yield f".{name}", part.__func__
@@ -143,11 +142,9 @@ def _given_parameters(trainable: Any) -> Any:
     if not isinstance(trainable, types.FunctionType):
         return getattr(trainable, "given_parameters", None)
     bound = dict(_captured(trainable)).get("bound")  # see `trainable.bind`
-    return (
-        [bound.keywords, _given_parameters(bound.func)]
-        if isinstance(bound, functools.partial)
-        else None
-    )
+    if isinstance(bound, functools.partial):
+        return [bound.keywords, _given_parameters(bound.func)]
+    return None
 
 
 def _pickled_size(value: Any) -> int | None:

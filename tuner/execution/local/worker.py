@@ -22,7 +22,8 @@ from typing import Any, Final, NoReturn
 
 from tuner.execution.answers import Answers
 from tuner.execution.failures import as_message, describe
-from tuner.execution.leasing import LeaseHolder, set_holder
+from tuner.execution.lease_holder import LeaseHolder
+from tuner.execution.leasing import set_holder
 from tuner.execution.resources import limit_threads
 from tuner.execution.result_fields import host
 from tuner.execution.session import give_master_socket, run_again, run_attempt
