@@ -20,14 +20,16 @@ from typing import Any
 
 import tuner as tune
 from searchers import BasicVariantGenerator
-from tests.execution.cluster.fake_cluster import FakeCluster
+from tests.cluster.fake_cluster import FakeCluster
+from tuner.cluster.cluster import Cluster
+from tuner.cluster.executor import ClusterExecutor
+from tuner.cluster.node_messages import Setup, SharedStorage
+from tuner.cluster.node_processes import NodeProcesses
+from tuner.cluster.shared_directory import SharedProof
 from tuner.core.events import NodeJoined
 from tuner.execution.assignments import AssignmentBuilder
-from tuner.execution.cluster.executor import ClusterExecutor
-from tuner.execution.cluster.node_messages import Setup, SharedStorage
-from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.pickling import pickle_trainable
-from tuner.spec.cluster import Cluster
+from tuner.execution.process_executor import ProcessExecutor
 
 from .figure import Figure
 
@@ -92,17 +94,18 @@ def fit(  # noqa: PLR0917  (what is measured differs in each of them)
 def start_s(cluster: Cluster) -> float:
     """Return the seconds from connecting until all nodes can run trials."""
     with tempfile.TemporaryDirectory() as directory:
-        executor = ClusterExecutor(
+        nodes = NodeProcesses(
             cluster.engine,
             cluster.settings(),
             cluster.describe(),
-            AssignmentBuilder(Path(directory), "start", len),
             trainable=pickle_trainable(report_once),
         )
+        assign = AssignmentBuilder(Path(directory), "start", len)
+        executor = ClusterExecutor(nodes, ProcessExecutor(nodes, assign, capacity={}))
         began_s = time.perf_counter()
         shared = SharedProof(Path(directory), cluster.liveness.lease_s)
         storage = SharedStorage(directory, shared.proof)
-        setup = Setup(experiment_name="start", storage=storage, environ={}, sys_path=sys.path)
+        setup = Setup(storage=storage, environ={}, sys_path=sys.path)
         events = executor.connect(setup, shared)
         while sum(isinstance(event, NodeJoined) for event in events) < NUM_NODES:
             events += executor.wait(60.0)

@@ -24,7 +24,7 @@ from sklearn.model_selection import train_test_split
 
 import tuner as tune
 from schedulers import ASHAScheduler
-from tuner.spec.cluster import Cluster
+from tuner.cluster.cluster import Cluster
 
 MAX_EPOCHS = 27
 MODEL = "model.pkl"

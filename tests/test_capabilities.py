@@ -48,15 +48,11 @@ CAPABILITIES = {
     ),
     "cluster": Capability(
         (
-            "tuner/driver/cluster_session.py",
-            "tuner/execution/cluster",
-            "tuner/spec/cluster.py",
+            "tuner/cluster",
             "tuner/storage/spread_parts.py",
         ),
         (
-            "tests/execution/cluster",
-            "tests/spec/test_dask_cluster.py",
-            "tests/spec/test_ray_cluster.py",
+            "tests/cluster",
             "tests/storage/test_spread_parts.py",
         ),
     ),
@@ -79,6 +75,7 @@ CAPABILITIES = {
         (
             "tuner/driver/file_mirror.py",
             "tuner/driver/remote_session.py",
+            "tuner/execution/file_service.py",
             "tuner/execution/store_waits.py",
             "tuner/execution/uploading.py",
             "tuner/journal/mirror.py",
@@ -119,7 +116,7 @@ CAPABILITIES = {
     ),
     "testing": Capability(
         ("tuner/testing",),
-        ("tests/contracts", "tests/spec/test_clusters.py", "tests/spec/test_worker_groups.py"),
+        ("tests/contracts", "tests/spec/test_worker_groups.py"),
     ),
     "trackers": Capability(
         ("tuner/callbacks/trackers",),

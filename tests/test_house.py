@@ -57,10 +57,10 @@ TIERS = {
 OWN_THREADS = {
     "tuner/background.py",
     "tuner/driver/background_run.py",  # the driver itself, for which the end of a script waits
-    "tuner/execution/cluster/agent.py",  # connections
-    "tuner/execution/cluster/dask_engine.py",
-    "tuner/execution/cluster/dask_plugin.py",
-    "tuner/execution/cluster/ray_engine.py",
+    "tuner/cluster/agent.py",  # connections
+    "tuner/cluster/dask_engine.py",
+    "tuner/cluster/dask_plugin.py",
+    "tuner/cluster/ray_engine.py",
     "tuner/execution/inline_processes.py",  # training code
     "tuner/storage/store_calls.py",  # a call that may hang, and is given up then
 }

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         ProgressReporter,
         TBXLoggerCallback,
     )
+    from .cluster.cluster import Cluster, DaskCluster, RayCluster
     from .command import Command
     from .core.secret_reference import Secret
     from .core.stoppers import (
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from .execution.session import TuneContext, checkpoint_dir, get_checkpoint, get_context, report
     from .execution.trainable import register_trainable, with_parameters, with_resources
     from .handle import Handle, attach
-    from .spec.cluster import Cluster, DaskCluster, RayCluster
     from .spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .spec.sync_config import SyncConfig
     from .storage.checkpoints import Checkpoint
@@ -101,7 +101,7 @@ _NAMES_BY_MODULE = {
         "uniform",
     ),
     "tuner.analysis": ("ExperimentAnalysis", "Result", "ResultGrid", "points_from"),
-    "tuner.spec.cluster": ("Cluster", "DaskCluster", "RayCluster"),
+    "tuner.cluster.cluster": ("Cluster", "DaskCluster", "RayCluster"),
     "tuner.spec.config": (
         "CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "TuneConfig",
     ),

@@ -44,20 +44,23 @@ if TYPE_CHECKING:
     from .callbacks.console.console import Console as Console
     from .callbacks.console.reporter import ProgressReporter as ProgressReporter
     from .callbacks.formatting import printable as printable
+    from .cluster.cluster import Cluster as Cluster
+    from .cluster.session import ClusterSession as ClusterSession
+    from .cluster.shared_directory import await_former_nodes as await_former_nodes
     from .core.pareto import best_trials as best_trials
     from .core.progress import Progress as Progress
     from .core.progress import look_at as look_at
     from .driver.background_run import Background as Background
-    from .driver.cluster_session import ClusterSession as ClusterSession
     from .driver.continued import ContinuedExperiment as ContinuedExperiment
     from .driver.continued import recorded_trials as recorded_trials
     from .driver.remote_session import RemoteSession as RemoteSession
-    from .execution.cluster.shared_directory import await_former_nodes as await_former_nodes
     from .execution.commit_pool import CommitPool as CommitPool
+    from .execution.file_service import FileService as FileService
     from .execution.group import IF_SILENT as IF_SILENT
     from .execution.group import Patience as Patience
     from .execution.group import RemoteGroup as RemoteGroup
     from .execution.group_checkpoint import DirectoryStorage as DirectoryStorage
+    from .execution.group_checkpoint import GroupStorage as GroupStorage
     from .execution.inline_processes import InlineProcesses as InlineProcesses
     from .execution.placement import place_ranks as place_ranks
     from .execution.remote_validator import RemoteValidator as RemoteValidator
@@ -82,7 +85,6 @@ if TYPE_CHECKING:
     from .restore.resume_command import shell_line as shell_line
     from .restore.resume_command import take_rerun as take_rerun
     from .restore.resume_command import take_resume as take_resume
-    from .spec.cluster import Cluster as Cluster
     from .spec.training_config import ScalingConfig as ScalingConfig
     from .spec.training_config import ValidationConfig as ValidationConfig
     from .spec.training_config import ValidationTaskConfig as ValidationTaskConfig
@@ -134,13 +136,14 @@ __getattr__, __dir__ = lazy_names(
         "tuner.core.pareto": ("best_trials",),
         "tuner.core.progress": ("Progress", "look_at"),
         "tuner.driver.background_run": ("Background",),
-        "tuner.driver.cluster_session": ("ClusterSession",),
+        "tuner.cluster.session": ("ClusterSession",),
         "tuner.driver.continued": ("ContinuedExperiment", "recorded_trials"),
         "tuner.driver.remote_session": ("RemoteSession",),
-        "tuner.execution.cluster.shared_directory": ("await_former_nodes",),
+        "tuner.cluster.shared_directory": ("await_former_nodes",),
         "tuner.execution.commit_pool": ("CommitPool",),
+        "tuner.execution.file_service": ("FileService",),
         "tuner.execution.group": ("IF_SILENT", "Patience", "RemoteGroup"),
-        "tuner.execution.group_checkpoint": ("DirectoryStorage",),
+        "tuner.execution.group_checkpoint": ("DirectoryStorage", "GroupStorage"),
         "tuner.execution.inline_processes": ("InlineProcesses",),
         "tuner.execution.placement": ("place_ranks",),
         "tuner.execution.remote_validator": ("RemoteValidator", "ValidationTry"),
@@ -163,7 +166,7 @@ __getattr__, __dir__ = lazy_names(
             "take_rerun",
             "take_resume",
         ),
-        "tuner.spec.cluster": ("Cluster",),
+        "tuner.cluster.cluster": ("Cluster",),
         "tuner.spec.training_config": ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig"),
         "tuner.storage.checkpoint_downloads": ("download", "shared_download"),
         "tuner.storage.object_backends": ("filesystem_of",),

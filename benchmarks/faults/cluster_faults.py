@@ -46,11 +46,11 @@ CLUSTER_FAULTS = [
                 ["a_driver_that_is_killed_takes_all_with_it_and_is_restored"],
             ),
             Suite(
-                "execution/cluster/test_shared_directory",
+                "cluster/test_shared_directory",
                 ["nodes_of_a_dead_driver_are_given_time_to_end_their_trials"],
             ),
             Suite(
-                "execution/cluster/test_node_host",
+                "cluster/test_node_host",
                 ["a_host_that_hears_nothing_of_its_driver_kills_its_trials_and_ends"],
             ),
         ],
@@ -74,9 +74,9 @@ CLUSTER_FAULTS = [
                     "a_trial_that_ends_every_node_it_runs_on_is_given_up_and_the_others_finish",
                 ],
             ),
-            Suite("execution/cluster/test_agent"),
+            Suite("cluster/test_agent"),
             Suite(
-                "execution/cluster/test_node_host",
+                "cluster/test_node_host",
                 [
                     "trials_are_lost_when_their_zygote_is_killed_and_others_run_after_it",
                     "a_host_that_is_killed_takes_its_trials_with_it_and_is_replaced",
@@ -102,7 +102,7 @@ CLUSTER_FAULTS = [
                     "a_cluster_that_cannot_be_reached_is_an_error_and_leaves_nothing",
                 ],
             ),
-            Suite("execution/cluster/test_gateway"),
+            Suite("cluster/test_gateway"),
         ],
     ),
     Case(
@@ -112,7 +112,7 @@ CLUSTER_FAULTS = [
         "each message arrives once and in order, a short cut costs nothing, and no trial ever runs "
         "twice at the same time",
         [
-            Suite("execution/cluster/test_link"),
+            Suite("cluster/test_link"),
             Suite(
                 "end_to_end/test_cluster",
                 [
@@ -130,7 +130,7 @@ CLUSTER_FAULTS = [
                 ],
             ),
             Suite(
-                "execution/cluster/test_cluster_executor",
+                "cluster/test_cluster_executor",
                 [
                     "what_a_node_says_after_it_has_left_is_dropped",
                     "what_a_node_says_about_processes_elsewhere_is_dropped",
@@ -177,7 +177,7 @@ CLUSTER_FAULTS = [
         [
             Suite("end_to_end/test_stored_cluster"),
             Suite("end_to_end/test_stored_cluster_faults"),
-            Suite("execution/cluster/test_stored_trials"),
+            Suite("cluster/test_stored_trials"),
         ],
     ),
     Case(
@@ -192,7 +192,7 @@ CLUSTER_FAULTS = [
             Bench("kill_cluster --engine dask --kills 5 --victim gateway"),
             Bench("kill_cluster --engine dask --kills 5 --victim driver"),
             Bench("kill_cluster --engine dask --kills 2 --victim scheduler"),
-            Suite("execution/cluster/test_dask_engine"),
+            Suite("cluster/test_dask_engine"),
         ],
     ),
     Case(
@@ -205,7 +205,7 @@ CLUSTER_FAULTS = [
             Bench("kill_cluster --engine ray --kills 5 --victim gateway"),
             Bench("kill_cluster --engine ray --kills 5 --victim driver"),
             Bench("kill_cluster --engine ray --kills 2 --victim scheduler"),
-            Suite("execution/cluster/test_ray_engine"),
+            Suite("cluster/test_ray_engine"),
         ],
     ),
 ]

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
-from tests.execution.cluster.fake_cluster import FakeCluster
-from tests.execution.cluster.fake_engine import CONTROL
-from tuner.execution.cluster.link import Liveness
-from tuner.spec.cluster import Cluster, DaskCluster, RayCluster
+from tests.cluster.fake_cluster import FakeCluster
+from tests.cluster.fake_engine import CONTROL
+from tuner.cluster.cluster import Cluster, DaskCluster, RayCluster
+from tuner.cluster.link import Liveness
 
 from .bystanders import ENGINE, command_of, marked
 from .ledger import DIRECTORY, LEDGER
@@ -34,8 +34,8 @@ CLUSTER: Final = "FAULTS_CLUSTER"
 NODES: Final = ("a", "b", "c")
 _RESOURCES: Final = {"cpu": 1}
 _LIVENESS: Final = Liveness(silent_s=2.0, node_timeout_s=8.0, lease_s=5.0)
-_GATEWAY: Final = b"tuner.execution.cluster.gateway"
-_HOST: Final = b"tuner.execution.cluster.node_host"
+_GATEWAY: Final = b"tuner.cluster.gateway"
+_HOST: Final = b"tuner.cluster.node_host"
 _ANSWER_S: Final = 60.0
 _RESTART_S: Final = 5.0
 _RAY_CONFIG: Final = {

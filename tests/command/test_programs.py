@@ -15,7 +15,7 @@ import pytest
 
 import tuner as tune
 from schedulers import ASHAScheduler, PopulationBasedTraining
-from tests.execution.cluster.fake_cluster import FakeCluster
+from tests.cluster.fake_cluster import FakeCluster
 from tests.waiting import wait_until
 from tuner.command import Command
 from tuner.command.process import Program

@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.fake_cluster import FakeCluster
 from tests.contracts.executor_contract import ExecutorContract
-from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner import DaskCluster, RayCluster
+from tuner.cluster.executor import ClusterExecutor
+from tuner.cluster.node_messages import Setup, SharedStorage
+from tuner.cluster.node_processes import NodeProcesses
+from tuner.cluster.shared_directory import SharedProof
 from tuner.core.commands import KillWorker, StartWorker
 from tuner.core.events import NodeJoined, NodeLeft, WorkerExited
 from tuner.execution.assignments import AssignmentBuilder
-from tuner.execution.cluster.executor import ClusterExecutor
-from tuner.execution.cluster.node_messages import Setup, SharedStorage
-from tuner.execution.cluster.shared_directory import SharedProof
 from tuner.execution.pickling import pickle_trainable
+from tuner.execution.process_executor import ProcessExecutor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,19 +55,18 @@ class OnFirstNode:
 
 def connected(cluster, trainable, directory):
     """Return an executor of a cluster with one node, which is there."""
-    executor = ClusterExecutor(
+    nodes = NodeProcesses(
         cluster.engine,
         cluster.settings(),
         cluster.describe(),
-        AssignmentBuilder(directory, "contract", len, sync_checkpoints=False),
         trainable=pickle_trainable(trainable),
     )
+    assign = AssignmentBuilder(directory, "contract", len, sync_checkpoints=False)
+    executor = ClusterExecutor(nodes, ProcessExecutor(nodes, assign, capacity={}))
     shared = SharedProof(directory, 0.01)
     setup = Setup(
-        experiment_name="contract",
         storage=SharedStorage(os.fspath(directory), shared.proof),
         environ={},
-        sync_checkpoints=False,
         sys_path=sys.path,
         argv=sys.argv,
     )

@@ -6,6 +6,7 @@ import pytest
 
 from tests.contracts.executor_contract import Counting, ExecutorContract, counting
 from tuner.core.events import Outcome, WorkerExited
+from tuner.execution.file_service import StoreFiles
 from tuner.execution.inline_processes import InlineProcesses
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.local.processes import LocalProcesses
@@ -79,7 +80,8 @@ def test_spawned_processes_keep_what_matters_most_of_the_contract(test):
 def uploading(inner, assign, tmp_path):
     (experiment,) = assign.args
     store = ObjectStore(f"file://{tmp_path}/bucket/run")
-    return UploadingExecutor(inner, ObjectCheckpoints(store, experiment, 1))
+    files = StoreFiles(ObjectCheckpoints(store, experiment, 1), inner.wake)
+    return UploadingExecutor(inner, files)
 
 
 @pytest.mark.process

@@ -16,9 +16,9 @@ import pytest
 import tuner as tune
 from schedulers import PopulationBasedTraining
 from searchers import BasicVariantGenerator
-from tests.execution.cluster.fake_cluster import FakeCluster
+from tests.cluster.fake_cluster import FakeCluster
+from tuner.cluster.link import Liveness
 from tuner.errors import ClusterError
-from tuner.execution.cluster.link import Liveness
 from tuner.execution.local import orphans
 from tuner.journal import reader
 
@@ -312,7 +312,7 @@ import os, sys
 sys.path.insert(0, {root!r})
 import tuner as tune
 from tests.end_to_end.test_cluster import NODES, SOON, Once, at_step, count
-from tests.execution.cluster.fake_cluster import FakeCluster
+from tests.cluster.fake_cluster import FakeCluster
 
 def die():
     os.kill(os.getpid(), 9)

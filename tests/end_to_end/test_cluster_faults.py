@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from tests.cluster.fake_cluster import FakeCluster
 from tests.end_to_end.test_cluster import (
     NUM_STEPS,
     check_complete,
@@ -24,10 +25,9 @@ from tests.end_to_end.test_cluster import (
     records,
     run,
 )
-from tests.execution.cluster.fake_cluster import FakeCluster
+from tuner.cluster import nodes as cluster_nodes
+from tuner.cluster.link import Liveness
 from tuner.errors import ClusterError
-from tuner.execution.cluster import nodes as cluster_nodes
-from tuner.execution.cluster.link import Liveness
 from tuner.version import __version__
 
 __all__ = ["cluster", "executor"]  # fixtures

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 import tuner as tune
+from tests.cluster.fake_cluster import FakeCluster
 from tests.end_to_end.test_cluster import SOON, Once, at_step
 from tests.end_to_end.test_groups_on_clusters import WithoutOptimizers
-from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.storage import strict_json
 from tuner.storage.layout import MANIFEST
 from tuner.storage.object_store import ObjectStore

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 import tuner as tune
+from tests.cluster.fake_cluster import FakeCluster
 from tests.end_to_end.test_cluster import SOON, Once, at_step
-from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.train import Checkpoint, RunConfig, ScalingConfig, get_checkpoint, get_context, report
 from tuner.train.torch import TorchConfig, TorchTrainer
 

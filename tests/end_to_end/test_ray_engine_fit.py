@@ -9,7 +9,7 @@ import pytest
 
 import tuner as tune
 from searchers import BasicVariantGenerator
-from tuner.spec.cluster import RayCluster
+from tuner.cluster.cluster import RayCluster
 
 pytest.importorskip("ray")
 

@@ -52,7 +52,7 @@ class ImmediateCommits:
 class Conversation:
     """An executor whose processes do what a test says."""
 
-    def __init__(self, directory, environ=None):
+    def __init__(self, directory, environ=None, group_storage=None):
         self.directory, self.processes = directory, FakeProcesses()
         self.packages, self.unloadable, self._early = {}, [], []
         self.gives_nodes_up = False
@@ -63,6 +63,7 @@ class Conversation:
             ),
             capacity={"cpu": 4.0},
             environ=environ,
+            group_storage=group_storage,
             commit_pool=ImmediateCommits,
             on_packages=self.packages.update,
             on_unloadable=self._on_unloadable,

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tuner.core.events import (
     CheckpointLost,
     CheckpointSaved,
     CheckpointStarted,
+    NodeLeft,
     Outcome,
     ResultReported,
     ValidationEnded,
@@ -28,6 +30,7 @@ from tuner.core.events import (
 )
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
 from tuner.errors import CheckpointError, StorageUnreachable
+from tuner.execution.file_service import StoreFiles
 from tuner.execution.uploading import UploadingExecutor
 from tuner.storage.checkpoint_cache import CheckpointCache
 
@@ -64,11 +67,9 @@ class ScriptedExecutor:
 
 
 class SlowCheckpoints:
-    outage_s = 0.0
-
     """A store whose uploads and downloads end when a test lets them."""
 
-    url = "s3://bucket/run"
+    url, outage_s = "s3://bucket/run", 0.0
 
     def __init__(self, tmp_path):
         self.cache = CheckpointCache(tmp_path, GIB)
@@ -115,13 +116,84 @@ class SlowCheckpoints:
         self.cache.add((trial_id, record.remote), Path("x"), record.index, size_bytes)
 
 
+class Moving:
+    """Something that a node moves until a test ends it."""
+
+    def __init__(self, then):
+        self.end, self.is_given_up = then, False
+
+    def give_up(self):
+        self.is_given_up = True
+
+
+class FilesOfNodes:
+    """A file service of nodes, each of which does what a test says.
+
+    Attributes:
+        moving: What was begun, by name, node, and what it is about.
+        asked: What else was asked for.
+    """
+
+    url, outage_s = "s3://bucket/run", 0.0
+
+    def __init__(self):
+        self.moving, self.asked = {}, []
+
+    def end(self, *which, failure=None):
+        """End something that was begun."""
+        self.moving.pop(which).end(failure)
+
+    def take_asked(self):
+        asked, self.asked = self.asked, []
+        return asked
+
+    def remote_name(self, index, attempt):
+        return f"checkpoint_{index:06d}.e7a{attempt}"
+
+    def fetch(self, node, source, then):
+        return self._begin(then, "fetch", node, source.holder)
+
+    def upload(self, node, trial_id, record, holder, then):
+        return self._begin(then, "upload", node, record.index)
+
+    def put_payload(self, node, trial_id, name, then):
+        return self._begin(then, "put_payload", node, name)
+
+    def get_payload(self, node, trial_id, name, then):
+        return self._begin(then, "get_payload", node, name)
+
+    def put_files(self, node, trial_id, then):
+        return self._begin(then, "put_files", node, trial_id)
+
+    def release(self, node, holder):
+        self.asked.append(("release", node, holder))
+
+    def drop_payload(self, node, trial_id, name):
+        self.asked.append(("drop_payload", node, trial_id, name))
+
+    def close(self):
+        self.asked.append(("close",))
+
+    def _begin(self, then, *which):
+        self.moving[which] = moving = Moving(then)
+        return moving
+
+
+@pytest.fixture
+def nodes():
+    """Return an executor whose trials run on nodes, what it stands before, and their files."""
+    inner, files = ScriptedExecutor(), FilesOfNodes()
+    return UploadingExecutor(inner, files), inner, files
+
+
 @pytest.fixture
 def stage(tmp_path):
     stages = []
 
-    def make(**options):
+    def make(*, is_async=False, in_background=True):
         inner, checkpoints = ScriptedExecutor(), SlowCheckpoints(tmp_path)
-        stages.append(UploadingExecutor(inner, checkpoints, **options))
+        files = StoreFiles(checkpoints, inner.wake, in_background=in_background)
+        stages.append(UploadingExecutor(inner, files, is_async=is_async))
         return stages[-1], inner, checkpoints
 
     yield make
@@ -129,8 +201,10 @@ def stage(tmp_path):
         executor.shutdown(0.0)
 
 
-def start(trial_id="t00000", attempt=1, checkpoint=None, source_id=""):
-    return StartWorker(trial_id, attempt, {}, {"cpu": 1.0}, (), checkpoint, 0, source_id=source_id)
+def start(trial_id="t00000", attempt=1, checkpoint=None, source_id="", nodes=()):
+    return StartWorker(
+        trial_id, attempt, {}, {"cpu": 1.0}, (), checkpoint, 0, source_id=source_id, nodes=nodes
+    )
 
 
 def report(index=None, iteration=1, trial_id="t00000", **fields):
@@ -359,7 +433,7 @@ def test_damage_in_the_store_loses_the_checkpoint_and_the_attempt(stage):
 
 
 def test_a_store_that_is_away_loses_no_checkpoint(stage, caplog, monkeypatch):
-    monkeypatch.setattr("tuner.execution.uploading._PAUSE_S", 0.0)
+    monkeypatch.setattr("tuner.execution.file_service._PAUSE_S", 0.0)
     executor, inner, checkpoints = stage()
     checkpoints.local_damage[0] = "it is not there"
     command = start(checkpoint=stored(0))
@@ -383,42 +457,6 @@ def test_a_worker_that_is_killed_before_its_checkpoint_is_there_never_starts(sta
     checkpoints.end(0)
     assert executor.wait(0.05) == []
     assert inner.commands == []
-
-
-@pytest.mark.parametrize("outcome", [None, CheckpointError("it is gone")])
-def test_ranks_of_a_group_elsewhere_are_told_when_their_checkpoint_is_here(stage, outcome):
-    executor, inner, checkpoints = stage()
-    checkpoints.local_damage[0] = "it is not there"
-    told_of = []
-    executor.fetch(start(checkpoint=stored(0)), told_of.append)
-    assert told_of == []
-    checkpoints.end(0, outcome)
-    while not told_of:
-        assert executor.wait(1.0) == []
-    assert (told_of, inner.commands) == ([str(outcome or "")], [])
-    executor.leave("t00000", 1)
-
-
-def test_ranks_that_start_from_nothing_or_from_what_is_here_do_not_wait(stage):
-    executor, inner, checkpoints = stage()
-    told_of = []
-    executor.fetch(start(), told_of.append)
-    executor.carry_out([start()])
-    told(executor, inner, report(0), STOPPED)
-    checkpoints.end(0)
-    waited(executor, 2)
-    executor.fetch(start("t00001", 1, stored(0), "t00000"), told_of.append)
-    assert told_of == ["", ""]
-
-
-def test_ranks_that_are_killed_during_the_download_are_told_nothing(stage):
-    executor, _, checkpoints = stage()
-    checkpoints.local_damage[0] = "it is not there"
-    executor.fetch(start(checkpoint=stored(0)), pytest.fail)
-    checkpoints.await_begun(("download", 0))
-    executor.leave("t00000", 1)
-    checkpoints.end(0)
-    assert executor.wait(0.05) == []
 
 
 @pytest.mark.parametrize("end", ["killed", "damaged", "there"])
@@ -454,3 +492,279 @@ def test_in_the_foreground_everything_is_there_at_once(stage):
     checkpoints.end(0)
     (first,) = told(executor, inner, report(0))
     assert first.checkpoint == stored(0)
+
+
+VALIDATED = ValidationRequest(payload="payload.pkl")
+
+
+def validation(num_try=1, **fields):
+    fields = {"node": "b", **fields}
+    return StartValidation("t00000", stored(0), num_try, VALIDATED, {"cpu": 1.0}, **fields)
+
+
+def reported_with_payload(executor, inner, files):
+    """Have a worker on node a report what a validation needs, and all of it be stored."""
+    executor.carry_out([start(nodes=("a",))])
+    told(executor, inner, report(0, validation=VALIDATED))
+    files.end("upload", "a", 0)
+    files.end("put_payload", "a", "payload.pkl")
+    (result,) = told(executor, inner)
+    return result
+
+
+@pytest.mark.parametrize("over", [("a",), ("a", "b")])
+def test_an_exit_waits_until_what_the_trial_has_left_on_its_nodes_is_stored(nodes, over):
+    executor, inner, files = nodes
+    executor.carry_out([start(nodes=over)])
+    assert told(executor, inner, STOPPED) == []
+    for node in over:
+        assert told(executor, inner) == []
+        # A file that cannot be stored is no reason to keep the trial from its end.
+        files.end("put_files", node, "t00000", failure=Failure("OSError", "disk full"))
+    assert told(executor, inner) == [STOPPED]
+
+
+def test_an_exit_waits_for_no_files_of_a_worker_that_stays(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(nodes=("a",))])
+    executor.carry_out([AnswerReport("t00000", 1, ReportReply.STOP, stay=True)])
+    assert told(executor, inner, STOPPED) == [STOPPED]
+    files.end("put_files", "a", "t00000")
+    assert told(executor, inner) == []
+
+
+def test_a_result_waits_until_its_payload_is_stored_too(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(nodes=("a",))])
+    requested = report(0, validation=VALIDATED)
+    assert told(executor, inner, requested) == [CheckpointStarted("t00000", 1)]
+    files.end("upload", "a", 0)
+    assert told(executor, inner) == []
+    files.end("put_payload", "a", "payload.pkl")
+    assert told(executor, inner) == [replace(requested, checkpoint=stored(0))]
+
+
+def test_without_its_checkpoint_a_report_leaves_no_payload(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(nodes=("a",))])
+    told(executor, inner, report(0, validation=VALIDATED))
+    files.end("put_payload", "a", "payload.pkl")
+    files.end("upload", "a", 0, failure=Failure("StorageUnreachable", "away"))
+    (event,) = told(executor, inner)
+    assert (event.checkpoint, event.validation) == (None, None)
+    assert ("drop_payload", "a", "t00000", "payload.pkl") in files.take_asked()
+
+
+def test_an_attempt_that_was_killed_before_it_began_has_left_nothing(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(checkpoint=stored(0), nodes=("a",))])
+    executor.carry_out([KillWorker("t00000", 1, "test")])
+    killed = WorkerExited("t00000", 1, Outcome.KILLED, Failure("killed", "test"))
+    assert told(executor, inner) == [killed]
+    again = start(attempt=2, checkpoint=stored(0), nodes=("a",))
+    executor.carry_out([again])
+    files.end("fetch", "a", "source t00000 2")
+    told(executor, inner)
+    stopped = WorkerExited("t00000", 2, Outcome.STOPPED)
+    assert told(executor, inner, stopped) == []  # what has begun may have
+    files.end("put_files", "a", "t00000")
+    assert told(executor, inner) == [stopped]
+
+
+@pytest.mark.parametrize("is_written_now", [False, True])
+def test_a_validation_gets_its_payload_if_a_worker_of_this_session_wrote_it(nodes, is_written_now):
+    executor, inner, files = nodes
+    if is_written_now:
+        reported_with_payload(executor, inner, files)
+    command = validation()
+    executor.carry_out([command])
+    files.end("fetch", "b", "validation t00000 0 1")
+    assert told(executor, inner) == []
+    if is_written_now:
+        assert command not in inner.commands
+        files.end("get_payload", "b", "payload.pkl")
+        assert told(executor, inner) == []
+    assert inner.commands[-1] == command
+    assert files.moving == {}
+
+
+def test_a_validation_without_its_payload_fails_and_waits_no_more_for_its_checkpoint(nodes):
+    executor, inner, files = nodes
+    reported_with_payload(executor, inner, files)
+    executor.carry_out([validation()])
+    missing = Failure("CheckpointError", "payload.pkl is missing in s3://bucket/run")
+    files.end("get_payload", "b", "payload.pkl", failure=missing)
+    (ended,) = told(executor, inner)
+    assert ended == ValidationEnded("t00000", 0, 1, Outcome.FAILED, failure=missing)
+    assert files.moving["fetch", "b", "validation t00000 0 1"].is_given_up
+    assert validation() not in inner.commands
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_last_try", "is_over"),
+    [
+        (Outcome.COMPLETED, False, True),
+        (Outcome.KILLED, False, True),
+        (Outcome.FAILED, True, True),
+        (Outcome.FAILED, False, False),
+        (Outcome.LOST, True, False),
+    ],
+)
+def test_a_payload_is_dropped_when_its_validation_is_over_for_good(
+    nodes, outcome, is_last_try, is_over
+):
+    executor, inner, files = nodes
+    reported_with_payload(executor, inner, files)
+    executor.carry_out([validation(is_last_try=is_last_try)])
+    for which in (("fetch", "b", "validation t00000 0 1"), ("get_payload", "b", "payload.pkl")):
+        files.end(*which)
+    ended = ValidationEnded("t00000", 0, 1, outcome)
+    assert told(executor, inner, ended) == [ended]
+    dropped = ("drop_payload", "b", "t00000", "payload.pkl")
+    assert files.take_asked() == ([dropped] if is_over else [])
+    executor.carry_out([validation(2)])
+    assert (("get_payload", "b", "payload.pkl") in files.moving) is not is_over
+
+
+def test_a_validation_that_is_killed_before_it_starts_drops_its_payload(nodes):
+    executor, inner, files = nodes
+    reported_with_payload(executor, inner, files)
+    executor.carry_out([validation()])
+    executor.carry_out([KillValidation("t00000", 0, 1, "test")])
+    (ended,) = told(executor, inner)
+    assert ended.outcome is Outcome.KILLED
+    assert ("drop_payload", "b", "t00000", "payload.pkl") in files.take_asked()
+    assert all(moving.is_given_up for moving in files.moving.values())
+
+
+def test_a_payload_that_no_worker_of_this_session_wrote_is_not_dropped(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([validation()])
+    files.end("fetch", "b", "validation t00000 0 1")
+    told(executor, inner, ValidationEnded("t00000", 0, 1, Outcome.COMPLETED, {}))
+    assert files.take_asked() == []
+
+
+def test_a_node_that_leaves_takes_with_it_what_is_held_of_attempts_there_alone(nodes):
+    executor, inner, files = nodes
+    commands = [
+        start("t00000", nodes=("a",)),
+        start("t00001", nodes=("b",)),
+        start("t00002", nodes=("a", "b")),
+    ]
+    executor.carry_out(commands)
+    exits = [replace(STOPPED, trial_id=command.trial_id) for command in commands]
+    assert told(executor, inner, *exits) == []
+    left = NodeLeft("a", "no power")
+    assert told(executor, inner, left) == [left]
+    gone = Failure("NodeLost", "node a is gone")
+    for which in list(files.moving):
+        files.end(*which, failure=gone if which[1] == "a" else None)
+    assert told(executor, inner) == exits[1:]
+
+
+def test_what_waits_to_start_on_a_node_that_leaves_is_forgotten(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(checkpoint=stored(0), nodes=("a",))])
+    executor.carry_out([validation(node="a")])
+    left = NodeLeft("a", "no power")
+    assert told(executor, inner, left) == [left]
+    assert all(moving.is_given_up for moving in files.moving.values())
+    for which in list(files.moving):
+        files.end(*which)
+    assert (told(executor, inner), inner.commands) == ([], [])
+    again = start(attempt=2, nodes=("b",))
+    executor.carry_out([again])
+    assert inner.commands == [again]
+
+
+def test_a_start_over_several_nodes_is_lost_with_one_of_them(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(checkpoint=stored(0), nodes=("a", "b"))])
+    left = NodeLeft("b", "no power")
+    lost = Failure("lost", "node b is gone")
+    # At once: nothing has run there that could have left files.
+    exited = WorkerExited("t00000", 1, Outcome.LOST, lost)
+    assert told(executor, inner, left) == [left, exited]
+    for node in ("a", "b"):
+        assert files.moving["fetch", node, "source t00000 1"].is_given_up
+    assert inner.commands == []
+
+
+def test_a_start_over_two_nodes_waits_for_a_copy_on_both(nodes):
+    executor, inner, files = nodes
+    command = start(checkpoint=stored(0), nodes=("a", "a", "b"))
+    executor.carry_out([command])
+    for node in ("b", "a"):
+        assert (told(executor, inner), inner.commands) == ([], [])
+        files.end("fetch", node, "source t00000 1")
+    told(executor, inner)
+    assert inner.commands == [command]
+
+
+def test_damage_on_one_of_two_nodes_ends_the_start_once(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(checkpoint=stored(0), nodes=("a", "b"))])
+    damage = Failure("CheckpointError", "model.pt has another SHA-256")
+    for node in ("a", "b"):
+        files.end("fetch", node, "source t00000 1", failure=damage)
+    lost, exited = told(executor, inner)
+    assert lost == CheckpointLost("t00000", 0, damage.message)
+    assert (exited.outcome, exited.failure.message) == (Outcome.LOST, damage.message)
+    assert inner.commands == []
+
+
+def test_copies_are_kept_until_the_commands_that_follow_an_exit(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start(nodes=("a", "b"))])
+    told(executor, inner, STOPPED)
+    for node in ("a", "b"):
+        files.end("put_files", node, "t00000")
+    assert told(executor, inner) == [STOPPED]
+    executor.carry_out([start(attempt=2, checkpoint=stored(0), nodes=("a",))])
+    assert ("fetch", "a", "source t00000 2") in files.moving
+    assert files.take_asked() == []
+    told(executor, inner)
+    assert files.take_asked() == [
+        ("release", node, f"{kind} t00000 1")
+        for node in ("a", "b")
+        for kind in ("source", "latest")
+    ]
+
+
+def test_the_copy_of_a_validation_is_kept_as_long(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([validation()])
+    files.end("fetch", "b", "validation t00000 0 1")
+    ended = ValidationEnded("t00000", 0, 1, Outcome.COMPLETED, {})
+    assert told(executor, inner, ended) == [ended]
+    assert files.take_asked() == []
+    told(executor, inner)
+    assert files.take_asked() == [("release", "b", "validation t00000 0 1")]
+
+
+def test_a_shutdown_gives_up_what_is_moved_and_releases_the_copies_that_are_left(nodes):
+    executor, inner, files = nodes
+    executor.carry_out([start("t00000", nodes=("a",)), start("t00001", nodes=("b",))])
+    told(executor, inner, STOPPED)
+    files.end("put_files", "a", "t00000")
+    told(executor, inner, report(0, trial_id="t00001"))
+    executor.carry_out([start("t00002", checkpoint=stored(0), nodes=("b",))])
+    executor.shutdown(1.0)
+    assert files.moving["upload", "b", 0].is_given_up
+    assert files.moving["fetch", "b", "source t00002 1"].is_given_up
+    assert files.take_asked() == [
+        ("release", "a", "source t00000 1"),
+        ("release", "a", "latest t00000 1"),
+        ("close",),
+    ]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_checkpoint_that_is_in_the_store_already_is_not_uploaded_again(is_async):
+    inner, files = ScriptedExecutor(), FilesOfNodes()
+    executor = UploadingExecutor(inner, files, is_async=is_async)
+    executor.carry_out([start(nodes=("a", "b"))])
+    events = [replace(report(0), checkpoint=stored(0)), replace(committed(1), checkpoint=stored(1))]
+    assert told(executor, inner, *events) == events
+    assert files.moving == {}

@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from tests.execution.cluster.fake_cluster import FakeCluster
+from tests.cluster.fake_cluster import FakeCluster
+from tuner.cluster.cluster import Cluster
+from tuner.cluster.link import Link
+from tuner.cluster.node_messages import Hello, own_versions
 from tuner.errors import ClusterError
-from tuner.execution.cluster.link import Link
-from tuner.execution.cluster.node_messages import Hello, own_versions
 from tuner.maintenance import cluster_check
 from tuner.maintenance.cluster_check import ClusterCheck, check_cluster
 from tuner.maintenance.doctor import Level
-from tuner.spec.cluster import Cluster
 
 
 class Blackboards(Cluster):

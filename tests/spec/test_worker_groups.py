@@ -7,8 +7,8 @@ import pytest
 import tuner
 from schedulers import DistributeResources, Resize, ResourceChangingScheduler
 from searchers import BasicVariantGenerator
+from tests.cluster.fake_cluster import FakeCluster
 from tests.core.conversation import Conversation
-from tests.execution.cluster.fake_cluster import FakeCluster
 from tuner.core.commands import StartWorker
 from tuner.core.events import TrialSuggested, WorkerStarted
 from tuner.core.trial import CheckpointRecord, WorkerGroup

@@ -1,7 +1,7 @@
 """How declared records are written and read."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
@@ -183,6 +183,27 @@ def test_what_is_mutable_is_copied_and_what_is_not_is_shared():
     back = decode(Held, body)
     assert back == held
     assert back.own is not body["own"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Bag:
+    names: set[str]
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["a", "b"]])
+def test_a_sequence_is_read_as_a_list(names):
+    assert encode(Rows(tuple(names))) == {"names": names}
+    assert decode(Rows, {"names": names}) == Rows(names)
+
+
+def test_a_type_that_cannot_be_written_is_refused():
+    with pytest.raises(TypeError, match="cannot have a field of the type <class 'set'>"):
+        encode(Bag({"a"}))
 
 
 @given(

@@ -11,8 +11,8 @@ from typing import Any, Final, final
 import click
 from click.shell_completion import CompletionItem
 
+from tuner.cluster.cluster import Cluster, cluster_at
 from tuner.restore.readable_copy import ReadableCopy
-from tuner.spec.cluster import Cluster, cluster_at
 from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
 from tuner.storage.object_store import ObjectStore

@@ -10,13 +10,13 @@ import click
 
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
+from tuner.cluster.cluster import Cluster
 from tuner.maintenance.cluster_check import check_cluster
 from tuner.maintenance.doctor import Finding, Level, check
 from tuner.maintenance.pruning import KeepRules, Usage, total_size, usage_of
 from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.store_check import check_store
 from tuner.maintenance.store_inventory import inventory_of
-from tuner.spec.cluster import Cluster
 from tuner.storage.lock import driver_of
 from tuner.storage.url_forms import is_like_url
 

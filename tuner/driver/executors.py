@@ -33,13 +33,14 @@ class Processes:
 
     Attributes:
         executor: As given.
-        uploads: Whether it stores the checkpoints of an experiment in an object store itself.
     """
-
-    uploads = False
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
+
+    def storing(self, storage: StorageSession) -> Executor:
+        """Return an executor whose checkpoints count once they are where the experiment is kept."""
+        return storage.storing(self.executor)
 
     @property
     def why_refused(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final, Self, final
 
 from tuner.errors import StorageError, StorageLost
 from tuner.execution.executor import Executor
+from tuner.execution.file_service import FileService, StoreFiles
 from tuner.execution.uploading import UploadingExecutor
 from tuner.journal.mirror import JournalMirror
 from tuner.journal.writer import Journal
@@ -125,9 +126,19 @@ class RemoteSession(StorageSession):
         self._note_origin()
         self._lock.start_after(*self._after)
 
-    def open_checkpoints(self) -> ObjectCheckpoints:
-        """Return the checkpoints in the store, for deletions and, on this machine, for trials."""
-        self.checkpoints = ObjectCheckpoints(
+    @property
+    def is_async(self) -> bool:
+        """Whether results are passed on before their checkpoints are stored."""
+        config = self._run.checkpoint_config
+        return config is not None and config.upload == "async"
+
+    def storing(
+        self,
+        executor: Executor,
+        files_for: Callable[[ObjectCheckpoints], FileService] | None = None,
+    ) -> Executor:
+        """See `StorageSession`."""
+        checkpoints = self.checkpoints = ObjectCheckpoints(
             self.store,
             self._directory,
             self.epoch,
@@ -135,20 +146,13 @@ class RemoteSession(StorageSession):
             cache_bytes=self._run.cache_bytes,
             await_journal=self.await_beginning,
         )
-        return self.checkpoints
-
-    def storing(self, executor: Executor, *, uploads: bool) -> Executor:
-        """Return an executor whose checkpoints count once they are in the store."""
-        if uploads:
-            self.open_checkpoints()
-            return executor
-        config = self._run.checkpoint_config
-        return UploadingExecutor(
-            executor,
-            self.open_checkpoints(),
-            is_async=config is not None and config.upload == "async",
-            in_background=self._run.executor != "inline",
+        in_background = self._run.executor != "inline"
+        files = (
+            files_for(checkpoints)
+            if files_for
+            else StoreFiles(checkpoints, executor.wake, in_background=in_background)
         )
+        return UploadingExecutor(executor, files, is_async=self.is_async)
 
     def await_beginning(self) -> None:
         """Return once the store has the first record of the journal.

@@ -172,7 +172,7 @@ class Run:
                 self._storage as storage,
                 closing,
             ):
-                storing = storage.storing(executor, uploads=processes.uploads)
+                storing = processes.storing(storage)
                 if storing is not executor:
                     closing.callback(storing.shutdown, _SHUTDOWN_S)
                 with self._beginning.opened(lock, settings):

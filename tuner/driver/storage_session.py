@@ -78,12 +78,18 @@ class StorageSession:
             is_salvage: Whether to continue from what is before damage or a gap.
         """
 
-    def storing(self, executor: Executor, *, uploads: bool) -> Executor:
+    def storing(
+        self,
+        executor: Executor,
+        files_for: Callable[[capabilities.ObjectCheckpoints], capabilities.FileService]
+        | None = None,
+    ) -> Executor:
         """Return an executor whose checkpoints count once they are stored.
 
         Args:
             executor: The executor.
-            uploads: Whether it uploads checkpoints itself.
+            files_for: Returns what moves files between a store and the machines of trials; None for
+                this machine.
         """
         return executor
 

@@ -29,6 +29,8 @@ class AssignmentBuilder:
         sync_checkpoints: Whether checkpoint files are flushed to the disk before they count.
         works_in_trial_dir: Whether trials run in their directories.
         stored_in: URL of the experiment in an object store; empty where it is in none.
+        directory_on: Returns the directory on a node in which trials have theirs, which are made
+            there; None where that is `directory`.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class AssignmentBuilder:
         sync_checkpoints: bool = True,
         works_in_trial_dir: bool = False,
         stored_in: str = "",
+        directory_on: Callable[[str], Path] | None = None,
     ) -> None:
         self._directory = directory
+        self._directory_on = directory_on
         self._experiment_name = experiment_name
         self._seed_of = seed_of
         self._prepared = prepared
@@ -52,10 +56,12 @@ class AssignmentBuilder:
 
     def __call__(self, command: StartWorker) -> Assignment:
         """Return the assignment of the attempt that the command starts."""
-        trial_dir = layout.trial_directory(self._directory, command.trial_id)
-        make_own_folder(trial_dir)
+        directory = self._directory_on(command.node) if self._directory_on else self._directory
+        trial_dir = layout.trial_directory(directory, command.trial_id)
+        if self._directory_on is None:
+            make_own_folder(trial_dir)
         checkpoint = command.checkpoint
-        source_dir = layout.trial_directory(self._directory, command.source_id or command.trial_id)
+        source_dir = layout.trial_directory(directory, command.source_id or command.trial_id)
         return Assignment(
             trial_id=command.trial_id,
             attempt=command.attempt,
@@ -81,7 +87,8 @@ class AssignmentBuilder:
 
     def validation(self, command: StartValidation) -> ValidationAssignment:
         """Return the assignment of the validation that the command starts."""
-        trial_dir = layout.trial_path(self._directory, command.trial_id)
+        on_node = self._directory_on(command.node) if self._directory_on else self._directory
+        trial_dir = layout.trial_path(on_node, command.trial_id)
         config, seed = self._ready(command.config), self._seed_of(command.trial_id)
         return ValidationAssignment.of(command, trial_dir, config, seed)
 

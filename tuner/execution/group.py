@@ -297,12 +297,13 @@ class RemoteGroup(ProcessOwner):
         if command.save:
             self._host.emit(CheckpointFailed(self._trial_id, self._attempt, CANNOT_SAVE))
 
-    def kill(self, reason: str, *, is_silent: bool = False) -> None:
+    def kill(self, reason: str, *, is_silent: bool = False, is_urgent: bool = False) -> None:
         """Note that the core has the group killed; the executor kills the processes.
 
         Args:
             reason: Why.
             is_silent: Whether since it has not reported for too long.
+            is_urgent: Whether what the ranks have stored before is not worth a wait either.
         """
         is_ending = self._failures or self._disagreement or self._may_leave
         if self._kill_reason is None and not is_ending:
@@ -310,6 +311,9 @@ class RemoteGroup(ProcessOwner):
             self._kill_reason = f"{self._who_is_silent()}: {reason}" if is_silent else reason
             self._silent = self._late if is_silent else []
         self._is_killing = True
+        # The core drops a report for whose checkpoint the ranks wait: it has killed them.
+        if is_urgent or (self._is_committing and not self._uploads):
+            self._storage.give_up("the workers were killed meanwhile")
 
     def _who_is_silent(self) -> str:
         late, arrived = self._late, sorted(self._barrier.arrived)
@@ -635,11 +639,6 @@ class RemoteGroup(ProcessOwner):
         for rank, worker in enumerate(self.members):
             if rank not in self._gone:
                 self._host.kill(worker)
-
-    @property
-    def awaits_commit(self) -> bool:
-        """Whether a checkpoint is being committed for which the ranks wait in `report`."""
-        return self._is_committing and not self._uploads
 
     @property
     def is_over(self) -> bool:

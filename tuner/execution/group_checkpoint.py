@@ -164,6 +164,9 @@ class GroupStorage(Protocol):
             then: Called later, in the executor's thread.
         """
 
+    def give_up(self, why: str, /) -> None:
+        """Wait no more for a checkpoint that may take long, nor for later ones."""
+
     def discard(self, parts: Mapping[int, Part], /) -> None:
         """Begin to delete what ranks have staged for a checkpoint that does not come about."""
 
@@ -195,6 +198,9 @@ class DirectoryStorage:
         """See `GroupStorage`."""
         job = partial(checkpoint.commit, self._trial_dir, world_size=world_size, sync=self._sync)
         self._submit(job, then, str(self._trial_dir / checkpoint.directory))
+
+    def give_up(self, why: str) -> None:
+        """See `GroupStorage`; a directory takes it soon."""
 
     def discard(self, parts: Mapping[int, Part]) -> None:
         """See `GroupStorage`."""

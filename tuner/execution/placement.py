@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .assignment import Assignment, Rank
 
 
 def place_ranks(
-    assignment: Assignment, nodes: Sequence[str], address: str, port: int
+    assignments: Mapping[str, Assignment], nodes: Sequence[str], address: str, port: int
 ) -> list[Assignment]:
     """Return the assignments of the workers of a group.
 
     Args:
-        assignment: What they have in common; its devices are those of all, in their order.
+        assignments: What those on a node have in common, by node; the devices are those of all, in
+            their order.
         nodes: The node of each.
         address: Where rank 0 listens.
         port: The port.
     """
-    run_id = f"{assignment.trial_id}-{assignment.attempt}"
+    first = assignments[nodes[0]]
+    run_id = f"{first.trial_id}-{first.attempt}"
     return [
         replace(
-            assignment, rank=rank, node=node, gpu_ids=devices_on(node, nodes, assignment.gpu_ids)
+            assignments[node],
+            rank=rank,
+            node=node,
+            gpu_ids=devices_on(node, nodes, first.gpu_ids),
         )
         for node, rank in zip(nodes, ranks_of(nodes, run_id, address, port), strict=True)
     ]

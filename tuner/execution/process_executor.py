@@ -52,7 +52,6 @@ from tuner.storage import strict_json
 from .assignment import Assignment
 from .process_service import (
     Gone,
-    HasFileno,
     HungUp,
     Listening,
     NodeChanged,
@@ -72,6 +71,8 @@ from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads
 from .worker_protocol import checkpoints_answer, lease_answer
 
+Submit = Callable[[Callable[[], Any], Callable[[Any], None], str], None]
+"""Runs a job in a thread, see `CommitPool.submit`."""
 _DEADLINE_S: Final = attrgetter("deadline_s")
 _COMMITS_S: Final = 10.0
 """How long checkpoints of groups that are being committed may take at the end."""
@@ -93,6 +94,8 @@ class ProcessExecutor:
             trainable; returns whether the node is given up, so that the attempt is not at fault.
         assign_validation: Returns the assignment for a `StartValidation`.
         payloads: Takes notice of the payloads of validations; None for those of this executor.
+        group_storage: Returns where the checkpoints of a group are committed, given how jobs run in
+            threads, see `CommitPool.submit`; None for their trial's directory.
         commit_pool: Creates the threads in which checkpoints of groups are committed.
     """
 
@@ -107,6 +110,7 @@ class ProcessExecutor:
         on_unloadable: Callable[[str, str], bool] | None = None,
         assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
         payloads: Payloads | None = None,
+        group_storage: Callable[[StartWorker, Submit], capabilities.GroupStorage] | None = None,
         commit_pool: Callable[[], capabilities.CommitPool] | None = None,
     ) -> None:
         self._service = service
@@ -117,13 +121,13 @@ class ProcessExecutor:
         self._on_packages = on_packages
         self._on_unloadable = on_unloadable
         self._payloads = payloads or Payloads()
+        self._group_storage = group_storage
         # Never reused: a late word about a process must not be taken for one about a newer one.
         self._keys = itertools.count(1)
         self._processes: dict[int, tuple[RemoteProcess, ProcessOwner]] = {}
-        self._aside: dict[int, Callable[[ProcessEvent], None]] = {}
         self._attempts: dict[tuple[str, int], SingleAttempt | capabilities.RemoteGroup] = {}
         self._groups: dict[tuple[str, int], capabilities.RemoteGroup] = {}
-        self._listening: dict[int, tuple[StartWorker, Assignment]] = {}
+        self._listening: dict[int, StartWorker] = {}
         """Groups that are started once rank 0, of this key, can listen."""
         self._validators: dict[tuple[str, int, int], capabilities.RemoteValidator] = {}
         self._askers: dict[str, int] = {}  # the key of the process by the token of its request
@@ -207,7 +211,6 @@ class ProcessExecutor:
         self._service.close(deadline_s)
         self._processes.clear()
         self._listening.clear()
-        self._aside.clear()
         self._attempts.clear()
         self._groups.clear()
         self._validators.clear()
@@ -221,56 +224,16 @@ class ProcessExecutor:
                 ", ".join(unfinished),
             )
 
-    # Processes for others.
-
-    @property
-    def service(self) -> ProcessService:
-        """What starts the processes."""
-        return self._service
-
-    def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
-        """Call a function during `wait` while something is readable, and end the wait after it."""
-        self._service.watch(readable, on_readable)
-
-    def start_aside(
-        self,
-        assignment: Assignment,
-        on_event: Callable[[ProcessEvent], None],
-        prepare: Callable[[int], None],
-    ) -> int:
-        """Start a process of an attempt that another executor owns, and return its key.
-
-        Args:
-            assignment: See `ProcessService.start`.
-            on_event: Called during `wait` with what the service says about it.
-            prepare: Called before with the key.
-
-        Raises:
-            Exception: See `ProcessService.start`.
-        """
-        key = next(self._keys)
-        prepare(key)
-        self._service.start(key, assignment)
-        self._start_retries.note_start()
-        self._aside[key] = on_event
-        return key
-
-    def kill_aside(self, key: int) -> None:
-        """Kill such a process, about which nothing is to be said any more."""
-        del self._aside[key]
-        self._service.kill(key)
-
     # Commands.
 
     def _start(self, command: StartWorker) -> None:
         try:
-            assignment = self._assign(command)
             if command.group and self._service.isolates:
                 key = next(self._keys)
                 self._service.listen(key, command.node, is_local=not _is_spread(command))
-                self._listening[key] = command, assignment
+                self._listening[key] = command
             else:
-                self._start_single(command, assignment)
+                self._start_single(command, self._assign(command))
                 self._start_retries.note_start()
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             self._on_unstartable(command, unstarted_by(0, error, "worker"))
@@ -298,13 +261,16 @@ class ProcessExecutor:
 
     def _on_listening(self, event: ProcessEvent) -> None:
         """Start a group, or find that its rank 0 cannot listen."""
-        command, assignment = self._listening.pop(event.key)
+        command = self._listening.pop(event.key)
         if isinstance(event, Unstarted):
             self._on_unstartable(command, event)
         elif isinstance(event, Listening) and command.group:
             nodes = command.nodes or ("",) * command.group.num_workers
-            placed = capabilities.place_ranks(assignment, nodes, event.address, event.port)
             try:
+                assignments = {
+                    node: self._assign(replace(command, nodes=(node,))) for node in {*nodes}
+                }
+                placed = capabilities.place_ranks(assignments, nodes, event.address, event.port)
                 self._start_group(event.key, command, placed)
             except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
                 self._service.kill(event.key)
@@ -326,13 +292,18 @@ class ProcessExecutor:
         members += [
             RemoteWorker(next(self._keys), command, rank) for rank in range(1, len(assignments))
         ]
+        storage = (
+            self._group_storage(command, self._submit)
+            if self._group_storage
+            else capabilities.DirectoryStorage(
+                Path(assignment.trial_dir), self._submit, sync=assignment.sync_checkpoints
+            )
+        )
         group = capabilities.RemoteGroup(
             command,
             members,
             assignment.trial_dir,
-            capabilities.DirectoryStorage(
-                Path(assignment.trial_dir), self._submit, sync=assignment.sync_checkpoints
-            ),
+            storage,
             self,
             patience=capabilities.Patience.of(self._environ),
         )
@@ -394,7 +365,8 @@ class ProcessExecutor:
             f"{command.reason}; {capabilities.IF_SILENT}" if command.is_silent else command.reason
         )
         if attempt := self._attempts.get((command.trial_id, command.attempt)):
-            attempt.kill(reason, is_silent=command.is_silent)
+            is_urgent = not command.term_grace_s
+            attempt.kill(reason, is_silent=command.is_silent, is_urgent=is_urgent)
             for worker in attempt.members:
                 self._service.kill(worker.key, command.term_grace_s)
         elif start := self._withdrawn(command):
@@ -402,7 +374,7 @@ class ProcessExecutor:
 
     def _withdrawn(self, command: KillWorker) -> StartWorker | None:
         """Give up an attempt of which nothing was started yet; return the command to start it."""
-        for key, (start, _) in self._listening.items():
+        for key, start in self._listening.items():
             if (start.trial_id, start.attempt) == (command.trial_id, command.attempt):
                 del self._listening[key]
                 self._service.kill(key)
@@ -447,14 +419,13 @@ class ProcessExecutor:
             self._on_node(event)
         elif event.key in self._listening:
             self._on_listening(event)
-        else:
+        elif event.key in self._processes:
             self._on_event(event)
+        elif isinstance(event, Gone):
+            self._reusable.discard(event.key)
 
     def _on_event(self, event: ProcessEvent) -> None:
-        if (found := self._processes.get(event.key)) is None:
-            self._on_event_aside(event)
-            return
-        process, owner = found
+        process, owner = self._processes[event.key]
         if process.node in self._given_up:
             return  # the core is about to learn that it has left
         match event:
@@ -498,19 +469,7 @@ class ProcessExecutor:
         else:
             owner.on_messages(process, events)
 
-    def _on_event_aside(self, event: ProcessEvent) -> None:
-        """Handle what is said about a process that no attempt here has, or has no more."""
-        if on_event := self._aside.get(event.key):
-            self._is_woken = True  # it becomes no event, for which `wait` would return
-            if isinstance(event, Said):
-                self._heed_exit(event.messages[-1])
-            elif isinstance(event, (Gone, Unstarted)):
-                del self._aside[event.key]
-            on_event(event)
-        elif isinstance(event, Gone):
-            self._reusable.discard(event.key)
-
-    def _heed_exit(self, message: Any, node: str = "") -> bool:
+    def _heed_exit(self, message: Any, node: str) -> bool:
         """Note what the last message says beside the end; return whether the node is given up."""
         notes = ExitNotes.of(message)
         if notes is None:
@@ -534,7 +493,7 @@ class ProcessExecutor:
     def _on_node_left(self, node: str, alive_s: float) -> None:
         """Forget what has run on a node; of attempts with others elsewhere one end follows."""
         waiting = self._start_retries.take_on(node)
-        for key, (command, _) in list(self._listening.items()):
+        for key, command in list(self._listening.items()):
             if node in command.nodes:
                 del self._listening[key]
                 self._service.kill(key)

@@ -167,9 +167,9 @@ class SingleAttempt(OneProcessOwner):
             worker.is_waiting = False
             self._host.send(worker, answer_line(command))
 
-    def kill(self, reason: str, *, is_silent: bool = False) -> None:
+    def kill(self, reason: str, *, is_silent: bool = False, is_urgent: bool = False) -> None:
         """Note that the core has the attempt killed; the executor kills the process."""
-        del is_silent  # there is no other process that has waited for this one
+        del is_silent, is_urgent  # no other process waits for this one, and nothing is committed
         self.members[0].mark_killed(reason)
 
     def on_messages(self, process: RemoteWorker, messages: Sequence[Message]) -> None:

@@ -4,20 +4,18 @@
 names a checkpoint is held back, and with it what the trial's worker says afterwards, until the
 checkpoint is uploaded. So the core needs to know nothing of it: what it is told is stored, and a
 report is not answered before. A worker that is to start from a checkpoint is started once there is
-an intact local copy. Uploads and downloads run in threads, and other trials go on meanwhile.
+an intact copy on its machine. A `FileService` moves the files, and other trials go on meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, final
+from typing import final
 
-from tuner.background import BackgroundJobs
 from tuner.core.commands import (
     AnswerReport,
     KillValidation,
@@ -36,6 +34,7 @@ from tuner.core.events import (
     Event,
     LeaseReleased,
     LeaseRequested,
+    NodeLeft,
     Outcome,
     ResultReported,
     ValidationEnded,
@@ -43,17 +42,12 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
-from tuner.errors import CheckpointError, StorageUnreachable
-from tuner.storage.object_checkpoints import ObjectCheckpoints
+from tuner.errors import CheckpointError
 
 from .executor import Executor
-from .failures import describe
+from .file_service import FileService, Source, Transfer
 from .group_checkpoint import with_directory
 from .store_waits import PERIOD_S, StoreWaits
-
-_AT_ONCE: Final = 4
-_PAUSE_S: Final = 5.0
-"""Before a download is tried again that the store, or the local disk, has refused."""
 
 _log = logging.getLogger("tuner")
 
@@ -79,43 +73,28 @@ class UploadingExecutor:
     """Executor whose checkpoints are uploaded to an object store before they count.
 
     Args:
-        inner: Runs the trials, and commits their checkpoints on this machine.
-        checkpoints: The store.
+        inner: Runs the trials, and commits their checkpoints on their machines.
+        files: Moves files between the store and these machines; it is closed by `shutdown`.
         is_async: Whether a result is passed on at once, and its checkpoint counts later. Then one
             upload of a trial is under way at a time, and the next report with a checkpoint waits
             for it.
-        in_background: Whether uploads and downloads run in threads; if not, `wait` and `carry_out`
-            take as long as they do, and all happens in an order that does not depend on time.
     """
 
-    def __init__(
-        self,
-        inner: Executor,
-        checkpoints: ObjectCheckpoints,
-        *,
-        is_async: bool = False,
-        in_background: bool = True,
-    ) -> None:
+    def __init__(self, inner: Executor, files: FileService, *, is_async: bool = False) -> None:
         self._inner = inner
-        self._checkpoints = checkpoints
+        self._files = files
         self._is_async = is_async
-        self._in_background = in_background
-        num_threads = _AT_ONCE if in_background else 0
-        self._uploads = BackgroundJobs("tuner-upload", num_threads=num_threads)
-        self._downloads = BackgroundJobs("tuner-download", num_threads=num_threads)
-        self._download_locks: defaultdict[tuple[str, str], threading.Lock] = defaultdict(
-            threading.Lock
-        )
-        """Of checkpoints, each of which is downloaded once for all that start from it."""
         self._attempts: dict[_Worker, _Attempt] = {}
         self._holding: dict[_Worker, _Attempt] = {}
         """Those of which events are held back."""
         self._starts: dict[_Worker | _Validation, _Start] = {}
+        self._validations: dict[_Validation, StartValidation] = {}
+        self._payloads: set[tuple[str, str]] = set()
+        """Trials and names of the payloads of validations that workers of this session wrote."""
+        self._released: list[tuple[str, str]] = []
+        """Nodes and holders of local copies that the commands of this turn may still need."""
         self._events: list[Event] = []
-        self._waits = StoreWaits(checkpoints.url)
-        self._intact: set[tuple[str, str]] = set()
-        """Checkpoints whose contents were compared with their manifest, or written, since this
-        driver began."""
+        self._waits = StoreWaits(files.url)
 
     # The Executor protocol.
 
@@ -139,11 +118,12 @@ class UploadingExecutor:
     def wait(self, timeout_s: float | None) -> list[Event]:
         """See `Executor`."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self._release()
         while True:
             self._settle()
             rest_s = None if end_s is None else max(0.0, end_s - time.monotonic())
             if num_waiting := self._num_waiting():
-                self._waits.look(self._checkpoints.outage_s, num_waiting)
+                self._waits.look(self._files.outage_s, num_waiting)
                 rest_s = PERIOD_S if rest_s is None else min(rest_s, PERIOD_S)
             arrived = self._inner.wait(0.0 if self._events else rest_s)
             for event in arrived:
@@ -163,51 +143,20 @@ class UploadingExecutor:
         for attempt in self._holding.values():
             attempt.give_up_uploads(is_urgent=True)
         for start in self._starts.values():
-            start.is_given_up = True
-        for jobs in (self._uploads, self._downloads):
-            jobs.close(0.0, drops_queued=True)
+            start.give_up()
+        self._release()
+        self._files.close()
         self._inner.shutdown(deadline_s)
+
+    def _release(self) -> None:
+        for node, holder in self._released:
+            self._files.release(node, holder)
+        self._released = []
 
     def _num_waiting(self) -> int:
         """Return how many trials wait for the store."""
         uploading = (worker[0] for worker, attempt in self._holding.items() if attempt.is_uploading)
         return len({*uploading, *(key[0] for key in self._starts)})
-
-    # For the ranks of groups over several nodes.
-
-    def fetch(self, command: StartWorker, then: Callable[[str], None]) -> None:
-        """Make sure that there is a local copy of the checkpoint that ranks here start from.
-
-        Args:
-            command: Starts them; its checkpoint is in the store.
-            then: Called by `wait`, or at once, with what is wrong with the stored checkpoint; empty
-                for nothing.
-        """
-        record = command.checkpoint
-        if record is None or not record.remote:
-            then("")
-            return
-        worker = command.trial_id, command.attempt
-        owner_id = command.source_id or command.trial_id
-        self._checkpoints.cache.pin(("source", worker), (owner_id, record.remote))
-        if not self._keeps_for(_Start(command, owner_id, record, then), worker):
-            then("")
-
-    def leave(self, trial_id: str, attempt: int) -> None:
-        """Note that what `fetch` has fetched, or fetches, is needed no more."""
-        worker = trial_id, attempt
-        if start := self._starts.pop(worker, None):
-            start.is_given_up = True
-        self._checkpoints.cache.unpin(("source", worker))
-
-    def _submit(self, jobs: BackgroundJobs, job: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                job()
-            finally:
-                self._inner.wake()
-
-        jobs.submit(run if self._in_background else job)
 
     # Commands.
 
@@ -226,11 +175,13 @@ class UploadingExecutor:
                 attempt = self._attempts.get((command.trial_id, command.attempt))
                 if attempt:
                     attempt.must_save = command.save and command.reply is ReportReply.PAUSE
+                    attempt.stays = command.stay
         return False
 
     def _keeps_start(self, command: StartWorker) -> bool:
         worker = command.trial_id, command.attempt
-        attempt = self._attempts[worker] = _Attempt(worker)
+        nodes = tuple(dict.fromkeys(command.nodes)) or (command.node,)
+        attempt = self._attempts[worker] = _Attempt(worker, nodes)
         record = command.checkpoint
         if record is None:
             return False
@@ -238,36 +189,38 @@ class UploadingExecutor:
         if not record.remote:
             return False
         owner_id = command.source_id or command.trial_id
-        self._checkpoints.cache.pin(("source", worker), (owner_id, record.remote))
-        return self._keeps_for(_Start(command, owner_id, record), worker)
+        source = Source(owner_id, record, attempt.holder("source"), command.trial_id)
+        start = _Start(command=command, source=source, nodes=nodes)
+        attempt.has_begun = not self._keeps_for(start, worker)
+        return not attempt.has_begun
 
     def _keeps_validation(self, command: StartValidation) -> bool:
         trial_id, record = command.trial_id, command.checkpoint
+        key = trial_id, record.index, command.num_try
+        self._validations[key] = command
         if not record.remote:
             return False
-        key = trial_id, record.index, command.num_try
-        self._checkpoints.cache.pin(("validation", key), (trial_id, record.remote))
-        return self._keeps_for(_Start(command, trial_id, record), key)
+        source = Source(trial_id, record, _holder("validation", *key), trial_id)
+        start = _Start(command=command, source=source, nodes=(command.node,))
+        payload = command.request.payload
+        if (trial_id, payload) in self._payloads:
+            start.begin(self._files.get_payload(command.node, trial_id, payload, start.end))
+        return self._keeps_for(start, key)
 
     def _keeps_for(self, start: _Start, key: _Worker | _Validation) -> bool:
-        """Begin to download a checkpoint, unless its local copy is known to be intact."""
-        # What this driver has seen intact only needs a look, as cheap as for local experiments: a
-        # worker that is kept for another start is lost if that does not come at once.
-        if start.checkpoint_key in self._intact and not self._checkpoints.find_local_damage(
-            start.owner_id, start.record, with_hashes=False
-        ):
+        """Begin to fetch a checkpoint; return whether it has to be waited for."""
+        for node in start.nodes:
+            start.begin(self._files.fetch(node, start.source, start.end))
+        if start.is_ready:
             return False
         self._starts[key] = start
-        self._submit(self._downloads, lambda: self._fetch(start))
         return True
 
     def _keeps_kill(self, command: KillWorker) -> bool:
         worker = command.trial_id, command.attempt
         if start := self._starts.pop(worker, None):
-            start.is_given_up = True
-            self._take(
-                WorkerExited(*worker, Outcome.KILLED, Failure("killed", command.reason)),
-            )
+            start.give_up()
+            self._take(WorkerExited(*worker, Outcome.KILLED, Failure("killed", command.reason)))
             return True
         if attempt := self._attempts.get(worker):
             # The core drops the report of a worker that it has killed, and what it was asked to
@@ -280,41 +233,11 @@ class UploadingExecutor:
         start = self._starts.pop(key, None)
         if start is None:
             return False
-        start.is_given_up = True
+        start.give_up()
         self._take(ValidationEnded(*key, Outcome.KILLED, failure=Failure("killed", command.reason)))
         return True
 
-    # Downloads.
-
-    def _fetch(self, start: _Start) -> None:
-        """Make sure that there is an intact local copy; runs in a thread."""
-        checkpoints, owner_id, record = self._checkpoints, start.owner_id, start.record
-        with self._download_locks[start.checkpoint_key]:
-            while not (start.is_given_up or start.damage):
-                try:
-                    if checkpoints.find_local_damage(owner_id, record, with_hashes=True):
-                        size_bytes = checkpoints.download(owner_id, record)
-                        checkpoints.add_copy(owner_id, record, size_bytes)
-                    start.is_ready = True
-                    break
-                except CheckpointError as damage:
-                    start.damage = str(damage)
-                except (StorageUnreachable, OSError) as error:
-                    if not self._in_background:
-                        raise
-                    # No damage: an older checkpoint would be no nearer. If the store stays away,
-                    # the experiment ends since its journal cannot be mirrored either.
-                    _log.warning(
-                        "trial %s waits for a checkpoint that cannot be downloaded, and tries "
-                        "again: %s",
-                        start.command.trial_id,
-                        error,
-                    )
-                    if self._downloads.pause(_PAUSE_S):
-                        break
-                except Exception as error:  # noqa: BLE001  (a trial must not wait for ever)
-                    start.damage = str(describe(error))
-        checkpoints.cache.trim()
+    # What has ended.
 
     def _settle(self) -> None:
         """Pass on what was held back and is no longer."""
@@ -323,46 +246,67 @@ class UploadingExecutor:
                 self._deliver(attempt, held)
             if not attempt.held:
                 del self._holding[worker]
-        done = [key for key, start in self._starts.items() if start.is_ready or start.damage]
+        done = [key for key, start in self._starts.items() if start.is_ready or start.failure]
         ready: list[WorkerCommand] = []
         for key in done:
             start = self._starts.pop(key)
-            if not start.damage:
-                self._intact.add(start.checkpoint_key)
-            if start.then:
-                start.then(start.damage)
-            elif start.damage:
-                self._on_damage(start)
+            if start.failure:
+                start.give_up()
+                self._on_damage(start, start.failure)
             else:
                 ready.append(start.command)
+                if isinstance(start.command, StartWorker):
+                    self._attempts[start.command.trial_id, start.command.attempt].has_begun = True
         if ready:
             self._inner.carry_out(ready)
 
-    def _on_damage(self, start: _Start) -> None:
-        command, damage = start.command, start.damage
+    def _on_damage(self, start: _Start, failure: Failure) -> None:
+        command, source = start.command, start.source
         if isinstance(command, StartValidation):
-            failure = Failure("CheckpointError", damage)
-            key = command.trial_id, start.record.index, command.num_try
+            key = command.trial_id, source.record.index, command.num_try
             self._take(ValidationEnded(*key, Outcome.FAILED, failure=failure))
             return
+        is_found = failure.kind == CheckpointError.__name__
+        damage = failure.message if is_found else str(failure)
         _log.warning(
             "trial %s cannot go on from its latest checkpoint and takes the one before it: %s",
-            start.owner_id,
+            source.trial_id,
             damage,
         )
         # As the driver does for local checkpoints: the core chooses the one before it, and starts
         # an attempt that does not count as a failure of the trial.
-        self._events.append(CheckpointLost(start.owner_id, start.record.index, damage))
+        self._events.append(CheckpointLost(source.trial_id, source.record.index, damage))
         failure = Failure("CheckpointLost", damage)
         self._take(WorkerExited(command.trial_id, command.attempt, Outcome.LOST, failure))
+
+    def _on_node_left(self, node: str) -> None:
+        """Forget what was going on there; what has other nodes, too, is told to end."""
+        for key, start in list(self._starts.items()):
+            if node in start.nodes:
+                del self._starts[key]
+                start.give_up()
+                if len(start.nodes) > 1:
+                    lost = Failure("lost", f"node {node} is gone")
+                    self._take(WorkerExited(key[0], key[1], Outcome.LOST, lost))
+        for worker, attempt in list(self._attempts.items()):
+            if attempt.nodes == (node,):
+                # Of what it has reported and nobody has answered, nothing was promised.
+                del self._attempts[worker]
+                self._holding.pop(worker, None)
+        for names, command in list(self._validations.items()):
+            if command.node == node:
+                del self._validations[names]
 
     # Uploads.
 
     def _take(self, event: Event) -> None:
         """Pass an event on, or hold it back."""
         if isinstance(event, ValidationEnded):
-            key = event.trial_id, event.index, event.num_try
-            self._checkpoints.cache.unpin(("validation", key))
+            self._on_validation_end(event)
+        elif isinstance(event, NodeLeft):
+            self._events.append(event)
+            self._on_node_left(event.node)
+            return
         worker = worker_of(event)
         attempt = self._attempts.get(worker) if worker else None
         if attempt is None:
@@ -377,10 +321,23 @@ class UploadingExecutor:
         if later:
             self._hold_or_pass(attempt, later)
 
+    def _on_validation_end(self, ended: ValidationEnded) -> None:
+        key = ended.trial_id, ended.index, ended.num_try
+        command = self._validations.pop(key, None)
+        if command is None:
+            return
+        self._released.append((command.node, _holder("validation", *key)))
+        is_over = ended.outcome in (Outcome.COMPLETED, Outcome.KILLED)
+        is_over = is_over or (ended.outcome is Outcome.FAILED and command.is_last_try)
+        payload = ended.trial_id, command.request.payload
+        if is_over and payload in self._payloads:
+            self._payloads.discard(payload)
+            self._files.drop_payload(command.node, *payload)
+
     def _hold_or_pass(self, attempt: _Attempt, event: Event) -> None:
         record = _to_upload(event)
         upload = self._begin_upload(attempt, record) if record else None
-        held = _Held(event, upload)
+        held = _Held(event, upload, self._begin_others(attempt, event))
         if attempt.must_hold(held):
             if isinstance(event, ResultReported | CheckpointSaved) and not attempt.is_saving:
                 # While the engine uploads, no report timeout runs.
@@ -393,38 +350,46 @@ class UploadingExecutor:
 
     def _begin_upload(self, attempt: _Attempt, record: CheckpointRecord) -> _Upload:
         trial_id, num_attempt = attempt.worker
-        name = self._checkpoints.remote_name(record.index, num_attempt)
-        upload = _Upload(replace(record, remote=name))
-        self._submit(self._uploads, lambda: self._upload(trial_id, upload))
+        name = self._files.remote_name(record.index, num_attempt)
+        upload = _Upload(record=replace(record, remote=name))
+        upload.begin(
+            self._files.upload(
+                attempt.nodes[0], trial_id, upload.record, attempt.holder("latest"), upload.end
+            )
+        )
         return upload
 
-    def _upload(self, trial_id: str, upload: _Upload) -> None:
-        """Upload a checkpoint; runs in a thread."""
-        record, checkpoints = upload.record, self._checkpoints
-        try:
-            if not upload.is_given_up:
-                upload.size_bytes = checkpoints.upload(
-                    trial_id, record, record.remote, lambda: not upload.is_given_up
+    def _begin_others(self, attempt: _Attempt, event: Event) -> list[_Transfers]:
+        """Begin to store what belongs to an event beside its checkpoint."""
+        trial_id = attempt.worker[0]
+        others = _Transfers()
+        if isinstance(event, ResultReported) and event.validation and event.validation.payload:
+            self._payloads.add((trial_id, event.validation.payload))
+            for node in attempt.nodes:
+                others.begin(
+                    self._files.put_payload(node, trial_id, event.validation.payload, others.end)
                 )
-        except Exception as error:  # noqa: BLE001  (a trial must not wait for ever)
-            upload.failure = describe(error)
-        upload.is_over = True
-        checkpoints.cache.trim()
+        elif isinstance(event, WorkerExited) and attempt.has_begun:
+            for node in attempt.nodes:
+                # What a worker leaves that another attempt waits for is stored beside that.
+                then = _ignore if attempt.stays else others.end
+                transfer = self._files.put_files(node, trial_id, then)
+                if not attempt.stays:
+                    others.begin(transfer)
+        return [others] if others.is_open else []
 
     def _deliver(self, attempt: _Attempt, held: _Held) -> None:
         """Pass on an event whose turn it is."""
         event, upload = held.event, held.upload
         if upload is None or not isinstance(event, _WithCheckpoint):
+            # A checkpoint of ranks on nodes is in the store before its record arrives.
+            attempt.has_checkpoint |= isinstance(event, _WithCheckpoint) and bool(event.checkpoint)
             self._events.append(self._on_exit(attempt, event))
         elif upload.is_given_up or upload.failure:
             self._deliver_without(attempt, event, upload)
         else:
-            trial_id, record = attempt.worker[0], upload.record
-            self._events.append(replace(event, checkpoint=record))
+            self._events.append(replace(event, checkpoint=upload.record))
             attempt.has_checkpoint = True
-            self._checkpoints.cache.pin(("latest", attempt.worker), (trial_id, record.remote))
-            self._checkpoints.add_copy(trial_id, record, upload.size_bytes)
-            self._intact.add((trial_id, record.remote))
 
     def _deliver_without(self, attempt: _Attempt, event: Event, upload: _Upload) -> None:
         """Pass on an event whose checkpoint is not in the store: the trial goes on without it."""
@@ -433,6 +398,7 @@ class UploadingExecutor:
             case ResultReported():
                 if not upload.is_given_up:
                     self._warn(attempt, failure)
+                self._drop_payload(attempt, event)
                 event = replace(with_directory(event, None), checkpoint=None, validation=None)
             case CheckpointSaved():
                 # Paused without any checkpoint, it would start from the beginning.
@@ -447,11 +413,19 @@ class UploadingExecutor:
                 event = CheckpointLost(attempt.worker[0], index, failure.message)
         self._events.append(event)
 
+    def _drop_payload(self, attempt: _Attempt, event: ResultReported) -> None:
+        """Delete the payload of a validation that does not come about."""
+        payload = attempt.worker[0], event.validation.payload if event.validation else ""
+        if payload in self._payloads:
+            self._payloads.discard(payload)
+            for node in attempt.nodes:
+                self._files.drop_payload(node, *payload)
+
     def _warn(self, attempt: _Attempt, failure: Failure) -> None:
         _log.warning(
             "trial %s continues without a checkpoint that could not be stored in %s: %s",
             attempt.worker[0],
-            self._checkpoints.url,
+            self._files.url,
             failure,
         )
 
@@ -459,10 +433,9 @@ class UploadingExecutor:
         """Forget an attempt with its exit; return the exit as the driver has to see it."""
         if not isinstance(event, WorkerExited):
             return event
-        for kind in ("source", "latest"):
-            self._checkpoints.cache.unpin((kind, attempt.worker))
+        holders = attempt.holder("source"), attempt.holder("latest")
+        self._released += [(node, holder) for node in attempt.nodes for holder in holders]
         del self._attempts[attempt.worker]
-        self._submit(self._uploads, self._checkpoints.cache.trim)
         if attempt.unsaved and event.outcome is Outcome.STOPPED:
             return replace(event, outcome=Outcome.UNSAVED, failure=attempt.unsaved)
         return event
@@ -478,57 +451,88 @@ def worker_of(event: Event) -> _Worker | None:
 
 
 def _to_upload(event: Event) -> CheckpointRecord | None:
-    """Return the checkpoint that an event names; None for a placeholder, which has no files."""
+    """Return the checkpoint that an event names; None if it is stored, or has no files."""
     record = event.checkpoint if isinstance(event, _WithCheckpoint) else None
-    return None if record is None or record.is_placeholder else record
+    return None if record is None or record.is_placeholder or record.remote else record
+
+
+def _holder(kind: str, *whose: object) -> str:
+    return " ".join(map(str, (kind, *whose)))
+
+
+def _ignore(_failure: Failure | None) -> None:
+    pass
 
 
 @dataclass(slots=True, eq=False)
-class _Start:
-    """A worker or validator whose checkpoint is being checked or downloaded.
+class _Transfers:
+    """What something waits for.
 
     Attributes:
-        then: Called instead of starting it.
+        transfers: What was begun.
+        num_over: How much of it has ended.
+        failure: Why the first has failed that did.
+        is_given_up: Whether it is waited for no more.
     """
 
-    command: StartWorker | StartValidation
-    owner_id: str
-    record: CheckpointRecord
-    then: Callable[[str], None] | None = None
-    is_ready: bool = False
-    damage: str = ""
-    is_given_up: bool = False
-
-    @property
-    def checkpoint_key(self) -> tuple[str, str]:
-        return self.owner_id, self.record.remote
-
-
-@dataclass(slots=True, eq=False)
-class _Upload:
-    """A checkpoint that is being uploaded."""
-
-    record: CheckpointRecord
-    is_over: bool = False
-    is_given_up: bool = False
+    transfers: list[Transfer] = field(default_factory=list)
+    num_over: int = 0
     failure: Failure | None = None
-    size_bytes: int = 0
+    is_given_up: bool = False
+
+    def begin(self, transfer: Transfer | None) -> None:
+        """Add what was begun, if anything was; it may have ended already."""
+        if transfer:
+            self.transfers.append(transfer)
+
+    def end(self, failure: Failure | None) -> None:
+        """Note the end of one, see `Then`."""
+        self.failure = self.failure or failure
+        self.num_over += 1
+
+    def give_up(self) -> None:
+        """Wait for it no more."""
+        self.is_given_up = True
+        for transfer in self.transfers:
+            transfer.give_up()
 
     @property
     def is_open(self) -> bool:
-        return not (self.is_over or self.is_given_up)
+        """Whether it still has to be waited for."""
+        return self.num_over < len(self.transfers) and not self.is_given_up
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Start(_Transfers):
+    """A worker or validator whose checkpoint is being checked or downloaded."""
+
+    command: StartWorker | StartValidation
+    source: Source
+    nodes: tuple[str, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        return not (self.is_open or self.failure)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Upload(_Transfers):
+    """A checkpoint that is being uploaded."""
+
+    record: CheckpointRecord
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """An event, and the upload that it waits for."""
+    """An event, and what it waits for: an upload, or something else that has to be stored."""
 
     event: Event
     upload: _Upload | None
+    others: list[_Transfers]
 
     @property
     def is_open(self) -> bool:
-        return self.upload is not None and self.upload.is_open
+        return any(each.is_open for each in (self.upload, *self.others) if each)
 
     @property
     def follows_commits(self) -> bool:
@@ -548,19 +552,29 @@ class _Attempt:
 
     Attributes:
         worker: Trial and attempt.
+        nodes: Where its processes are.
         held: Events that are held back, in their order.
         is_saving: Whether its last event was a `CheckpointStarted`.
         has_checkpoint: Whether a later attempt could continue from a checkpoint.
         must_save: Whether it was told to save and pause.
+        stays: Whether its worker was told to wait for another attempt.
+        has_begun: Whether it was started, and is not waiting for its checkpoint.
         unsaved: Why the checkpoint to pause with is missing.
     """
 
     worker: _Worker
+    nodes: tuple[str, ...]
     held: deque[_Held] = field(default_factory=deque)
     is_saving: bool = False
     has_checkpoint: bool = False
     must_save: bool = False
+    stays: bool = False
+    has_begun: bool = True
     unsaved: Failure | None = None
+
+    def holder(self, kind: str) -> str:
+        """Return who keeps the local copy of its ``latest`` checkpoint, or of its ``source``."""
+        return _holder(kind, *self.worker)
 
     @property
     def is_uploading(self) -> bool:
@@ -590,5 +604,7 @@ class _Attempt:
     def give_up_uploads(self, *, is_urgent: bool) -> None:
         """Wait no more for the uploads of reports, and if it is urgent, for none."""
         for held in self.held:
-            if held.upload and (is_urgent or isinstance(held.event, ResultReported)):
-                held.upload.is_given_up |= held.upload.is_open
+            if held.is_open and (is_urgent or isinstance(held.event, ResultReported)):
+                for each in (held.upload, *held.others):
+                    if each and each.is_open:
+                        each.give_up()

@@ -23,12 +23,12 @@ class Payloads:
     at the end of the session, since the next one does not use them.
 
     Args:
-        are_kept: Whether none is deleted, since processes on other machines may need it.
+        are_kept: Whether no file is deleted here, since they are on other machines.
     """
 
     def __init__(self, *, are_kept: bool = False) -> None:
         self._are_kept = are_kept
-        self._paths: set[str] = set()
+        self._paths: dict[tuple[str, str], str] = {}
         self._has_warned = False
 
     def note(self, trial_dir: str | os.PathLike[str], report: ResultReported) -> None:
@@ -37,7 +37,7 @@ class Payloads:
         if request is None or not request.payload:
             return
         path = os.path.join(trial_dir, request.payload)  # noqa: PTH118  (a text)
-        self._paths.add(path)
+        self._paths[report.trial_id, request.payload] = path
         if not self._has_warned and (num_bytes := _size(path)) > LARGE_BYTES:
             self._has_warned = True
             _log.warning(
@@ -50,26 +50,22 @@ class Payloads:
 
     def has(self, assignment: ValidationAssignment) -> bool:
         """Return whether the payload of a validation was written in this session."""
-        return _path(assignment) in self._paths
+        return (assignment.trial_id, assignment.request.payload) in self._paths
 
     def delete(self, assignment: ValidationAssignment) -> None:
         """Delete the payload of a validation that has ended."""
-        self._delete(_path(assignment))
+        self._delete((assignment.trial_id, assignment.request.payload))
 
     def delete_all(self) -> None:
         """Delete all that are left."""
-        for path in list(self._paths):
-            self._delete(path)
+        for name in list(self._paths):
+            self._delete(name)
 
-    def _delete(self, path: str) -> None:
-        if path in self._paths and not self._are_kept:
-            self._paths.discard(path)
+    def _delete(self, name: tuple[str, str]) -> None:
+        path = self._paths.pop(name, "")
+        if path and not self._are_kept:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
-
-
-def _path(assignment: ValidationAssignment) -> str:
-    return os.path.join(assignment.trial_dir, assignment.request.payload)  # noqa: PTH118  (a text)
 
 
 def _size(path: str) -> int:

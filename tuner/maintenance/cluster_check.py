@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from tuner.cluster.cluster import Cluster
+from tuner.cluster.connection import ClusterConnection
+from tuner.cluster.link import Link
+from tuner.cluster.node_messages import Hello, Probed, Remark, read_node_message
+from tuner.cluster.storage_probe import StorageProbe
 from tuner.errors import StorageError
-from tuner.execution.cluster.connection import ClusterConnection
-from tuner.execution.cluster.link import Link
-from tuner.execution.cluster.node_messages import Hello, Probed, Remark, read_node_message
-from tuner.execution.cluster.storage_probe import StorageProbe
-from tuner.spec.cluster import Cluster
 from tuner.storage import strict_json
 
 from .doctor import Finding, Level, split_remedy

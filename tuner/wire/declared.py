@@ -16,13 +16,14 @@ included: a key that is missing stands for the default, one that is not declared
 
 A type is a text, a number, a truth value, an enumeration, another record, a mapping with texts or
 integers as keys, a list or tuple, any of these or None, or ``Any``, which is not looked at. A value
-declared as ``Mapping`` is shared with what is written or read, one declared as ``dict`` is copied.
+declared as ``Mapping`` is shared with what is written or read, one declared as ``dict`` is copied;
+one declared as ``Sequence`` is read as a list.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from itertools import repeat
 from operator import attrgetter
@@ -400,9 +401,11 @@ def _compound(origin: Any, arguments: tuple[Any, ...]) -> _Form:
     each = [_form(argument) for argument in arguments if argument is not ...]
     if origin in (dict, Mapping):
         return _mapping(origin, *each)
-    if origin is list or ... in arguments:
-        return _sequence(origin, *each)
-    return _fixed(each)
+    if origin in (list, Sequence):
+        return _sequence(list, *each)
+    if origin is not tuple:
+        raise TypeError(f"a declared record cannot have a field of the type {origin}")
+    return _sequence(tuple, *each) if ... in arguments else _fixed(each)
 
 
 def _simple(hint: Any, *, is_list: bool) -> _Form:

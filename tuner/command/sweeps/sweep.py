@@ -16,9 +16,9 @@ from schedulers.scheduler import Scheduler, scheduler_class
 from searchers.searcher import Searcher, create_searcher
 from searchers.space import Float, Integer, is_grid, is_word, leaves
 from searchers.space.domains import Domain
+from tuner.cluster.cluster import Cluster
 from tuner.command.command import Command
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.spec.cluster import Cluster
 from tuner.spec.config import AUTO, FailureConfig, RunConfig, TuneConfig
 from tuner.spec.default_algorithms import NO_END, chosen
 

@@ -12,8 +12,8 @@ from schedulers.scheduler import scheduler_class
 from searchers.searcher import searcher_class
 from searchers.space import Path, is_word
 from tuner.callbacks.formatting import seconds_of
+from tuner.cluster.cluster import Cluster, cluster_at
 from tuner.command.reports import compiled
-from tuner.spec.cluster import Cluster, cluster_at
 from tuner.spec.config import AUTO, FailureConfig, RunConfig, TuneConfig
 
 from .space_text import path_of, space_of, value_of

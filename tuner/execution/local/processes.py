@@ -189,12 +189,8 @@ class LocalProcesses:
         address = LOOPBACK if is_local else self._address
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = socket.create_server((address, 0), family=family)
-        self.lend(key, listener)
-        self._said.append(Listening(key, address, listener.getsockname()[1]))
-
-    def lend(self, key: int, listener: socket.socket) -> None:
-        """Give the process that is to be started under this key a socket to listen at."""
         self._listeners[key] = listener
+        self._said.append(Listening(key, address, listener.getsockname()[1]))
 
     def start(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
         """See `ProcessService`."""

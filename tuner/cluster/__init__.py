@@ -1,0 +1,1 @@
+"""Clusters: which there are, and the processes and files on their nodes."""
