@@ -61,6 +61,7 @@ CAPABILITIES = {
         ("tuner/analysis/optuna_storage.py",),
         ("tests/analysis/test_optuna_storage.py", "tests/analysis/test_unknown_endings.py"),
     ),
+    "groups": Capability(("tuner/groups",), ("tests/groups",)),
     "integration": Capability(("tuner/integration",), ("tests/integration",)),
     "leases": Capability(("tuner/leases",), ("tests/leases", "tests/core/test_part.py")),
     "maintenance": Capability(

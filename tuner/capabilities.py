@@ -56,16 +56,14 @@ if TYPE_CHECKING:
     from .driver.remote_session import RemoteSession as RemoteSession
     from .execution.commit_pool import CommitPool as CommitPool
     from .execution.file_service import FileService as FileService
-    from .execution.group import IF_SILENT as IF_SILENT
-    from .execution.group import Patience as Patience
-    from .execution.group import RemoteGroup as RemoteGroup
-    from .execution.group_checkpoint import DirectoryStorage as DirectoryStorage
-    from .execution.group_checkpoint import GroupStorage as GroupStorage
     from .execution.inline_processes import InlineProcesses as InlineProcesses
-    from .execution.placement import place_ranks as place_ranks
-    from .execution.remote_validator import RemoteValidator as RemoteValidator
-    from .execution.remote_validator import ValidationTry as ValidationTry
     from .execution.store_waits import waiting_line as waiting_line
+    from .groups.group import IF_SILENT as IF_SILENT
+    from .groups.group import Patience as Patience
+    from .groups.group import RemoteGroup as RemoteGroup
+    from .groups.group_checkpoint import DirectoryStorage as DirectoryStorage
+    from .groups.group_checkpoint import GroupStorage as GroupStorage
+    from .groups.placement import place_ranks as place_ranks
     from .handle import Handle as Handle
     from .journal.mirror import JournalMirror as JournalMirror
     from .leases.part import Leases as Leases
@@ -101,6 +99,8 @@ if TYPE_CHECKING:
     from .storage.urls import join_url as join_url
     from .storage.urls import split_url as split_url
     from .validation.part import Validations as Validations
+    from .validation.remote_validator import RemoteValidator as RemoteValidator
+    from .validation.remote_validator import ValidationTry as ValidationTry
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -142,11 +142,11 @@ __getattr__, __dir__ = lazy_names(
         "tuner.cluster.shared_directory": ("await_former_nodes",),
         "tuner.execution.commit_pool": ("CommitPool",),
         "tuner.execution.file_service": ("FileService",),
-        "tuner.execution.group": ("IF_SILENT", "Patience", "RemoteGroup"),
-        "tuner.execution.group_checkpoint": ("DirectoryStorage", "GroupStorage"),
+        "tuner.groups.group": ("IF_SILENT", "Patience", "RemoteGroup"),
+        "tuner.groups.group_checkpoint": ("DirectoryStorage", "GroupStorage"),
         "tuner.execution.inline_processes": ("InlineProcesses",),
-        "tuner.execution.placement": ("place_ranks",),
-        "tuner.execution.remote_validator": ("RemoteValidator", "ValidationTry"),
+        "tuner.groups.placement": ("place_ranks",),
+        "tuner.validation.remote_validator": ("RemoteValidator", "ValidationTry"),
         "tuner.execution.store_waits": ("waiting_line",),
         "tuner.handle": ("Handle",),
         "tuner.journal.mirror": ("JournalMirror",),

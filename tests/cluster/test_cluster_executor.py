@@ -428,7 +428,7 @@ def test_an_agent_whose_hosts_do_not_start_is_given_up(cluster, caplog):
 
 @pytest.mark.parametrize("is_heard", [False, True])
 def test_the_verdict_on_a_group_waits_while_a_node_of_it_is_silent(cluster, is_heard, monkeypatch):
-    monkeypatch.setattr("tuner.execution.group._COLLATERAL_S", 0.0)
+    monkeypatch.setattr("tuner.groups.group._COLLATERAL_S", 0.0)
     for name in "ab":
         cluster.join(name)
     cluster.executor.carry_out([group_on("a", "b")])

@@ -18,7 +18,7 @@ from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.checkpoint_part import Part, PartKind
 from tuner.execution.file_service import Transfer
-from tuner.execution.group_checkpoint import Committed, GroupCheckpoint, NodeLost
+from tuner.groups.group_checkpoint import Committed, GroupCheckpoint, NodeLost
 from tuner.storage.manifest import PartContents, group_manifest
 from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.spread_parts import Combined, combine

@@ -46,7 +46,7 @@ from tuner.errors import CheckpointError
 
 from .executor import Executor
 from .file_service import FileService, Source, Transfer
-from .group_checkpoint import with_directory
+from .result_fields import with_directory
 from .store_waits import PERIOD_S, StoreWaits
 
 _log = logging.getLogger("tuner")

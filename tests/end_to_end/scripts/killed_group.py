@@ -19,8 +19,8 @@ from tuner import FailureConfig, RunConfig, Tuner
 from tuner.core.trial import WorkerGroup
 from tuner.execution import attempt as attempt_module
 from tuner.execution.attempt import current_attempt
-from tuner.execution.group import RemoteGroup
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
+from tuner.groups.group import RemoteGroup
 from tuner.storage import checkpoint_parts
 from tuner.storage.checkpoints import Checkpoint
 

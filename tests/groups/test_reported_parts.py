@@ -11,7 +11,7 @@ from tuner.core.events import (
     ResultReported,
     WorkerExited,
 )
-from tuner.execution import group_checkpoint
+from tuner.groups import group_checkpoint
 
 PLACED = {"kind": "placeholder", "name": "mine"}
 PENDING = {"kind": "pending", "name": ""}

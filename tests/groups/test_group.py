@@ -15,10 +15,10 @@ from tests.execution.executor_conversation import (
 )
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.trial import ReportReply
-from tuner.execution import group
 from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.group import Patience
 from tuner.execution.process_service import HungUp, StackDumped, Violated
+from tuner.groups import group
+from tuner.groups.group import Patience
 
 KILLED = ExitInfo(-9)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .assignment import Assignment, Rank
+from tuner.execution.assignment import Assignment, Rank
 
 
 def place_ranks(

@@ -13,9 +13,9 @@ from tuner.core.events import CheckpointStarted, Outcome, ResultReported, Worker
 from tuner.core.trial import Failure, ReportReply, WorkerGroup
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
-from tuner.execution.group import Patience, RemoteGroup
-from tuner.execution.group_checkpoint import DirectoryStorage
 from tuner.execution.remote_worker import RemoteWorker
+from tuner.groups.group import Patience, RemoteGroup
+from tuner.groups.group_checkpoint import DirectoryStorage
 
 NUM_RANKS = 2
 ENDED = ExitInfo(0, 0, False)

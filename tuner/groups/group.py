@@ -43,18 +43,19 @@ from tuner.core.trial import (
     checkpoint_directory_name,
 )
 from tuner.errors import CheckpointError, StorageUnreachable
+from tuner.execution.attempt import CANNOT_SAVE
+from tuner.execution.checkpoint_part import Part, PartKind
+from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.group_protocol import PartStored, RankReported, duplicates_among
+from tuner.execution.process_service import Unstarted
+from tuner.execution.remote_process import Message, OwnerHost, ProcessOwner
+from tuner.execution.remote_worker import RemoteWorker
+from tuner.execution.result_fields import with_directory
+from tuner.execution.storage_failures import is_storage_error
+from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json
 
-from .attempt import CANNOT_SAVE
-from .checkpoint_part import Part, PartKind
-from .exit_diagnosis import ExitInfo
-from .group_checkpoint import GroupCheckpoint, GroupStorage, NodeLost, with_directory
-from .group_protocol import PartStored, RankReported, duplicates_among
-from .process_service import Unstarted
-from .remote_process import Message, OwnerHost, ProcessOwner
-from .remote_worker import RemoteWorker
-from .storage_failures import is_storage_error
-from .worker_protocol import as_reported, report_answer
+from .group_checkpoint import GroupCheckpoint, GroupStorage, NodeLost
 
 IF_SILENT: Final = (
     "the stack in error.txt shows where it hung; if a report may take that long, raise "

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, final
 from tuner.core.commands import StartValidation
 from tuner.core.events import LeaseOwner, Outcome, ValidationEnded
 from tuner.core.trial import Failure
-
-from .group_protocol import PartStored, RankReported
-from .remote_process import Message, OneProcessOwner, OwnerHost, RemoteProcess
-from .validation_assignment import ValidationAssignment
-from .worker_protocol import lease_event, to_validation_end
+from tuner.execution.group_protocol import PartStored, RankReported
+from tuner.execution.remote_process import Message, OneProcessOwner, OwnerHost, RemoteProcess
+from tuner.execution.validation_assignment import ValidationAssignment
+from tuner.execution.worker_protocol import lease_event, to_validation_end
 
 
 @final

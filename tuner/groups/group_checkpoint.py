@@ -5,26 +5,23 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 from tuner.core.events import ResultReported
 from tuner.core.result import (
-    CHECKPOINT_DIR_NAME,
-    SHOULD_CHECKPOINT,
     TIME_TOTAL_S,
     TRAINING_ITERATION,
 )
 from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
+from tuner.execution.checkpoint_part import Part, PartKind
+from tuner.execution.result_fields import counters_of, with_directory
 from tuner.storage.checkpoint_names import is_in_common
 from tuner.storage.checkpoint_parts import commit_in_place, commit_parts
 from tuner.storage.manifest import Provenance
-
-from .checkpoint_part import Part, PartKind
-from .result_fields import counters_of
 
 _log = logging.getLogger("tuner")
 
@@ -206,17 +203,6 @@ class DirectoryStorage:
         """See `GroupStorage`."""
         job = partial(discard, self._trial_dir, tuple(parts.values()))
         self._submit(job, lambda _: None, str(self._trial_dir))
-
-
-def with_directory(result: ResultReported, directory: str | None) -> ResultReported:
-    """Return rank 0's result with the directory of the checkpoint that all have reported.
-
-    Rank 0 knows only of its own part, which need not be there.
-    """
-    if result.metrics.get(CHECKPOINT_DIR_NAME) == directory:
-        return result
-    fields = {CHECKPOINT_DIR_NAME: directory, SHOULD_CHECKPOINT: directory is not None}
-    return replace(result, metrics={**result.metrics, **fields})
 
 
 def discard(trial_dir: Path, parts: Iterable[Part]) -> None:

@@ -1,0 +1,1 @@
+"""Groups of workers in the driver: several processes that train one trial together."""
