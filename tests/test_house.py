@@ -28,7 +28,7 @@ TIERS = {
         "tuner.callbacks.trackers.wandb_logger",
         "tuner.integration.lightgbm",
         "tuner.integration.xgboost",
-        "tuner.storage.urls",
+        "tuner.stores.urls",
     },
     "process": {
         "searchers.models.cqr_search",
@@ -42,7 +42,7 @@ TIERS = {
         "tuner.integration.sklearn",
         "tuner.integration.sklearn_search",
         "tuner.journal.writer",
-        "tuner.storage.remote_lock",
+        "tuner.stores.remote_lock",
         "tuner.testing.crash_check",
         "tuner.train.api",
         "tuner.train.torch",
@@ -62,7 +62,7 @@ OWN_THREADS = {
     "tuner/cluster/dask_plugin.py",
     "tuner/cluster/ray_engine.py",
     "tuner/execution/inline_processes.py",  # training code
-    "tuner/storage/store_calls.py",  # a call that may hang, and is given up then
+    "tuner/stores/store_calls.py",  # a call that may hang, and is given up then
 }
 """Files that start threads; all others use `BackgroundJobs`."""
 

@@ -55,9 +55,7 @@ if TYPE_CHECKING:
     from .driver.continued import recorded_trials as recorded_trials
     from .driver.remote_session import RemoteSession as RemoteSession
     from .execution.commit_pool import CommitPool as CommitPool
-    from .execution.file_service import FileService as FileService
     from .execution.inline_processes import InlineProcesses as InlineProcesses
-    from .execution.store_waits import waiting_line as waiting_line
     from .groups.group import IF_SILENT as IF_SILENT
     from .groups.group import Patience as Patience
     from .groups.group import RemoteGroup as RemoteGroup
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
     from .groups.group_checkpoint import GroupStorage as GroupStorage
     from .groups.placement import place_ranks as place_ranks
     from .handle import Handle as Handle
-    from .journal.mirror import JournalMirror as JournalMirror
     from .leases.part import Leases as Leases
     from .maintenance.rerun import compare_results as compare_results
     from .maintenance.rerun import prepare_rerun as prepare_rerun
@@ -75,7 +72,6 @@ if TYPE_CHECKING:
     from .restore.arguments import Given as Given
     from .restore.arguments import changes as changes
     from .restore.arguments import restored_arguments as restored_arguments
-    from .restore.readable_copy import ReadableCopy as ReadableCopy
     from .restore.resume_command import how_to_continue as how_to_continue
     from .restore.resume_command import how_to_name_the_metric as how_to_name_the_metric
     from .restore.resume_command import how_to_recover as how_to_recover
@@ -86,18 +82,22 @@ if TYPE_CHECKING:
     from .spec.training_config import ScalingConfig as ScalingConfig
     from .spec.training_config import ValidationConfig as ValidationConfig
     from .spec.training_config import ValidationTaskConfig as ValidationTaskConfig
-    from .storage.checkpoint_downloads import download as download
-    from .storage.checkpoint_downloads import shared_download as shared_download
-    from .storage.object_backends import filesystem_of as filesystem_of
-    from .storage.object_checkpoints import ObjectCheckpoints as ObjectCheckpoints
-    from .storage.object_store import RETRY_S as RETRY_S
-    from .storage.object_store import ObjectStore as ObjectStore
-    from .storage.remote_lock import requests_in_store as requests_in_store
-    from .storage.s3_options import split_options as split_options
-    from .storage.urls import check_filesystem as check_filesystem
-    from .storage.urls import checked_url as checked_url
-    from .storage.urls import join_url as join_url
-    from .storage.urls import split_url as split_url
+    from .stores.checkpoint_downloads import download as download
+    from .stores.checkpoint_downloads import shared_download as shared_download
+    from .stores.file_service import FileService as FileService
+    from .stores.journal_mirror import JournalMirror as JournalMirror
+    from .stores.object_backends import filesystem_of as filesystem_of
+    from .stores.object_checkpoints import ObjectCheckpoints as ObjectCheckpoints
+    from .stores.object_store import RETRY_S as RETRY_S
+    from .stores.object_store import ObjectStore as ObjectStore
+    from .stores.readable_copy import ReadableCopy as ReadableCopy
+    from .stores.remote_lock import requests_in_store as requests_in_store
+    from .stores.s3_options import split_options as split_options
+    from .stores.store_waits import waiting_line as waiting_line
+    from .stores.urls import check_filesystem as check_filesystem
+    from .stores.urls import checked_url as checked_url
+    from .stores.urls import join_url as join_url
+    from .stores.urls import split_url as split_url
     from .validation.part import Validations as Validations
     from .validation.remote_validator import RemoteValidator as RemoteValidator
     from .validation.remote_validator import ValidationTry as ValidationTry
@@ -141,22 +141,22 @@ __getattr__, __dir__ = lazy_names(
         "tuner.driver.remote_session": ("RemoteSession",),
         "tuner.cluster.shared_directory": ("await_former_nodes",),
         "tuner.execution.commit_pool": ("CommitPool",),
-        "tuner.execution.file_service": ("FileService",),
+        "tuner.stores.file_service": ("FileService",),
         "tuner.groups.group": ("IF_SILENT", "Patience", "RemoteGroup"),
         "tuner.groups.group_checkpoint": ("DirectoryStorage", "GroupStorage"),
         "tuner.execution.inline_processes": ("InlineProcesses",),
         "tuner.groups.placement": ("place_ranks",),
         "tuner.validation.remote_validator": ("RemoteValidator", "ValidationTry"),
-        "tuner.execution.store_waits": ("waiting_line",),
+        "tuner.stores.store_waits": ("waiting_line",),
         "tuner.handle": ("Handle",),
-        "tuner.journal.mirror": ("JournalMirror",),
+        "tuner.stores.journal_mirror": ("JournalMirror",),
         "tuner.leases.part": ("Leases",),
         "tuner.maintenance.rerun": ("compare_results", "prepare_rerun"),
         "tuner.nodes.nodes": ("Nodes",),
         "tuner.nodes.part": ("NodeEvents",),
         "tuner.nodes.unmet_demand": ("unmet_demand",),
         "tuner.restore.arguments": ("Given", "changes", "restored_arguments"),
-        "tuner.restore.readable_copy": ("ReadableCopy",),
+        "tuner.stores.readable_copy": ("ReadableCopy",),
         "tuner.restore.resume_command": (
             "how_to_continue",
             "how_to_name_the_metric",
@@ -168,13 +168,13 @@ __getattr__, __dir__ = lazy_names(
         ),
         "tuner.cluster.cluster": ("Cluster",),
         "tuner.spec.training_config": ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig"),
-        "tuner.storage.checkpoint_downloads": ("download", "shared_download"),
-        "tuner.storage.object_backends": ("filesystem_of",),
-        "tuner.storage.object_checkpoints": ("ObjectCheckpoints",),
-        "tuner.storage.object_store": ("ObjectStore", "RETRY_S"),
-        "tuner.storage.remote_lock": ("requests_in_store",),
-        "tuner.storage.s3_options": ("split_options",),
-        "tuner.storage.urls": ("check_filesystem", "checked_url", "join_url", "split_url"),
+        "tuner.stores.checkpoint_downloads": ("download", "shared_download"),
+        "tuner.stores.object_backends": ("filesystem_of",),
+        "tuner.stores.object_checkpoints": ("ObjectCheckpoints",),
+        "tuner.stores.object_store": ("ObjectStore", "RETRY_S"),
+        "tuner.stores.remote_lock": ("requests_in_store",),
+        "tuner.stores.s3_options": ("split_options",),
+        "tuner.stores.urls": ("check_filesystem", "checked_url", "join_url", "split_url"),
         "tuner.validation.part": ("Validations",),
     },
 )

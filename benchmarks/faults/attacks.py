@@ -39,7 +39,7 @@ ATTACKS = [
             Suite("storage/test_atomic", ["no_file_is_writable_for_others_under_an_empty_umask"]),
             Suite("storage/test_trees", ["permissions_are_kept_but_for_writing_by_others"]),
             Suite(
-                "storage/test_checkpoint_downloads",
+                "stores/test_checkpoint_downloads",
                 ["a_download_directory_that_others_can_enter_is_refused"],
             ),
             Suite("security/test_permissions_and_links"),

@@ -553,7 +553,7 @@ FAULTS = [
         "nothing that a driver was told is stored is lost, the journal is one line, a driver "
         "that was replaced stops; a driver that gives a sign of life is not replaced",
         [
-            Suite("storage/test_remote_lock"),
+            Suite("stores/test_remote_lock"),
             Suite("storage/test_racing_drivers"),
             Bench("racing_drivers --rounds 100"),
         ],
@@ -564,6 +564,6 @@ FAULTS = [
         "carries a request out and loses the answer, or refuses the credentials",
         "each call is retried for the time set and then names the store and the cause, nothing "
         "is created twice or overwritten, missing rights are told at once",
-        [Suite("storage/test_object_store_faults"), Suite("storage/test_object_store")],
+        [Suite("stores/test_object_store_faults"), Suite("stores/test_object_store")],
     ),
 ]

@@ -22,10 +22,10 @@ from multiprocessing.synchronize import Barrier
 from typing import Final
 
 from tuner.errors import DamagedJournal, ExperimentFenced
-from tuner.journal.pieces import Piece, PieceReader, piece_key
 from tuner.journal.segments import body_of, line_of
-from tuner.storage.object_store import ObjectStore
-from tuner.storage.remote_lock import RemoteLock
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.pieces import Piece, PieceReader, piece_key
+from tuner.stores.remote_lock import RemoteLock
 
 from .conditions import Condition, Verdict, arguments, conclude, none_of
 from .s3_servers import ceph_gateway, moto_server

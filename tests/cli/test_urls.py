@@ -11,10 +11,10 @@ from click.testing import CliRunner
 import tuner as tune
 from tuner.cli.app import main
 from tuner.errors import ExperimentLocked
-from tuner.restore.readable_copy import ReadableCopy, refresh
 from tuner.storage.lock import driver_of
-from tuner.storage.object_store import ObjectStore
-from tuner.storage.remote_lock import RemoteLock
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.readable_copy import ReadableCopy, refresh
+from tuner.stores.remote_lock import RemoteLock
 
 pytestmark = pytest.mark.process
 
@@ -182,7 +182,7 @@ def test_doctor_names_what_a_store_cannot_do(tuner, tmp_path, monkeypatch):
     result = tuner("doctor", "--storage", f"file://{tmp_path}/file/store")
     assert result.exit_code == 1
     assert "error    access" in result.output
-    monkeypatch.setattr("tuner.storage.object_backends.LocalObjects.create", overwrite)
+    monkeypatch.setattr("tuner.stores.object_backends.LocalObjects.create", overwrite)
     result = tuner("doctor", "--storage", f"file://{tmp_path}/store")
     assert result.exit_code == 1
     assert "cannot create an object only if it does not exist" in result.output

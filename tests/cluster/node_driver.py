@@ -40,12 +40,12 @@ from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.process_service import Gone, Unstarted
-from tuner.execution.uploading import UploadingExecutor
 from tuner.execution.validation_assignment import ValidationAssignment
 from tuner.execution.validation_payloads import Payloads
 from tuner.storage import strict_json
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.uploading import UploadingExecutor
 
 TOKEN = "secret"  # noqa: S105  (of a test)
 

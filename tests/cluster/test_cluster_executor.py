@@ -31,11 +31,11 @@ from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationR
 from tuner.errors import ClusterError, StorageError
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.failures import as_message
-from tuner.execution.file_service import Source
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.process_service import Gone, Listening, Said
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.file_service import Source
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
 

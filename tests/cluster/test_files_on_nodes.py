@@ -20,9 +20,9 @@ from tuner.cluster.file_messages import (
 )
 from tuner.cluster.files_on_nodes import FilesOnNodes
 from tuner.core.trial import CheckpointRecord, Failure
-from tuner.execution.file_service import Source
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.file_service import Source
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_store import ObjectStore
 
 RECORD = CheckpointRecord(0, 1, remote="checkpoint_000000.e7a1")
 KEY = ("t00001", RECORD.remote)

@@ -31,7 +31,7 @@ from tuner.core.trial import CheckpointRecord
 from tuner.storage.checkpoint_directories import commit_from
 from tuner.storage.checkpoint_parts import stage_part
 from tuner.storage.manifest import Provenance
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_store import ObjectStore
 
 TRIAL = "t00001"
 PAYLOAD = f".validation-0-{hashlib.sha256(b'pickled').hexdigest()}.pkl"

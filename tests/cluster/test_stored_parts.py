@@ -35,8 +35,8 @@ from tuner.execution.process_service import NodeChanged
 from tuner.storage import strict_json
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import FileEntry, PartContents
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_store import ObjectStore
 
 KEY = ("t00001", 1)
 NODES = ("a", "a", "b", "b")

@@ -14,7 +14,7 @@ from tuner.cluster.storage_probe import StoreProof
 from tuner.core.events import Outcome, ResultReported, ValidationEnded, WorkerExited
 from tuner.core.trial import ValidationRequest
 from tuner.execution.session import Checkpoint, get_checkpoint, get_context, report
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_store import ObjectStore
 
 pytestmark = pytest.mark.heavy
 

@@ -6,14 +6,14 @@ import pytest
 
 from tests.contracts.executor_contract import Counting, ExecutorContract, counting
 from tuner.core.events import Outcome, WorkerExited
-from tuner.execution.file_service import StoreFiles
 from tuner.execution.inline_processes import InlineProcesses
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.process_executor import ProcessExecutor
-from tuner.execution.uploading import UploadingExecutor
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.file_service import StoreFiles
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.uploading import UploadingExecutor
 from tuner.virtual.executor import SimulatedExecutor
 
 CPUS = {"cpu": 2.0}

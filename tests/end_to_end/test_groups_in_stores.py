@@ -15,7 +15,7 @@ from tests.end_to_end.test_cluster import SOON, Once, at_step
 from tests.end_to_end.test_groups_on_clusters import WithoutOptimizers
 from tuner.storage import strict_json
 from tuner.storage.layout import MANIFEST
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_store import ObjectStore
 from tuner.train import (
     Checkpoint,
     CheckpointUploadMode,

@@ -6,8 +6,8 @@ import pytest
 
 import tuner as tune
 from tuner.errors import ExperimentFenced, StorageError, StorageUnreachable
-from tuner.storage.object_store import ObjectStore
-from tuner.storage.remote_lock import RemoteLock
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.remote_lock import RemoteLock
 
 pytest.importorskip("fsspec")
 

@@ -11,8 +11,8 @@ import pytest
 import tuner as tune
 from tests.end_to_end.interruption import Script
 from tuner.errors import ExperimentExists, ExperimentLocked, StorageError
-from tuner.storage.object_store import ObjectStore
-from tuner.storage.remote_lock import RemoteLock
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.remote_lock import RemoteLock
 
 pytest.importorskip("fsspec")
 
@@ -139,7 +139,7 @@ def test_an_experiment_that_another_machine_drives_is_refused(stored, tmp_path, 
     RemoteLock(ObjectStore(f"{url}/experiment")).acquire()
     owner = "tuner.storage.lock.Owner.is_gone"
     monkeypatch.setattr(owner, property(lambda self: False))
-    monkeypatch.setattr("tuner.storage.remote_lock.RemoteLock._await_end", refuse)
+    monkeypatch.setattr("tuner.stores.remote_lock.RemoteLock._await_end", refuse)
     with pytest.raises(ExperimentLocked):
         tune.Tuner.restore(f"{url}/experiment", train, local_dir=tmp_path / "other").fit()
 

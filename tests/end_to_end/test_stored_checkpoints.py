@@ -12,7 +12,7 @@ from tests.end_to_end.interruption import ROOT, Script
 from tests.waiting import wait_until
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import verify
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_store import ObjectStore
 
 SCRIPT = ROOT / "tests" / "end_to_end" / "scripts" / "stored_checkpoints.py"
 
@@ -110,7 +110,7 @@ def test_a_trial_goes_on_without_checkpoints_that_the_store_does_not_take(
     def refuse(*_):
         raise PermissionError(13, "access denied")
 
-    monkeypatch.setattr("tuner.storage.object_backends.LocalObjects.upload", refuse)
+    monkeypatch.setattr("tuner.stores.object_backends.LocalObjects.upload", refuse)
     (result,) = stored().fit()
     assert (result.error, result.checkpoint) == (None, None)
     assert list(result.metrics_dataframe["training_iteration"]) == [1, 2, 3, 4]

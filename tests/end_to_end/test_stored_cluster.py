@@ -24,7 +24,7 @@ from tests.end_to_end.test_cluster import (
     executor,
     records,
 )
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_store import ObjectStore
 from tuner.train import report as report_as_worker
 
 __all__ = ["cluster", "executor"]  # fixtures

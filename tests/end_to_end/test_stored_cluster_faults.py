@@ -24,8 +24,8 @@ from tests.end_to_end.test_cluster_faults import BLOCKED_AFTER, ONE, TWO, Then
 from tests.end_to_end.test_stored_cluster import run
 from tests.execution.local.conftest import still_alive
 from tuner.errors import ExperimentFenced
-from tuner.storage.object_store import ObjectStore
-from tuner.storage.remote_lock import RemoteLock
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.remote_lock import RemoteLock
 
 pytestmark = pytest.mark.heavy
 

@@ -9,7 +9,7 @@ import tuner as tune
 from tuner.cli.app import main
 from tuner.errors import ExperimentExists, StorageError
 from tuner.storage import layout
-from tuner.storage.arrow_filesystem import as_fsspec
+from tuner.stores.arrow_filesystem import as_fsspec
 
 pytest.importorskip("fsspec")
 

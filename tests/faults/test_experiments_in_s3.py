@@ -18,7 +18,7 @@ import pytest
 
 import tuner as tune
 from tests.waiting import wait_until
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.object_store import ObjectStore
 
 pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol, final
 
 from tuner.core.trial import CheckpointRecord, Failure
-from tuner.execution.file_service import Source, Then, Transfer
 from tuner.storage import layout
-from tuner.storage.object_checkpoints import ObjectCheckpoints
+from tuner.stores.file_service import Source, Then, Transfer
+from tuner.stores.object_checkpoints import ObjectCheckpoints
 
 from .file_messages import (
     FILE_REQUESTS,

@@ -27,7 +27,6 @@ from tuner.background import BackgroundJobs
 from tuner.core.trial import Failure
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.failures import describe
-from tuner.execution.file_service import Job, Source, StoreFiles, Transfer
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.validation_assignment import ValidationError, payload_digest
 from tuner.storage import layout
@@ -36,8 +35,9 @@ from tuner.storage.checkpoint_names import is_in_common, is_staging_name
 from tuner.storage.checkpoint_parts import LocalParts, measure_in_place, measure_parts
 from tuner.storage.directories import make_own_folder
 from tuner.storage.layout import METADATA
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
+from tuner.stores.file_service import Job, Source, StoreFiles, Transfer
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_store import ObjectStore
 
 from .file_messages import (
     Discard,

@@ -34,7 +34,7 @@ from tuner.execution.process_executor import ProcessExecutor, Submit
 from tuner.execution.validation_assignment import own_validator
 from tuner.execution.validation_payloads import Payloads
 from tuner.spec.experiment_spec import ExperimentSpec
-from tuner.storage.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_checkpoints import ObjectCheckpoints
 
 _NUM_SHOWN: Final = 5
 """How many of the nodes that are not used are named in an error."""

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import StorageError, StorageUnreachable
-from tuner.storage.object_checkpoints import proof_prefix
-from tuner.storage.object_store import ObjectStore
-from tuner.storage.store_calls import in_thread
 from tuner.storage.url_forms import is_url
+from tuner.stores.object_checkpoints import proof_prefix
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.store_calls import in_thread
 
 from .node_messages import StoredElsewhere
 from .shared_directory import PATIENCE_S, SharedProof, answer_proof

@@ -17,11 +17,11 @@ from typing import Any, final
 from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.checkpoint_part import Part, PartKind
-from tuner.execution.file_service import Transfer
 from tuner.groups.group_checkpoint import Committed, GroupCheckpoint, NodeLost
 from tuner.storage.manifest import PartContents, group_manifest
-from tuner.storage.object_checkpoints import ObjectCheckpoints
 from tuner.storage.spread_parts import Combined, combine
+from tuner.stores.file_service import Transfer
+from tuner.stores.object_checkpoints import ObjectCheckpoints
 
 from .file_messages import Discard, Measure, Measured, Transferred, UploadPart
 from .files_on_nodes import FilesOnNodes

@@ -10,24 +10,24 @@ from typing import Final, Self, final
 
 from tuner.errors import StorageError, StorageLost
 from tuner.execution.executor import Executor
-from tuner.execution.file_service import FileService, StoreFiles
-from tuner.execution.uploading import UploadingExecutor
-from tuner.journal.mirror import JournalMirror
 from tuner.journal.writer import Journal
-from tuner.restore.remote import note_epoch, prepare_working_copy
 from tuner.spec.config import RunConfig
 from tuner.spec.experiment_location import ExperimentLocation
 from tuner.storage import layout
 from tuner.storage.control_requests import RequestInbox
 from tuner.storage.directories import make_folder
 from tuner.storage.lock import ExperimentLock, current_owner
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_store import ObjectStore
 from tuner.storage.origin import note_origin
-from tuner.storage.remote_lock import RemoteLock, requests_in_store
+from tuner.stores.file_mirror import FileMirror
+from tuner.stores.file_service import FileService, StoreFiles
+from tuner.stores.journal_mirror import JournalMirror
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.remote_lock import RemoteLock, requests_in_store
+from tuner.stores.uploading import UploadingExecutor
+from tuner.stores.working_copy import note_epoch, prepare_working_copy
 
 from .control import Source
-from .file_mirror import FileMirror
 from .storage_session import StorageSession
 
 _START: Final = (0, 0)

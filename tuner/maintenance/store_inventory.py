@@ -13,13 +13,13 @@ from tuner.core.trial import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import read_manifest
-from tuner.storage.object_backends import resolve
-from tuner.storage.object_checkpoints import ObjectCheckpoints
-from tuner.storage.object_errors import describe
-from tuner.storage.object_store import ObjectStore
 from tuner.storage.origin import Origin, origin_of
 from tuner.storage.reading import SMALL_BYTES
-from tuner.storage.remote_lock import present_driver
+from tuner.stores.object_backends import resolve
+from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.object_errors import describe
+from tuner.stores.object_store import ObjectStore
+from tuner.stores.remote_lock import present_driver
 
 _CHECKPOINT: Final = re.compile(r"([^/]+)/(checkpoint_\d{6,18}\.e(\d+)a\d+)/.+")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import tuner as tune
 from tuner.execution import result_fields
-from tuner.journal import mirror
+from tuner.stores import journal_mirror as mirror
 
 HERE = Path(__file__).parent
 

@@ -1,0 +1,1 @@
+"""Experiments in an object store: journal, checkpoints, files, lock, and the store itself."""
