@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import threading
 import time
 
 import pytest
@@ -30,6 +31,7 @@ from tuner.cluster.node_files import NodeFiles, OutputReader
 from tuner.core.trial import CheckpointRecord
 from tuner.storage.checkpoint_directories import commit_from
 from tuner.storage.checkpoint_parts import stage_part
+from tuner.storage.layout import METADATA
 from tuner.storage.manifest import Provenance
 from tuner.stores.object_store import ObjectStore
 
@@ -169,6 +171,16 @@ def test_parts_are_measured_and_uploaded_to_their_final_place(node):
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("with_metadata", [False, True])
+def test_metadata_is_uploaded_by_the_node_that_is_asked_for_it(node, with_metadata):
+    name = node.stage(2, two="y", **{METADATA: "{}"})
+    measured = node.ask(Measure, TRIAL, 2, {2: name})
+    assert measured.contents.has_metadata
+    node.ask(UploadPart, measured.id, TRIAL, REMOTE, [], with_metadata)
+    assert (f"{TRIAL}/{REMOTE}/{METADATA}" in node.store.list()) is with_metadata
+
+
+@pytest.mark.process
 def test_what_training_code_has_placed_stays(node):
     (node.directory / TRIAL).mkdir()
     assert node.ask(Measure, TRIAL, 2, {}, place="mine").contents is None
@@ -213,10 +225,13 @@ def test_what_was_discarded_cannot_be_uploaded_and_the_rest_can(node):
 @pytest.mark.process
 def test_what_is_discarded_is_deleted_and_nothing_else(node):
     name = node.stage(2, two="y")
-    (node.directory / TRIAL / "mine").mkdir()
-    node.do(Discard(TRIAL, 2, [name, "mine", f"../{TRIAL}"]))
+    # Ranks may still write to what they have in common.
+    others = ["mine", ".tmp-000003-2-common1x0"]
+    for other in others:
+        (node.directory / TRIAL / other).mkdir()
+    node.do(Discard(TRIAL, 2, [*others, f"../{TRIAL}", name]))
     wait_for(lambda: not (node.directory / TRIAL / name).exists())
-    assert (node.directory / TRIAL / "mine").exists()
+    assert all((node.directory / TRIAL / other).exists() for other in others)
 
 
 # Payloads of validations.
@@ -236,6 +251,25 @@ def test_a_payload_gets_to_another_node_and_is_deleted_when_it_is_needed_no_more
 
 
 @pytest.mark.process
+def test_a_payload_that_is_dropped_while_it_is_stored_is_gone_as_well(node):
+    node.write(PAYLOAD, "pickled")
+    begun, may_end, put = threading.Event(), threading.Event(), node.store.put
+
+    def slow(*given):
+        begun.set()
+        may_end.wait()
+        put(*given)
+
+    node.store.put = slow
+    node.do(PutPayload(50, TRIAL, PAYLOAD))
+    begun.wait()
+    node.do(DropPayload(TRIAL, PAYLOAD))
+    may_end.set()
+    assert node.answer_to(50).failure is None
+    assert node.store.list() == {}
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("stored", "kind"), [(None, "FileNotFoundError"), (b"other", "ValidationError")]
 )
@@ -246,9 +280,9 @@ def test_a_payload_that_is_missing_or_damaged_is_told(node, stored, kind):
 
 
 @pytest.mark.process
-def test_a_payload_that_another_node_has_written_is_no_failure(node):
+def test_a_payload_that_another_node_has_written_is_no_failure(node, caplog):
     assert node.ask(PutPayload, TRIAL, PAYLOAD).failure is None
-    assert node.store.list() == {}
+    assert (node.store.list(), caplog.text) == ({}, "")
 
 
 # Other files, and output.
@@ -257,6 +291,7 @@ def test_a_payload_that_another_node_has_written_is_no_failure(node):
 @pytest.mark.process
 def test_files_of_a_trial_are_stored_and_its_output_is_told_before(node):
     node.files.begin(TRIAL, 1)
+    node.may_tell = False  # though the driver is behind
     for name in ("model.txt", "result.json", "stdout", "stderr.rank1", ".hidden"):
         node.write(name, name)
     assert node.ask(PutFiles, TRIAL).failure is None

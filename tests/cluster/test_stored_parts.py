@@ -100,7 +100,7 @@ class StoringGroup:
         events: What the driver was told.
     """
 
-    def __init__(self, directory, *, is_async=False, has_journal=True):
+    def __init__(self, directory, *, is_async=False, has_journal=True, nodes=NODES):
         local = directory / "local"
         local.mkdir()
         self.store, self.events = ObjectStore(f"file://{directory}/store"), []
@@ -119,7 +119,7 @@ class StoringGroup:
             ),
         )
         group = WorkerGroup(4, {"cpu": 1.0}, 4, 4)
-        command = StartWorker(*KEY, {}, group.total, (), None, 0, group=group, nodes=NODES)
+        command = StartWorker(*KEY, {}, group.total, (), None, 0, group=group, nodes=nodes)
         self.executor.carry_out([command])
         self.settle()
         self.keys = self.processes.keys
@@ -439,12 +439,20 @@ def test_workers_that_are_killed_softly_wait_for_what_counts_already(make):
     assert group.only(WorkerExited).outcome is Outcome.KILLED
 
 
-def test_the_metadata_is_that_of_the_highest_rank_whichever_node_answers_first(group):
+@pytest.mark.parametrize("last", ["a", "b"])
+@pytest.mark.parametrize("first_to_answer", ["a", "b"])
+def test_the_metadata_is_that_of_the_highest_rank_whichever_node_answers_first(
+    make, last, first_to_answer
+):
+    group = make(nodes=NODES if last == "b" else NODES[::-1])
     group.report()
     asked = group.measure(
-        b=contents("y", rank=3, has_metadata=True), a=contents("x", has_metadata=True)
+        **{
+            node: contents(node, rank=3 if node == last else 0, has_metadata=True)
+            for node in sorted("ab", key=lambda node: node != first_to_answer)
+        }
     )
-    assert {node: each.with_metadata for node, each in asked.items()} == {"a": False, "b": True}
+    assert [node for node, each in asked.items() if each.with_metadata] == [last]
 
 
 def test_the_manifest_says_of_which_result_and_group_the_checkpoint_is(group):

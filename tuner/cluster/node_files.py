@@ -128,6 +128,8 @@ class NodeFiles:
         self._output_at_s = 0.0
         self._running: Counter[str] = Counter()
         """How many processes of a trial there are."""
+        self._dropped: set[tuple[str, str]] = set()
+        """Payloads that were deleted, perhaps while they were still being stored."""
         self._stored: dict[Path, tuple[int, int] | None] = {}
         """Size and time of change of the files that are in the store."""
 
@@ -197,6 +199,7 @@ class NodeFiles:
             case DropPayload(trial_id, name):
                 with contextlib.suppress(OSError):
                     self._path(trial_id, name).unlink()
+                self._dropped.add((trial_id, name))
                 self._jobs.submit(partial(self._store.delete, [f"{trial_id}/{name}"]))
             case GiveUp(number):
                 if transfer := self._transfers.pop(number, None):
@@ -236,6 +239,7 @@ class NodeFiles:
             case UploadPart():
                 return partial(self._upload_part, request, self._parts.pop(request.measured, None))
             case PutPayload(_, trial_id, name):
+                self._dropped.discard((trial_id, name))
                 return partial(self._put_payload, trial_id, name)
             case GetPayload(_, trial_id, name):
                 return partial(self._get_payload, trial_id, name)
@@ -301,6 +305,8 @@ class NodeFiles:
             return  # another rank has written it, on another node
         try:
             self._store.put(f"{trial_id}/{name}", path.read_bytes())
+            if (trial_id, name) in self._dropped:
+                self._store.delete([f"{trial_id}/{name}"])
         except Exception as error:  # noqa: BLE001  (the trial must not wait for ever)
             _log.warning(
                 "what is needed to validate a checkpoint of trial %s cannot be stored: %s",

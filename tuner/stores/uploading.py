@@ -372,8 +372,7 @@ class UploadingExecutor:
         elif isinstance(event, WorkerExited) and attempt.has_begun:
             for node in attempt.nodes:
                 # What a worker leaves that another attempt waits for is stored beside that.
-                then = _ignore if attempt.stays else others.end
-                transfer = self._files.put_files(node, trial_id, then)
+                transfer = self._files.put_files(node, trial_id, others.end)
                 if not attempt.stays:
                     others.begin(transfer)
         return [others] if others.is_open else []
@@ -458,10 +457,6 @@ def _to_upload(event: Event) -> CheckpointRecord | None:
 
 def _holder(kind: str, *whose: object) -> str:
     return " ".join(map(str, (kind, *whose)))
-
-
-def _ignore(_failure: Failure | None) -> None:
-    pass
 
 
 @dataclass(slots=True, eq=False)
