@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from searchers.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from schedulers.trial_scheduler import adapted as adapted
-
     from .analysis.charts import Plots as Plots
     from .analysis.charts.importance import param_importances as param_importances
     from .analysis.charts.pareto import checked_objectives as checked_objectives
@@ -43,11 +41,9 @@ if TYPE_CHECKING:
     from .analysis.trial_files import read_trial_files as read_trial_files
     from .callbacks.console.console import Console as Console
     from .callbacks.console.reporter import ProgressReporter as ProgressReporter
-    from .callbacks.formatting import printable as printable
     from .cluster.cluster import Cluster as Cluster
     from .cluster.session import ClusterSession as ClusterSession
     from .cluster.shared_directory import await_former_nodes as await_former_nodes
-    from .core.pareto import best_trials as best_trials
     from .core.progress import Progress as Progress
     from .core.progress import look_at as look_at
     from .driver.background_run import Background as Background
@@ -69,16 +65,6 @@ if TYPE_CHECKING:
     from .nodes.nodes import Nodes as Nodes
     from .nodes.part import NodeEvents as NodeEvents
     from .nodes.unmet_demand import unmet_demand as unmet_demand
-    from .restore.arguments import Given as Given
-    from .restore.arguments import changes as changes
-    from .restore.arguments import restored_arguments as restored_arguments
-    from .restore.resume_command import how_to_continue as how_to_continue
-    from .restore.resume_command import how_to_name_the_metric as how_to_name_the_metric
-    from .restore.resume_command import how_to_recover as how_to_recover
-    from .restore.resume_command import restore_line as restore_line
-    from .restore.resume_command import shell_line as shell_line
-    from .restore.resume_command import take_rerun as take_rerun
-    from .restore.resume_command import take_resume as take_resume
     from .spec.training_config import ScalingConfig as ScalingConfig
     from .spec.training_config import ValidationConfig as ValidationConfig
     from .spec.training_config import ValidationTaskConfig as ValidationTaskConfig
@@ -105,7 +91,6 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "schedulers.trial_scheduler": ("adapted",),
         "tuner.analysis.charts": ("Plots",),
         "tuner.analysis.charts.importance": ("param_importances",),
         "tuner.analysis.charts.pareto": ("checked_objectives",),
@@ -132,8 +117,6 @@ __getattr__, __dir__ = lazy_names(
         "tuner.analysis.trial_files": ("index_of", "read_trial_files"),
         "tuner.callbacks.console.console": ("Console",),
         "tuner.callbacks.console.reporter": ("ProgressReporter",),
-        "tuner.callbacks.formatting": ("printable",),
-        "tuner.core.pareto": ("best_trials",),
         "tuner.core.progress": ("Progress", "look_at"),
         "tuner.driver.background_run": ("Background",),
         "tuner.cluster.session": ("ClusterSession",),
@@ -155,17 +138,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.nodes.nodes": ("Nodes",),
         "tuner.nodes.part": ("NodeEvents",),
         "tuner.nodes.unmet_demand": ("unmet_demand",),
-        "tuner.restore.arguments": ("Given", "changes", "restored_arguments"),
         "tuner.stores.readable_copy": ("ReadableCopy",),
-        "tuner.restore.resume_command": (
-            "how_to_continue",
-            "how_to_name_the_metric",
-            "how_to_recover",
-            "restore_line",
-            "shell_line",
-            "take_rerun",
-            "take_resume",
-        ),
         "tuner.cluster.cluster": ("Cluster",),
         "tuner.spec.training_config": ("ScalingConfig", "ValidationConfig", "ValidationTaskConfig"),
         "tuner.stores.checkpoint_downloads": ("download", "shared_download"),

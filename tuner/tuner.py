@@ -116,6 +116,8 @@ class Tuner:
         steal: bool = False,
         salvage: bool = False,
     ) -> None:
+        from tuner.restore.arguments import changes  # noqa: PLC0415  (restores only)
+
         self._spec = dataclasses.replace(
             with_seed(self._spec, record.seed, record.experiment_id), rerun=record.rerun
         )
@@ -123,7 +125,7 @@ class Tuner:
         self._resumption = Resumption(
             record,
             resume,
-            list(capabilities.changes(record, self._spec)),
+            list(changes(record, self._spec)),
             steal=steal,
             salvage=salvage,
         )
@@ -245,9 +247,11 @@ class Tuner:
         is_in_store = storage_filesystem is not None or is_like_url(os.fspath(path))
         if local_dir is None and run_config is not None and is_in_store:
             local_dir = run_config.local_dir
+        from tuner.restore.arguments import Given, restored_arguments  # noqa: PLC0415  (restores only)
+
         location = location_of(path, storage_filesystem, local_dir)
         record = location.read_record()
-        given = capabilities.Given(
+        given = Given(
             param_space,
             tune_config,
             run_config,
@@ -274,7 +278,7 @@ class Tuner:
             )
             | _storage_of(location, record),
         )
-        tuner = cls(trainable, **capabilities.restored_arguments(record, location.address, given))
+        tuner = cls(trainable, **restored_arguments(record, location.address, given))
         if not allow_other_trainable:
             _check_same_trainable(tuner._spec, record, location)
         tuner._continue(
@@ -418,11 +422,13 @@ class Tuner:
         """
         if self._is_used or not is_requested():
             return
-        if found := capabilities.take_rerun(self._spec):
+        from tuner.restore import resume_command  # noqa: PLC0415  (by the command only)
+
+        if found := resume_command.take_rerun(self._spec):
             directory, trial_id = found
             again = rerun(directory, trial_id, self._spec.trainable, param_space=self._spec.space)
             raise SystemExit(1 if again.error else 0)
-        if continued := capabilities.take_resume(self._spec, self._location):
+        if continued := resume_command.take_resume(self._spec, self._location):
             self._continue(continued, continued.read_record(), ResumeConfig())
 
     def _begin(self) -> ExperimentLocation:
@@ -565,8 +571,10 @@ def rerun(
 
 
 def _print_lines(spec: ExperimentSpec, lines: Sequence[str]) -> None:
+    from tuner.callbacks.formatting import printable  # noqa: PLC0415  (few experiments print any)
+
     for line in lines if spec.run.verbose else ():
-        sys.stdout.write(f"{capabilities.printable(line)}\n")
+        sys.stdout.write(f"{printable(line)}\n")
 
 
 def _grid(

@@ -369,9 +369,11 @@ class ResultGrid(Sequence[Result]):
             ValueError: If they are not at least two with as many modes, or no trial reported one of
                 the metrics.
         """
+        from tuner.core.pareto import best_trials  # noqa: PLC0415  (of several metrics only)
+
         source = self._source()
         return self._of(
-            capabilities.best_trials(
+            best_trials(
                 self._trials,
                 capabilities.checked_objectives(source, metrics, modes),
                 source.value_of,

@@ -40,7 +40,9 @@ def report_end(
     if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
         is_validated = "num_failed_validations" in experiment.stop_reason.numbers
         why = f"; {capabilities.why_none_validated(experiment.trials)}" if is_validated else ""
-        how_to_name = capabilities.how_to_name_the_metric(directory, spec, experiment.stop_reason)
+        from tuner.restore.resume_command import how_to_name_the_metric  # noqa: PLC0415  (seldom)
+
+        how_to_name = how_to_name_the_metric(directory, spec, experiment.stop_reason)
         raise MetricNotReported(f"{experiment.fatal_error}{why}\n{how_to_name}")
     if rule == NO_NODE:
         raise ClusterError(f"{experiment.fatal_error}{why_refused}; {how()}")
@@ -50,7 +52,9 @@ def report_end(
         _log.warning("the experiment ended with trials left to run: %s", experiment.stall_reason)
     if rule == TIME_BUDGET:
         budget_s = experiment.settings.time_budget_s
-        line = capabilities.shell_line(directory, spec, "--time-limit TIME")
+        from tuner.restore.resume_command import shell_line  # noqa: PLC0415  (seldom)
+
+        line = shell_line(directory, spec, "--time-limit TIME")
         more = line or "restore with a larger time_budget_s"
         console.print_notice(f"the time budget of {budget_s:g} s is used up; to go on, {more}")
     compares = not isinstance(spec.scheduler, FIFOScheduler)
@@ -61,8 +65,10 @@ def report_end(
     ):
         console.print_notice(why)
     if experiment.stop_reason and rule == COMMON_FAILURE:
-        line = capabilities.shell_line(directory, spec, "--retry-failed")
-        again = line or capabilities.restore_line(directory, spec, restart_errored="True")
+        from tuner.restore.resume_command import restore_line, shell_line  # noqa: PLC0415  (seldom)
+
+        line = shell_line(directory, spec, "--retry-failed")
+        again = line or restore_line(directory, spec, restart_errored="True")
         console.print_notice(
             f"stopped: {common_failure(experiment.stop_reason)}; mend that and continue with\n"
             f"    {again}"
@@ -77,7 +83,9 @@ def report_end(
 
 
 def _how_to_continue(directory: Path, spec: ExperimentSpec) -> str:
-    return capabilities.how_to_continue(directory, spec)
+    from tuner.restore.resume_command import how_to_continue  # noqa: PLC0415  (few have to)
+
+    return how_to_continue(directory, spec)
 
 
 def explain_error(error: BaseException, how: str, interrupts: Interrupts) -> None:

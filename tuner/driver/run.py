@@ -288,9 +288,10 @@ class Run:
                     session.snapshots.take_last(driver.elapsed_s)
                     log.close(driver.elapsed_s)
             except (Exception, KeyboardInterrupt) as error:
-                explain_error(
-                    error, capabilities.how_to_recover(error, directory, spec), interrupts
-                )
+                from tuner.restore import resume_command  # noqa: PLC0415  (after errors only)
+
+                how = resume_command.how_to_recover(error, directory, spec)
+                explain_error(error, how, interrupts)
                 raise
             finally:
                 # The searcher first: its thread must not call it while callbacks end. Pending

@@ -774,7 +774,9 @@ class TuneConfig(Settings):
         # An adapter is for those that were written for Ray Tune, which are the user's own.
         is_ours = type(self.scheduler).__module__.partition(".")[0] == "schedulers"
         if not (is_ours or isinstance(self.scheduler, str | None)):
-            object.__setattr__(self, "scheduler", capabilities.adapted(self.scheduler))
+            from schedulers.trial_scheduler import adapted  # noqa: PLC0415  (for those alone)
+
+            object.__setattr__(self, "scheduler", adapted(self.scheduler))
         _check_part("scheduler", self.scheduler, Scheduler, create_scheduler)
         _check_part("search_alg", self.search_alg, Searcher, create_searcher)
 
