@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from .cluster.shared_directory import await_former_nodes as await_former_nodes
     from .core.progress import Progress as Progress
     from .core.progress import look_at as look_at
-    from .driver.background_run import Background as Background
-    from .driver.continued import ContinuedExperiment as ContinuedExperiment
-    from .driver.continued import recorded_trials as recorded_trials
     from .driver.remote_session import RemoteSession as RemoteSession
     from .execution.commit_pool import CommitPool as CommitPool
     from .execution.inline_processes import InlineProcesses as InlineProcesses
@@ -118,9 +115,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.callbacks.console.console": ("Console",),
         "tuner.callbacks.console.reporter": ("ProgressReporter",),
         "tuner.core.progress": ("Progress", "look_at"),
-        "tuner.driver.background_run": ("Background",),
         "tuner.cluster.session": ("ClusterSession",),
-        "tuner.driver.continued": ("ContinuedExperiment", "recorded_trials"),
         "tuner.driver.remote_session": ("RemoteSession",),
         "tuner.cluster.shared_directory": ("await_former_nodes",),
         "tuner.execution.commit_pool": ("CommitPool",),

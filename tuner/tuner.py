@@ -388,7 +388,9 @@ class Tuner:
         """
         self._apply_shell_request()
         location = self._begin()
-        background = capabilities.Background(lambda requests: self._run_in(location, requests))
+        from tuner.driver.background_run import Background  # noqa: PLC0415  (in notebooks)
+
+        background = Background(lambda requests: self._run_in(location, requests))
         background.start()
         return capabilities.Handle(location.directory, background)
 
@@ -474,6 +476,8 @@ class Tuner:
             return self._grid
         if self._location is None or self._resumption is None:
             raise RuntimeError("the experiment has not been run yet; call fit() first")
+        from tuner.driver.continued import recorded_trials  # noqa: PLC0415  (seldom asked for)
+
         location = self._location
         copy = (
             capabilities.ReadableCopy(location.address, location.filesystem)
@@ -485,7 +489,7 @@ class Tuner:
             self._spec,
             Finished(
                 directory,
-                capabilities.recorded_trials(self._spec, directory, self._resumption),
+                recorded_trials(self._spec, directory, self._resumption),
             ),
             location,
             copy,
