@@ -61,7 +61,13 @@ CAPABILITIES = {
         ("tuner/analysis/optuna_storage.py",),
         ("tests/analysis/test_optuna_storage.py", "tests/analysis/test_unknown_endings.py"),
     ),
-    "groups": Capability(("tuner/groups",), ("tests/groups",)),
+    "groups": Capability(
+        ("tuner/groups",),
+        (
+            "tests/groups",
+            ("tests/execution/test_process_executor.py::test_a_kill_for_silence_says_what_to_do"),
+        ),
+    ),
     "integration": Capability(("tuner/integration",), ("tests/integration",)),
     "leases": Capability(("tuner/leases",), ("tests/leases", "tests/core/test_part.py")),
     "maintenance": Capability(
@@ -91,6 +97,34 @@ CAPABILITIES = {
         ("tuner/validation",),
         (
             "tests/validation",
+            (
+                "tests/execution/test_process_executor.py::"
+                "test_a_lease_is_granted_to_whoever_asked_and_not_to_one_that_is_gone"
+            ),
+            (
+                "tests/execution/test_process_executor.py::"
+                "test_a_validation_ends_when_its_process_is_gone"
+            ),
+            (
+                "tests/execution/test_process_executor.py::"
+                "test_a_validation_whose_process_vanishes_has_failed_or_is_lost"
+            ),
+            (
+                "tests/execution/test_process_executor.py::"
+                "test_a_killed_validation_is_killed_whatever_it_says"
+            ),
+            (
+                "tests/execution/test_process_executor.py::"
+                "test_a_malformed_message_fails_the_validation"
+            ),
+            (
+                "tests/execution/test_process_executor.py::"
+                "test_a_validation_that_cannot_be_started_now_is_started_later_or_fails"
+            ),
+            (
+                "tests/execution/test_process_executor.py::"
+                "test_a_payload_is_deleted_when_its_validation_is_not_tried_again"
+            ),
             (
                 "tests/core/test_progress.py::"
                 "test_a_trial_is_held_while_too_many_of_its_checkpoints_are_to_be_validated"
