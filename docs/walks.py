@@ -305,7 +305,7 @@ def recorded(text: str) -> dict[str, int]:
 
 
 def table(walks: dict[str, Found]) -> str:
-    """Return a table with a row for each folder and a column for each walk."""
+    """Return a table with a row for each package and a column for each walk."""
     counts = {name: per_room(found) for name, found in walks.items()}
     rooms = sorted(set().union(*counts.values()))
     rows = [[f"`{room}`", *(str(each[room] or "") for each in counts.values())] for room in rooms]
@@ -320,9 +320,17 @@ def table(walks: dict[str, Found]) -> str:
 
 
 def per_room(found: Found) -> collections.Counter[str]:
-    """Return how many files of each folder a walk has gone through, in driver and worker."""
+    """Return how many files of each package a walk has gone through, in driver and worker.
+
+    Packages are those directly in `tuner`, and `schedulers` and `searchers` as a whole.
+    """
     files = {*found["files"], *found.get("worker", ())}
-    return collections.Counter(Path(file).parent.as_posix() for file in files)
+    return collections.Counter(_package(Path(file)) for file in files)
+
+
+def _package(file: Path) -> str:
+    depth = 2 if file.parts[0] == "tuner" else 1
+    return "/".join(file.parent.parts[:depth])
 
 
 def main() -> None:
