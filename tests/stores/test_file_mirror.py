@@ -1,5 +1,6 @@
 """Snapshots and files of trials copied to an object store."""
 
+import os
 import shutil
 from types import SimpleNamespace
 
@@ -52,8 +53,9 @@ def test_files_of_trials_are_stored_where_they_have_changed(world):
     assert look(world) == {"t00000/stdout": "1", "pbt_global.txt": "[]"}
     write(world, "t00000/stdout", "12")
     write(world, "t00000/error.txt", "late")
-    assert look(world)["t00000/stdout"] == "12"
+    look(world)
     assert stored(world)["t00000/error.txt"] == "late"
+    assert look(world)["t00000/stdout"] == "12"
     assert not list(world.directory.glob(".tmp-*"))
 
 
@@ -76,7 +78,21 @@ def test_the_end_stores_what_is_new_and_nothing_twice(world, monkeypatch):
     assert uploaded == ["t00001/stdout"]
 
 
+@pytest.mark.parametrize("written_s", [0.0, 60.0])
+def test_a_file_that_is_being_written_is_stored_now_and_then_and_at_once_when_it_rests(
+    world, monkeypatch, written_s
+):
+    monkeypatch.setattr(file_mirror, "_WRITTEN_S", written_s)
+    found = []
+    for content in ("1", "12", "123", "123"):
+        write(world, "t00000/stdout", content)
+        os.utime(world.directory / "t00000/stdout", (len(content), len(content)))
+        found.append(look(world)["t00000/stdout"])
+    assert found == ["1", *(["12", "123"] if written_s == 0.0 else ["1", "1"]), "123"]
+
+
 def test_a_large_file_that_grows_is_not_sent_each_minute(world, monkeypatch):
+    monkeypatch.setattr(file_mirror, "_WRITTEN_S", 0.0)
     monkeypatch.setattr(file_mirror, "_LARGE_BYTES", 100)
     sizes = []
     for size in (200, 220, 249, 250, 310):

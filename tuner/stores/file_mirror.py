@@ -26,8 +26,10 @@ from .object_store import ObjectStore
 from .remote_lock import RemoteLock
 
 _FIRST_LOOK_S: Final = 2.0
-_PERIOD_S: Final = 60.0
-"""How often what has changed is stored, in seconds."""
+_PERIOD_S: Final = 5.0
+"""How often it is looked at what has changed, in seconds."""
+_WRITTEN_S: Final = 60.0
+"""How often a file is stored that is still being written, in seconds; others at the next look."""
 _MAX_SHARE: Final = 0.05
 """Of the time that looking for it may take."""
 _MAX_BYTES: Final = 1 << 30
@@ -78,8 +80,10 @@ class FileMirror:
         self._earlier: dict[str, int] | None = None
         """Sizes of what earlier sessions have stored; None before that is known."""
         self._stored: dict[str, _File] = {}
-        self._growing: dict[str, _File] = {}
-        """Large files as they were when last looked at."""
+        self._stored_s: dict[str, float] = {}
+        """When each was stored, by the monotonic clock."""
+        self._seen: dict[str, _File] = {}
+        """Files that have changed since, as they were when last looked at."""
         self._too_large: set[str] = set()
         self._jobs = BackgroundJobs(
             "tuner-mirror-files",
@@ -153,6 +157,7 @@ class FileMirror:
             else:
                 self._upload_copies(batch)
             self._stored.update((file.path, file) for file in batch)
+            self._stored_s |= dict.fromkeys((file.path for file in batch), time.monotonic())
 
     def _store_snapshot(self) -> None:
         stored, mirrored = self._snapshots[-1], self._mirrored()
@@ -190,11 +195,13 @@ class FileMirror:
         if before is None:
             earlier_bytes = (self._earlier or {}).get(file.path)
             return not (file.changed_ns < self._began_ns and file.size_bytes == earlier_bytes)
-        if is_last or file.size_bytes < _LARGE_BYTES:
+        if is_last or self._seen.pop(file.path, None) == file:
             return True
-        has_settled = self._growing.get(file.path) == file
-        self._growing[file.path] = file
-        return has_settled or not before.size_bytes <= file.size_bytes < _GROWTH * before.size_bytes
+        self._seen[file.path] = file
+        if time.monotonic() < self._stored_s[file.path] + _WRITTEN_S:
+            return False
+        is_large = file.size_bytes >= _LARGE_BYTES
+        return not (is_large and before.size_bytes <= file.size_bytes < _GROWTH * before.size_bytes)
 
     def _upload_copies(self, batch: Sequence[_File]) -> None:
         """Store files that may be written to meanwhile."""
