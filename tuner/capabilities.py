@@ -47,14 +47,8 @@ if TYPE_CHECKING:
     from .core.progress import Progress as Progress
     from .core.progress import look_at as look_at
     from .driver.remote_session import RemoteSession as RemoteSession
-    from .execution.commit_pool import CommitPool as CommitPool
     from .execution.inline_processes import InlineProcesses as InlineProcesses
-    from .groups.group import IF_SILENT as IF_SILENT
-    from .groups.group import Patience as Patience
-    from .groups.group import RemoteGroup as RemoteGroup
-    from .groups.group_checkpoint import DirectoryStorage as DirectoryStorage
-    from .groups.group_checkpoint import GroupStorage as GroupStorage
-    from .groups.placement import place_ranks as place_ranks
+    from .groups.groups import Groups as Groups
     from .handle import Handle as Handle
     from .leases.part import Leases as Leases
     from .maintenance.rerun import compare_results as compare_results
@@ -82,7 +76,6 @@ if TYPE_CHECKING:
     from .stores.urls import join_url as join_url
     from .stores.urls import split_url as split_url
     from .validation.part import Validations as Validations
-    from .validation.remote_validator import RemoteValidator as RemoteValidator
     from .validation.remote_validator import ValidationTry as ValidationTry
 
 __getattr__, __dir__ = lazy_names(
@@ -118,13 +111,10 @@ __getattr__, __dir__ = lazy_names(
         "tuner.cluster.session": ("ClusterSession",),
         "tuner.driver.remote_session": ("RemoteSession",),
         "tuner.cluster.shared_directory": ("await_former_nodes",),
-        "tuner.execution.commit_pool": ("CommitPool",),
         "tuner.stores.file_service": ("FileService",),
-        "tuner.groups.group": ("IF_SILENT", "Patience", "RemoteGroup"),
-        "tuner.groups.group_checkpoint": ("DirectoryStorage", "GroupStorage"),
         "tuner.execution.inline_processes": ("InlineProcesses",),
-        "tuner.groups.placement": ("place_ranks",),
-        "tuner.validation.remote_validator": ("RemoteValidator", "ValidationTry"),
+        "tuner.groups.groups": ("Groups",),
+        "tuner.validation.remote_validator": ("ValidationTry",),
         "tuner.stores.store_waits": ("waiting_line",),
         "tuner.handle": ("Handle",),
         "tuner.stores.journal_mirror": ("JournalMirror",),

@@ -1,6 +1,7 @@
 """A group over two nodes whose checkpoints are committed in an object store."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,7 @@ from tuner.core.events import (
 from tuner.core.trial import Failure, ReportReply, WorkerGroup
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.process_service import NodeChanged
+from tuner.groups.groups import Groups
 from tuner.storage import strict_json
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import FileEntry, PartContents
@@ -113,9 +115,12 @@ class StoringGroup:
             self.processes,
             lambda command: assignment(local, trial_id=command.trial_id, node=command.node),
             capacity={},
-            commit_pool=lambda: self.commits,
-            group_storage=lambda command, submit: StoredParts(
-                KEY, command.nodes, checkpoints, self.files, submit, is_async=is_async
+            groups=partial(
+                Groups,
+                commit_pool=lambda: self.commits,
+                storage=lambda command, submit: StoredParts(
+                    KEY, command.nodes, checkpoints, self.files, submit, is_async=is_async
+                ),
             ),
         )
         group = WorkerGroup(4, {"cpu": 1.0}, 4, 4)

@@ -1,6 +1,7 @@
 """A conversation with an executor whose processes do what a test says."""
 
 import errno
+from functools import partial
 
 from tests.execution.conversation import assignment
 from tests.execution.fake_processes import FakeProcesses
@@ -17,6 +18,7 @@ from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.validation_assignment import ValidationAssignment
+from tuner.groups.groups import Groups
 
 STARTED = {"kind": "started", "pid": 4711}
 DONE = {"kind": "exited", "outcome": "completed", "failure": None}
@@ -63,8 +65,7 @@ class Conversation:
             ),
             capacity={"cpu": 4.0},
             environ=environ,
-            group_storage=group_storage,
-            commit_pool=ImmediateCommits,
+            groups=partial(Groups, storage=group_storage, commit_pool=ImmediateCommits),
             on_packages=self.packages.update,
             on_unloadable=self._on_unloadable,
             assign_validation=lambda command: ValidationAssignment.of(

@@ -30,9 +30,10 @@ from tuner.errors import StorageError
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.pickling import pickle_trainable
-from tuner.execution.process_executor import ProcessExecutor, Submit
+from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.validation_assignment import own_validator
 from tuner.execution.validation_payloads import Payloads
+from tuner.groups.groups import Groups, Submit
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.stores.object_checkpoints import ObjectCheckpoints
 
@@ -103,7 +104,7 @@ class ClusterSession(Processes):
             on_unloadable=nodes.gives_up_unloadable,
             assign_validation=assign.validation,
             payloads=Payloads(are_kept=True) if remote else None,
-            group_storage=self._group_storage if remote else None,
+            groups=partial(Groups, storage=self._group_storage) if remote else None,
         )
         self._executor = ClusterExecutor(nodes, processes)
         super().__init__(self._executor)

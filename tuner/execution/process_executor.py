@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Final, assert_never, final
 
 from tuner import capabilities
@@ -65,18 +64,20 @@ from .process_service import (
     Woken,
 )
 from .remote_process import ProcessOwner, RemoteProcess
-from .remote_worker import ExitNotes, RemoteWorker, ReusableWorkers, SingleAttempt
+from .remote_worker import (
+    IF_SILENT,
+    AttemptOwner,
+    ExitNotes,
+    RemoteWorker,
+    ReusableWorkers,
+    SingleAttempt,
+)
 from .start_retry import StartRetryQueue, unstarted_by
 from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads
 from .worker_protocol import checkpoints_answer, lease_answer
 
-Submit = Callable[[Callable[[], Any], Callable[[Any], None], str], None]
-"""Runs a job in a thread, see `CommitPool.submit`."""
 _DEADLINE_S: Final = attrgetter("deadline_s")
-_COMMITS_S: Final = 10.0
-"""How long checkpoints of groups that are being committed may take at the end."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -94,9 +95,8 @@ class ProcessExecutor:
             trainable; returns whether the node is given up, so that the attempt is not at fault.
         assign_validation: Returns the assignment for a `StartValidation`.
         payloads: Takes notice of the payloads of validations; None for those of this executor.
-        group_storage: Returns where the checkpoints of a group are committed, given how jobs run in
-            threads, see `CommitPool.submit`; None for their trial's directory.
-        commit_pool: Creates the threads in which checkpoints of groups are committed.
+        groups: Returns what makes groups of workers, given the service and the environment of their
+            processes; called for the first group.
     """
 
     def __init__(
@@ -110,8 +110,7 @@ class ProcessExecutor:
         on_unloadable: Callable[[str, str], bool] | None = None,
         assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
         payloads: Payloads | None = None,
-        group_storage: Callable[[StartWorker, Submit], capabilities.GroupStorage] | None = None,
-        commit_pool: Callable[[], capabilities.CommitPool] | None = None,
+        groups: Callable[[ProcessService, Mapping[str, str]], capabilities.Groups] | None = None,
     ) -> None:
         self._service = service
         self._assign = assign
@@ -121,22 +120,22 @@ class ProcessExecutor:
         self._on_packages = on_packages
         self._on_unloadable = on_unloadable
         self._payloads = payloads or Payloads()
-        self._group_storage = group_storage
         # Never reused: a late word about a process must not be taken for one about a newer one.
         self._keys = itertools.count(1)
         self._processes: dict[int, tuple[RemoteProcess, ProcessOwner]] = {}
-        self._attempts: dict[tuple[str, int], SingleAttempt | capabilities.RemoteGroup] = {}
-        self._groups: dict[tuple[str, int], capabilities.RemoteGroup] = {}
+        self._attempts: dict[tuple[str, int], AttemptOwner] = {}
+        self._groups: dict[tuple[str, int], AttemptOwner] = {}
+        """Attempts of several workers."""
         self._listening: dict[int, StartWorker] = {}
         """Groups that are started once rank 0, of this key, can listen."""
-        self._validators: dict[tuple[str, int, int], capabilities.RemoteValidator] = {}
+        self._validations: dict[tuple[str, int, int], capabilities.ValidationTry] = {}
         self._askers: dict[str, int] = {}  # the key of the process by the token of its request
         self._given_up: set[str] = set()
         """Nodes that are about to leave since they cannot load the trainable."""
         self._reusable = ReusableWorkers()
         self._start_retries = StartRetryQueue()
-        self._make_commit_pool = commit_pool
-        self._commits: capabilities.CommitPool | None = None
+        self._new_groups = groups
+        self._group_maker: capabilities.Groups | None = None
         self._events: list[Event] = []
         self._is_woken = self._is_closed = False
 
@@ -213,16 +212,11 @@ class ProcessExecutor:
         self._listening.clear()
         self._attempts.clear()
         self._groups.clear()
-        self._validators.clear()
+        self._validations.clear()
         self._events.clear()
         self._payloads.delete_all()
-        if self._commits and (unfinished := self._commits.close(_COMMITS_S)):
-            _log.warning(
-                "not stored within %g s, and given up at the end of the experiment: %s; check "
-                "whether the disk still answers",
-                _COMMITS_S,
-                ", ".join(unfinished),
-            )
+        if self._group_maker:
+            self._group_maker.close()
 
     # Commands.
 
@@ -270,16 +264,26 @@ class ProcessExecutor:
                 assignments = {
                     node: self._assign(replace(command, nodes=(node,))) for node in {*nodes}
                 }
-                placed = capabilities.place_ranks(assignments, nodes, event.address, event.port)
-                self._start_group(event.key, command, placed)
+                groups = self._group_maker or self._make_groups()
+                placed = groups.place(assignments, nodes, event.address, event.port)
+                self._start_group(groups, event.key, command, placed)
             except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
                 self._service.kill(event.key)
                 self._on_unstartable(command, unstarted_by(0, error, "worker"))
             else:
                 self._start_retries.note_start()
 
+    def _make_groups(self) -> capabilities.Groups:
+        make = self._new_groups or capabilities.Groups
+        self._group_maker = make(self._service, self._environ)
+        return self._group_maker
+
     def _start_group(
-        self, key: int, command: StartWorker, assignments: Sequence[Assignment]
+        self,
+        groups: capabilities.Groups,
+        key: int,
+        command: StartWorker,
+        assignments: Sequence[Assignment],
     ) -> None:
         """Start all workers of a group, or none."""
         assignment, *others = assignments
@@ -292,21 +296,7 @@ class ProcessExecutor:
         members += [
             RemoteWorker(next(self._keys), command, rank) for rank in range(1, len(assignments))
         ]
-        storage = (
-            self._group_storage(command, self._submit)
-            if self._group_storage
-            else capabilities.DirectoryStorage(
-                Path(assignment.trial_dir), self._submit, sync=assignment.sync_checkpoints
-            )
-        )
-        group = capabilities.RemoteGroup(
-            command,
-            members,
-            assignment.trial_dir,
-            storage,
-            self,
-            patience=capabilities.Patience.of(self._environ),
-        )
+        group = groups.make(command, members, assignment, self)
         self._groups[command.trial_id, command.attempt] = group
         self._add(group, command)
         error: Exception | None = None
@@ -319,7 +309,7 @@ class ProcessExecutor:
             if error:
                 self._on_event(unstarted_by(worker.key, error, "worker"))
 
-    def _add(self, attempt: SingleAttempt | capabilities.RemoteGroup, command: StartWorker) -> None:
+    def _add(self, attempt: AttemptOwner, command: StartWorker) -> None:
         self._attempts[command.trial_id, command.attempt] = attempt
         for worker in attempt.members:
             self._processes[worker.key] = (worker, attempt)
@@ -329,8 +319,8 @@ class ProcessExecutor:
             assignment = self._assign_validation(command)
             if self._payloads.has(assignment):
                 assignment = replace(assignment, has_payload=True)
-            validator = capabilities.RemoteValidator(next(self._keys), command, assignment)
-            self._service.start(validator.key, assignment)
+            validation = capabilities.ValidationTry(next(self._keys), command, assignment, self)
+            self._service.start(validation.process.key, assignment)
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
             unstarted = unstarted_by(0, error, "validation")
             if unstarted.is_shortage:
@@ -341,11 +331,8 @@ class ProcessExecutor:
             self._events.append(ValidationEnded(*names, Outcome.FAILED, failure=failure))
         else:
             self._start_retries.note_start()
-            self._processes[validator.key] = (
-                validator,
-                capabilities.ValidationTry(validator, self),
-            )
-            self._validators[validator.names] = validator
+            self._processes[validation.process.key] = (validation.process, validation)
+            self._validations[validation.process.names] = validation
 
     def _retry_starts(self) -> None:
         for command in self._start_retries.take_due():
@@ -361,9 +348,7 @@ class ProcessExecutor:
             attempt.answer(command)
 
     def _kill(self, command: KillWorker) -> None:
-        reason = (
-            f"{command.reason}; {capabilities.IF_SILENT}" if command.is_silent else command.reason
-        )
+        reason = f"{command.reason}; {IF_SILENT}" if command.is_silent else command.reason
         if attempt := self._attempts.get((command.trial_id, command.attempt)):
             is_urgent = not command.term_grace_s
             attempt.kill(reason, is_silent=command.is_silent, is_urgent=is_urgent)
@@ -384,9 +369,9 @@ class ProcessExecutor:
 
     def _kill_validation(self, command: KillValidation) -> None:
         names = (command.trial_id, command.index, command.num_try)
-        if validator := self._validators.get(names):
-            validator.mark_killed(command.reason)
-            self._service.kill(validator.key)
+        if validation := self._validations.get(names):
+            validation.process.mark_killed(command.reason)
+            self._service.kill(validation.process.key)
         elif self._start_retries.withdraw(command):
             failure = Failure("killed", command.reason)
             self._events.append(ValidationEnded(*names, Outcome.KILLED, failure=failure))
@@ -514,8 +499,10 @@ class ProcessExecutor:
     ) -> None:
         first = processes[0]
         if not isinstance(first, RemoteWorker):
-            self._validators = {
-                names: each for names, each in self._validators.items() if each is not first
+            self._validations = {
+                names: each
+                for names, each in self._validations.items()
+                if each.process is not first
             }
         elif _is_spread(first.command):
             owner.on_node_left(node, processes, alive_s)
@@ -542,10 +529,10 @@ class ProcessExecutor:
         self._groups.pop((trial_id, attempt), None)
 
     def _end_validation(self, ended: ValidationEnded) -> None:
-        validator = self._validators.pop((ended.trial_id, ended.index, ended.num_try))
-        is_failed_for_good = ended.outcome is Outcome.FAILED and validator.command.is_last_try
+        process = self._validations.pop((ended.trial_id, ended.index, ended.num_try)).process
+        is_failed_for_good = ended.outcome is Outcome.FAILED and process.command.is_last_try
         if is_failed_for_good or ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
-            self._payloads.delete(validator.assignment)  # else it is tried again
+            self._payloads.delete(process.assignment)  # else it is tried again
 
     def send(self, process: RemoteProcess, line: bytes) -> None:
         """See `OwnerHost`."""
@@ -568,7 +555,7 @@ class ProcessExecutor:
         if isinstance(command, StartWorker):
             self._forget_attempt(command.trial_id, command.attempt)
         else:
-            del self._validators[command.trial_id, command.checkpoint.index, command.num_try]
+            del self._validations[command.trial_id, command.checkpoint.index, command.num_try]
         self._start_retries.add(command, why)
 
     def keep(self, worker: RemoteWorker) -> None:
@@ -584,12 +571,6 @@ class ProcessExecutor:
         del self._processes[worker.key]
         self._service.kill(worker.key)
         self._start(worker.command)
-
-    def _submit(self, job: Callable[[], Any], then: Callable[[Any], None], what: str) -> None:
-        if self._commits is None:
-            self._commits = (self._make_commit_pool or capabilities.CommitPool)()
-            self._service.watch(self._commits, self._commits.run_done)
-        self._commits.submit(job, then, what)
 
 
 def _is_spread(command: StartWorker) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tuner.core.trial import Failure, ReportReply
 from tuner.storage import strict_json
 
 from .group_protocol import PartStored, RankReported, to_group_event
-from .remote_process import Message, OneProcessOwner, OwnerHost, RemoteProcess
+from .remote_process import Message, OneProcessOwner, OwnerHost, ProcessOwner, RemoteProcess
 from .worker_protocol import failure_of, report_answer, to_event
 
 # Encoded once: there are few different answers, and one for each report of each trial.
@@ -29,6 +30,12 @@ _STAY: Final = {
     + b"\n"
     for save in (False, True)
 }
+
+IF_SILENT: Final = (
+    "the stack in error.txt shows where it hung; if a report may take that long, raise "
+    "FailureConfig(report_timeout_s=...)"
+)
+"""What to do about an attempt that was killed since it did not report."""
 
 _Parser = Callable[[str, int, Mapping[str, Any]], Message]
 
@@ -135,8 +142,44 @@ class SingleHost(OwnerHost, Protocol):
         """Start another process for an attempt, in the place of one that is unfit for it."""
 
 
+class AttemptOwner(ProcessOwner):
+    """An attempt of a trial, with its processes.
+
+    Attributes:
+        trial_dir: The trial's directory.
+        members: Its processes, by rank.
+    """
+
+    __slots__ = ()
+
+    trial_dir: str | os.PathLike[str]
+    members: Sequence[RemoteWorker]
+
+    @abstractmethod
+    def answer(self, command: AnswerReport) -> None:
+        """Send the answer to a report."""
+
+    @abstractmethod
+    def kill(self, reason: str, *, is_silent: bool = False, is_urgent: bool = False) -> None:
+        """Note that the core has the attempt killed; the executor kills the processes.
+
+        Args:
+            reason: Why.
+            is_silent: Whether since it has not reported for too long.
+            is_urgent: Whether what was stored before is not worth a wait either.
+        """
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `tick` is to be called, by the monotonic clock; None for never."""
+        return None
+
+    def tick(self, now_s: float) -> None:
+        """Do what is due."""
+
+
 @final
-class SingleAttempt(OneProcessOwner):
+class SingleAttempt(OneProcessOwner, AttemptOwner):
     """One attempt of a trial, with its only process, whose messages are passed on as they come.
 
     Args:
@@ -144,9 +187,6 @@ class SingleAttempt(OneProcessOwner):
         trial_dir: The trial's directory.
         host: The executor.
 
-    Attributes:
-        trial_dir: The trial's directory.
-        members: The process.
     """
 
     __slots__ = ("members", "trial_dir")
@@ -161,14 +201,14 @@ class SingleAttempt(OneProcessOwner):
         self.members = (worker,)
 
     def answer(self, command: AnswerReport) -> None:
-        """Send the answer to a report."""
+        """See `AttemptOwner`."""
         (worker,) = self.members
         if worker.is_waiting:
             worker.is_waiting = False
             self._host.send(worker, answer_line(command))
 
     def kill(self, reason: str, *, is_silent: bool = False, is_urgent: bool = False) -> None:
-        """Note that the core has the attempt killed; the executor kills the process."""
+        """See `AttemptOwner`."""
         del is_silent, is_urgent  # no other process waits for this one, and nothing is committed
         self.members[0].mark_killed(reason)
 

@@ -48,8 +48,8 @@ from tuner.execution.checkpoint_part import Part, PartKind
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.group_protocol import PartStored, RankReported, duplicates_among
 from tuner.execution.process_service import Unstarted
-from tuner.execution.remote_process import Message, OwnerHost, ProcessOwner
-from tuner.execution.remote_worker import RemoteWorker
+from tuner.execution.remote_process import Message, OwnerHost
+from tuner.execution.remote_worker import AttemptOwner, RemoteWorker
 from tuner.execution.result_fields import with_directory
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.worker_protocol import as_reported, report_answer
@@ -57,11 +57,6 @@ from tuner.storage import strict_json
 
 from .group_checkpoint import GroupCheckpoint, GroupStorage, NodeLost
 
-IF_SILENT: Final = (
-    "the stack in error.txt shows where it hung; if a report may take that long, raise "
-    "FailureConfig(report_timeout_s=...)"
-)
-"""What to do about an attempt that was killed since it did not report."""
 _COLLATERAL_S: Final = 0.1
 """How long the others may take to fail, too, before they are killed."""
 _DEATH_S: Final = 2.0
@@ -132,7 +127,7 @@ class _Barrier:
 
 
 @final
-class RemoteGroup(ProcessOwner):
+class RemoteGroup(AttemptOwner):
     """One attempt of a trial that several processes train together.
 
     Args:

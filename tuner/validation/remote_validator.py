@@ -79,15 +79,22 @@ class ValidationTry(OneProcessOwner):
     """One try to validate a checkpoint, with its process.
 
     Args:
-        validator: The process.
+        key: Identifies the process at the process service.
+        command: The command that starts it.
+        assignment: What it is started for.
         host: The executor.
+
+    Attributes:
+        process: The process.
     """
 
-    __slots__ = ("validator",)
+    __slots__ = ("process",)
 
-    def __init__(self, validator: RemoteValidator, host: OwnerHost) -> None:
+    def __init__(
+        self, key: int, command: StartValidation, assignment: ValidationAssignment, host: OwnerHost
+    ) -> None:
         super().__init__(host)
-        self.validator = validator
+        self.process = RemoteValidator(key, command, assignment)
 
     def on_messages(self, process: RemoteValidator, messages: Sequence[Message]) -> None:
         """See `ProcessOwner`."""
