@@ -382,14 +382,22 @@ def run_again(
 ) -> Trainable | None:
     """Run the next attempt with the object of the previous one if it can be reset.
 
-    Sends ``unfit`` otherwise; else as `run_attempt`.
+    Sends ``unfit`` otherwise; else as `run_attempt`. What `reset_config` raises fails the attempt.
     """
     name = trainable_name(type(trainable))
     attempt = Attempt(assignment, channel, name, can_report=False, answers=answers)
-    if not trainable.adopt(assignment, resolve_secrets(assignment.config)):
+    try:
+        is_fit = trainable.adopt(assignment, resolve_secrets(assignment.config))
+    except BaseException as error:  # noqa: BLE001  (training code may raise anything)
+        return _run(attempt, functools.partial(_raise, error))
+    if not is_fit:
         channel.send({"kind": "unfit"})
         return None
     return _run(attempt, functools.partial(_run_class, lambda _: trainable, attempt))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _run(attempt: Attempt, run: Callable[[], Trainable | None]) -> Trainable | None:
