@@ -17,6 +17,7 @@ import tuner as tune
 from schedulers import PopulationBasedTraining
 from searchers import BasicVariantGenerator
 from tests.cluster.fake_cluster import FakeCluster
+from tests.waiting import wait_until
 from tuner.cluster.link import Liveness
 from tuner.errors import ClusterError
 from tuner.execution.local import orphans
@@ -54,6 +55,8 @@ def count(config):
             step = int(Path(directory, "step").read_text())
     while step < config.get("num_steps", NUM_STEPS):
         step += 1
+        if step > NUM_STEPS // 2 and "until_draining" in config:
+            wait_until(lambda: records(Path(config["until_draining"]), "node_draining"))
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "step").write_text(str(step))
             metrics = {"step": step, "loss": config["x"] / step, "ppid": os.getppid()}
@@ -222,6 +225,7 @@ def test_a_host_that_is_told_to_end_has_its_trials_moved(build, cluster, tmp_pat
         nodes,
         num_samples=2,
         callbacks=[Once(at_step(2), lambda: nodes.terminate_host("a"))],
+        space={"x": tune.uniform(0, 1), "until_draining": str(tmp_path / "experiment")},
     )
     check_complete(results)
     assert [each["node"] for each in records(tmp_path / "experiment", "node_draining")] == ["a"]
@@ -313,6 +317,7 @@ sys.path.insert(0, {root!r})
 import tuner as tune
 from tests.end_to_end.test_cluster import NODES, SOON, Once, at_step, count
 from tests.cluster.fake_cluster import FakeCluster
+from tests.waiting import wait_until
 
 def die():
     os.kill(os.getpid(), 9)

@@ -1,10 +1,10 @@
 """A conversation with an executor whose processes do what a test says."""
 
 import errno
-from functools import partial
 
 from tests.execution.conversation import assignment
 from tests.execution.fake_processes import FakeProcesses
+from tuner import capabilities
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import WorkerExited
 from tuner.core.trial import (
@@ -18,7 +18,6 @@ from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.validation_assignment import ValidationAssignment
-from tuner.groups.groups import Groups
 
 STARTED = {"kind": "started", "pid": 4711}
 DONE = {"kind": "exited", "outcome": "completed", "failure": None}
@@ -65,7 +64,9 @@ class Conversation:
             ),
             capacity={"cpu": 4.0},
             environ=environ,
-            groups=partial(Groups, storage=group_storage, commit_pool=ImmediateCommits),
+            groups=lambda service, environ: capabilities.Groups(
+                service, environ, storage=group_storage, commit_pool=ImmediateCommits
+            ),
             on_packages=self.packages.update,
             on_unloadable=self._on_unloadable,
             assign_validation=lambda command: ValidationAssignment.of(
