@@ -59,7 +59,6 @@ _FIRST_S: Final = 60.0
 """For how long a new host waits for its driver."""
 _FLUSH_S: Final = 0.01
 """How often it is tried to send what the agent has not read yet."""
-_SHUTDOWN_S: Final = 5.0
 _MAX_REMARKS: Final = 100
 _FAILED: Final = 1
 """Exit code of a host that cannot go on."""

@@ -107,11 +107,13 @@ class Run:
         self._directory = directory = location.directory
         steal = resumption is not None and resumption.steal
         self._storage = storage_session(spec, location, steal=steal)
-        self._beginning = Beginning(spec, directory, self._storage)
+        self._beginning: Beginning
         if resumption:
             from .continued import ContinuedExperiment  # noqa: PLC0415  (restores only)
 
             self._beginning = ContinuedExperiment(spec, directory, self._storage, resumption)
+        else:
+            self._beginning = Beginning(spec, directory, self._storage)
         self._objects = ArrayStore(directory, sync=spec.run.durability != "process")
         self._callbacks = _callbacks(spec)
         plain = plain_secrets(spec.space)

@@ -74,7 +74,7 @@ from .remote_worker import (
 )
 from .start_retry import StartRetryQueue, unstarted_by
 from .validation_assignment import ValidationAssignment, no_validation
-from .validation_payloads import Payloads
+from .validation_payloads import Payloads, is_over_for_good
 from .worker_protocol import checkpoints_answer, lease_answer
 
 _DEADLINE_S: Final = attrgetter("deadline_s")
@@ -530,9 +530,8 @@ class ProcessExecutor:
 
     def _end_validation(self, ended: ValidationEnded) -> None:
         process = self._validations.pop((ended.trial_id, ended.index, ended.num_try)).process
-        is_failed_for_good = ended.outcome is Outcome.FAILED and process.command.is_last_try
-        if is_failed_for_good or ended.outcome in (Outcome.COMPLETED, Outcome.KILLED):
-            self._payloads.delete(process.assignment)  # else it is tried again
+        if is_over_for_good(process.command, ended):
+            self._payloads.delete(process.assignment)
 
     def send(self, process: RemoteProcess, line: bytes) -> None:
         """See `OwnerHost`."""

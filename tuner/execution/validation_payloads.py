@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import final
 
-from tuner.core.events import ResultReported
+from tuner.core.commands import StartValidation
+from tuner.core.events import Outcome, ResultReported, ValidationEnded
 
 from .validation_assignment import LARGE_BYTES, ValidationAssignment
 
@@ -66,6 +67,12 @@ class Payloads:
         if path and not self._are_kept:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
+
+
+def is_over_for_good(command: StartValidation, ended: ValidationEnded) -> bool:
+    """Return whether the validation that a command began is not tried again."""
+    has_failed = ended.outcome is Outcome.FAILED and command.is_last_try
+    return has_failed or ended.outcome in (Outcome.COMPLETED, Outcome.KILLED)
 
 
 def _size(path: str) -> int:

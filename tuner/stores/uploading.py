@@ -45,6 +45,7 @@ from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.errors import CheckpointError
 from tuner.execution.executor import Executor
 from tuner.execution.result_fields import with_directory
+from tuner.execution.validation_payloads import is_over_for_good
 
 from .file_service import FileService, Source, Transfer
 from .store_waits import PERIOD_S, StoreWaits
@@ -327,10 +328,8 @@ class UploadingExecutor:
         if command is None:
             return
         self._released.append((command.node, _holder("validation", *key)))
-        is_over = ended.outcome in (Outcome.COMPLETED, Outcome.KILLED)
-        is_over = is_over or (ended.outcome is Outcome.FAILED and command.is_last_try)
         payload = ended.trial_id, command.request.payload
-        if is_over and payload in self._payloads:
+        if payload in self._payloads and is_over_for_good(command, ended):
             self._payloads.discard(payload)
             self._files.drop_payload(command.node, *payload)
 
