@@ -205,3 +205,20 @@ def _failed_with(name: str) -> type[TrialFailed]:
         "__module__": __name__,
     }
     return type("TrialFailed", (TrialFailed, kind), {**body, "__doc__": TrialFailed.__doc__})
+
+
+def error_of_trial(
+    trial_id: str, what: str, traceback: str, bases: Iterable[str] = ()
+) -> TrialFailed:
+    """Return the exception for a failed trial, with the traceback among its notes.
+
+    Args:
+        trial_id: The trial.
+        what: The exception, e.g. ``"ValueError: no"``.
+        traceback: Its traceback.
+        bases: Names of the base classes of the exception's class, if they are known.
+    """
+    error = trial_failed(f"trial {trial_id} failed: {what}", (what.partition(":")[0], *bases))
+    if traceback:
+        error.add_note(traceback)
+    return error

@@ -33,7 +33,7 @@ from tuner.spec.experiment_location import named_location
 from .tuner import Tuner, check_resumable
 
 if TYPE_CHECKING:
-    from tuner.capabilities import Cluster
+    from tuner.cluster.cluster import Cluster
     from tuner.execution.resources import ResourceRequest
 
 _MAX_LISTED: Final = 5

@@ -46,7 +46,11 @@ from tuner.storage.directories import absolute_path
 from tuner.storage.url_forms import is_like_url
 
 if TYPE_CHECKING:
-    from tuner.capabilities import Cluster, Handle, ReadableCopy, ValidationConfig
+    from tuner.cluster.cluster import Cluster
+    from tuner.spec.training_config import ValidationConfig
+    from tuner.stores.readable_copy import ReadableCopy
+
+    from .handle import Handle
 
 
 @names_unknown_arguments
@@ -390,9 +394,11 @@ class Tuner:
         location = self._begin()
         from tuner.driver.background_run import Background  # noqa: PLC0415  (in notebooks)
 
+        from .handle import Handle  # noqa: PLC0415  (likewise)
+
         background = Background(lambda requests: self._run_in(location, requests))
         background.start()
-        return capabilities.Handle(location.directory, background)
+        return Handle(location.directory, background)
 
     def __repr__(self) -> str:
         """Return what is declared, and whether it has been run."""
@@ -550,9 +556,11 @@ def rerun(
         >>> again.config, again.metrics["loss"] == first[1].metrics["loss"]
         ({'x': 2}, True)
     """
+    from tuner.maintenance.rerun import compare_results, prepare_rerun  # noqa: PLC0415  (seldom)
+
     copy = capabilities.ReadableCopy(os.fspath(path)) if is_like_url(os.fspath(path)) else None
     directory = copy.directory if copy else absolute_path(path)
-    repetition = capabilities.prepare_rerun(
+    repetition = prepare_rerun(
         directory, trial, trainable, param_space=param_space, stop=stop, **run_config
     )
     spec = repetition.spec
@@ -568,9 +576,7 @@ def rerun(
     tuner._spec = spec  # noqa: SLF001  (its own module)
     grid = tuner._run_in(tuner._begin())  # noqa: SLF001
     (again,) = grid
-    _print_lines(
-        spec, capabilities.compare_results(repetition.recorded, again.rows.of(again.trial_id))
-    )
+    _print_lines(spec, compare_results(repetition.recorded, again.rows.of(again.trial_id)))
     return again
 
 

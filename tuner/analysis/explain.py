@@ -1,28 +1,22 @@
-"""Explanations of what happened to a trial, from the decisions recorded in the journal.
-
-They include why a scheduler never compared trials: they ended before its first comparison.
-"""
+"""Explanations of what happened to a trial, from the decisions recorded in the journal."""
 
 from __future__ import annotations
 
-import inspect
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import schedulers
 from schedulers.decisions import Reason
-from schedulers.metric import as_float
-from schedulers.scheduler import Scheduler
 from tuner.core.events import Outcome
 from tuner.core.result import TRAINING_ITERATION, flatten
-from tuner.core.trial import TerminationReason, Trial
-from tuner.errors import StorageError
-from tuner.storage.declaration import is_experiment, read_declaration
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.journal.reader import read
+from tuner.storage.declaration import is_experiment
 from tuner.storage.strict_json import Opaque
 
-from .node_history import NodeHistory
+from .node_history import NodeHistory, read_nodes
+from .open_experiment import read_stored
+from .shortfalls import why_trial_never_compared
 
 _DECISION_TEXTS: Final[Mapping[str, str]] = {
     "stop": "is stopped",
@@ -40,10 +34,6 @@ _RESTORED: Final = (
     "the experiment is restored; trials that ran start again from their latest checkpoints"
 )
 _MAX_VALUES: Final = 8
-_WRAPPED: Final = "base_scheduler"
-"""Argument with which a scheduler such as ResourceChangingScheduler wraps another one."""
-_CLASS: Final = "@"
-"""Key of the class's name in a recorded scheduler."""
 
 
 def explain_trial(
@@ -76,6 +66,26 @@ def explain_trial(
             lines += (restored if len(lines) > 1 else []) + event_lines
             restored = []
     return lines
+
+
+def explain_stored(trial: Trial, directory: Path, metric: str | None) -> list[str]:
+    """Return what happened to a trial, from the directory of its experiment.
+
+    Args:
+        trial: The trial.
+        directory: The experiment's directory, or that of a copy.
+        metric: See `explain_trial`.
+
+    Raises:
+        StorageError: If the journal cannot be read.
+    """
+    why = ""
+    if trial.status is Status.ERROR and is_experiment(directory):
+        why = read_stored(directory).experiment.settings.retries.why_given_up(trial)
+    history = read_nodes(directory)[1] if any(trial.nodes) else None
+    lines = explain_trial(trial, read(directory), metric, why, history)
+    never_compared = why_trial_never_compared(trial, directory)
+    return [*lines, never_compared] if never_compared else lines
 
 
 def _status_text(trial: Trial) -> str:
@@ -242,100 +252,3 @@ def _listed(flat: Mapping[str, Any]) -> str:
 def _short(value: Any) -> str:
     value = value.text if isinstance(value, Opaque) else value
     return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.60}"
-
-
-def why_never_compared(scheduler: Scheduler, trials: Iterable[Trial]) -> str:
-    """Return a message if no trial reached the scheduler's first comparison, else "".
-
-    It is also empty if no trial completed.
-
-    Args:
-        scheduler: The scheduler.
-        trials: All trials of the experiment.
-    """
-    while isinstance(wrapped := scheduler.declared_arguments.get(_WRAPPED), Scheduler):
-        scheduler = wrapped
-    trials = list(trials)
-    comparison = _FirstComparison.of(type(scheduler), scheduler.declared_arguments)
-    if comparison is None or not any(
-        trial.ending is TerminationReason.COMPLETED for trial in trials
-    ):
-        return ""
-    return comparison.shortfall_of(trials, "compared no trials: the longest one")
-
-
-def why_trial_never_compared(trial: Trial, directory: Path) -> str:
-    """Return a message if a trial ended before the recorded scheduler's first comparison, else "".
-
-    Args:
-        trial: The trial.
-        directory: The experiment's directory.
-    """
-    try:
-        recorded = (
-            read_declaration(directory)["tune_config"]["scheduler"]
-            if is_experiment(directory)
-            else None
-        )
-        while recorded and isinstance(recorded.get(_WRAPPED), Mapping):
-            recorded = recorded[_WRAPPED]
-        if not recorded or recorded[_CLASS] not in schedulers.__all__:
-            return ""
-        kind = getattr(schedulers, recorded[_CLASS])
-    except (StorageError, KeyError, TypeError):
-        return ""  # another release or program wrote the declaration
-    comparison = (
-        _FirstComparison.of(kind, recorded)
-        if isinstance(kind, type) and issubclass(kind, Scheduler)
-        else None
-    )
-    return (
-        comparison.shortfall_of([trial], "never compared this trial: it")
-        if comparison and trial.is_finished
-        else ""
-    )
-
-
-class _FirstComparison:
-    """The first comparison of a scheduler: an entry of results, and the value that is required."""
-
-    def __init__(self, kind: type[Scheduler], argument: str, first: float, time_attr: str) -> None:
-        self._kind = kind
-        self._argument = argument
-        self._first = first
-        self._time_attr = time_attr
-
-    @classmethod
-    def of(cls, kind: type[Scheduler], given: Mapping[str, Any]) -> _FirstComparison | None:
-        """Return that of a scheduler with the given arguments; None if it declares none."""
-        argument = kind.first_comparison
-        arguments = {
-            name: parameter.default
-            for name, parameter in inspect.signature(kind).parameters.items()
-        } | dict(given)
-        first, time_attr = arguments.get(argument or ""), arguments.get("time_attr")
-        if argument is None or not isinstance(first, int | float) or not isinstance(time_attr, str):
-            return None
-        return cls(kind, argument, first, time_attr)
-
-    def shortfall_of(self, trials: Iterable[Trial], subject: str) -> str:
-        """Return a message if none of the trials reached the first comparison, else "".
-
-        It is also empty if no trial reported its progress.
-        """
-        times = [as_float(flatten(trial.last_result).get(self._time_attr, "")) for trial in trials]
-        longest = max(
-            (time for time in times if time is not None and math.isfinite(time)), default=None
-        )
-        if longest is None or longest >= self._first:
-            return ""
-        other = (
-            ""
-            if self._time_attr == TRAINING_ITERATION
-            else f", or count in iterations with time_attr={TRAINING_ITERATION!r}"
-        )
-        return (
-            f"{self._kind.__name__} {subject} came to {self._time_attr}={longest:.4g}, and its "
-            f"first comparison is at {self._argument}={self._first:g}; give a smaller "
-            f"{self._argument}{other}"
-        )

@@ -23,7 +23,7 @@ from tuner.core.result import (
     merged,
 )
 from tuner.core.trial import COMMITTED, CheckpointRecord, Status, TerminationReason, Trial
-from tuner.errors import TrialFailed, trial_failed
+from tuner.errors import TrialFailed, error_of_trial
 from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
 from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint
@@ -46,6 +46,8 @@ from .ranking import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from .frames import MetricsFrames
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +110,17 @@ class FramesOnDemand:
         return FramesOnDemand, (self._trials, self._rows)
 
     @functools.cached_property
-    def made(self) -> capabilities.MetricsFrames:
+    def made(self) -> MetricsFrames:
         """The frames."""
+        from .frames import MetricsFrames, TableTrial  # noqa: PLC0415  (not after every run)
+
         table_trials = [
-            capabilities.TableTrial(
+            TableTrial(
                 trial.trial_id, trial.config, is_over(trial), trial.num_rows, tuple(trial.grafts)
             )
             for trial in self._trials
         ]
-        return capabilities.MetricsFrames(table_trials, self._rows)
+        return MetricsFrames(table_trials, self._rows)
 
 
 @final
@@ -206,7 +210,9 @@ class Result:
         """
         if storage_filesystem is not None or is_like_url(os.fspath(path)):
             return _from_store(os.fspath(path), storage_filesystem)
-        files = capabilities.read_trial_files(path)
+        from .trial_files import read_trial_files  # noqa: PLC0415  (most are read by the journal)
+
+        files = read_trial_files(path)
         last = files.rows[-1] if files.rows else {TRIAL_ID: files.trial_id}
         rows = MemoryRows(
             {files.trial_id: files.rows},
@@ -371,7 +377,9 @@ class Result:
         is whether the trial is over. The frames of all trials are read together as soon as more
         than a few of them are requested.
         """
-        return capabilities.with_hints(self._all_frames.of(self.trial_id))
+        from .frames import with_hints  # noqa: PLC0415  (not after every run)
+
+        return with_hints(self._all_frames.of(self.trial_id))
 
     @functools.cached_property
     def training_curve(self) -> pd.DataFrame:
@@ -388,11 +396,13 @@ class Result:
         return self._all_frames.curve(self.trial_id)
 
     @property
-    def _all_frames(self) -> capabilities.MetricsFrames:
+    def _all_frames(self) -> MetricsFrames:
         if self.frames:
             return self.frames.made
-        own = capabilities.TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))
-        return capabilities.MetricsFrames([own], self.rows)
+        from .frames import MetricsFrames, TableTrial  # noqa: PLC0415  (not after every run)
+
+        own = TableTrial(self.trial_id, self.config, self.metrics.get(DONE, False))
+        return MetricsFrames([own], self.rows)
 
     def get_output(self, stream: Literal["stdout", "stderr"] = "stdout", rank: int = 0) -> str:
         """Return what the training code has printed, in all attempts together.
@@ -510,7 +520,9 @@ def _from_store(path: str, filesystem: Any) -> Result:
     # Its protocol and a bucket remain at least.
     if layout.is_trial_id(trial_id) and is_url(experiment):
         copy = capabilities.ReadableCopy(experiment, filesystem)
-        found = capabilities.read_directory(copy.directory)
+        from .open_experiment import read_directory  # noqa: PLC0415  (not after a run)
+
+        found = read_directory(copy.directory)
         for trial in found.trials:
             if trial.trial_id == trial_id:
                 return result_of(
@@ -594,21 +606,6 @@ def result_of(
     )
 
 
-def error_of(trial_id: str, what: str, traceback: str, bases: Sequence[str] = ()) -> TrialFailed:
-    """Return the exception for a failed trial, with the traceback among its notes.
-
-    Args:
-        trial_id: The trial.
-        what: The exception, e.g. ``"ValueError: no"``.
-        traceback: Its traceback.
-        bases: Names of the base classes of the exception's class, if they are known.
-    """
-    error = trial_failed(f"trial {trial_id} failed: {what}", (what.partition(":")[0], *bases))
-    if traceback:
-        error.add_note(traceback)
-    return error
-
-
 def _validations_of(trial: Trial) -> dict[str, CheckpointValidation]:
     """Return how the checkpoints in a trial's directory were validated, by their names."""
     # Another one may have taken the directory of a checkpoint with a name.
@@ -631,11 +628,11 @@ def _error_of(trial: Trial) -> TrialFailed | None:
     if not trial.failures:
         return TrialFailed(f"trial {trial.trial_id} failed")
     failure = trial.failures[-1]
-    return error_of(trial.trial_id, str(failure), failure.traceback, failure.bases)
+    return error_of_trial(trial.trial_id, str(failure), failure.traceback, failure.bases)
 
 
 def _best(scored: Sequence[tuple[Checkpoint, float]], mode: Mode) -> Checkpoint:
     """Return the checkpoint of the best step; of equal steps the last one."""
-    return max(scored, key=lambda pair: (step_rank(pair[1], mode), capabilities.index_of(pair[0])))[
-        0
-    ]
+    from .trial_files import index_of  # noqa: PLC0415  (not after every run)
+
+    return max(scored, key=lambda pair: (step_rank(pair[1], mode), index_of(pair[0])))[0]

@@ -16,7 +16,6 @@ from tuner.core.result import CONFIG
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.rows import JournalRows, Row, Rows, histories_of
-from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
 from tuner.storage.origin import origin_of
 from tuner.storage.url_forms import is_like_url
@@ -39,8 +38,10 @@ from .result import FramesOnDemand, ObjectStorage, Result, result_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.capabilities import At, Evaluator, Plots, Source
     from tuner.core.pareto import Objectives
+
+    from .charts import Plots, Source
+    from .importances import At, Evaluator
 
 _MAX_PRINTED = 20
 
@@ -171,7 +172,9 @@ class ResultGrid(Sequence[Result]):
         origin = origin_of(directory)
         if origin and origin.is_copy:
             copy = copy or directory
-        found = capabilities.read_directory(directory)
+        from .open_experiment import read_directory  # noqa: PLC0415  (not after a run)
+
+        found = read_directory(directory)
         return cls(
             found.trials,
             origin.url if origin and origin.is_copy else os.fspath(directory),
@@ -245,22 +248,10 @@ class ResultGrid(Sequence[Result]):
                 f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got "
                 f"{trial_id!r}"
             )
-        why = ""
-        if trial.status is Status.ERROR and is_experiment(Path(self.local_directory)):
-            retries = capabilities.read_stored(
-                Path(self.local_directory)
-            ).experiment.settings.retries
-            why = retries.why_given_up(trial)
-        history = (
-            capabilities.read_nodes(Path(self.local_directory))[1] if any(trial.nodes) else None
-        )
-        from tuner.journal.reader import read  # noqa: PLC0415  (most experiments are not read)
+        from .explain import explain_stored  # noqa: PLC0415  (not after every run)
 
-        recorded = read(self.local_directory)
-        for line in capabilities.explain_trial(trial, recorded, self._metric, why, history):
+        for line in explain_stored(trial, Path(self.local_directory), self._metric):
             print(line, file=file or sys.stdout)
-        if why := capabilities.why_trial_never_compared(trial, Path(self.local_directory)):
-            print(why, file=file or sys.stdout)
 
     def get_best_result(
         self,
@@ -371,14 +362,11 @@ class ResultGrid(Sequence[Result]):
         """
         from tuner.core.pareto import best_trials  # noqa: PLC0415  (of several metrics only)
 
+        from .charts.pareto import checked_objectives  # noqa: PLC0415  (likewise)
+
         source = self._source()
-        return self._of(
-            best_trials(
-                self._trials,
-                capabilities.checked_objectives(source, metrics, modes),
-                source.value_of,
-            )
-        )
+        aims = checked_objectives(source, metrics, modes)
+        return self._of(best_trials(self._trials, aims, source.value_of))
 
     @property
     def plot(self) -> Plots:
@@ -386,7 +374,9 @@ class ResultGrid(Sequence[Result]):
 
         Figures need the extra ``report``.
         """
-        return capabilities.Plots(self._source())
+        from .charts import Plots  # noqa: PLC0415  (not after every run)
+
+        return Plots(self._source())
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write an HTML page with charts and tables of all trials.
@@ -404,7 +394,9 @@ class ResultGrid(Sequence[Result]):
             ImportError: If Plotly is not installed; it comes with the extra ``report``.
             OSError: If the file cannot be written.
         """
-        return capabilities.write_page(self._source(), path)
+        from .report import write_page  # noqa: PLC0415  (not after every run)
+
+        return write_page(self._source(), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write the results as Parquet files; ``docs/tables.md`` documents them.
@@ -421,15 +413,15 @@ class ResultGrid(Sequence[Result]):
             ImportError: If PyArrow is not installed; it comes with the extra ``parquet``.
             OSError: If a file cannot be written.
         """
-        return capabilities.write_tables(
-            self._results,
-            capabilities.last_rows(self._trials, self._rows, self._metric),
-            self._rows,
-            path,
-        )
+        from .tables import last_rows, write_tables  # noqa: PLC0415  (not after every run)
+
+        chosen = last_rows(self._trials, self._rows, self._metric)
+        return write_tables(self._results, chosen, self._rows, path)
 
     def _source(self) -> Source:
-        return capabilities.Source(
+        from .charts import Source  # noqa: PLC0415  (not after every run)
+
+        return Source(
             self._trials, self._rows, self._path, self._metric, self._mode, several=self._several
         )
 
@@ -486,15 +478,18 @@ class ResultGrid(Sequence[Result]):
             Ray Tune leaves out trials without a result, writes the trial's id into ``logdir``, and
             has no ``metric_iteration``, ``status``, ``ending`` and ``error``.
         """
+        from .frames import with_hints  # noqa: PLC0415  (not after every run)
+        from .tables import last_rows, trials_frame  # noqa: PLC0415  (likewise)
+
         if filter_metric is None:
             if filter_mode is not None:
                 raise ValueError(
                     f"filter_mode={filter_mode!r} needs a filter_metric; pass both or none"
                 )
-            chosen = capabilities.last_rows(self._trials, self._rows, self._metric)
+            chosen = last_rows(self._trials, self._rows, self._metric)
         else:
             chosen = self._best_rows(filter_metric, filter_mode)
-        return capabilities.with_hints(capabilities.trials_frame(self._results, chosen))
+        return with_hints(trials_frame(self._results, chosen))
 
     def get_metrics_dataframe(self) -> pd.DataFrame:
         """Return a table with a row for every result of every trial, ordered by trial.
@@ -535,7 +530,9 @@ class ResultGrid(Sequence[Result]):
             Ray Tune has only a frame for each trial, in which ``config/...`` is the last
             configuration in every row.
         """
-        return capabilities.with_hints(self._frames.made.joined())
+        from .frames import with_hints  # noqa: PLC0415  (not after every run)
+
+        return with_hints(self._frames.made.joined())
 
     def get_param_importances(
         self,
@@ -585,12 +582,14 @@ class ResultGrid(Sequence[Result]):
         """
         import pandas as pd  # noqa: PLC0415  (importing the engine stays light)
 
+        from .charts.importance import param_importances  # noqa: PLC0415  (not after every run)
+        from .importances import require_optuna  # noqa: PLC0415  (likewise)
+
         name, direction = self.objective(metric, mode)
-        capabilities.require_optuna()
+        require_optuna()
         self._check_reported(name, is_default=metric is None)
-        found = capabilities.param_importances(
-            self._source().with_objective(name, direction), evaluator, iteration
-        )
+        source = self._source().with_objective(name, direction)
+        found = param_importances(source, evaluator, iteration)
         series = pd.Series(found.shares, name="importance", dtype=float)
         series.attrs = {"num_trials": found.num_trials, "iteration": found.iteration}
         return series
@@ -612,15 +611,18 @@ class ResultGrid(Sequence[Result]):
 
     def __repr__(self) -> str:
         """Return a table of the trials, the first twenty at most."""
-        table = capabilities.format_trials(self._trials[:_MAX_PRINTED], self._rows, self._metric)
+        from .tables import format_trials  # noqa: PLC0415  (not after every run)
+
+        table = format_trials(self._trials[:_MAX_PRINTED], self._rows, self._metric)
         more = self._more()
         return "\n".join([self._head(), *table, *([more] if more else [])])
 
     def _repr_html_(self) -> str:
         """Return the same table for a notebook."""
-        return capabilities.html_trials(
-            self._head(), self._trials[:_MAX_PRINTED], self._rows, self._metric, self._more()
-        )
+        from .tables import html_trials  # noqa: PLC0415  (not after every run)
+
+        shown = self._trials[:_MAX_PRINTED]
+        return html_trials(self._head(), shown, self._rows, self._metric, self._more())
 
     def _head(self) -> str:
         return (
@@ -637,11 +639,11 @@ class ResultGrid(Sequence[Result]):
         known = {name for trial in self._trials for name in trial.summary}
         if metric in known:
             return
+        from .shortfalls import status_counts, why_none_validated  # noqa: PLC0415  (errors only)
+
         if not any(trial.last_result for trial in self._trials):
-            raise RuntimeError(
-                f"no trial reported a result; {capabilities.status_counts(self._trials)}"
-            )
-        if is_default and (why := capabilities.why_none_validated(self._trials)):
+            raise RuntimeError(f"no trial reported a result; {status_counts(self._trials)}")
+        if is_default and (why := why_none_validated(self._trials)):
             raise RuntimeError(f"no trial has the metric {metric!r}: {why}")
         error = unknown_metric(metric, known, "a trial")
         # The metric of the TuneConfig is not an argument of the call, so it is no ValueError.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import escape
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tuner.callbacks.tables import text_table
 from tuner.core.result import CONFIG, DONE, TRAINING_ITERATION, TRIAL_ID, flatten
-from tuner.core.trial import Status, Trial
+from tuner.core.trial import Trial
 from tuner.journal.rows import Rows
 from tuner.storage import strict_json
 from tuner.storage.atomic import require_parent, temporary_sibling
@@ -107,21 +106,6 @@ def error_text(result: Result) -> str | None:
     if result.error is None:
         return None
     return str(result.error).removeprefix(f"trial {result.trial_id} failed: ")
-
-
-def status_counts(trials: Sequence[Trial]) -> str:
-    """Return the number of trials by status, and the first failure."""
-    if not trials:
-        return "there are no trials"
-    counts = Counter(str(trial.status) for trial in trials)
-    listed = ", ".join(f"{count} of {len(trials)} {status}" for status, count in counts.items())
-    with_failures = [trial for trial in trials if trial.failures]
-    # One that was killed when the experiment stopped has a failure as well.
-    in_error = (trial for trial in with_failures if trial.status is Status.ERROR)
-    failed = next(in_error, with_failures[0] if with_failures else None)
-    if failed is None:
-        return listed
-    return f"{listed}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}"
 
 
 def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[str]:

@@ -38,7 +38,7 @@ from tuner.core.trial import (
     Trial,
     checkpoint_directory_name,
 )
-from tuner.errors import CheckpointError, StorageError, TrialFailed
+from tuner.errors import CheckpointError, StorageError, TrialFailed, error_of_trial
 from tuner.journal.rows import MemoryRows, Row, current, numbered
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.declaration import guess_of
@@ -57,8 +57,6 @@ from tuner.storage.layout import (
 from tuner.storage.manifest import read_manifest
 from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.spreadsheets import restored
-
-from .result import error_of
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -338,12 +336,12 @@ def _error(path: Path, trial_id: str) -> TrialFailed | None:
     text = _content(path).decode(errors="replace")
     failures = list(_FAILURE.finditer(text))
     if not failures:
-        return error_of(trial_id, text.strip() or "for an unknown reason", "")
+        return error_of_trial(trial_id, text.strip() or "for an unknown reason", "")
     after = text[failures[-1].end() :]
     if _RETRY.search(after):
         return None
     what, _, traceback = after.strip().partition("\n")
-    return error_of(trial_id, what, traceback)
+    return error_of_trial(trial_id, what, traceback)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from typing import Final
 
 import click
 
-from tuner.analysis.explain import explain_trial, why_trial_never_compared
+from tuner.analysis.explain import explain_trial
 from tuner.analysis.node_history import read_nodes
 from tuner.analysis.open_experiment import read_stored
+from tuner.analysis.shortfalls import why_trial_never_compared
 from tuner.callbacks.formatting import printable
 from tuner.core.progress import why_waiting
 from tuner.journal.reader import read

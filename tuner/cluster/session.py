@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
-from tuner import capabilities
 from tuner.background import BackgroundJobs
 from tuner.cluster.cluster import Cluster
 from tuner.cluster.executor import ClusterExecutor
@@ -34,6 +33,7 @@ from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.validation_assignment import own_validator
 from tuner.execution.validation_payloads import Payloads
 from tuner.groups.groups import Groups, Submit
+from tuner.nodes.unmet_demand import unmet_demand
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.stores.object_checkpoints import ObjectCheckpoints
 
@@ -141,7 +141,7 @@ class ClusterSession(Processes):
             ClusterError: If it cannot be reached.
             StorageError: If what proves that nodes use the same storage cannot be written.
         """
-        self._nodes.unmet = partial(capabilities.unmet_demand, experiment)
+        self._nodes.unmet = partial(unmet_demand, experiment)
         storage: SharedStorage | StoredElsewhere
         if remote := self._remote:
             given = self._spec.run.storage_filesystem

@@ -6,8 +6,8 @@ import logging
 from functools import partial
 from pathlib import Path
 
+from schedulers.decisions import Reason
 from schedulers.fifo import FIFOScheduler
-from tuner import capabilities
 from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, NO_NODE, common_failure
@@ -38,12 +38,7 @@ def report_end(
     how = partial(_how_to_continue, directory, spec)
     rule = experiment.stop_reason.rule if experiment.stop_reason else ""
     if experiment.stop_reason and rule == METRIC_NOT_REPORTED:
-        is_validated = "num_failed_validations" in experiment.stop_reason.numbers
-        why = f"; {capabilities.why_none_validated(experiment.trials)}" if is_validated else ""
-        from tuner.restore.resume_command import how_to_name_the_metric  # noqa: PLC0415  (seldom)
-
-        how_to_name = how_to_name_the_metric(directory, spec, experiment.stop_reason)
-        raise MetricNotReported(f"{experiment.fatal_error}{why}\n{how_to_name}")
+        raise _metric_not_reported(experiment, experiment.stop_reason, spec, directory)
     if rule == NO_NODE:
         raise ClusterError(f"{experiment.fatal_error}{why_refused}; {how()}")
     if experiment.fatal_error:
@@ -57,12 +52,7 @@ def report_end(
         line = shell_line(directory, spec, "--time-limit TIME")
         more = line or "restore with a larger time_budget_s"
         console.print_notice(f"the time budget of {budget_s:g} s is used up; to go on, {more}")
-    compares = not isinstance(spec.scheduler, FIFOScheduler)
-    if (
-        compares
-        and rule in ("", TIME_BUDGET)
-        and (why := capabilities.why_never_compared(spec.scheduler, experiment.trials))
-    ):
+    if rule in ("", TIME_BUDGET) and (why := _why_never_compared(experiment, spec)):
         console.print_notice(why)
     if experiment.stop_reason and rule == COMMON_FAILURE:
         from tuner.restore.resume_command import restore_line, shell_line  # noqa: PLC0415  (seldom)
@@ -80,6 +70,26 @@ def report_end(
     if cause := cause_of_interruption(rule):
         console.print_notice(f"interrupted by {cause}; {how()}")
     return rule
+
+
+def _metric_not_reported(
+    experiment: Experiment, reason: Reason, spec: ExperimentSpec, directory: Path
+) -> MetricNotReported:
+    from tuner.analysis.shortfalls import why_none_validated  # noqa: PLC0415  (seldom)
+    from tuner.restore.resume_command import how_to_name_the_metric  # noqa: PLC0415  (seldom)
+
+    is_validated = "num_failed_validations" in reason.numbers
+    why = f"; {why_none_validated(experiment.trials)}" if is_validated else ""
+    how = how_to_name_the_metric(directory, spec, reason)
+    return MetricNotReported(f"{experiment.fatal_error}{why}\n{how}")
+
+
+def _why_never_compared(experiment: Experiment, spec: ExperimentSpec) -> str:
+    if isinstance(spec.scheduler, FIFOScheduler):
+        return ""
+    from tuner.analysis.shortfalls import why_never_compared  # noqa: PLC0415  (schedulers only)
+
+    return why_never_compared(spec.scheduler, experiment.trials)
 
 
 def _how_to_continue(directory: Path, spec: ExperimentSpec) -> str:

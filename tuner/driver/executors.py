@@ -117,7 +117,9 @@ def make_executor(
     capacity = machine_capacity(resources)
     service: ProcessService
     if spec.run.executor == "inline":
-        service = capabilities.InlineProcesses(spec.trainable, validator)
+        from tuner.execution.inline_processes import InlineProcesses  # noqa: PLC0415  (seldom)
+
+        service = InlineProcesses(spec.trainable, validator)
     else:
         identity = str(orphans.DriverIdentity.current(directory))
         service = LocalProcesses(

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner import callbacks, capabilities
 from tuner.analysis.persistence import Persistence
@@ -58,6 +59,9 @@ from .snapshots import Snapshots
 from .storage_retry import StorageRetry
 from .storage_session import storage_session
 from .suggestion_queue import SuggestionQueue
+
+if TYPE_CHECKING:
+    from tuner.core.progress import Progress
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
@@ -123,15 +127,18 @@ class Run:
         self._hints = self._beginning.hints(list(plain), self._environment.withheld)
         self._began_s = 0.0
         self._request_queue = RequestQueue()
-        self._progress: Callable[[], capabilities.Progress]  # once there is a driver to ask
-        look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
+        self._progress: Callable[[], Progress]  # once there is a driver to ask
+        self._console = self._make_console()
+
+    def _make_console(self) -> SilentConsole:
         # What a trial or a validation prints goes to its log, in which tables are of no use.
-        verbose = 0 if lease_holder() else min(spec.run.verbose, 2)
-        self._console = (
-            capabilities.Console(look, verbose, reporter=spec.run.progress_reporter)
-            if verbose
-            else SilentConsole()
-        )
+        verbose = 0 if lease_holder() else min(self._spec.run.verbose, 2)
+        if not verbose:
+            return SilentConsole()
+        from tuner.callbacks.console.console import Console  # noqa: PLC0415  (imports tables)
+
+        look = lambda: self._progress()  # noqa: E731, PLW0108  (looked up when it is called)
+        return Console(look, verbose, reporter=self._spec.run.progress_reporter)
 
     def execute(self, requests: RequestQueue | None = None) -> Finished:
         """Run the experiment to its end.
@@ -254,9 +261,13 @@ class Run:
             print_notice=self._console.print_notice,
         )
         full = full_iteration(spec.run.stop, spec.scheduler)
-        self._progress = lambda: capabilities.look_at(
-            state.experiment, directory.name, assembly.driver.elapsed_s, full
-        )
+
+        def progress() -> Progress:
+            from tuner.core.progress import look_at  # noqa: PLC0415  (the console alone asks)
+
+            return look_at(state.experiment, directory.name, assembly.driver.elapsed_s, full)
+
+        self._progress = progress
         return _Session(assembly, log, suggestions, snapshots, callbacks)
 
     def _drive(self, stage: _Stage, session: _Session) -> Finished:

@@ -30,7 +30,6 @@ from searchers.plain_values import python_scalar
 from searchers.recorded_arguments import Declared
 from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
 from searchers.space.domains import PRIOR_FIELDS
-from tuner import capabilities
 from tuner.core import stoppers
 from tuner.core.secret_reference import Secret
 
@@ -95,7 +94,9 @@ def known_class(name: str) -> type | None:
     if name in _SETTINGS:
         return _SETTINGS[name]
     if name in _OF_TRAINING:
-        of_training: type = getattr(capabilities, name)
+        from . import training_config  # noqa: PLC0415  (most experiments have none of these)
+
+        of_training: type = getattr(training_config, name)
         return of_training
     # Packages import a class when it is first asked for: an experiment that uses one scheduler must
     # not wait for the import of all of them.

@@ -29,7 +29,10 @@ from .checked_settings import Settings, check_limit, check_seconds, check_type, 
 from .worker_config import LoggingConfig, checked_environment
 
 if TYPE_CHECKING:
-    from tuner.capabilities import Cluster, ProgressReporter, ValidationConfig
+    from tuner.callbacks.console.reporter import ProgressReporter
+    from tuner.capabilities import Cluster
+
+    from .training_config import ValidationConfig
 
 MODES = ("min", "max")
 CLOSING_S = 2.0
@@ -599,12 +602,14 @@ class RunConfig(Settings):
         for callback in self.callbacks or ():
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks must be instances of tuner.Callback, got {callback!r}")
-        for name, kind in (
-            ("progress_reporter", "ProgressReporter"),
-            ("validation_config", "ValidationConfig"),
-        ):
-            if (given := getattr(self, name)) is not None:
-                check_type(name, given, getattr(capabilities, kind))
+        if self.progress_reporter is not None:
+            from tuner.callbacks.console.reporter import ProgressReporter  # noqa: PLC0415  (rare)
+
+            check_type("progress_reporter", self.progress_reporter, ProgressReporter)
+        if self.validation_config is not None:
+            from .training_config import ValidationConfig  # noqa: PLC0415  (rare)
+
+            check_type("validation_config", self.validation_config, ValidationConfig)
 
     def _check_nodes(self) -> None:
         if self.cluster is not None and not isinstance(self.cluster, capabilities.Cluster):

@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import searchers
 from schedulers.fifo import FIFOScheduler
@@ -22,7 +22,6 @@ from searchers.searcher import (
 )
 from searchers.space import flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
-from tuner import capabilities
 from tuner.core.resources import ResourcePool, gpu_misfit
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
@@ -53,6 +52,9 @@ from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, name
 from .default_algorithms import chosen
 from .mutations import check_mutated_names, check_mutations
 from .param_space import RecordedSpace, check_portable, checked_space
+
+if TYPE_CHECKING:
+    from .training_config import ValidationConfig
 
 _USED_BY: Final = "_used_by"
 """Attribute of the user's scheduler, searcher or stopper: the run that uses it."""
@@ -149,7 +151,7 @@ class ExperimentSpec:
         )
 
     @property
-    def validation_config(self) -> capabilities.ValidationConfig | None:
+    def validation_config(self) -> ValidationConfig | None:
         """How checkpoints are validated: as the trainer says, or else the settings."""
         return getattr(self.trainable, "validation_config", None) or self.run.validation_config
 

@@ -1,7 +1,7 @@
 import pytest
 
-from tuner.analysis.failed_validations import why_none_validated
 from tuner.analysis.result_grid import ResultGrid
+from tuner.analysis.shortfalls import why_none_validated
 from tuner.core.trial import (
     CheckpointRecord,
     Failure,
