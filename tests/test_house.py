@@ -28,7 +28,7 @@ TIERS = {
         "tuner.callbacks.trackers.wandb_logger",
         "tuner.integration.lightgbm",
         "tuner.integration.xgboost",
-        "tuner.stores.urls",
+        "tuner.stores.checked_url",
     },
     "process": {
         "searchers.models.cqr_search",

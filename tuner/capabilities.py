@@ -22,22 +22,18 @@ if TYPE_CHECKING:
     from .nodes.nodes import Nodes as Nodes
     from .nodes.part import NodeEvents as NodeEvents
     from .nodes.unmet_demand import unmet_demand as unmet_demand
+    from .stores.checked_url import check_filesystem as check_filesystem
+    from .stores.checked_url import checked_url as checked_url
     from .stores.checkpoint_downloads import download as download
     from .stores.checkpoint_downloads import shared_download as shared_download
     from .stores.file_service import FileService as FileService
     from .stores.journal_mirror import JournalMirror as JournalMirror
     from .stores.object_backends import filesystem_of as filesystem_of
     from .stores.object_checkpoints import ObjectCheckpoints as ObjectCheckpoints
-    from .stores.object_store import RETRY_S as RETRY_S
     from .stores.object_store import ObjectStore as ObjectStore
     from .stores.readable_copy import ReadableCopy as ReadableCopy
     from .stores.remote_lock import requests_in_store as requests_in_store
-    from .stores.s3_options import split_options as split_options
     from .stores.store_waits import waiting_line as waiting_line
-    from .stores.urls import check_filesystem as check_filesystem
-    from .stores.urls import checked_url as checked_url
-    from .stores.urls import join_url as join_url
-    from .stores.urls import split_url as split_url
     from .validation.part import Validations as Validations
     from .validation.remote_validator import ValidationTry as ValidationTry
 
@@ -60,10 +56,9 @@ __getattr__, __dir__ = lazy_names(
         "tuner.stores.checkpoint_downloads": ("download", "shared_download"),
         "tuner.stores.object_backends": ("filesystem_of",),
         "tuner.stores.object_checkpoints": ("ObjectCheckpoints",),
-        "tuner.stores.object_store": ("ObjectStore", "RETRY_S"),
+        "tuner.stores.object_store": ("ObjectStore",),
         "tuner.stores.remote_lock": ("requests_in_store",),
-        "tuner.stores.s3_options": ("split_options",),
-        "tuner.stores.urls": ("check_filesystem", "checked_url", "join_url", "split_url"),
+        "tuner.stores.checked_url": ("check_filesystem", "checked_url"),
         "tuner.validation.part": ("Validations",),
     },
 )

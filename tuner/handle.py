@@ -30,7 +30,7 @@ from tuner.storage.control_requests import (
 from tuner.storage.declaration import is_experiment, refusal_of
 from tuner.storage.directories import absolute_path
 from tuner.storage.origin import origin_of
-from tuner.storage.url_forms import is_like_url, is_url
+from tuner.storage.urls import is_like_url, is_url
 
 if TYPE_CHECKING:
     import pandas as pd

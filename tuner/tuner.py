@@ -43,7 +43,7 @@ from tuner.spec.experiment_location import (
 )
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
 from tuner.storage.directories import absolute_path
-from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import is_like_url, split_url
 
 if TYPE_CHECKING:
     from tuner.cluster.cluster import Cluster
@@ -645,7 +645,7 @@ def _storage_of(location: ExperimentLocation, record: Record) -> dict[str, Any]:
         return {}
     depth = str(record.text.get("declared_name") or "").count("/")
     return {
-        "storage_path": capabilities.split_url(location.store.url)[0],
+        "storage_path": split_url(location.store.url)[0],
         "storage_filesystem": location.filesystem,
         "local_dir": location.directory.parents[depth],
     }

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tuner.storage.url_forms import is_like_url, is_url
-from tuner.stores.urls import checked_url, join_url, path_in, split_url
+from tuner.storage.urls import is_like_url, is_url, join_url, path_in, split_url
+from tuner.stores.checked_url import checked_url
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -28,7 +28,7 @@ from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
 from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.reading import LARGE_BYTES, read_file
-from tuner.storage.url_forms import is_like_url, is_url
+from tuner.storage.urls import is_like_url, is_url, join_url, split_url
 
 from .flat_results import flat_metrics
 from .ranking import (
@@ -87,9 +87,7 @@ class ObjectStorage:
         """Return a trial's checkpoint: the local one if it is there, else the one in the store."""
         if not record.remote or (self.copy is None and local.exists()):
             return Checkpoint(local)
-        return Checkpoint(
-            capabilities.join_url(self.url, f"{trial_id}/{record.remote}"), self.filesystem
-        )
+        return Checkpoint(join_url(self.url, f"{trial_id}/{record.remote}"), self.filesystem)
 
 
 @final
@@ -516,7 +514,7 @@ class Result:
 def _from_store(path: str, filesystem: Any) -> Result:
     """Return the result of the trial with this URL."""
     url = capabilities.checked_url("path", path, filesystem)
-    experiment, trial_id = capabilities.split_url(url)
+    experiment, trial_id = split_url(url)
     # Its protocol and a bucket remain at least.
     if layout.is_trial_id(trial_id) and is_url(experiment):
         copy = capabilities.ReadableCopy(experiment, filesystem)
@@ -574,9 +572,7 @@ def result_of(
     is_copy = storage is not None and storage.copy is not None
     return Result(
         trial_id=trial.trial_id,
-        path=capabilities.join_url(storage.url, trial.trial_id)
-        if storage and is_copy
-        else directory,
+        path=join_url(storage.url, trial.trial_id) if storage and is_copy else directory,
         storage=storage,
         checkpoint_names={checkpoint(record).path: record.directory for record in trial.checkpoints}
         if storage

@@ -18,7 +18,7 @@ from tuner.errors import TrialFailed
 from tuner.journal.rows import JournalRows, Row, Rows, histories_of
 from tuner.storage.directories import absolute_path
 from tuner.storage.origin import origin_of
-from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import is_like_url
 
 from .persistence import Persistence
 from .ranking import (

@@ -14,10 +14,9 @@ from click.shell_completion import CompletionItem
 from tuner.cluster.cluster import Cluster, cluster_at
 from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
-from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import is_like_url, split_url
 from tuner.stores.object_store import ObjectStore
 from tuner.stores.readable_copy import ReadableCopy
-from tuner.stores.urls import split_url
 
 BEHIND: Final = "write a command and its options behind --, as in ... -- python train.py"
 _MAX_LISTED: Final = 5

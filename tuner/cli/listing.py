@@ -17,9 +17,9 @@ from tuner.maintenance.status import (
     status_in_store,
     status_of,
 )
-from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import is_like_url, path_in, split_url
+from tuner.stores.checked_url import checked_url
 from tuner.stores.readable_copy import experiments_in_store
-from tuner.stores.urls import checked_url, path_in, split_url
 
 from .app import FOUND, OK
 from .arguments import default_storage

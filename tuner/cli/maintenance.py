@@ -18,7 +18,7 @@ from tuner.maintenance.pruning import prune as pruned
 from tuner.maintenance.store_check import check_store
 from tuner.maintenance.store_inventory import inventory_of
 from tuner.storage.lock import driver_of
-from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import is_like_url
 
 from .app import FOUND, OK, UNREADABLE
 from .arguments import (

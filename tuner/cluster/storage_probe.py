@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import StorageError, StorageUnreachable
-from tuner.storage.url_forms import is_url
+from tuner.storage.urls import is_url
 from tuner.stores.object_checkpoints import proof_prefix
 from tuner.stores.object_store import ObjectStore
 from tuner.stores.store_calls import in_thread

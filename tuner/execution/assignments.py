@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from tuner import capabilities
 from tuner.core.commands import StartValidation, StartWorker
 from tuner.storage import layout
 from tuner.storage.directories import make_own_folder
+from tuner.storage.urls import join_url
 
 from .assignment import Assignment
 from .validation_assignment import ValidationAssignment
@@ -79,9 +79,7 @@ class AssignmentBuilder:
             seed=self._seed_of(command.trial_id),
             sync_checkpoints=self._sync_checkpoints,
             works_in_trial_dir=self._works_in_trial_dir,
-            stored_in=capabilities.join_url(self._stored_in, command.trial_id)
-            if self._stored_in
-            else "",
+            stored_in=join_url(self._stored_in, command.trial_id) if self._stored_in else "",
             node=command.node,
         )
 

@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeGuard, final
 
-from tuner import capabilities
 from tuner.background import BackgroundJobs
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
@@ -25,6 +24,7 @@ from tuner.storage.checkpoint_directories import commit, is_staged, stage
 from tuner.storage.checkpoint_names import common_token
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.manifest import Provenance
+from tuner.storage.urls import join_url
 from tuner.wire.declared import decode, encode
 
 from .answers import Answers
@@ -485,9 +485,7 @@ class Attempt:
         if "next_checkpoint" in answer:
             self._next_checkpoint = answer["next_checkpoint"]
             if remote := answer.get("latest_remote"):
-                self.latest_checkpoint_dir = capabilities.join_url(
-                    self.assignment.stored_in, remote
-                )
+                self.latest_checkpoint_dir = join_url(self.assignment.stored_in, remote)
             elif latest := answer["latest"]:
                 self.latest_checkpoint_dir = f"{os.fspath(self.assignment.trial_dir)}/{latest}"
         if "error" in answer:

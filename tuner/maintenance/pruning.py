@@ -39,8 +39,8 @@ from tuner.storage.layout import trial_directory
 from tuner.storage.lock import ExperimentLock
 from tuner.storage.manifest import read_manifest
 from tuner.storage.origin import Origin, origin_of
+from tuner.storage.urls import split_url
 from tuner.stores.remote_lock import present_driver
-from tuner.stores.urls import split_url
 
 from .store_inventory import StoreInventory, inventory_of
 

@@ -37,7 +37,7 @@ from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
 from tuner.storage.declaration import read_environments
 from tuner.storage.origin import origin_of
-from tuner.stores.urls import split_url
+from tuner.storage.urls import split_url
 
 _MAX_NAME: Final = 60
 _MAX_SHOWN: Final = 8

@@ -18,8 +18,8 @@ from tuner.errors import StorageError, StorageUnreachable
 from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import journal_directory
 from tuner.storage.lock import driver_of
+from tuner.storage.urls import split_url
 from tuner.stores.readable_copy import ReadableCopy, changed_at
-from tuner.stores.urls import split_url
 
 _DECLARED_ENDINGS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
 """Rules that end an experiment as declared; after any other rule it counts as interrupted."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tuner.errors import StorageError
+from tuner.stores.checked_url import checked_url
 from tuner.stores.object_store import ObjectStore
-from tuner.stores.urls import checked_url
 
 from .doctor import Finding, Level
 

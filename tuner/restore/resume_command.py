@@ -36,7 +36,7 @@ from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.fingerprint import fingerprint
 from tuner.storage.declaration import read_environments
 from tuner.storage.origin import address_of, origin_of
-from tuner.storage.url_forms import is_url
+from tuner.storage.urls import is_url
 
 from .arguments import given_again
 from .shell_requests import RERUN, RESUME

@@ -22,7 +22,7 @@ from tuner.errors import StorageError
 from tuner.execution.resources import standard_name
 from tuner.storage import layout
 from tuner.storage.directories import absolute_path
-from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import is_like_url
 
 from .argument_names import names_unknown_arguments
 from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole

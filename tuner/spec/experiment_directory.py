@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner import capabilities
 from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.execution.leasing import lease_holder
@@ -32,6 +31,7 @@ from tuner.storage.directories import absolute_path, make_folder, make_own_folde
 from tuner.storage.disk import DIRECTORY_MODE
 from tuner.storage.origin import origin_of
 from tuner.storage.reading import has_content
+from tuner.storage.urls import join_url, split_options
 
 from .argument_codec import note
 from .config import RunConfig
@@ -53,7 +53,7 @@ def storage_root(run: RunConfig) -> Path:
         return local_root(run.local_dir if run.storage_path is None else run.storage_path)
     if run.local_dir is not None or run.name is None:
         return local_root(run.local_dir)
-    return default_root_for(capabilities.join_url(url, run.name), run.name)
+    return default_root_for(join_url(url, run.name), run.name)
 
 
 def default_root_for(url: str, name: str) -> Path:
@@ -70,7 +70,7 @@ def default_root_for(url: str, name: str) -> Path:
         StorageError: If the note of the store in the directory cannot be read.
     """
     default = local_root(None)
-    above = capabilities.split_options(url)[0].removesuffix(name)
+    above = split_options(url)[0].removesuffix(name)
     readable = re.sub(r"[^A-Za-z0-9]+", "-", above).strip("-")[:60]
     beside = default / f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
     if is_experiment(beside / name):

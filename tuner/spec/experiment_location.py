@@ -15,7 +15,7 @@ from tuner.storage.declaration import is_experiment
 from tuner.storage.directories import absolute_path
 from tuner.storage.origin import Origin, origin_of
 from tuner.storage.reading import SMALL_BYTES
-from tuner.storage.url_forms import is_like_url
+from tuner.storage.urls import is_like_url, join_url, split_options
 
 from .config import RunConfig
 from .experiment_directory import (
@@ -206,9 +206,7 @@ def location_of(
     text = os.fspath(path)
     if filesystem is None and not is_like_url(text):
         return _from_directory(absolute_path(path), local_dir)
-    store = capabilities.ObjectStore(
-        capabilities.checked_url("path", text, filesystem), filesystem, retry_s=capabilities.RETRY_S
-    )
+    store = capabilities.ObjectStore(capabilities.checked_url("path", text, filesystem), filesystem)
     name = _local_name(store)
     root = default_root_for(store.url, name) if local_dir is None else local_root(local_dir)
     return ExperimentLocation(root / name, store, filesystem)
@@ -228,17 +226,13 @@ def _from_directory(directory: Path, local_dir: Any) -> ExperimentLocation:
             f"the experiment in {str(directory)!r} is in {origin.url}, on a file system that was "
             f"passed as an object; pass {origin.url!r} with storage_filesystem="
         )
-    return ExperimentLocation(
-        directory, capabilities.ObjectStore(origin.url, retry_s=capabilities.RETRY_S)
-    )
+    return ExperimentLocation(directory, capabilities.ObjectStore(origin.url))
 
 
 def _in_store(run: RunConfig, url: str, directory: Path) -> ExperimentLocation:
     name = directory.relative_to(storage_root(run)).as_posix()
     filesystem = run.storage_filesystem
-    store = capabilities.ObjectStore(
-        capabilities.join_url(url, name), filesystem, retry_s=run.storage_retry_s
-    )
+    store = capabilities.ObjectStore(join_url(url, name), filesystem, retry_s=run.storage_retry_s)
     return ExperimentLocation(directory, store, filesystem)
 
 
@@ -250,7 +244,7 @@ def _check_free(location: ExperimentLocation, *, can_replace: bool) -> None:
 
 def _local_name(store: capabilities.ObjectStore) -> str:
     """Return the path of an experiment's local directory below the root: its name, if that fits."""
-    parts = capabilities.split_options(store.url)[0].split("://")[-1].split("/")
+    parts = split_options(store.url)[0].split("://")[-1].split("/")
     content = store.get_if_exists(layout.DECLARATION, SMALL_BYTES)
     declared = _record_from(content, store.url).text.get("declared_name") if content else None
     depth = declared.count("/") + 1 if isinstance(declared, str) else 1

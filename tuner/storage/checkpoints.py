@@ -16,7 +16,7 @@ from tuner.errors import CheckpointError, missing_name
 from . import atomic, strict_json
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA
 from .reading import SMALL_BYTES, read_file
-from .url_forms import is_remote
+from .urls import is_remote
 
 _WRITE: Final = "write the state to files in a directory, and use Checkpoint.from_directory(path)"
 _READ: Final = "read the files in checkpoint.path, or in `with checkpoint.as_directory()`"

@@ -22,11 +22,11 @@ from tuner.storage.directories import make_folder
 from tuner.storage.disk import LOCAL_DISK
 from tuner.storage.layout import STAGING_PREFIX
 from tuner.storage.reading import open_file
-from tuner.storage.url_forms import is_url
+from tuner.storage.urls import is_s3, is_url
 
 from .arrow_filesystem import as_fsspec
 from .object_errors import status_of, without_credentials
-from .s3_options import CLIENT_CONFIG, client_options, is_s3
+from .s3_options import CLIENT_CONFIG, client_options
 from .store_calls import current_deadline, in_thread
 
 _PART_BYTES: Final = 16 << 20

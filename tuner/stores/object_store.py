@@ -21,15 +21,15 @@ from typing import Any, Final, TypeVar, final
 from tuner.errors import StorageError, StorageUnreachable
 from tuner.storage.directories import make_folder
 from tuner.storage.reading import LARGE_BYTES
+from tuner.storage.urls import join_url
 
 from .object_backends import Backend, open_backend
 from .object_errors import Failure, describe, failure_of
 from .store_calls import Outage, StoreCalls
-from .urls import join_url
 
 _T = TypeVar("_T")
 
-RETRY_S: Final = 60.0
+_RETRY_S: Final = 60.0
 """How long a call may take, in seconds."""
 _FILES_AT_ONCE: Final = 4
 _PARTS_AT_ONCE: Final = 4
@@ -69,7 +69,7 @@ class ObjectStore:
         >>> store.delete(["lock/1"])
     """
 
-    def __init__(self, url: str, filesystem: Any = None, *, retry_s: float = RETRY_S) -> None:
+    def __init__(self, url: str, filesystem: Any = None, *, retry_s: float = _RETRY_S) -> None:
         backend = open_backend(url, filesystem)
         self._open(backend, "", StoreCalls(retry_s, Outage(backend.url)))
 

@@ -16,12 +16,13 @@ from tuner.errors import StorageUnreachable
 from tuner.storage import layout
 from tuner.storage.origin import Origin, note_origin, origin_of
 from tuner.storage.reading import LARGE_BYTES
+from tuner.storage.urls import join_url, split_url
 
+from .checked_url import checked_url
 from .object_backends import resolve
 from .object_errors import describe
 from .object_store import ObjectStore
 from .remote_lock import present_driver
-from .urls import checked_url, join_url, split_url
 from .working_copy import fetch_experiment
 
 _MAX_DEPTH: Final = 4

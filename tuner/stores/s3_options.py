@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-_PROTOCOLS: Final = ("s3", "s3a")
+from tuner.storage.urls import split_options
+
 _OPTIONS: Final = ("region", "endpoint_override", "scheme")
 _WITHOUT_EFFECT: Final = ("allow_bucket_creation", "allow_bucket_deletion")
 """What PyArrow knows too; no bucket is created or deleted here."""
@@ -27,26 +28,6 @@ CLIENT_CONFIG: Final = {
     "max_pool_connections": 50,
 }
 """Of botocore."""
-
-
-def split_options(url: str) -> tuple[str, str]:
-    """Return a URL without its options, and the options; both as they stand.
-
-    Example:
-        >>> split_options("s3://bucket/dir?region=eu-west-1")
-        ('s3://bucket/dir', 'region=eu-west-1')
-        >>> split_options("gs://bucket/dir?")
-        ('gs://bucket/dir?', '')
-    """
-    bare, mark, options = url.partition("?")
-    if not mark or not is_s3(bare):
-        return url, ""
-    return bare, options
-
-
-def with_options(url: str, options: str) -> str:
-    """Return a URL with options, which may be none."""
-    return f"{url}?{options}" if options else url
 
 
 def normal_options(name: str, options: str) -> str:
@@ -92,11 +73,6 @@ def _checked_endpoint(name: str, endpoint: str, scheme: str) -> str:
             "http://host:9000, without a password and a path"
         )
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def is_s3(url: str) -> bool:
-    """Return whether a URL is that of an S3 store."""
-    return url.partition("://")[0].lower() in _PROTOCOLS
 
 
 def client_options(url: str) -> tuple[str, dict[str, Any]]:

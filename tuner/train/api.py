@@ -23,7 +23,7 @@ from tuner.execution.report_options import (
 from tuner.execution.session import TuneContext
 from tuner.spec.training_config import ValidationTaskConfig
 from tuner.storage.checkpoints import Checkpoint
-from tuner.stores.urls import join_url
+from tuner.storage.urls import join_url
 
 from .data import DataShard, shard_named
 from .errors import PreemptionInfo

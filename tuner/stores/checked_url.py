@@ -1,4 +1,4 @@
-"""URLs of directories in object stores, such as ``s3://bucket/dir``: checked, joined and split."""
+"""Checks of URLs of directories in object stores, such as ``s3://bucket/dir``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import importlib.util
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tuner.storage.url_forms import is_url
+from tuner.storage.urls import is_url, split_options, with_options
 
 from .arrow_filesystem import as_fsspec, is_arrow
-from .s3_options import normal_options, split_options, with_options
+from .s3_options import normal_options
 
 _NEEDS_NO_HOST: Final = frozenset({"file", "local", "memory"})
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -63,43 +63,6 @@ def check_filesystem(filesystem: Any) -> None:
         "fsspec.filesystem(...) or one of pyarrow.fs, or leave it out and give a URL such as "
         "'s3://bucket/dir'"
     )
-
-
-def join_url(url: str, name: str) -> str:
-    """Return the URL of something in a directory.
-
-    Example:
-        >>> join_url("s3://bucket/dir", "group/exp")
-        's3://bucket/dir/group/exp'
-        >>> join_url("s3://bucket?region=eu-west-1", "exp")
-        's3://bucket/exp?region=eu-west-1'
-    """
-    bare, options = split_options(url)
-    return with_options(f"{bare.rstrip('/')}/{name}", options)
-
-
-def split_url(url: str) -> tuple[str, str]:
-    """Return the URL of the directory above, and the last name in the URL.
-
-    Example:
-        >>> split_url("s3://bucket/dir/exp/")
-        ('s3://bucket/dir', 'exp')
-        >>> split_url("s3://bucket/exp?region=eu-west-1")
-        ('s3://bucket?region=eu-west-1', 'exp')
-    """
-    bare, options = split_options(url)
-    above, _, name = bare.rstrip("/").rpartition("/")
-    return with_options(above, options), name
-
-
-def path_in(url: str, root: str) -> str:
-    """Return where something is below a directory, both given by their URLs.
-
-    Example:
-        >>> path_in("s3://bucket/dir/group/exp", "s3://bucket/dir")
-        'group/exp'
-    """
-    return split_options(url)[0].removeprefix(f"{split_options(root)[0]}/")
 
 
 def _shown(filesystem: Any) -> str:
