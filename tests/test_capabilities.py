@@ -6,6 +6,7 @@ the engine's unit tests. With ``--full`` each is also deleted alone.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pytest
 
 from tests.interpreter import run_python
 from tests.tiers import is_full
+from tuner import capabilities
+from tuner.core import part
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tuner", "schedulers", "searchers")
@@ -78,7 +81,7 @@ CAPABILITIES = {
         ("tests/nodes", "tests/analysis/test_node_history.py", "tests/core/test_worker_groups.py"),
     ),
     "report": Capability(("tuner/analysis/report",), ("tests/analysis/report",)),
-    "stores": Capability(("tuner/driver/remote_session.py", "tuner/stores"), ("tests/stores",)),
+    "stores": Capability(("tuner/stores",), ("tests/stores",)),
     "testing": Capability(
         ("tuner/testing",),
         ("tests/contracts", "tests/spec/test_worker_groups.py"),
@@ -202,6 +205,15 @@ def run_without(names, target, *arguments):
         f"the engine needs one of {', '.join(names)}: let it import that where it is used, or move "
         f"the test to those of the capability\n{done.stdout[-8_000:]}{done.stderr[-4_000:]}"
     )
+
+
+def test_the_table_has_the_names_that_the_engine_uses():
+    texts = [path.read_text() for path in (ROOT / "tuner").rglob("*.py")]
+    used = {
+        name for text in texts for name in re.findall(r"\bcapabilities\.([A-Za-z]\w+)\(?", text)
+    }
+    used |= {place.name for place in part._PARTS}
+    assert {name for name in dir(capabilities) if name[0] != "_"} == used - {"Name", "py"}
 
 
 @pytest.mark.process

@@ -1,64 +1,38 @@
-"""What only some experiments use: each part is imported when it is first used.
+"""Names of capabilities that the engine reaches, each imported when it is first used.
 
-The engine imports none of the modules in this table, and names them nowhere else: experiments on a
-cluster or in an object store, trainings over several processes, the validation of checkpoints,
-trackers, charts. So an experiment loads only the capabilities that it uses, and one that is not
-used could as well not be there. `capabilities.ReadableCopy` is that class.
+Groups of processes, the validation of checkpoints, nodes, clusters and object stores serve only
+some experiments. The engine imports none of their modules, and writes `capabilities.Name`. So an
+experiment loads only what it uses, and a capability that is not used could as well not be there.
+
+To add a capability, add its name here. To type checkers it is `Any`, so what it returns is given
+its type where it is used: a class of the engine that the capability derives from, such as `Part`,
+`Processes` or `StorageSession`, or its own, imported under ``TYPE_CHECKING``.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from searchers.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from .cluster.cluster import Cluster as Cluster
-    from .cluster.session import ClusterSession as ClusterSession
-    from .cluster.shared_directory import await_former_nodes as await_former_nodes
-    from .driver.remote_session import RemoteSession as RemoteSession
-    from .groups.groups import Groups as Groups
-    from .leases.part import Leases as Leases
-    from .nodes.nodes import Nodes as Nodes
-    from .nodes.part import NodeEvents as NodeEvents
-    from .nodes.unmet_demand import unmet_demand as unmet_demand
-    from .stores.checked_url import check_filesystem as check_filesystem
-    from .stores.checked_url import checked_url as checked_url
-    from .stores.checkpoint_downloads import download as download
-    from .stores.checkpoint_downloads import shared_download as shared_download
-    from .stores.file_service import FileService as FileService
-    from .stores.journal_mirror import JournalMirror as JournalMirror
-    from .stores.object_backends import filesystem_of as filesystem_of
-    from .stores.object_checkpoints import ObjectCheckpoints as ObjectCheckpoints
-    from .stores.object_store import ObjectStore as ObjectStore
-    from .stores.readable_copy import ReadableCopy as ReadableCopy
-    from .stores.remote_lock import requests_in_store as requests_in_store
-    from .stores.store_waits import waiting_line as waiting_line
-    from .validation.part import Validations as Validations
-    from .validation.remote_validator import ValidationTry as ValidationTry
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "tuner.cluster.session": ("ClusterSession",),
-        "tuner.driver.remote_session": ("RemoteSession",),
-        "tuner.cluster.shared_directory": ("await_former_nodes",),
-        "tuner.stores.file_service": ("FileService",),
-        "tuner.groups.groups": ("Groups",),
-        "tuner.validation.remote_validator": ("ValidationTry",),
-        "tuner.stores.store_waits": ("waiting_line",),
-        "tuner.stores.journal_mirror": ("JournalMirror",),
+        # Parts of the state machine, see `tuner.core.part`, and the machines of a cluster in it.
         "tuner.leases.part": ("Leases",),
         "tuner.nodes.nodes": ("Nodes",),
         "tuner.nodes.part": ("NodeEvents",),
-        "tuner.stores.readable_copy": ("ReadableCopy",),
+        "tuner.validation.part": ("Validations",),
+        # Processes that train one trial together, and those that validate.
+        "tuner.groups.groups": ("Groups",),
+        "tuner.validation.remote_validator": ("ValidationTry",),
+        # Where trials are.
         "tuner.cluster.cluster": ("Cluster",),
+        "tuner.cluster.session": ("ClusterSession",),
+        "tuner.cluster.shared_directory": ("await_former_nodes",),
+        # Where experiments and checkpoints are kept.
+        "tuner.stores.checked_url": ("checked_url",),
         "tuner.stores.checkpoint_downloads": ("download", "shared_download"),
         "tuner.stores.object_backends": ("filesystem_of",),
-        "tuner.stores.object_checkpoints": ("ObjectCheckpoints",),
         "tuner.stores.object_store": ("ObjectStore",),
-        "tuner.stores.remote_lock": ("requests_in_store",),
-        "tuner.stores.checked_url": ("check_filesystem", "checked_url"),
-        "tuner.validation.part": ("Validations",),
+        "tuner.stores.readable_copy": ("ReadableCopy",),
+        "tuner.stores.remote_session": ("RemoteSession",),
+        "tuner.stores.stored_location": ("StoredLocation",),
     },
 )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from searchers.plain_values import plain_scalar
-from tuner import capabilities
 from tuner.analysis.open_experiment import read_stored
 from tuner.analysis.ranking import Mode
 from tuner.analysis.result_grid import ResultGrid
@@ -143,7 +142,9 @@ class Handle:
         """Return the progress of the experiment."""
         if self._filesystem is None and not is_url(self._path):
             return read_stored(Path(self._path)).progress()
-        copy = capabilities.ReadableCopy(self._path, self._filesystem)  # there as long as this
+        from tuner.stores.readable_copy import ReadableCopy  # noqa: PLC0415  (in stores only)
+
+        copy = ReadableCopy(self._path, self._filesystem)  # there as long as this
         return read_stored(copy.directory).progress()
 
     def stop(self, *, urgent: bool = False) -> None:
@@ -291,11 +292,15 @@ def attach(path: str | os.PathLike[str], *, storage_filesystem: Any = None) -> H
 
 
 def _attach_to_store(path: str, filesystem: Any) -> Handle:
-    url = capabilities.checked_url("path", path, filesystem)
-    store = capabilities.ObjectStore(url, filesystem)
+    from tuner.stores.checked_url import checked_url  # noqa: PLC0415  (in stores only)
+    from tuner.stores.object_store import ObjectStore  # noqa: PLC0415  (likewise)
+    from tuner.stores.remote_lock import requests_in_store  # noqa: PLC0415  (likewise)
+
+    url = checked_url("path", path, filesystem)
+    store = ObjectStore(url, filesystem)
     if store.get_if_exists(layout.DECLARATION) is None:
         raise StorageError(f"there is no experiment in {url}; check the URL")
-    session = _AttachedSession(url, capabilities.requests_in_store(store), filesystem)
+    session = _AttachedSession(url, requests_in_store(store), filesystem)
     return Handle(url, session, storage_filesystem=filesystem)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace
-from tuner import capabilities
 from tuner.analysis.result import ObjectStorage, Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
@@ -316,9 +315,7 @@ class Tuner:
         """
         try:
             if storage_filesystem is not None or is_like_url(os.fspath(path)):
-                copy = capabilities.ReadableCopy(
-                    os.fspath(path), storage_filesystem
-                )  # there as long as this
+                copy = _readable(os.fspath(path), storage_filesystem)  # there as long as this
                 check_restorable(copy.directory)
             else:
                 check_restorable(absolute_path(path))
@@ -485,11 +482,7 @@ class Tuner:
         from tuner.driver.continued import recorded_trials  # noqa: PLC0415  (seldom asked for)
 
         location = self._location
-        copy = (
-            capabilities.ReadableCopy(location.address, location.filesystem)
-            if location.store
-            else None
-        )
+        copy = _readable(location.address, location.filesystem) if location.url else None
         directory = copy.directory if copy else location.directory
         return _grid(
             self._spec,
@@ -558,7 +551,7 @@ def rerun(
     """
     from tuner.maintenance.rerun import compare_results, prepare_rerun  # noqa: PLC0415  (seldom)
 
-    copy = capabilities.ReadableCopy(os.fspath(path)) if is_like_url(os.fspath(path)) else None
+    copy = _readable(os.fspath(path)) if is_like_url(os.fspath(path)) else None
     directory = copy.directory if copy else absolute_path(path)
     repetition = prepare_rerun(
         directory, trial, trainable, param_space=param_space, stop=stop, **run_config
@@ -580,6 +573,12 @@ def rerun(
     return again
 
 
+def _readable(url: str, filesystem: Any = None) -> ReadableCopy:
+    from tuner.stores.readable_copy import ReadableCopy  # noqa: PLC0415  (in stores only)
+
+    return ReadableCopy(url, filesystem)
+
+
 def _print_lines(spec: ExperimentSpec, lines: Sequence[str]) -> None:
     from tuner.callbacks.formatting import printable  # noqa: PLC0415  (few experiments print any)
 
@@ -594,7 +593,6 @@ def _grid(
     copy: ReadableCopy | None = None,
 ) -> ResultGrid:
     mode: Any = spec.mode
-    store = location.store
     retention = spec.checkpoint.policy(is_class=is_class_trainable(spec.trainable)).retention
     return ResultGrid(
         finished.trials,
@@ -605,7 +603,7 @@ def _grid(
         retention=retention,
         persistence=finished.persistence,
         several=spec.several_objectives,
-        storage=ObjectStorage(store.url, location.filesystem, copy) if store else None,
+        storage=ObjectStorage(location.url, location.filesystem, copy) if location.url else None,
     )
 
 
@@ -641,11 +639,11 @@ def check_resumable(run: RunConfig, asked: str) -> None:
 
 def _storage_of(location: ExperimentLocation, record: Record) -> dict[str, Any]:
     """Return the fields of `RunConfig` that say where an experiment of an object store is."""
-    if location.store is None:
+    if not location.url:
         return {}
     depth = str(record.text.get("declared_name") or "").count("/")
     return {
-        "storage_path": split_url(location.store.url)[0],
+        "storage_path": split_url(location.url)[0],
         "storage_filesystem": location.filesystem,
         "local_dir": location.directory.parents[depth],
     }

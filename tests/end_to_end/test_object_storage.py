@@ -96,7 +96,7 @@ def test_a_taken_name_is_refused_numbered_or_replaced_in_the_store(stored, url):
 def test_a_driver_that_finds_the_name_taken_under_its_lock_leaves_the_experiment_alone(
     stored, url, monkeypatch
 ):
-    location = "tuner.spec.experiment_location"
+    location = "tuner.stores.stored_location.StoredLocation"
     declared = stored("other")
     with monkeypatch.context() as patch:
 
@@ -104,7 +104,7 @@ def test_a_driver_that_finds_the_name_taken_under_its_lock_leaves_the_experiment
             patch.undo()
             stored().fit()
 
-        patch.setattr(f"{location}._check_free", run_another)
+        patch.setattr(f"{location}.check_free", run_another)
         with pytest.raises(ExperimentExists, match="already holds an experiment"):
             declared.fit()
     assert rows_of(tune.ResultGrid.from_directory(f"{url}/experiment")) == ROWS

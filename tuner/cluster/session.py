@@ -23,7 +23,6 @@ from tuner.core.commands import StartWorker
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.driver.executors import Processes
-from tuner.driver.remote_session import RemoteSession
 from tuner.driver.storage_session import StorageSession
 from tuner.errors import StorageError
 from tuner.execution.assignments import AssignmentBuilder
@@ -36,6 +35,7 @@ from tuner.groups.groups import Groups, Submit
 from tuner.nodes.unmet_demand import unmet_demand
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.stores.object_checkpoints import ObjectCheckpoints
+from tuner.stores.remote_session import RemoteSession
 
 _NUM_SHOWN: Final = 5
 """How many of the nodes that are not used are named in an error."""

@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, final
+from typing import TYPE_CHECKING, Final, Self, final
 
-from tuner import capabilities
 from tuner.background import BackgroundJobs
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.errors import CheckpointError
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.storage.layout import trial_directory
+
+if TYPE_CHECKING:
+    from tuner.stores.object_checkpoints import ObjectCheckpoints
 
 _LAST_WAIT_S: Final = 5.0
 """How long deletions are waited for at the end of a run that has failed, in seconds."""
@@ -40,7 +42,7 @@ class CheckpointStore:
         experiment: Path,
         deleter: CheckpointDeleter,
         earlier: Iterable[tuple[str, int]] = (),
-        in_store: capabilities.ObjectCheckpoints | None = None,
+        in_store: ObjectCheckpoints | None = None,
     ) -> None:
         self._experiment = experiment
         self._deleter = deleter

@@ -74,9 +74,10 @@ def processes_for(  # noqa: PLR0917  (what a run has set up by then)
         storage: Where the experiment is kept.
     """
     if spec.run.cluster:
-        return capabilities.ClusterSession(
+        on_nodes: Processes = capabilities.ClusterSession(
             spec.run.cluster, spec, directory, environment.add_packages, storage
         )
+        return on_nodes
     return Processes(
         make_executor(spec, directory, objects, environment, resources, stored_in=storage.url)
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner import callbacks, capabilities
+from tuner import callbacks
 from tuner.analysis.persistence import Persistence
 from tuner.background import BackgroundJobs
 from tuner.callbacks.callback import Callback
@@ -56,7 +56,7 @@ from .journal_log import JournalLog
 from .resumption import Resumption
 from .signals import Interrupts, exit_code, has_failed
 from .snapshots import Snapshots
-from .storage_retry import StorageRetry
+from .storage_retry import StorageRetry, waiting_line
 from .storage_session import storage_session
 from .suggestion_queue import SuggestionQueue
 
@@ -223,9 +223,7 @@ class Run:
         table = state.experiment.trial_table
         storage_retry = StorageRetry(
             spec.run.storage_retry_s,
-            line=lambda waited_s: capabilities.waiting_line(
-                self._storage.place, len(table.live), waited_s
-            ),
+            line=lambda waited_s: waiting_line(self._storage.place, len(table.live), waited_s),
         )
         log = JournalLog(stage.journal, stage.deleter, state.configs, storage_retry)
         wake = stage.executor.wake

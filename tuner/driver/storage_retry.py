@@ -51,6 +51,16 @@ def retry_limit_s(code: int | None, request: StopRequested | None, storage_retry
     return 0.0 if request.is_urgent else min(limit_s, STOPPING_RETRY_S)
 
 
+def waiting_line(place: str, num_trials: int, waited_s: float) -> str:
+    """Return the line that says how long trials have waited for storage.
+
+    Example:
+        >>> waiting_line("s3://bucket/run", 3, 40.2)
+        'waiting for s3://bucket/run: 3 trials, 40 s'
+    """
+    return f"waiting for {place}: {num_trials} trial{'s'[: num_trials != 1]}, {waited_s:.0f} s"
+
+
 @final
 class StorageRetry:
     """Retries a write every second, for as long as `retry_limit_s` says.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tuner import capabilities
 from tuner.execution.executor import Executor
@@ -15,6 +15,11 @@ from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage.lock import ExperimentLock
 
 from .control import Source
+
+if TYPE_CHECKING:
+    from tuner.stores.file_service import FileService
+    from tuner.stores.journal_mirror import JournalMirror
+    from tuner.stores.object_checkpoints import ObjectCheckpoints
 
 
 class StorageSession:
@@ -31,7 +36,7 @@ class StorageSession:
         checkpoints: The checkpoints in an object store; None without one.
     """
 
-    checkpoints: capabilities.ObjectCheckpoints | None = None
+    checkpoints: ObjectCheckpoints | None = None
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -81,8 +86,7 @@ class StorageSession:
     def storing(
         self,
         executor: Executor,
-        files_for: Callable[[capabilities.ObjectCheckpoints], capabilities.FileService]
-        | None = None,
+        files_for: Callable[[ObjectCheckpoints], FileService] | None = None,
     ) -> Executor:
         """Return an executor whose checkpoints count once they are stored.
 
@@ -93,7 +97,7 @@ class StorageSession:
         """
         return executor
 
-    def open_mirror(self) -> capabilities.JournalMirror | None:
+    def open_mirror(self) -> JournalMirror | None:
         """Return what copies the journal that is to be opened; None for nothing."""
         return None
 
@@ -120,6 +124,7 @@ def storage_session(
         location: Where the experiment is.
         steal: Whether to take over from a driver that runs.
     """
-    if location.store is None:
+    if not location.url:
         return StorageSession(location.directory)
-    return capabilities.RemoteSession(location, location.store, spec.run, steal=steal)
+    session: StorageSession = capabilities.RemoteSession(location, spec.run, steal=steal)
+    return session

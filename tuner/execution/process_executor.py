@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, Final, assert_never, final
+from typing import TYPE_CHECKING, Any, Final, assert_never, final
 
 from tuner import capabilities
 from tuner.core.commands import (
@@ -77,6 +77,10 @@ from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads, is_over_for_good
 from .worker_protocol import checkpoints_answer, lease_answer
 
+if TYPE_CHECKING:
+    from tuner.groups.groups import Groups
+    from tuner.validation.remote_validator import ValidationTry
+
 _DEADLINE_S: Final = attrgetter("deadline_s")
 _log = logging.getLogger(__name__)
 
@@ -110,7 +114,7 @@ class ProcessExecutor:
         on_unloadable: Callable[[str, str], bool] | None = None,
         assign_validation: Callable[[StartValidation], ValidationAssignment] = no_validation,
         payloads: Payloads | None = None,
-        groups: Callable[[ProcessService, Mapping[str, str]], capabilities.Groups] | None = None,
+        groups: Callable[[ProcessService, Mapping[str, str]], Groups] | None = None,
     ) -> None:
         self._service = service
         self._assign = assign
@@ -128,14 +132,14 @@ class ProcessExecutor:
         """Attempts of several workers."""
         self._listening: dict[int, StartWorker] = {}
         """Groups that are started once rank 0, of this key, can listen."""
-        self._validations: dict[tuple[str, int, int], capabilities.ValidationTry] = {}
+        self._validations: dict[tuple[str, int, int], ValidationTry] = {}
         self._askers: dict[str, int] = {}  # the key of the process by the token of its request
         self._given_up: set[str] = set()
         """Nodes that are about to leave since they cannot load the trainable."""
         self._reusable = ReusableWorkers()
         self._start_retries = StartRetryQueue()
         self._new_groups = groups
-        self._group_maker: capabilities.Groups | None = None
+        self._group_maker: Groups | None = None
         self._events: list[Event] = []
         self._is_woken = self._is_closed = False
 
@@ -273,14 +277,14 @@ class ProcessExecutor:
             else:
                 self._start_retries.note_start()
 
-    def _make_groups(self) -> capabilities.Groups:
-        make = self._new_groups or capabilities.Groups
+    def _make_groups(self) -> Groups:
+        make: Callable[..., Groups] = self._new_groups or capabilities.Groups
         self._group_maker = make(self._service, self._environ)
         return self._group_maker
 
     def _start_group(
         self,
-        groups: capabilities.Groups,
+        groups: Groups,
         key: int,
         command: StartWorker,
         assignments: Sequence[Assignment],

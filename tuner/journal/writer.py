@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 from zlib import crc32
 
-from tuner import capabilities
 from tuner.background import BackgroundJobs
 from tuner.errors import StorageError, StorageLost
 from tuner.storage.disk import LOCAL_DISK, Disk
@@ -31,6 +30,9 @@ from tuner.storage.strict_json import opaque, to_bytes
 
 from .saving_cost import SavingCost
 from .segments import START, JournalPosition, Segment, header_line, line_of
+
+if TYPE_CHECKING:
+    from tuner.stores.journal_mirror import JournalMirror
 
 SEGMENT_BYTES: Final = 32 << 20
 SYNC_WINDOW_S: Final = 0.05
@@ -110,7 +112,7 @@ class Journal:
         on_segment: Callable[[int, int], None] | None = None,
         is_ours: Callable[[], bool] | None = None,
         look_period_s: float = SYNC_WINDOW_S,
-        mirror: capabilities.JournalMirror | None = None,
+        mirror: JournalMirror | None = None,
     ) -> None:
         self.policy = SyncPolicy(sync)
         self.epoch = tail.epoch + 1
@@ -255,7 +257,7 @@ class Journal:
         """Return when all that may be copied is in the object store; at once without one.
 
         Raises:
-            StorageError: If the store does not take it, see `capabilities.JournalMirror.push`.
+            StorageError: If the store does not take it, see `JournalMirror.push`.
             StorageLost: If another driver has taken over the copy.
         """
         started_s, mirror = perf_counter(), self.mirror

@@ -25,13 +25,11 @@ from tuner.core.checkpoints import ranked
 from tuner.core.events import CheckpointLost
 from tuner.core.result import flatten, merged
 from tuner.core.trial import CheckpointRecord, Status, Trial
-from tuner.driver.remote_session import RemoteSession
 from tuner.errors import CheckpointError, ExperimentLocked
 from tuner.journal import completeness, records, takeover_cleanup
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.spec.config import RunConfig
-from tuner.spec.experiment_location import ExperimentLocation
 from tuner.storage import checkpoint_directories, layout
 from tuner.storage.checkpoint_directories import leftovers
 from tuner.storage.directories import inspect_folder
@@ -41,6 +39,8 @@ from tuner.storage.manifest import read_manifest
 from tuner.storage.origin import Origin, origin_of
 from tuner.storage.urls import split_url
 from tuner.stores.remote_lock import present_driver
+from tuner.stores.remote_session import RemoteSession
+from tuner.stores.stored_location import StoredLocation
 
 from .store_inventory import StoreInventory, inventory_of
 
@@ -363,10 +363,7 @@ def _prune_stored(experiment: Path, origin: Origin, keep: KeepRules) -> PruneRes
             directory = Path(folder, experiment.name)
         above, _ = split_url(origin.url)
         session = RemoteSession(
-            ExperimentLocation(directory, inventory.store),
-            inventory.store,
-            RunConfig(storage_path=above),
-            steal=False,
+            StoredLocation(directory, inventory.store), RunConfig(storage_path=above), steal=False
         )
         session.prepare()
         lock = closing.enter_context(ExperimentLock(directory))

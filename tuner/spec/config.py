@@ -30,7 +30,7 @@ from .worker_config import LoggingConfig, checked_environment
 
 if TYPE_CHECKING:
     from tuner.callbacks.console.reporter import ProgressReporter
-    from tuner.capabilities import Cluster
+    from tuner.cluster.cluster import Cluster
 
     from .training_config import ValidationConfig
 
@@ -563,7 +563,8 @@ class RunConfig(Settings):
         path = os.fspath(self.storage_path)
         if self.storage_filesystem is None and not is_like_url(path):
             return None
-        return capabilities.checked_url("storage_path", path, self.storage_filesystem)
+        url: str = capabilities.checked_url("storage_path", path, self.storage_filesystem)
+        return url
 
     @property
     def environ(self) -> dict[str, str]:
@@ -643,8 +644,6 @@ class RunConfig(Settings):
         for name in ("storage_path", "local_dir"):
             if not isinstance(given := getattr(self, name), str | os.PathLike | None):
                 raise TypeError(f"{name} must be a path, got {given!r}")
-        if self.storage_filesystem is not None:
-            capabilities.check_filesystem(self.storage_filesystem)
         if self.storage_path is not None and self.storage_url is None:
             _check_path("storage_path", os.fspath(self.storage_path))
         if self.local_dir is not None:

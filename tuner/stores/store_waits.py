@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final, final
 
+from tuner.driver.storage_retry import waiting_line
+
 _FIRST_S: Final = 10.0
 PERIOD_S: Final = 5.0
 """How often to look while trials wait, in seconds."""
@@ -40,13 +42,3 @@ class StoreWaits:
         _log.warning("%s", waiting_line(self._url, num_trials, outage_s))
         while self._next_s <= outage_s:
             self._next_s *= 2.0
-
-
-def waiting_line(place: str, num_trials: int, waited_s: float) -> str:
-    """Return the line.
-
-    Example:
-        >>> waiting_line("s3://bucket/run", 3, 40.2)
-        'waiting for s3://bucket/run: 3 trials, 40 s'
-    """
-    return f"waiting for {place}: {num_trials} trial{'s'[: num_trials != 1]}, {waited_s:.0f} s"

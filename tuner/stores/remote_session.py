@@ -8,27 +8,26 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, final
 
+from tuner.driver.control import Source
+from tuner.driver.storage_session import StorageSession
 from tuner.errors import StorageError, StorageLost
 from tuner.execution.executor import Executor
 from tuner.journal.writer import Journal
 from tuner.spec.config import RunConfig
-from tuner.spec.experiment_location import ExperimentLocation
 from tuner.storage import layout
 from tuner.storage.control_requests import RequestInbox
 from tuner.storage.directories import make_folder
 from tuner.storage.lock import ExperimentLock, current_owner
 from tuner.storage.origin import note_origin
-from tuner.stores.file_mirror import FileMirror
-from tuner.stores.file_service import FileService, StoreFiles
-from tuner.stores.journal_mirror import JournalMirror
-from tuner.stores.object_checkpoints import ObjectCheckpoints
-from tuner.stores.object_store import ObjectStore
-from tuner.stores.remote_lock import RemoteLock, requests_in_store
-from tuner.stores.uploading import UploadingExecutor
-from tuner.stores.working_copy import note_epoch, prepare_working_copy
 
-from .control import Source
-from .storage_session import StorageSession
+from .file_mirror import FileMirror
+from .file_service import FileService, StoreFiles
+from .journal_mirror import JournalMirror
+from .object_checkpoints import ObjectCheckpoints
+from .remote_lock import RemoteLock, requests_in_store
+from .stored_location import StoredLocation
+from .uploading import UploadingExecutor
+from .working_copy import note_epoch, prepare_working_copy
 
 _START: Final = (0, 0)
 _COPY_RETRY_S: Final = 10.0
@@ -48,22 +47,19 @@ class RemoteSession(StorageSession):
 
     Args:
         location: Where the experiment is.
-        store: Its directory in the object store.
         run: The run's settings.
         steal: Whether to take over from a driver that runs.
 
     Attributes:
-        store: As given.
+        store: Its directory in the object store.
         epoch: Number of this driver among all that have driven the experiment; 0 without the lock.
         checkpoints: The checkpoints in the store; None before `open_checkpoints`.
     """
 
-    def __init__(
-        self, location: ExperimentLocation, store: ObjectStore, run: RunConfig, *, steal: bool
-    ) -> None:
+    def __init__(self, location: StoredLocation, run: RunConfig, *, steal: bool) -> None:
         super().__init__(location.directory)
-        self.url = store.url
-        self.store = store
+        self.url = location.url
+        self.store = store = location.store
         self.epoch = 0
         self._location = location
         self._run = run
@@ -237,5 +233,4 @@ class RemoteSession(StorageSession):
             )
 
     def _note_origin(self) -> None:
-        if origin := self._location.origin:
-            note_origin(self._directory, origin)
+        note_origin(self._directory, self._location.origin)
