@@ -10,7 +10,7 @@ import pytest
 from tuner.errors import StorageUnreachable
 from tuner.stores import store_calls
 from tuner.stores.object_store import ObjectStore
-from tuner.stores.store_calls import Outage, StoreCalls, current_deadline, in_thread
+from tuner.stores.store_calls import Outage, StoreCalls, StoreWaits, current_deadline, in_thread
 
 URL = "s3://bucket/run"
 
@@ -190,3 +190,26 @@ def test_a_file_system_without_coroutines_is_given_up_as_well(monkeypatch):
     with pytest.raises(StorageUnreachable, match="no answer within"):
         store.get("key")
     may_end.set()
+
+
+def test_a_line_comes_after_ten_seconds_and_then_each_time_after_twice_as_long(caplog):
+    waits = StoreWaits(URL)
+    for second in range(200):
+        waits.look(float(second), 3)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"waiting for {URL}: 3 trials, {second} s" for second in (10, 20, 40, 80, 160)
+    ]
+
+
+def test_a_second_outage_is_told_from_its_beginning_and_one_trial_is_one(caplog):
+    waits = StoreWaits(URL)
+    for outage_s in (35.0, 0.0, 9.0, 11.0):
+        waits.look(outage_s, 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"waiting for {URL}: 1 trial, {second} s" for second in (35, 11)
+    ]
+
+
+def test_where_no_trial_waits_nothing_is_printed(caplog):
+    StoreWaits(URL).look(100.0, 0)
+    assert caplog.records == []

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, TypeVar, final
 
+from tuner.driver.storage_retry import waiting_line
 from tuner.errors import StorageUnreachable
 
 from .object_errors import Failure, describe, failure_of, is_full
@@ -33,6 +34,10 @@ _TICK_S: Final = 0.5
 _SLOWEST_BYTES_PER_S: Final = 1 << 20
 _AT_ONCE_BYTES: Final = 64 << 20
 """How much of a file is on its way before the library says that some of it has arrived."""
+
+_FIRST_LINE_S: Final = 10.0
+PERIOD_S: Final = 5.0
+"""How often to look while trials wait, in seconds."""
 
 _log = logging.getLogger("tuner")
 
@@ -183,6 +188,36 @@ def in_thread(call: Callable[[], _T]) -> Future[_T]:
 
     threading.Thread(target=run, name="tuner-store-call", daemon=True).start()
     return future
+
+
+@final
+class StoreWaits:
+    """Prints a line after 10 s without an answer, 20 s, 40 s and so on, while trials wait.
+
+    When it has begun and when it is over is printed by `Outage`.
+
+    Args:
+        url: The store, for messages.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._next_s = _FIRST_LINE_S
+
+    def look(self, outage_s: float, num_trials: int) -> None:
+        """Print a line if one is due.
+
+        Args:
+            outage_s: For how long the store has not answered; 0 if it does.
+            num_trials: How many trials wait for it.
+        """
+        if not outage_s:
+            self._next_s = _FIRST_LINE_S
+        if not num_trials or outage_s < self._next_s:
+            return
+        _log.warning("%s", waiting_line(self._url, num_trials, outage_s))
+        while self._next_s <= outage_s:
+            self._next_s *= 2.0
 
 
 @final

@@ -48,7 +48,7 @@ from tuner.execution.result_fields import with_directory
 from tuner.execution.validation_payloads import is_over_for_good
 
 from .file_service import FileService, Source, Transfer
-from .store_waits import PERIOD_S, StoreWaits
+from .store_calls import PERIOD_S, StoreWaits
 
 _log = logging.getLogger("tuner")
 
