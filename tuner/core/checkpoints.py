@@ -6,14 +6,16 @@ import bisect
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tuner.wire.record import record
 
 from .result import SHOULD_CHECKPOINT, TRAINING_ITERATION
 from .trial import CheckpointRecord, OpenUpload, ReportReply, TerminationReason, Trial
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetentionPolicy:
     """How many checkpoints of a trial are kept, and which.
 
@@ -28,7 +30,7 @@ class RetentionPolicy:
     score_order: str = "max"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointPolicy:
     """When the engine asks a trial for a checkpoint, and which ones it keeps.
 

@@ -7,10 +7,11 @@ loggers receive, in the order in which they arose.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Self
 
 from schedulers.decisions import Decision, Reason
+from tuner.wire.record import record
 
 from .events import LeaseOwner
 from .recorded_decisions import RecordedDecision, StopExperiment
@@ -25,7 +26,7 @@ from .trial import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartWorker:
     """Start a worker for the trial.
 
@@ -78,7 +79,7 @@ class StartWorker:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Interruption:
     """Why a worker is asked to leave although its trial is not over.
 
@@ -91,7 +92,7 @@ class Interruption:
     within_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AnswerReport:
     """Answer the worker that waits after a report.
 
@@ -114,7 +115,7 @@ class AnswerReport:
     interruption: Interruption | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KillWorker:
     """End the worker's whole process group and report its exit as KILLED.
 
@@ -134,7 +135,7 @@ class KillWorker:
     is_silent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartValidation:
     """Start the validation of a committed checkpoint in a process of its own.
 
@@ -161,7 +162,7 @@ class StartValidation:
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KillValidation:
     """End a validation's whole process group and report its end as KILLED."""
 
@@ -171,7 +172,7 @@ class KillValidation:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GrantLease:
     """Tell the owner of a lease what it has got.
 
@@ -188,7 +189,7 @@ class GrantLease:
     gpu_ids: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RefuseLease:
     """Tell the owner of a lease that it will not get it.
 
@@ -205,7 +206,7 @@ class RefuseLease:
     is_deadlock: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListCheckpoints:
     """Answer a `CheckpointsRequested`.
 
@@ -223,7 +224,7 @@ class ListCheckpoints:
     checkpoints: Sequence[tuple[CheckpointRecord, Mapping[str, Any], str]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteCheckpoint:
     """Delete a checkpoint that retention no longer keeps."""
 
@@ -231,7 +232,7 @@ class DeleteCheckpoint:
     checkpoint: CheckpointRecord
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AskSearcher:
     """Ask the searcher for the configuration of a new trial; its answer becomes an event."""
 
@@ -252,14 +253,14 @@ WorkerCommand = (
 Command = WorkerCommand | DeleteCheckpoint | AskSearcher
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrialAdded:
     """A new trial waits to be started."""
 
     trial: Trial
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrialStarted:
     """A trial is RUNNING; `is_retry` after a failed attempt, `is_resumed` after a pause."""
 
@@ -268,7 +269,7 @@ class TrialStarted:
     is_resumed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResultRecorded:
     """A trial has a new result, which is its `last_result`.
 
@@ -285,7 +286,7 @@ class ResultRecorded:
     rank_metrics: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointRecorded:
     """A trial has a new committed checkpoint."""
 
@@ -293,7 +294,7 @@ class CheckpointRecorded:
     checkpoint: CheckpointRecord
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointValidated:
     """A validation has ended for good.
 
@@ -319,7 +320,7 @@ class CheckpointValidated:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointMissed:
     """A checkpoint that was asked for could not be saved."""
 
@@ -327,7 +328,7 @@ class CheckpointMissed:
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeysReplaced:
     """A trial has reported values under names that the engine fills in.
 
@@ -340,7 +341,7 @@ class KeysReplaced:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointIgnored:
     """The training code has reported without asking for the checkpoint to continue from.
 
@@ -353,7 +354,7 @@ class CheckpointIgnored:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MetricMissed:
     """No trial has ever reported the metric to optimise.
 
@@ -371,7 +372,7 @@ class MetricMissed:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartsHeld:
     """Nothing is started until it is known whether all trials fail for one cause.
 
@@ -384,7 +385,7 @@ class StartsHeld:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrialSilent:
     """A trial has not reported for much longer than usual, and may hang.
 
@@ -399,14 +400,14 @@ class TrialSilent:
     usual_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrialPaused:
     """A trial is PAUSED: its worker is gone and its checkpoint committed."""
 
     trial: Trial
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExploitApplied:
     """An exploit has been applied: a trial continues from another one's checkpoint."""
 
@@ -414,7 +415,7 @@ class ExploitApplied:
     graft: AppliedExploit
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttemptFailed:
     """An attempt failed; the trial is PENDING again where `will_retry`, else ERROR.
 
@@ -431,7 +432,7 @@ class AttemptFailed:
     objection: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrialEnded:
     """A trial is TERMINATED."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Final, get_args
 
 from tuner.wire.declared import CONFIG, FLAT, NEVER, OPTIONAL, Key, Tagged, tagged
+from tuner.wire.record import record
 
 from .settings import ExperimentSettings
 from .trial import (
@@ -72,7 +73,7 @@ class ResumeType(enum.StrEnum):
 
 
 @tagged("suggested")
-@dataclass(frozen=True, slots=True)
+@record
 class TrialSuggested:
     """The searcher proposed a configuration for the trial that was asked for.
 
@@ -99,7 +100,7 @@ class TrialSuggested:
 
 
 @tagged("postponed")
-@dataclass(frozen=True, slots=True)
+@record
 class SuggestionPostponed:
     """The searcher has nothing to propose before it has seen another result."""
 
@@ -107,7 +108,7 @@ class SuggestionPostponed:
 
 
 @tagged("search_ended")
-@dataclass(frozen=True, slots=True)
+@record
 class SearchEnded:
     """The searcher will propose no more.
 
@@ -120,7 +121,7 @@ class SearchEnded:
 
 
 @tagged("started")
-@dataclass(frozen=True, slots=True)
+@record
 class WorkerStarted:
     """The trial's worker is up and about to call the training code."""
 
@@ -130,7 +131,7 @@ class WorkerStarted:
 
 
 @tagged("result")
-@dataclass(frozen=True, slots=True)
+@record
 class ResultReported:
     """The training code reported, and waits for the answer.
 
@@ -169,7 +170,7 @@ class ResultReported:
 
 
 @tagged("checkpoint_requested")
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointRequested:
     """A callback asks for a checkpoint at the result that waits for its reply."""
 
@@ -177,7 +178,7 @@ class CheckpointRequested:
 
 
 @tagged("saving")
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointStarted:
     """The worker has begun to store a checkpoint; until it is done, no report timeout runs."""
 
@@ -186,7 +187,7 @@ class CheckpointStarted:
 
 
 @tagged("saved")
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointSaved:
     """The worker has committed the checkpoint it was asked for."""
 
@@ -196,7 +197,7 @@ class CheckpointSaved:
 
 
 @tagged("checkpoint_committed")
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointCommitted:
     """A checkpoint that was reported with `ResultReported.upload` has been stored.
 
@@ -209,7 +210,7 @@ class CheckpointCommitted:
 
 
 @tagged("save_failed")
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointFailed:
     """The worker could not save a checkpoint.
 
@@ -222,7 +223,7 @@ class CheckpointFailed:
 
 
 @tagged("checkpoint_lost")
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointLost:
     """A committed checkpoint is damaged or gone; the trial falls back to the one before it.
 
@@ -240,7 +241,7 @@ class CheckpointLost:
 
 
 @tagged("exited")
-@dataclass(frozen=True, slots=True)
+@record
 class WorkerExited:
     """The trial's worker and its process group are gone; no more events of this attempt follow.
 
@@ -258,7 +259,7 @@ class WorkerExited:
 
 
 @tagged("validation_ended")
-@dataclass(frozen=True, slots=True)
+@record
 class ValidationEnded:
     """The validation of a checkpoint has ended, and its processes are gone.
 
@@ -280,7 +281,7 @@ class ValidationEnded:
 
 
 @tagged("checkpoints_requested")
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointsRequested:
     """Training code asks which checkpoints the trial has reported, and what they were judged.
 
@@ -299,7 +300,7 @@ class CheckpointsRequested:
     waits_for_uploads: Annotated[bool, Key("stored")] = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeaseOwner:
     """The process that holds a lease: a trial's worker, or a validator.
 
@@ -315,7 +316,7 @@ class LeaseOwner:
 
 
 @tagged("lease_requested")
-@dataclass(frozen=True, slots=True)
+@record
 class LeaseRequested:
     """A worker or validator asks for resources for an experiment of its own.
 
@@ -331,7 +332,7 @@ class LeaseRequested:
 
 
 @tagged("lease_released")
-@dataclass(frozen=True, slots=True)
+@record
 class LeaseReleased:
     """A worker or validator gives a lease back; a lease also ends with its owner's process."""
 
@@ -340,7 +341,7 @@ class LeaseReleased:
 
 
 @tagged("node_joined")
-@dataclass(frozen=True, slots=True)
+@record
 class NodeJoined:
     """A machine takes part in the experiment from now on.
 
@@ -357,7 +358,7 @@ class NodeJoined:
 
 
 @tagged("node_draining")
-@dataclass(frozen=True, slots=True)
+@record
 class NodeDraining:
     """A node is going to leave soon: its trials have to move.
 
@@ -374,7 +375,7 @@ class NodeDraining:
 
 
 @tagged("node_left")
-@dataclass(frozen=True, slots=True)
+@record
 class NodeLeft:
     """A node is gone, with all that ran on it; no more events of these attempts follow.
 
@@ -390,7 +391,7 @@ class NodeLeft:
 
 
 @tagged("stop_requested")
-@dataclass(frozen=True, slots=True)
+@record
 class StopRequested:
     """The user wants the experiment to end: running trials are stopped and stay resumable.
 
@@ -404,7 +405,7 @@ class StopRequested:
 
 
 @tagged("trial_stop_requested")
-@dataclass(frozen=True, slots=True)
+@record
 class TrialStopRequested:
     """The user wants a trial to end for good."""
 
@@ -412,7 +413,7 @@ class TrialStopRequested:
 
 
 @tagged("pause_requested")
-@dataclass(frozen=True, slots=True)
+@record
 class PauseRequested:
     """The user wants a trial to be paused until they resume it, whatever the scheduler decides."""
 
@@ -420,7 +421,7 @@ class PauseRequested:
 
 
 @tagged("resume_requested")
-@dataclass(frozen=True, slots=True)
+@record
 class ResumeRequested:
     """The user wants a trial to continue, whether they or the scheduler have paused it."""
 
@@ -428,7 +429,7 @@ class ResumeRequested:
 
 
 @tagged("forked")
-@dataclass(frozen=True, slots=True)
+@record
 class TrialForked:
     """The user has started a new trial from another one's checkpoint, with changed hyperparameters.
 
@@ -457,7 +458,7 @@ ManualRequest = TrialStopRequested | PauseRequested | ResumeRequested | TrialFor
 
 
 @tagged("restarted")
-@dataclass(frozen=True, slots=True)
+@record
 class DriverRestarted:
     """A new driver has taken over from the journal: no worker of the old one is alive.
 
@@ -492,7 +493,7 @@ class DriverRestarted:
 
 
 @tagged("turn")
-@dataclass(frozen=True, slots=True)
+@record
 class TurnEnded:
     """The driver has fed all events so far; check the time and issue commands.
 

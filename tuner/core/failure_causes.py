@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 from schedulers.decisions import Reason
 from tuner.errors import trial_failed
+from tuner.wire.record import record
 
 from .trial import Failure, Status, Trial
 
@@ -43,7 +44,7 @@ _LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python3", "\\Lib\\"
 """Parts of the paths of library files; a failure's place is in the user's own code."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cause:
     """What identifies failures that have the same cause.
 
@@ -131,7 +132,7 @@ def _is_library(file: str) -> bool:
     return any(part in file for part in _LIBRARIES)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetryPolicy:
     """Which failures are worth a retry.
 

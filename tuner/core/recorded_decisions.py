@@ -5,11 +5,11 @@ Schedulers know nothing of records, so what `Annotated` says elsewhere stands he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, get_args
 
 from schedulers.decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
 from tuner.wire.declared import CONFIG, FLAT, OPTIONAL, Key, Tagged, declare, tagged
+from tuner.wire.record import record
 
 declare(Reason, rule=(), numbers=Key("n"))
 declare(Stop, "stop", trial_id=Key("id"), reason=FLAT, is_complete=OPTIONAL)
@@ -29,7 +29,7 @@ declare(Resize, "resize", trial_id=Key("id"), reason=FLAT)
 
 
 @tagged("stop_all")
-@dataclass(frozen=True, slots=True)
+@record
 class StopExperiment:
     """End the experiment.
 
@@ -40,7 +40,7 @@ class StopExperiment:
     reason: Annotated[Reason, FLAT]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordedDecision:
     """A decision, and the question that it answers.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Annotated, Any
 
 from tuner.wire.declared import OPTIONAL, Form, decode, encode
+from tuner.wire.record import record
 
 from .checkpoints import CheckpointPolicy
 from .failure_causes import RetryPolicy
@@ -15,7 +16,7 @@ from .resources import Demand
 from .trial import WorkerGroup
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValidationPolicy:
     """How checkpoints are validated.
 
@@ -42,7 +43,7 @@ def _in_full(group: WorkerGroup) -> dict[str, Any]:
     return fields | ({"labels": labels} if labels else {})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExperimentSettings:
     """The settings of an experiment that its decisions depend on.
 

@@ -10,8 +10,9 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from tuner.wire.record import record
 
 TERM_GRACE_S: Final = 0.5
 """How long a worker that is to be killed may take to clean up, unless it is urgent."""
@@ -120,7 +121,7 @@ class Deadlines:
         return key
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SuspectedHang:
     """A worker that has not reported for unusually long.
 
@@ -214,7 +215,7 @@ class HangDetector:
         return SuspectedHang(trial_id, now_s - since_s, usual_s)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Overdue:
     """A worker whose time is over.
 

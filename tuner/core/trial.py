@@ -21,6 +21,7 @@ from tuner.wire.declared import (
     decode,
     encode,
 )
+from tuner.wire.record import record
 
 from . import recorded_decisions  # noqa: F401  (it says how decisions are written)
 from .result import (
@@ -117,7 +118,7 @@ class TerminationReason(enum.StrEnum):
         return self.value.replace(" ", "_")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failure:
     """What went wrong in a worker, as text; the driver unpickles no exception of the user's code.
 
@@ -155,7 +156,7 @@ CANNOT_PAUSE = Failure(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointRecord:
     """A committed checkpoint of a trial.
 
@@ -198,7 +199,7 @@ def checkpoint_directory_name(index: int) -> str:
     return f"checkpoint_{index:06d}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenUpload:
     """What is known of a checkpoint that has been reported and is still being stored.
 
@@ -211,7 +212,7 @@ class OpenUpload:
     num_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkerGroup:
     """Processes that train one trial together, all with the same resources.
 
@@ -294,7 +295,7 @@ class WorkerGroup:
         return count if is_exact and self.min_workers <= count <= self.max_workers else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValidationRequest:
     """What training code asks for when it reports a checkpoint that is to be validated.
 
@@ -412,7 +413,7 @@ class Validation:
         return self.state in _UNFINISHED
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AppliedExploit:
     """An exploit that has been applied: a trial continues from its donor's checkpoint.
 
@@ -465,7 +466,7 @@ class ReportReply(enum.StrEnum):
     STOP = "stop"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Intention:
     """A decision in flight: the worker will be asked to leave, or has been and has not left yet."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Self
+
+from tuner.wire.record import record
 
 from .result import TRAINING_ITERATION, as_float
 
@@ -131,7 +132,7 @@ class MetricSummary:
                 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Evaluation:
     """A value of a metric, and the result in which it was reported.
 
@@ -148,7 +149,7 @@ class Evaluation:
     row: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Mark:
     """Values when a checkpoint was saved, to which an attempt that continues from it returns."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, final
+
+from tuner.wire.record import record
 
 from .checkpoints import CheckpointManager
 from .commands import AnswerReport, Interruption, Outbox
@@ -17,7 +18,7 @@ from .trial import ReportReply, TerminationReason, Trial, WorkerState
 from .trial_table import TrialTable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnansweredReport:
     """A result whose worker is blocked until it gets a reply.
 

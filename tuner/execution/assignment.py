@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from tuner.wire.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Rank:
     """The place of a process among the workers of a group.
 
@@ -37,10 +38,10 @@ class Rank:
     run_id: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, field) for field in self.__slots__)
+        return type(self), tuple(getattr(self, field) for field in self.__match_args__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assignment:
     """What a worker has to know to run one attempt of a trial.
 
@@ -89,4 +90,4 @@ class Assignment:
     def __reduce__(self) -> tuple[Any, ...]:
         # To unpickle with the constructor: the default for dataclasses with slots runs ten times as
         # much code, for which a forked worker would have to copy pages.
-        return type(self), tuple(getattr(self, field) for field in self.__slots__)
+        return type(self), tuple(getattr(self, field) for field in self.__match_args__)

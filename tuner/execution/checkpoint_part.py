@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated
 
 from tuner.wire.declared import OPTIONAL
+from tuner.wire.record import record
 
 
 class PartKind(enum.StrEnum):
@@ -19,7 +19,7 @@ class PartKind(enum.StrEnum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """One worker's part of a checkpoint.
 

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import Provenance
 from tuner.storage.tree_state import TreeState, check_unchanged, state_of
+from tuner.wire.record import record
 
 from .checkpoint_part import Part, PartKind
 from .report_options import CheckpointUploadMode, ReportOptions
@@ -39,7 +40,7 @@ _WARNING_VARIABLE: Final = "RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S"
 _log = logging.getLogger("tuner")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointPlan:
     """What becomes of a reported checkpoint.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from typing import Final
 
 from tuner.core.trial import Failure
+from tuner.wire.record import record
 
 _NUM_LINES: Final = 20
 _UNKNOWN_SENDER: Final = "a signal that tuner did not send ended the process"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExitInfo:
     """How a process whose group is gone ended, as seen by the one that started it.
 

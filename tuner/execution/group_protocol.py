@@ -32,11 +32,13 @@ since others may still need what it hosts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 from tuner.core.events import CheckpointCommitted, CheckpointSaved, Event, ResultReported
+from tuner.core.result import CHECKPOINT_DIR_NAME, SHOULD_CHECKPOINT
 from tuner.storage.checkpoint_names import check_directory_name, is_staging_name
+from tuner.wire.record import record
 
 from .checkpoint_part import Part, PartKind
 from .worker_protocol import directory_name, record_in, to_event
@@ -44,7 +46,7 @@ from .worker_protocol import directory_name, record_in, to_event
 _MAX_SOURCE_LENGTH: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RankReported:
     """A worker of a group has reported and waits for the others.
 
@@ -67,7 +69,7 @@ class RankReported:
         return self.part is not None and self.part.kind is PartKind.PENDING
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartStored:
     """A thread of a worker has prepared a part that was pending."""
 
@@ -133,3 +135,14 @@ def _part(attempt: int, message: Mapping[str, Any]) -> Part | None:
         case PartKind.PLACED | PartKind.PLACEHOLDER:
             check_directory_name(part.name)
     return part
+
+
+def with_directory(result: ResultReported, directory: str | None) -> ResultReported:
+    """Return rank 0's result with the directory of the checkpoint that all have reported.
+
+    Rank 0 knows only of its own part, which need not be there.
+    """
+    if result.metrics.get(CHECKPOINT_DIR_NAME) == directory:
+        return result
+    fields = {CHECKPOINT_DIR_NAME: directory, SHOULD_CHECKPOINT: directory is not None}
+    return replace(result, metrics={**result.metrics, **fields})

@@ -7,13 +7,14 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from tuner.core.trial import WorkerGroup
 from tuner.errors import LeaseRefused, ResourceDeadlock
 from tuner.wire.declared import encode
+from tuner.wire.record import record
 
 from .resources import CUDA_VISIBLE_DEVICES, THREAD_VARIABLES, visible_gpus
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .attempt import Channel
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lease:
     """Resources that were granted.
 

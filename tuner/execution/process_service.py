@@ -8,18 +8,18 @@ What it says are plain records, in order, so that they can be passed on by a con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.core.events import NodeDraining, NodeJoined, NodeLeft
 from tuner.core.trial import Failure
+from tuner.wire.record import record
 
 from .assignment import Assignment
 from .exit_diagnosis import ExitInfo
 from .validation_assignment import ValidationAssignment
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listening:
     """The socket is open at which a process is to listen, see `ProcessService.listen`."""
 
@@ -28,7 +28,7 @@ class Listening:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Said:
     """A process has sent messages, which need not be well-formed beyond being JSON."""
 
@@ -36,7 +36,7 @@ class Said:
     messages: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Violated:
     """A process has sent what is no message; it is being killed, and says nothing more."""
 
@@ -44,14 +44,14 @@ class Violated:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HungUp:
     """The connection to a process has ended; mostly since the process is dead."""
 
     key: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StackDumped:
     """What a process has written to its standard error since `ProcessService.dump_stack`."""
 
@@ -59,7 +59,7 @@ class StackDumped:
     stack: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gone:
     """A process and its whole group are gone; the last record about a process.
 
@@ -74,7 +74,7 @@ class Gone:
     stderr: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unstarted:
     """A process could not be started, or cannot listen; in the place of `Gone`.
 
@@ -93,7 +93,7 @@ ProcessEvent = Listening | Said | Violated | HungUp | StackDumped | Gone | Unsta
 """What a service says about one process."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeChanged:
     """A machine has come, is going to leave, or has left with all processes that it had.
 
@@ -108,7 +108,7 @@ class NodeChanged:
     alive_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Woken:
     """`ProcessService.wake` was called, or something was readable that is watched."""
 

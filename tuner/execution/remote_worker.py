@@ -6,7 +6,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Final, Protocol, final
 
@@ -14,6 +13,7 @@ from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited
 from tuner.core.trial import Failure, ReportReply
 from tuner.storage import strict_json
+from tuner.wire.record import record
 
 from .group_protocol import PartStored, RankReported, to_group_event
 from .remote_process import Message, OneProcessOwner, OwnerHost, ProcessOwner, RemoteProcess
@@ -229,7 +229,7 @@ class SingleAttempt(OneProcessOwner, AttemptOwner):
             self._host.expect_exit(process)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExitNotes:
     """What the last message of a worker says beside how the attempt ended, see `preload`.
 

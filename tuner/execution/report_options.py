@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.storage.checkpoints import Checkpoint
+from tuner.wire.record import record
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -53,7 +53,7 @@ class ReportedCheckpointStatus(enum.Enum):
     """The validation raised, died or returned no metrics; the metrics are those reported."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReportedCheckpoint:
     """A checkpoint that the trial has reported.
 
@@ -68,7 +68,7 @@ class ReportedCheckpoint:
     status: ReportedCheckpointStatus
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValidationTask:
     """The validation that a report asks for.
 
@@ -85,7 +85,7 @@ class ValidationTask:
     takes_config: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReportOptions:
     """How a reported checkpoint is stored and validated.
 

@@ -8,11 +8,10 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.core import result as key
-from tuner.core.events import ResultReported
+from tuner.wire.record import record
 
 _COUNTED = (
     (key.TIMESTEPS_THIS_ITER, key.TIMESTEPS_TOTAL),
@@ -21,7 +20,7 @@ _COUNTED = (
 _TOTALS = frozenset(total for _, total in _COUNTED)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Where training runs.
 
@@ -211,14 +210,3 @@ def next_iteration(metrics: Mapping[str, Any], latest: int) -> int:
 def counters_of(result: Mapping[str, Any]) -> dict[str, int]:
     """Return ``timesteps_total`` and ``episodes_total`` of a result, if it has them."""
     return {total: int(result[total]) for _, total in _COUNTED if total in result}
-
-
-def with_directory(result: ResultReported, directory: str | None) -> ResultReported:
-    """Return rank 0's result with the directory of the checkpoint that all have reported.
-
-    Rank 0 knows only of its own part, which need not be there.
-    """
-    if result.metrics.get(key.CHECKPOINT_DIR_NAME) == directory:
-        return result
-    fields = {key.CHECKPOINT_DIR_NAME: directory, key.SHOULD_CHECKPOINT: directory is not None}
-    return replace(result, metrics={**result.metrics, **fields})

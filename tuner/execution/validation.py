@@ -19,7 +19,6 @@ import importlib
 import os
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, final
 
@@ -28,6 +27,7 @@ from tuner.core.trial import ValidationRequest
 from tuner.storage import layout
 from tuner.storage.atomic import write_bytes
 from tuner.storage.checkpoints import Checkpoint
+from tuner.wire.record import record
 
 from .failures import as_message
 from .failures import describe as describe_failure
@@ -62,7 +62,7 @@ def sources_of(trainable: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ValidationContext:
     """What an attempt has to know to ask for validations.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tuner.core.trial import ValidationRequest
 from tuner.storage import layout
+from tuner.wire.record import record
 
 from .group_trainable import GroupTrainable
 
@@ -31,7 +31,7 @@ class ValidationError(RuntimeError):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class DeclaredValidator:
     """The validation function that was declared with the experiment.
 
@@ -52,7 +52,7 @@ class DeclaredValidator:
 NOT_DECLARED: Final = DeclaredValidator()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValidationAssignment:
     """What a process has to know to validate one checkpoint.
 

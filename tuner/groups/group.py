@@ -46,11 +46,15 @@ from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.attempt import CANNOT_SAVE
 from tuner.execution.checkpoint_part import Part, PartKind
 from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.group_protocol import PartStored, RankReported, duplicates_among
+from tuner.execution.group_protocol import (
+    PartStored,
+    RankReported,
+    duplicates_among,
+    with_directory,
+)
 from tuner.execution.process_service import Unstarted
 from tuner.execution.remote_process import Message, OwnerHost
 from tuner.execution.remote_worker import AttemptOwner, RemoteWorker
-from tuner.execution.result_fields import with_directory
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json

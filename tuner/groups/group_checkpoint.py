@@ -18,7 +18,8 @@ from tuner.core.result import (
 from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
 from tuner.execution.checkpoint_part import Part, PartKind
-from tuner.execution.result_fields import counters_of, with_directory
+from tuner.execution.group_protocol import with_directory
+from tuner.execution.result_fields import counters_of
 from tuner.storage.checkpoint_names import is_in_common
 from tuner.storage.checkpoint_parts import commit_in_place, commit_parts
 from tuner.storage.manifest import Provenance

@@ -44,7 +44,7 @@ from tuner.core.events import (
 from tuner.core.trial import CheckpointRecord, Failure, ReportReply
 from tuner.errors import CheckpointError
 from tuner.execution.executor import Executor
-from tuner.execution.result_fields import with_directory
+from tuner.execution.group_protocol import with_directory
 from tuner.execution.validation_payloads import is_over_for_good
 
 from .file_service import FileService, Source, Transfer

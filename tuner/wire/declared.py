@@ -3,7 +3,7 @@
 How a field is written follows from its type, and from what `Annotated` adds to it::
 
     @tagged("exited")
-    @dataclass(frozen=True, slots=True)
+    @record
     class WorkerExited:
         trial_id: Annotated[str, Key("id")]
         outcome: Outcome  # under its own name, by its value

@@ -16,9 +16,10 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, final
+
+from tuner.wire.record import record
 
 VARIABLE: Final = "TUNER_DRIVER"
 _PROC: Final = Path("/proc")
@@ -31,7 +32,7 @@ _NUM_PARTS: Final = 4
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class DriverIdentity:
     """Identifies a driver among all processes of the machine, and its experiment.
 
@@ -93,7 +94,7 @@ class DriverIdentity:
         return (self.device, self.inode) == (other.device, other.inode)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OrphanProcess:
     """A process that has outlived its driver.
 

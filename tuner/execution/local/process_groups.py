@@ -24,8 +24,9 @@ import select
 import signal
 import sys
 from collections.abc import Container
-from dataclasses import dataclass
 from pathlib import Path
+
+from tuner.wire.record import record
 
 from .process_setup import restore_signals_in_children
 
@@ -213,7 +214,7 @@ def is_group_alive(leader: int) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReapedChild:
     """A child that has been reaped.
 

@@ -15,10 +15,11 @@ import struct
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, Self, final
 
 from tuner.execution.validation_assignment import NOT_DECLARED, DeclaredValidator, own_validator
+from tuner.wire.record import record
 
 CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """The variable with the name of the test that runs, which pytest sets anew for each one."""
@@ -38,7 +39,7 @@ class UserCode(NamedTuple):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class PickledCode:
     """What the user has declared, pickled by the driver for the processes of another machine.
 

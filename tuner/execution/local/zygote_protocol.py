@@ -19,8 +19,9 @@ import array
 import json
 import socket
 import struct
-from dataclasses import dataclass
 from typing import Any
+
+from tuner.wire.record import record
 
 _REQUEST = struct.Struct("!cQ")
 # A plain number: combining members of the enumeration runs Python code, which copies pages.
@@ -29,7 +30,7 @@ _START, _KILL, _TERMINATE, _PRELOAD, _DUMP_STACK = b"s", b"k", b"t", b"p", b"d"
 _PARK, _LOAD = b"i", b"l"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Start:
     """Start a worker.
 
@@ -42,7 +43,7 @@ class Start:
     descriptor: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LostStart:
     """A `Start` as it is received by a zygote that can hold no further descriptor.
 
@@ -53,7 +54,7 @@ class LostStart:
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kill:
     """Kill a worker and its process group.
 
@@ -66,7 +67,7 @@ class Kill:
     is_graceful: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DumpStack:
     """Have a worker write its stack to its standard error.
 
@@ -77,7 +78,7 @@ class DumpStack:
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Preload:
     """Import a module that a worker has had to import; see `preload`.
 
@@ -88,12 +89,12 @@ class Preload:
     module: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Park:
     """End all workers, forget the trainable, and wait for another one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """Load another trainable, in a zygote that is parked.
 
