@@ -100,6 +100,7 @@ CAPABILITIES = {
         ("tuner/validation",),
         (
             "tests/validation",
+            "tests/analysis/test_shortfalls.py",
             (
                 "tests/execution/test_process_executor.py::"
                 "test_a_lease_is_granted_to_whoever_asked_and_not_to_one_that_is_gone"

@@ -19,6 +19,7 @@ __getattr__, __dir__ = lazy_names(
         "tuner.nodes.nodes": ("Nodes",),
         "tuner.nodes.part": ("NodeEvents",),
         "tuner.validation.part": ("Validations",),
+        "tuner.validation.records": ("TrialValidations",),
         # Processes that train one trial together, and those that validate.
         "tuner.groups.groups": ("Groups",),
         "tuner.validation.remote_validator": ("ValidationTry",),

@@ -2,15 +2,9 @@ import pytest
 
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.shortfalls import why_none_validated
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    Trial,
-    Validation,
-    ValidationRequest,
-    ValidationState,
-)
+from tuner.core.trial import CheckpointRecord, Failure, Trial, ValidationRequest
 from tuner.journal.rows import MemoryRows
+from tuner.validation.records import Validation, ValidationState, validations_of
 
 FAILED, TIMEOUT = ValidationState.FAILED, ValidationState.TIMEOUT
 
@@ -25,7 +19,7 @@ def trial_with(*states):
             CheckpointRecord(index, index + 1), ValidationRequest(), is_open=True
         )
         validation.state, validation.failure = state, Failure("KeyError", f"'label {index}'")
-        trial.validations[index] = validation
+        validations_of(trial).validations[index] = validation
     return trial
 
 

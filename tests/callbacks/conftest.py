@@ -11,14 +11,7 @@ from tests.callbacks.scenes import new_idle_writer, progress_of, some_trials
 from tuner.callbacks.files.background_writer import BatchWriter
 from tuner.callbacks.files.event_file import EventEncoder
 from tuner.core.progress import Progress
-from tuner.core.trial import (
-    CheckpointRecord,
-    Status,
-    Trial,
-    Validation,
-    ValidationRequest,
-    ValidationState,
-)
+from tuner.core.trial import CheckpointRecord, Status, Trial, ValidationRequest
 
 MakeTrial = Callable[..., Trial]
 
@@ -65,10 +58,12 @@ def report() -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def validated_trial(make_trial: MakeTrial) -> Trial:
     """Return a trial with three checkpoints, validated with an accuracy of 0, 1/4 and 2/4."""
+    from tuner.validation.records import Validation, ValidationState, validations_of  # noqa: PLC0415
+
     trial = make_trial()
     trial.checkpoints = [CheckpointRecord(index, index + 1) for index in range(3)]
     for record in trial.checkpoints:
-        trial.validations[record.index] = Validation(
+        validations_of(trial).validations[record.index] = Validation(
             record,
             ValidationRequest(),
             ValidationState.VALIDATED,

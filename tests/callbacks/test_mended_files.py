@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,8 +17,6 @@ from tuner.core.trial import (
     CheckpointRecord,
     Status,
     TerminationReason,
-    Validation,
-    ValidationRequest,
 )
 
 
@@ -432,9 +431,14 @@ def test_what_is_complete_is_rewritten_only_where_a_validation_was_recent(
     trial, results = finish(logger)
     asked = []
     if is_validated:
-        trial.validations[0] = Validation(
-            CheckpointRecord(0, 1), ValidationRequest(), is_open=False
+        ended = SimpleNamespace(
+            is_open=False,
+            checkpoint=CheckpointRecord(0, 1),
+            failure=None,
+            status="VALIDATED",
+            metrics={},
         )
+        trial.validation_part = SimpleNamespace(validations={0: ended}, open_validations={})
     for recent in ([], [trial.trial_id]):
         later = type(logger)(logger.writer)
         later.catch_up_with_journal(Path(), [trial], recent, results_of)

@@ -40,7 +40,6 @@ from tuner.core.trial import (
     Failure,
     Trial,
     ValidationRequest,
-    ValidationState,
     trial_fields,
     trial_from,
 )
@@ -300,7 +299,7 @@ class Validating(Conversation):
         num_try = self.trial(trial_id).validations[index].num_try
         return self.say(ValidationEnded(trial_id, index, num_try, outcome, metrics, failure))
 
-    def state(self, trial_id: str, index: int) -> ValidationState:
+    def state(self, trial_id: str, index: int) -> str:
         """Return the state of a validation."""
         return self.trial(trial_id).validations[index].state
 

@@ -5,14 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tuner.callbacks.callback_list import CallbackList
-from tuner.core.trial import (
-    CheckpointRecord,
-    Status,
-    Trial,
-    Validation,
-    ValidationRequest,
-    ValidationState,
-)
+from tuner.core.trial import Status, Trial
 from tuner.driver import snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.journal import saving_cost
@@ -123,8 +116,8 @@ def test_encoding_a_part_of_the_trials_counts_as_a_pause(watch, tmp_path):
 def test_a_finished_trial_is_encoded_again_when_a_validation_of_it_has_ended():
     trial = Trial("t00000", {}, {})
     trial.move_to(Status.TERMINATED)
-    validation = Validation(CheckpointRecord(0, 1), ValidationRequest(), is_open=True)
-    trial.validations[0] = trial.open_validations[0] = validation
+    validation = SimpleNamespace(state="QUEUED", num_try=0)
+    trial.validation_part = SimpleNamespace(open_validations={0: validation})
     state = SimpleNamespace(
         experiment=SimpleNamespace(trials=[trial]),
         trial_json=lambda _: validation.state.encode(),
@@ -136,8 +129,8 @@ def test_a_finished_trial_is_encoded_again_when_a_validation_of_it_has_ended():
         return encoded.encode_all()
 
     assert encode() == encode() == [b"QUEUED"]
-    validation.state, validation.num_try = ValidationState.RUNNING, 1
+    validation.state, validation.num_try = "RUNNING", 1
     assert encode() == encode() == [b"RUNNING"]
-    validation.state, validation.is_open = ValidationState.VALIDATED, False
-    trial.open_validations.clear()
+    validation.state = "VALIDATED"
+    trial.validation_part.open_validations.clear()
     assert encode() == encode() == [b"VALIDATED"]

@@ -32,6 +32,7 @@ from tuner.journal.completeness import check_end
 from tuner.journal.rows import History, MemoryRows, Numbering, histories_of
 from tuner.storage.disk import Disk
 from tuner.storage.layout import JOURNAL
+from tuner.validation.records import TrialValidations
 
 from .acknowledgement_log import STALE, ReportKey, Transcript
 from .environment import TICK_S, Environment
@@ -53,6 +54,7 @@ _NOT_COMPARED: Final = {
     "open_checkpoint",
     "summary",
     "trainable_name",
+    "validation_part",
 }
 _COMPARED: Final = tuple(name for name in Trial.__slots__ if name not in _NOT_COMPARED)
 
@@ -368,7 +370,9 @@ def rungs_are_complete(env: Environment, scheduler: Scheduler) -> None:
 def comparable_state(experiment: Experiment, scheduler: Scheduler) -> dict[str, Any]:
     """Return everything that a restore has to bring back, as values that compare."""
     trials = [
-        {name: repr(getattr(trial, name)) for name in _COMPARED} | _last(trial)
+        {name: repr(getattr(trial, name)) for name in _COMPARED}
+        | {"validation_part": repr(trial.validation_part or TrialValidations())}
+        | _last(trial)
         for trial in experiment.trials
     ]
     board = (experiment.best.trial and experiment.best.trial.trial_id, repr(experiment.best.value))

@@ -212,12 +212,12 @@ VALIDATIONS = _of(
     ("set(self.leases.values()) | self.open_validations.keys()", "set(self.leases.values())", "I21 I3 I16"),
 ) + _of(
     "tuner/validation/late_results.py",
-    ("            trial.checkpoint_results[checkpoint.index] = result\n", "            pass\n", "I21 I16"),
+    ("            results[checkpoint.index] = result\n", "            pass\n", "I21 I16"),
 ) + _of(
     "tuner/core/experiment.py",
     ("        if not all(part.is_over for part in self.parts):\n            return False\n", "", "I21 I9 I20"),
 ) + _of(
-    "tuner/core/trial.py",
+    "tuner/validation/records.py",
     ("    is_open: Annotated[bool, OPTIONAL] =", "    is_open: Annotated[bool, NEVER] =", "I7 I21 I3 defect"),
 )  # fmt: skip
 
@@ -456,6 +456,8 @@ NODES = _of(
     "tuner/core/trial.py",
     ("    nodes: Annotated[tuple[str, ...], OPTIONAL] =", "    nodes: Annotated[tuple[str, ...], NEVER] =", "I3 I7 I22 defect"),
     ("    nodes: Annotated[tuple[str, ...], OPTIONAL] = ()\n    labels: Annotated[Mapping[str, str], OPTIONAL] =", "    nodes: Annotated[tuple[str, ...], OPTIONAL] = ()\n    labels: Annotated[Mapping[str, str], NEVER] =", "I7 I22"),
+) + _of(
+    "tuner/validation/records.py",
     ("    node: Annotated[str, OPTIONAL] =", "    node: Annotated[str, NEVER] =", "I3 I7 I22 defect"),
 )  # fmt: skip
 

@@ -8,7 +8,8 @@ from typing import Any
 from tuner.core.commands import StartValidation
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import WORKER_LOST
-from tuner.core.trial import CheckpointRecord, Trial, ValidationState
+from tuner.core.trial import CheckpointRecord, Trial
+from tuner.validation.records import ValidationState, validations_of
 
 from .acknowledgement_log import STALE, Transcript
 from .environment import Environment
@@ -62,7 +63,7 @@ def metrics_belong_to_their_checkpoint(
     if metrics:
         found, wanted = result.get("of"), f"{trial.trial_id}/{checkpoint.index}"
         require("I21", found == wanted, "%s got the metrics of %s", wanted, found)
-        kept = trial.checkpoint_results.get(checkpoint.index)
+        kept = validations_of(trial).checkpoint_results.get(checkpoint.index)
         is_kept = any(each.index == checkpoint.index for each in trial.checkpoints)
         require(
             "I21",

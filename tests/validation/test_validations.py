@@ -32,16 +32,9 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.settings import ValidationPolicy
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    Status,
-    TerminationReason,
-    Validation,
-    ValidationRequest,
-    ValidationState,
-)
+from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, ValidationRequest
 from tuner.errors import InvalidTransition
+from tuner.validation.records import Validation, ValidationState
 from tuner.validation.states import VALIDATION_TABLE, ValidationMove, move_validation
 
 WHY = Reason("test")
@@ -235,8 +228,13 @@ def test_the_validation_value_overwrites_that_of_its_own_checkpoint():
     talk.validate("t00000", 3, loss=0.8)
     talk.end("t00000", 0, {"loss": -1.0, "acc": 0.3})
     trial = talk.trial("t00000")
-    assert trial.checkpoint_results[0] == {"training_iteration": 1, "loss": -1.0, "acc": 0.3}
-    assert trial.checkpoint_results[2] == {"training_iteration": 3, "loss": 0.8}
+    results = trial.validation_part.checkpoint_results
+    assert results[0] == {
+        "training_iteration": 1,
+        "loss": -1.0,
+        "acc": 0.3,
+    }
+    assert results[2] == {"training_iteration": 3, "loss": 0.8}
     assert trial.last_result["loss"] == 0.8
     assert trial.objective.last.value == 0.8
     assert (trial.objective.best.value, trial.objective.best.iteration) == (-1.0, 1)
@@ -275,7 +273,7 @@ def test_a_failed_validation_keeps_the_reported_metrics_and_training_goes_on(out
     talk.validate("t00000", 1, loss=1.0)
     talk.end("t00000", 0, metrics, outcome, BOOM if outcome is not Outcome.COMPLETED else None)
     assert talk.validated() == [("t00000", 0, "VALIDATION_FAILED", False)]
-    assert talk.trial("t00000").checkpoint_results[0]["loss"] == 1.0
+    assert talk.trial("t00000").validation_part.checkpoint_results[0]["loss"] == 1.0
     assert talk.trial("t00000").validations[0].failure is not None
     assert talk.trial("t00000").status is Status.RUNNING
 
@@ -457,7 +455,7 @@ def test_results_after_the_one_that_stopped_a_trial_are_not_judged():
     talk.exit("t00000", Outcome.STOPPED)
     talk.end("t00000", 1, {"acc": 0.4})
     assert scheduler.results == [(1, None), (2, None), (1, 0.3)]
-    assert talk.trial("t00000").checkpoint_results[1]["acc"] == 0.4
+    assert talk.trial("t00000").validation_part.checkpoint_results[1]["acc"] == 0.4
     assert scheduler.completed == [("t00000", 0.4)]
 
 

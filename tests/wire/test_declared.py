@@ -13,7 +13,7 @@ from schedulers.decisions import Decision
 from tests.wire.instances import instances, records_in
 from tuner.core.events import Event
 from tuner.core.recorded_decisions import StopExperiment
-from tuner.core.trial import AppliedExploit, Intention, Validation
+from tuner.core.trial import AppliedExploit, Intention
 from tuner.storage import strict_json
 from tuner.storage.control_requests import ControlReply, ControlRequest
 from tuner.storage.lock import Owner
@@ -37,7 +37,7 @@ from tuner.wire.declared import (
 DECLARED = []
 for cls in (*get_args(Event), *get_args(Decision), StopExperiment, AppliedExploit, Intention):
     records_in(cls, DECLARED)
-for cls in (Validation, ControlRequest, ControlReply, Owner, Origin, Provenance, Manifest):
+for cls in (ControlRequest, ControlReply, Owner, Origin, Provenance, Manifest):
     records_in(cls, DECLARED)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 from tuner.core.metric_watch import meant_by
 from tuner.core.result import DELIMITER, TRAINING_ITERATION
-from tuner.core.trial import Trial, ValidationState
+from tuner.core.trial import Trial
 from tuner.core.trial_metrics import Evaluation, MetricSummary, TrackedMetric
 from tuner.journal.rows import Rows
 
@@ -303,7 +303,7 @@ def _may_be_corrected(trial: Trial) -> bool:
 
     What the engine keeps of all values cannot forget a best one that has got worse.
     """
-    return any(one.state is ValidationState.VALIDATED for one in trial.validations.values())
+    return any(one.is_validated for one in trial.validations.values())
 
 
 def _summary(trial: Trial, rows: Rows, metric: str, scope: Scope) -> MetricSummary:

@@ -13,7 +13,7 @@ import schedulers
 from schedulers.metric import as_float
 from schedulers.scheduler import Scheduler
 from tuner.core.result import TRAINING_ITERATION, flatten
-from tuner.core.trial import Status, TerminationReason, Trial, ValidationState
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import StorageError
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.layout import validation_log
@@ -88,8 +88,7 @@ def why_none_validated(trials: Iterable[Trial]) -> str:
         for validation in trial.validations.values()
         if not validation.is_unfinished
     ]
-    states = {validation.state for _, validation in ended}
-    if not ended or ValidationState.VALIDATED in states:
+    if not ended or any(validation.is_validated for _, validation in ended):
         return ""
     trial, first = ended[0]
     log = Path(trial.local_path, validation_log(first.index))

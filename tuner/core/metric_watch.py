@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from schedulers.decisions import Reason
 
 from .result import AUTO_FILLED, DELIMITER, flatten
-from .trial import Trial, ValidationState
+from .trial import Trial
 from .trial_metrics import number_in
 
 METRIC_NOT_REPORTED: Final = "metric_not_reported"
@@ -119,9 +118,11 @@ class MetricWatch:
         """
         if not (self.missing and self._is_required and self._unvalidated):
             return None
-        states = Counter(one.state for trial in trials for one in trial.validations.values())
-        num_failed = states[ValidationState.FAILED] + states[ValidationState.TIMEOUT]
-        if states[ValidationState.VALIDATED]:
+        ended = [
+            one for trial in trials for one in trial.validations.values() if not one.is_unfinished
+        ]
+        num_failed = sum(not one.is_validated for one in ended)
+        if num_failed < len(ended):
             self._unvalidated = None  # the others might have returned the metric, or not
             return None
         if num_failed < _ENOUGH_FAILED_VALIDATIONS and not is_over:

@@ -256,7 +256,7 @@ _PARTS: Final = (
         "Validations",
         (ValidationEnded, CheckpointsRequested),
         lambda settings: settings.validation is not None,
-        lambda trial: bool(trial.group or trial.validations or trial.validation_requests),
+        lambda trial: bool(trial.group or trial.validation_part),
     ),
 )
 """In the order in which they take resources."""

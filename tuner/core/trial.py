@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
 
 from schedulers.decisions import Exploit, Reason
+from tuner import capabilities
 from tuner.errors import missing_name
 from tuner.wire.declared import (
     CONFIG,
@@ -36,6 +37,11 @@ from .result import (
     CONFIG as CONFIG_KEY,
 )
 from .trial_metrics import MetricSummary, TrackedMetric
+
+if TYPE_CHECKING:
+    from tuner.validation.records import TrialValidations, Validation
+else:
+    TrialValidations = Any  # it is loaded where a checkpoint is validated
 
 _NOT_SUMMARISED = AUTO_FILLED - {
     TRAINING_ITERATION,
@@ -318,99 +324,8 @@ class ValidationRequest:
     takes_config: Annotated[bool, OPTIONAL] = False
 
 
-class ValidationState(enum.StrEnum):
-    """Where a validation stands."""
-
-    QUEUED = "QUEUED"
-    """It waits for its turn, for resources, or for another session."""
-    RUNNING = "RUNNING"
-    """A process validates the checkpoint, or is asked for."""
-    VALIDATED = "VALIDATED"
-    """The function has returned metrics."""
-    FAILED = "FAILED"
-    """It raised, died or returned something else, and has no retry left; or could not begin."""
-    TIMEOUT = "TIMEOUT"
-    """It took too long."""
-
-    @property
-    def public_name(self) -> str:
-        """The name of Ray's ``ReportedCheckpointStatus``."""
-        return _PUBLIC_NAMES[self]
-
-
-_PUBLIC_NAMES: Final = {
-    ValidationState.QUEUED: "PENDING_VALIDATION",
-    ValidationState.RUNNING: "PENDING_VALIDATION",
-    ValidationState.VALIDATED: "VALIDATED",
-    ValidationState.FAILED: "VALIDATION_FAILED",
-    ValidationState.TIMEOUT: "VALIDATION_TIMEOUT",
-}
-
-
 COMMITTED: Final = "COMMITTED"
 """Public status of a checkpoint that is not to be validated."""
-
-_UNFINISHED: Final = frozenset({ValidationState.QUEUED, ValidationState.RUNNING})
-
-
-@dataclass(slots=True)
-class Validation:
-    """The validation of one checkpoint.
-
-    Attributes:
-        checkpoint: The checkpoint, as it was recorded before.
-        request: What was asked for.
-        result: The checkpoint's result as reported, nested, without ``config``; empty once the
-            validation is closed.
-        state: See `ValidationState`.
-        num_try: How often it has been started.
-        num_failures: How many tries have failed.
-        metrics: What the function returned, nested; None unless it did, and once retention has
-            deleted the checkpoint.
-        failure: What went wrong in the latest try that failed; None for nothing.
-        is_open: Whether its outcome, if any, has not been passed on yet. Those of a trial are
-            passed on in the order of its checkpoints.
-        resources: What the process occupies.
-        gpu_ids: Devices assigned to it.
-        is_apart: Whether its CPUs are not those of the pool, which trials hold.
-        kill_move: The `ValidationMove` that its end means, where it is to be killed; None where it
-            is not.
-        node: Name of the node of its process; empty without a process, and where there is only this
-            machine.
-        losses: The tries that were lost since one has ended otherwise, each with the reason; empty
-            where `ExperimentSettings.max_validation_losses` sets no limit.
-    """
-
-    checkpoint: CheckpointRecord
-    request: ValidationRequest
-    state: ValidationState = ValidationState.QUEUED
-    num_try: int = 0
-    num_failures: Annotated[int, OPTIONAL] = 0
-    result: Annotated[Mapping[str, Any], OPTIONAL] = field(default_factory=dict)
-    metrics: Annotated[Mapping[str, Any] | None, OPTIONAL] = None
-    failure: Annotated[Failure | None, OPTIONAL] = None
-    is_open: Annotated[bool, OPTIONAL] = False
-    resources: Mapping[str, float] = field(default_factory=dict)
-    gpu_ids: tuple[int, ...] = ()
-    is_apart: bool = False
-    kill_move: str | None = None
-    node: Annotated[str, OPTIONAL] = ""
-    losses: Annotated[tuple[tuple[int, str], ...], OPTIONAL] = ()
-
-    @property
-    def status(self) -> str:
-        """Its state by the name that users know."""
-        return self.state.public_name
-
-    @property
-    def index(self) -> int:
-        """Index of the checkpoint."""
-        return self.checkpoint.index
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether it is yet to be run, or to end."""
-        return self.state in _UNFINISHED
 
 
 @record
@@ -502,6 +417,10 @@ def _without_config(result: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key != CONFIG_KEY}
 
 
+_OF_VALIDATIONS: Final = frozenset({"validations", "checkpoint_results", "late_pause"})
+"""Keys of what is written of a `TrialValidations`; without one of these there is no other."""
+
+
 def _tracked(objective: TrackedMetric) -> list[Any] | None:
     return objective.state() if objective.metric else None
 
@@ -512,23 +431,6 @@ def _is_decided(waits_for: WaitsFor) -> bool:
 
 def _undecided(is_to_resume: bool) -> WaitsFor:
     return WaitsFor.NOTHING if is_to_resume else WaitsFor.DECISION
-
-
-def _listed(validations: Mapping[int, Validation]) -> list[dict[str, Any]]:
-    return [_validation_fields(validation) for validation in validations.values()]
-
-
-def _validation_fields(validation: Validation) -> dict[str, Any]:
-    fields = encode(validation)
-    if validation.state is not ValidationState.RUNNING:
-        for name in ("resources", "gpu_ids", "is_apart", "kill_move"):
-            del fields[name]
-    return fields
-
-
-def _by_index(listed: list[dict[str, Any]]) -> dict[int, Validation]:
-    validations = (decode(Validation, fields) for fields in listed)
-    return {validation.index: validation for validation in validations}
 
 
 _REPLACEMENTS: Final = {
@@ -616,24 +518,8 @@ class Trial:
         gpu_ids: Devices assigned to the current attempt, each of the node of its worker.
         start_time_s: Experiment time at which the current attempt was started.
         failures: What went wrong in each failed attempt.
-        validations: The validation of each checkpoint for which one was requested, by its index,
-            oldest first; also of checkpoints that retention has deleted since.
-        open_validations: Those of them whose outcome has not been passed on yet.
-        validation_requests: Requests for checkpoints that are still being stored, by their index.
-        checkpoint_results: The result of each checkpoint that is kept, nested, without ``config``,
-            together with what its validation has returned; only where checkpoints are validated, or
-            several workers train.
-        judged_index: Index of the newest checkpoint for which scheduler and searcher know the
-            metric that they decide by; -1 for none, None where that is always the latest.
-        judged_result: Its result, once a validation has supplied the metric and no later report
-            has; None otherwise.
-        dismissed_row: The position of the result on which the scheduler has decided that the trial
-            leaves, while it has yet to report again, and learnt that from a validation; None for
-            none.
-        unjudged: Results after that one, merged with what their validations have returned, nested:
-            the scheduler gets them if the trial continues. By the index of the checkpoint.
-        late_pause: Why its next report will be answered with a pause: the scheduler decided so on a
-            validation while it had no worker; None for no such pause.
+        validation_part: What is known of the validations of its checkpoints; None where none is
+            validated and a single process trains.
         farthest_iteration: The largest ``training_iteration`` of all attempts.
         num_vain_attempts: How many attempts in a row have failed before they got any farther.
         losses: The attempts that were lost since it got any farther, each with the reason; empty
@@ -688,22 +574,8 @@ class Trial:
     uploads: Annotated[dict[int, Annotated[OpenUpload, LIST]], OPTIONAL] = field(
         default_factory=dict
     )
-    validations: Annotated[dict[int, Validation], OPTIONAL, Form(_listed, _by_index)] = field(
-        default_factory=dict
-    )
-    validation_requests: Annotated[dict[int, ValidationRequest], OPTIONAL] = field(
-        default_factory=dict
-    )
-    checkpoint_results: Annotated[dict[int, Mapping[str, Any]], OPTIONAL] = field(
-        default_factory=dict
-    )
-    judged_index: Annotated[int | None, OPTIONAL] = None
-    judged_result: Annotated[Mapping[str, Any] | None, OPTIONAL] = None
-    dismissed_row: Annotated[int | None, OPTIONAL] = None
-    unjudged: Annotated[dict[int, Mapping[str, Any]], OPTIONAL] = field(default_factory=dict)
-    late_pause: Annotated[Reason | None, OPTIONAL] = None
-    # What follows is known otherwise.
-    open_validations: Annotated[dict[int, Validation], NEVER] = field(default_factory=dict)
+    # What follows is written otherwise, or known otherwise.
+    validation_part: Annotated[TrialValidations | None, NEVER] = None
     number: Annotated[int, NEVER] = 0
     local_path: Annotated[str, NEVER] = ""
     trainable_name: Annotated[str, NEVER] = ""
@@ -766,10 +638,7 @@ class Trial:
         self.losses = ()
         self.superseded_attempt = self.attempt
         self.reason = None
-        self.validation_requests.clear()
-        self.checkpoint_results.clear()
-        self.judged_index = self.judged_result = self.late_pause = self.dismissed_row = None
-        self.unjudged.clear()
+        self.validation_part = None
         return dropped
 
     @property
@@ -851,6 +720,24 @@ class Trial:
         return self.graft.donor_id if self.graft else self.trial_id
 
     @property
+    def validations(self) -> Mapping[int, Validation]:
+        """The validation of each checkpoint for which one was requested, by its index.
+
+        Oldest first; also of checkpoints that retention has deleted since.
+        """
+        return self.validation_part.validations if self.validation_part else {}
+
+    @property
+    def open_validations(self) -> Mapping[int, Validation]:
+        """Those of them whose outcome has not been passed on yet."""
+        return self.validation_part.open_validations if self.validation_part else {}
+
+    @property
+    def has_open_validation(self) -> bool:
+        """Whether the outcome of a validation is yet to come."""
+        return bool(self.open_validations)
+
+    @property
     def leased(self) -> set[int]:
         """Indices of checkpoints that are about to be read, which retention therefore keeps."""
         leased = set(self.leases.values()) | self.open_validations.keys()
@@ -859,9 +746,12 @@ class Trial:
         return leased | {judged.index} if judged else leased
 
     @property
-    def has_open_validation(self) -> bool:
-        """Whether the outcome of a validation is yet to come."""
-        return bool(self.open_validations)
+    def judged_index(self) -> int | None:
+        """Index of the newest checkpoint for which scheduler and searcher know the metric.
+
+        That is the metric that they decide by; -1 for none, None where it is always the latest.
+        """
+        return self.validation_part.judged_index if self.validation_part else None
 
     @property
     def judged_checkpoint(self) -> CheckpointRecord | None:
@@ -869,12 +759,13 @@ class Trial:
 
         It is the latest, unless the metric comes from validations; None for none.
         """
-        if self.judged_index is None:
+        index = self.judged_index
+        if index is None:
             return self.latest_checkpoint
         judged = (
             kept
             for kept in reversed(self.checkpoints)
-            if kept.index <= self.judged_index and not kept.is_placeholder
+            if kept.index <= index and not kept.is_placeholder
         )
         return next(judged, None)
 
@@ -884,7 +775,8 @@ class Trial:
 
         It is the latest, unless the metric comes from validations.
         """
-        return self.last_result if self.judged_result is None else self.judged_result
+        late = self.validation_part.judged_result if self.validation_part else None
+        return self.last_result if late is None else late
 
     @property
     def checkpoint_index(self) -> int | None:
@@ -949,20 +841,11 @@ class Trial:
             elif known != value:
                 summary.replace(known, value)
 
-    def drop_unstored(self) -> None:
-        """Forget what was noted of checkpoints that were not stored before the attempt ended."""
-        self.validation_requests.clear()
-        stored = {checkpoint.index for checkpoint in self.checkpoints}
-        for index in self.checkpoint_results.keys() - stored:
-            del self.checkpoint_results[index]
-
     def forget_checkpoints(self, indices: Collection[int]) -> None:
         """Forget what was noted of checkpoints that are gone."""
         self.objective.unmark(indices)
-        for index in indices:
-            self.checkpoint_results.pop(index, None)
-            if (validation := self.validations.get(index)) and not validation.is_open:
-                validation.metrics = None
+        if self.validation_part:
+            self.validation_part.forget_checkpoints(indices)
 
     def _count_row(self, iteration: int) -> None:
         """Count a result.
@@ -1031,6 +914,8 @@ def trial_fields(trial: Trial, translate: Translate = dict) -> Body:
     fields["is_to_resume"] = _may_pause(trial) and fields["is_to_resume"]
     if trial.group:
         fields.pop("labels", None)
+    if trial.validation_part:
+        fields |= encode(trial.validation_part)
     return fields
 
 
@@ -1061,9 +946,8 @@ def trial_from(fields: Mapping[str, Any], translate: Translate = dict) -> Trial:
         # configuration before.
         has_reported = not trial.grafts or trial.num_rows > trial.grafts[-1].num_rows
         trial.last_result[CONFIG_KEY] = trial.config if has_reported else trial.grafts[-1].config
-    trial.open_validations = {
-        index: validation for index, validation in trial.validations.items() if validation.is_open
-    }
+    if not _OF_VALIDATIONS.isdisjoint(fields):
+        trial.validation_part = decode(capabilities.TrialValidations, fields, is_whole=False)
     return trial
 
 

@@ -24,7 +24,7 @@ from tuner.core.result import (
     TRAINING_ITERATION,
     merged,
 )
-from tuner.core.trial import Trial, ValidationState, checkpoint_directory_name
+from tuner.core.trial import Trial, checkpoint_directory_name
 from tuner.errors import StorageError
 
 from .records import COMMITTED, SAVED, VALIDATED
@@ -229,7 +229,7 @@ def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
             frozenset(
                 index
                 for index, one in trial.validations.items()
-                if not one.is_unfinished and one.state is not ValidationState.VALIDATED
+                if not (one.is_unfinished or one.is_validated)
             ),
         )
         for trial in trials

@@ -22,11 +22,10 @@ from tuner.core.trial import (
     ReportReply,
     Status,
     Trial,
-    Validation,
-    ValidationState,
 )
 
 from .queue import ValidationQueue
+from .records import TrialValidations, Validation, ValidationState, validations_of
 
 if TYPE_CHECKING:
     from tuner.core.experiment import Experiment
@@ -51,27 +50,29 @@ class LateResults:
 
     def note_reported(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> None:
         """Note what is needed of a result once its checkpoint is stored and validated."""
-        if trial.judged_index is not None and not self.lacks_metric(flat):
-            trial.judged_index = trial.judged_result = None
+        known = trial.validation_part
+        if known and known.judged_index is not None and not self.lacks_metric(flat):
+            known.judged_index = known.judged_result = None
             self._core.out.delete(trial, self._core.checkpoints.drop_superseded(trial))
         index = event.checkpoint.index if event.checkpoint else event.upload
         if index is None:
             return
         if event.validation or trial.group or self._core.settings.validation:
-            trial.checkpoint_results[index] = event.metrics
+            validations_of(trial).checkpoint_results[index] = event.metrics
         if event.validation:
-            trial.validation_requests[index] = event.validation
+            validations_of(trial).validation_requests[index] = event.validation
 
     def request_validation(self, trial: Trial, checkpoint: CheckpointRecord) -> None:
         """Queue the validation of a checkpoint that has been stored, if one was asked for."""
-        request = trial.validation_requests.pop(checkpoint.index, None)
-        if request is None:
+        known = trial.validation_part
+        request = known.validation_requests.pop(checkpoint.index, None) if known else None
+        if known is None or request is None:
             return
-        result = trial.checkpoint_results[checkpoint.index]
-        if trial.judged_index is None and self.lacks_metric(flatten(result)):
+        result = known.checkpoint_results[checkpoint.index]
+        if known.judged_index is None and self.lacks_metric(flatten(result)):
             # Until the next one is validated, schedulers see the one that is the latest now.
             latest = trial.latest_checkpoint
-            trial.judged_index = latest.index if latest else -1
+            known.judged_index = latest.index if latest else -1
         self._validations.add(trial, Validation(checkpoint, request, result=result, is_open=True))
 
     def pass_on_ended(self, trial: Trial) -> None:
@@ -79,22 +80,22 @@ class LateResults:
         for validation in self._validations.take_ended(trial):
             self._pass_on(trial, validation)
 
-    def judge_held_back(self, trial: Trial) -> None:
+    def judge_held_back(self, trial: Trial, known: TrialValidations) -> None:
         """Let the scheduler judge what was held back, since the trial continues or was done."""
-        trial.dismissed_row = None
-        held_back, trial.unjudged = trial.unjudged, {}
+        known.dismissed_row = None
+        held_back, known.unjudged = known.unjudged, {}
         for index, result in held_back.items():
-            record = trial.validations[index].checkpoint
+            record = known.validations[index].checkpoint
             if _is_given_up(trial, record):
                 continue
-            if trial.dismissed_row is None:
+            if known.dismissed_row is None:
                 self._judge(trial, index, record.num_rows or 0, flatten(result))
             else:
-                trial.unjudged[index] = result
+                known.unjudged[index] = result
 
     def _pass_on(self, trial: Trial, validation: Validation) -> None:
         """Correct a result by the outcome of a validation, and tell who decides by it."""
-        metrics = validation.metrics or {}
+        known, metrics = validations_of(trial), validation.metrics or {}
         reported, result = flatten(validation.result), merged(validation.result, metrics)
         flat = flatten(result)
         checkpoint = self._core.checkpoints.rescore(trial, validation.checkpoint, flat)
@@ -105,8 +106,8 @@ class LateResults:
         row = checkpoint.num_rows or 0
         if metrics:
             self._correct(trial, checkpoint, validation, result)
-        if is_decisive and is_judged and trial.judged_index is not None:
-            trial.judged_result = result
+        if is_decisive and is_judged and known.judged_index is not None:
+            known.judged_result = result
         full = {**result, CONFIG: trial.config_at(row)}
         self._core.out.notices.append(
             CheckpointValidated(
@@ -127,8 +128,8 @@ class LateResults:
         if added and is_judged:
             self._apply(self._core.policies.on_trial_validated(trial, full, added))
         if is_decisive and is_judged:
-            if trial.dismissed_row is not None and row > trial.dismissed_row:
-                trial.unjudged[checkpoint.index] = result
+            if known.dismissed_row is not None and row > known.dismissed_row:
+                known.unjudged[checkpoint.index] = result
             else:
                 self._judge(trial, checkpoint.index, row, flat)
         self._core.out.delete(trial, self._core.checkpoints.drop_superseded(trial))
@@ -145,8 +146,9 @@ class LateResults:
         self._core.metric_watch.on_result(flat, 0)
         trial.correct_summary(flatten(validation.result), flat)
         self._core.best.correct(trial, flat, checkpoint.num_rows or 0, checkpoint.index)
-        if checkpoint.index in trial.checkpoint_results:
-            trial.checkpoint_results[checkpoint.index] = result
+        results = validations_of(trial).checkpoint_results
+        if checkpoint.index in results:
+            results[checkpoint.index] = result
         if is_same_report(trial.last_result, result):
             trial.last_result = merged(trial.last_result, validation.metrics or {})
 
@@ -156,8 +158,9 @@ class LateResults:
         Had it known that when the trial reported, a trial that it has leave would not have reported
         again. So later results are held back until the trial continues.
         """
-        if trial.judged_index is not None:
-            trial.judged_index = index
+        known = validations_of(trial)
+        if known.judged_index is not None:
+            known.judged_index = index
         decisions = self._core.policies.on_late_result(trial, flat)
         self._apply(decisions)
         if any(
@@ -165,7 +168,7 @@ class LateResults:
             and decision.trial_id == trial.trial_id
             for decision in decisions
         ):
-            trial.dismissed_row = row
+            known.dismissed_row = row
 
     def _apply(self, decisions: Sequence[Decision]) -> None:
         """Carry out decisions; a pause of a trial that has lost its worker comes with its next."""
@@ -179,7 +182,7 @@ class LateResults:
                 and trial.attempt
                 and not (has_worker or trial.is_finished)
             ):
-                trial.late_pause = decision.reason
+                validations_of(trial).late_pause = decision.reason
 
 
 def _is_given_up(trial: Trial, checkpoint: CheckpointRecord) -> bool:

@@ -28,11 +28,11 @@ from tuner.core.trial import (
     Status,
     TerminationReason,
     Trial,
-    ValidationState,
 )
 
 from .late_results import LateResults
 from .queue import ValidationQueue
+from .records import ValidationState
 from .requests import CheckpointRequests
 
 if TYPE_CHECKING:
@@ -207,12 +207,15 @@ class Validations(Part):
 
         A trial that the scheduler has leave on a late result would not have reported this one.
         """
-        if trial.late_pause:
-            late_pause, trial.late_pause = trial.late_pause, None
+        known = trial.validation_part
+        if known is None:
+            return True
+        if known.late_pause:
+            late_pause, known.late_pause = known.late_pause, None
             self._core.intend_pause(trial, late_pause)
-        elif trial.dismissed_row is not None and trial.intention is None:
-            self._late_results.judge_held_back(trial)
-        return trial.dismissed_row is None or not self._late_results.lacks_metric(flat)
+        elif known.dismissed_row is not None and trial.intention is None:
+            self._late_results.judge_held_back(trial, known)
+        return known.dismissed_row is None or not self._late_results.lacks_metric(flat)
 
     def holds_report(self, trial: Trial) -> bool:
         """Return whether fewer validations of the trial have to be open first."""
@@ -234,22 +237,26 @@ class Validations(Part):
 
     def on_checkpoint_lost(self, trial: Trial, index: int, why: str) -> None:
         """Give up the validation of a checkpoint that is damaged or gone."""
-        trial.validation_requests.pop(index, None)
+        if trial.validation_part:
+            trial.validation_part.validation_requests.pop(index, None)
         self._core.out.commands += self.queue.on_checkpoint_lost(trial, index, why)
         self._pass_on(trial)
 
     def on_attempt_ended(self, trial: Trial) -> None:
         """Forget the requests for checkpoints that were not stored."""
-        trial.drop_unstored()
+        if trial.validation_part:
+            trial.validation_part.drop_unstored(trial.checkpoints)
 
     def on_unpaused(self, trial: Trial, intention: Intention) -> None:
         """Repeat a pause that was decided on a late result: no report repeats the question."""
-        if trial.dismissed_row is not None and intention.reason.rule != USER_PAUSE:
-            trial.late_pause = intention.reason
+        known = trial.validation_part
+        if known and known.dismissed_row is not None and intention.reason.rule != USER_PAUSE:
+            known.late_pause = intention.reason
 
     def on_resumed(self, trial: Trial) -> None:
         """Forget a pause that was decided late."""
-        trial.late_pause = None
+        if trial.validation_part:
+            trial.validation_part.late_pause = None
 
     def holds_end(self, trial: Trial) -> bool:
         """Hold back the end of a trial until the last of its validations has ended."""
@@ -259,12 +266,15 @@ class Validations(Part):
 
     def on_ended(self, trial: Trial) -> bool:
         """Judge what was held back of a trial that was done, and forget it of another one."""
+        known = trial.validation_part
+        if known is None:
+            return True
         if trial.reason is None or trial.reason.rule == TRAINABLE_DONE:
-            self._late_results.judge_held_back(trial)
+            self._late_results.judge_held_back(trial, known)
         elif trial.ending is not TerminationReason.INTERRUPTED:
-            trial.unjudged.clear()
+            known.unjudged.clear()
         # A validation that has failed might have supplied the metric.
-        states = {validation.state for validation in trial.validations.values()}
+        states = {validation.state for validation in known.validations.values()}
         if (
             trial.ending is TerminationReason.COMPLETED
             and states

@@ -19,9 +19,10 @@ from tuner.core.failure_causes import lost_too_often
 from tuner.core.resources import GPU, THIS_NODE, Machine
 from tuner.core.settings import ValidationPolicy
 from tuner.core.timeouts import Deadlines
-from tuner.core.trial import Failure, Trial, Validation, ValidationState
+from tuner.core.trial import Failure, Trial
 from tuner.core.trial_table import TrialTable
 
+from .records import Validation, ValidationState, validations_of
 from .states import ValidationMove, move_validation
 
 _CPU: Final = "cpu"
@@ -118,7 +119,8 @@ class ValidationQueue:
 
     def add(self, trial: Trial, validation: Validation) -> None:
         """Queue a validation."""
-        for by_index in (trial.validations, trial.open_validations):
+        known = validations_of(trial)
+        for by_index in (known.validations, known.open_validations):
             # A checkpoint that was reported earlier may be stored later.
             is_last = not by_index or validation.index > next(reversed(by_index))
             by_index[validation.index] = validation
@@ -302,17 +304,17 @@ class ValidationQueue:
         for index in trial.open_validations:
             self._num_open -= 1
             self._unfinished.pop((trial.trial_id, index), None)
-        trial.validations.clear()
-        trial.open_validations.clear()
+        trial.validation_part = None
 
     def take_ended(self, trial: Trial) -> list[Validation]:
         """Return the ended validations whose outcomes are due to be passed on, oldest first."""
+        open_validations = validations_of(trial).open_validations
         ended: list[Validation] = []
-        for validation in list(trial.open_validations.values()):
+        for validation in list(open_validations.values()):
             if validation.is_unfinished:
                 break
             validation.is_open = False
-            del trial.open_validations[validation.index]
+            del open_validations[validation.index]
             self._num_open -= 1
             ended.append(validation)
         return ended

@@ -11,6 +11,7 @@ from tuner.core.trial import COMMITTED, Trial
 from tuner.core.trial_table import TrialTable
 
 from .queue import ValidationQueue
+from .records import TrialValidations
 
 
 @final
@@ -86,12 +87,13 @@ class CheckpointRequests:
 
 
 def _answer(request: CheckpointsRequested, trial: Trial) -> ListCheckpoints:
+    known = trial.validation_part or TrialValidations()
     checkpoints = [
         (
             checkpoint,
-            trial.checkpoint_results.get(checkpoint.index, {}),
-            trial.validations[checkpoint.index].status
-            if checkpoint.index in trial.validations
+            known.checkpoint_results.get(checkpoint.index, {}),
+            known.validations[checkpoint.index].status
+            if checkpoint.index in known.validations
             else COMMITTED,
         )
         for checkpoint in trial.checkpoints

@@ -19,8 +19,9 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
-from tuner.core.trial import Validation, ValidationState
 from tuner.errors import InvalidTransition
+
+from .records import Validation, ValidationState
 
 
 class ValidationMove(enum.StrEnum):

@@ -25,7 +25,7 @@ from tuner.analysis.charts.summary import (
 from tuner.analysis.ranking import config_at, is_finite
 from tuner.core.pareto import best_trials, values_of
 from tuner.core.result import AUTO_FILLED
-from tuner.core.trial import Trial, ValidationState
+from tuner.core.trial import Trial
 from tuner.errors import StorageError
 from tuner.storage.declaration import RELEASE_KEY, read_declaration, read_environments
 
@@ -47,12 +47,11 @@ _ALL_TRIALS: Final = """<section id="all-trials" class="wide table"><h2>All tria
 <noscript><p class="note">The charts and this table are drawn by the page's own script, which is
 switched off.</p></noscript></section>"""
 _VALIDATION_STATES: Final = (
-    ValidationState.VALIDATED,
-    ValidationState.FAILED,
-    ValidationState.TIMEOUT,
-    ValidationState.QUEUED,
+    "VALIDATED",
+    "VALIDATION_FAILED",
+    "VALIDATION_TIMEOUT",
+    "PENDING_VALIDATION",
 )
-"""One for each public name."""
 _MAX_GROUPS: Final = 20
 _MAX_TRIALS: Final = 20
 _MAX_ERROR: Final = 400
@@ -293,7 +292,7 @@ def validations_section(source: Source) -> str:
         rows.append(
             [
                 trial.trial_id,
-                *(f"{counts[state.public_name]:,}" for state in _VALIDATION_STATES),
+                *(f"{counts[state]:,}" for state in _VALIDATION_STATES),
                 short_text(failures[-1], _MAX_ERROR) if failures else _NONE,
             ]
         )

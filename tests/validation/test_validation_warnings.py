@@ -12,15 +12,9 @@ from tuner.core.commands import (
     TrialEnded,
 )
 from tuner.core.result import flatten
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    TerminationReason,
-    Trial,
-    Validation,
-    ValidationRequest,
-)
+from tuner.core.trial import CheckpointRecord, Failure, TerminationReason, Trial, ValidationRequest
 from tuner.driver.event_dispatch import EventDispatch
+from tuner.validation.records import Validation, validations_of
 
 CHECKPOINT = CheckpointRecord(3, 4)
 BOOM = Failure("ValueError", "no such file")
@@ -36,7 +30,9 @@ class Observed:
 
     def __init__(self, tmp_path, *, stop=None, **options):
         self.trial = Trial("t00000", {}, {"cpu": 1.0})
-        self.trial.open_validations[3] = Validation(CHECKPOINT, ValidationRequest(), is_open=True)
+        validations_of(self.trial).open_validations[3] = Validation(
+            CHECKPOINT, ValidationRequest(), is_open=True
+        )
         self.dispatch = EventDispatch(
             NoSearcher(), CallbackList([]), [self.trial], tmp_path, "accuracy", **options
         )
@@ -48,7 +44,7 @@ class Observed:
         self.dispatch.notify(ResultRecorded(self.trial, metrics, metrics))
 
     def validate(self, metrics=None, *, status="VALIDATED", delivered=False, failure=None):
-        self.trial.open_validations.clear()
+        validations_of(self.trial).open_validations.clear()
         metrics = metrics or {}
         self.dispatch.notify(
             CheckpointValidated(
@@ -96,7 +92,7 @@ def test_values_that_decisions_wait_for_are_not_warned_of(tmp_path, warnings):
     Observed(tmp_path).validate({"accuracy": 0.5}, delivered=True)
     Observed(tmp_path).validate({"loss": 0.5})
     judged_late = Observed(tmp_path)
-    judged_late.trial.judged_index = 2
+    validations_of(judged_late.trial).judged_index = 2
     judged_late.validate({"accuracy": 0.5})
     assert warnings() == []
 
