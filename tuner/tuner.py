@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace
-from tuner.analysis.result import ObjectStorage, Result
 from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
 from tuner.core.trial import Status
@@ -27,7 +26,6 @@ from tuner.driver.signals import (
     withdraw_failure,
 )
 from tuner.errors import StorageError, StorageUnreachable, trial_failed
-from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import JournalRows, histories_of
 from tuner.restore.shell_requests import is_requested
@@ -42,9 +40,10 @@ from tuner.spec.experiment_location import (
 )
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
 from tuner.storage.directories import absolute_path
-from tuner.storage.urls import is_like_url, split_url
+from tuner.storage.urls import is_like_url
 
 if TYPE_CHECKING:
+    from tuner.analysis.result import Result
     from tuner.cluster.cluster import Cluster
     from tuner.spec.training_config import ValidationConfig
     from tuner.stores.readable_copy import ReadableCopy
@@ -106,8 +105,10 @@ class Tuner:
             _check_resume(resume, self._spec)
             location = named_location(self._spec.run)
             if location.has_experiment():
+                from tuner.restore.arguments import check_same_trainable  # noqa: PLC0415  (restores only)
+
                 record = location.read_record()
-                _check_same_trainable(self._spec, record, location)
+                check_same_trainable(self._spec, record, location.address)
                 self._continue(location, record, ResumeConfig())
 
     def _continue(
@@ -250,7 +251,12 @@ class Tuner:
         is_in_store = storage_filesystem is not None or is_like_url(os.fspath(path))
         if local_dir is None and run_config is not None and is_in_store:
             local_dir = run_config.local_dir
-        from tuner.restore.arguments import Given, restored_arguments  # noqa: PLC0415  (restores only)
+        from tuner.restore.arguments import (  # noqa: PLC0415  (restores only)
+            Given,
+            check_same_trainable,
+            restored_arguments,
+            storage_of,
+        )
 
         location = location_of(path, storage_filesystem, local_dir)
         record = location.read_record()
@@ -279,11 +285,11 @@ class Tuner:
                 node_wait_s=node_wait_s,
                 verbose=verbose,
             )
-            | _storage_of(location, record),
+            | storage_of(location, record),
         )
         tuner = cls(trainable, **restored_arguments(record, location.address, given))
         if not allow_other_trainable:
-            _check_same_trainable(tuner._spec, record, location)
+            check_same_trainable(tuner._spec, record, location.address)
         tuner._continue(
             location,
             record,
@@ -593,6 +599,11 @@ def _grid(
     copy: ReadableCopy | None = None,
 ) -> ResultGrid:
     mode: Any = spec.mode
+    storage = None
+    if location.url:
+        from tuner.analysis.result import ObjectStorage  # noqa: PLC0415  (in stores only)
+
+        storage = ObjectStorage(location.url, location.filesystem, copy)
     retention = spec.checkpoint.policy(is_class=is_class_trainable(spec.trainable)).retention
     return ResultGrid(
         finished.trials,
@@ -603,7 +614,7 @@ def _grid(
         retention=retention,
         persistence=finished.persistence,
         several=spec.several_objectives,
-        storage=ObjectStorage(location.url, location.filesystem, copy) if location.url else None,
+        storage=storage,
     )
 
 
@@ -634,36 +645,6 @@ def check_resumable(run: RunConfig, asked: str) -> None:
         raise ValueError(
             f"{asked} continues the experiment of that name, if_exists={run.if_exists!r} "
             "starts another; pass only one of them"
-        )
-
-
-def _storage_of(location: ExperimentLocation, record: Record) -> dict[str, Any]:
-    """Return the fields of `RunConfig` that say where an experiment of an object store is."""
-    if not location.url:
-        return {}
-    depth = str(record.text.get("declared_name") or "").count("/")
-    return {
-        "storage_path": split_url(location.url)[0],
-        "storage_filesystem": location.filesystem,
-        "local_dir": location.directory.parents[depth],
-    }
-
-
-def _check_same_trainable(
-    spec: ExperimentSpec, record: Record, location: ExperimentLocation
-) -> None:
-    trained, name = record.trainable.get("name"), spec.name
-    trainer = record.trainable.get("trainer")
-    if trainer and not isinstance(spec.trainable, GroupTrainable):
-        raise ValueError(
-            f"trainable must be a {trainer.rpartition('.')[2]}, with which the experiment in "
-            f"{location.address!r} was begun, got {name!r}; pass the trainer of this function"
-        )
-    if trained is not None and name != trained:
-        raise ValueError(
-            f"trainable must be {trained!r}, which the experiment in {location.address!r} "
-            f"trains, got {name!r}; pass that one, start an experiment with another name, or "
-            "continue this one with Tuner.restore(..., allow_other_trainable=True)"
         )
 
 

@@ -103,10 +103,6 @@ class FramesOnDemand:
         self._trials = trials
         self._rows = rows
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The frames are not pickled: they may be large, and are made again on demand.
-        return FramesOnDemand, (self._trials, self._rows)
-
     @functools.cached_property
     def made(self) -> MetricsFrames:
         """The frames."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import sys
@@ -33,7 +34,6 @@ from .ranking import (
     objective_of,
     unknown_metric,
 )
-from .result import FramesOnDemand, ObjectStorage, Result, result_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,12 +42,14 @@ if TYPE_CHECKING:
 
     from .charts import Plots, Source
     from .importances import At, Evaluator
+    from .result import FramesOnDemand, ObjectStorage, Result
 
 _MAX_PRINTED = 20
+_ON_DEMAND = ("_frames", "_results")
 
 
 @final
-class ResultGrid(Sequence[Result]):
+class ResultGrid(Sequence["Result"]):
     """Results of all trials, of any status, in the order of their creation.
 
     A slice of a grid is a grid.
@@ -91,17 +93,27 @@ class ResultGrid(Sequence[Result]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._several = several
-        self._frames = FramesOnDemand(self._trials, rows)
-        self._results = [
+
+    @functools.cached_property
+    def _frames(self) -> FramesOnDemand:
+        from .result import FramesOnDemand  # noqa: PLC0415  (not after every run)
+
+        return FramesOnDemand(self._trials, self._rows)
+
+    @functools.cached_property
+    def _results(self) -> list[Result]:
+        from .result import result_of  # noqa: PLC0415  (not after every run)
+
+        return [
             result_of(
                 trial,
                 self._path,
-                rows,
+                self._rows,
                 self._retention,
-                metric=metric,
-                mode=mode,
+                metric=self._metric,
+                mode=self._mode,
                 frames=self._frames,
-                storage=storage,
+                storage=self._storage,
             )
             for trial in self._trials
         ]
@@ -169,12 +181,17 @@ class ResultGrid(Sequence[Result]):
         if storage_filesystem is not None or is_like_url(os.fspath(path)):
             copy = capabilities.ReadableCopy(os.fspath(path), storage_filesystem)
         directory = absolute_path(copy or path)
+        storage = None
         origin = origin_of(directory)
         if origin and origin.is_copy:
             copy = copy or directory
         from .open_experiment import read_directory  # noqa: PLC0415  (not after a run)
 
         found = read_directory(directory)
+        if origin:
+            from .result import ObjectStorage  # noqa: PLC0415  (in stores only)
+
+            storage = ObjectStorage(origin.url, storage_filesystem, copy)
         return cls(
             found.trials,
             origin.url if origin and origin.is_copy else os.fspath(directory),
@@ -184,7 +201,7 @@ class ResultGrid(Sequence[Result]):
             mode or mode_for(metric, found.metric, found.mode, found.several),
             retention=found.retention,
             several=found.several,
-            storage=ObjectStorage(origin.url, storage_filesystem, copy) if origin else None,
+            storage=storage,
         )
 
     @property
@@ -594,6 +611,10 @@ class ResultGrid(Sequence[Result]):
         series.attrs = {"num_trials": found.num_trials, "iteration": found.iteration}
         return series
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is made on demand may be large, and is made again.
+        return {key: value for key, value in vars(self).items() if key not in _ON_DEMAND}
+
     @overload
     def __getitem__(self, index: int) -> Result: ...
     @overload
@@ -604,7 +625,7 @@ class ResultGrid(Sequence[Result]):
         return self._results[index]
 
     def __len__(self) -> int:
-        return len(self._results)
+        return len(self._trials)
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self._results)

@@ -9,12 +9,15 @@ from typing import Any
 
 from schedulers import FIFOScheduler
 from searchers import BasicVariantGenerator
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.spec import argument_codec, fingerprint
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, noted_parts
+from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.param_space import RecordedSpace
+from tuner.storage.urls import split_url
 
 _FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
 _SINGLE_FIELDS = frozenset({"scheduler", "search_alg", "stop", "callbacks", "validation_config"})
@@ -119,3 +122,36 @@ def _argument_for(absent: Absent) -> str:
     if found is None:
         return "param_space"
     return found[1] if found[1] in _SINGLE_FIELDS else found[0].partition(".")[0]
+
+
+def storage_of(location: ExperimentLocation, record: Record) -> dict[str, Any]:
+    """Return the fields of `RunConfig` that say where an experiment of an object store is."""
+    if not location.url:
+        return {}
+    depth = str(record.text.get("declared_name") or "").count("/")
+    return {
+        "storage_path": split_url(location.url)[0],
+        "storage_filesystem": location.filesystem,
+        "local_dir": location.directory.parents[depth],
+    }
+
+
+def check_same_trainable(spec: ExperimentSpec, record: Record, address: str) -> None:
+    """Check that an experiment is continued with the trainable with which it was begun.
+
+    Raises:
+        ValueError: If its name is another one.
+    """
+    trained, name = record.trainable.get("name"), spec.name
+    trainer = record.trainable.get("trainer")
+    if trainer and not isinstance(spec.trainable, GroupTrainable):
+        raise ValueError(
+            f"trainable must be a {trainer.rpartition('.')[2]}, with which the experiment in "
+            f"{address!r} was begun, got {name!r}; pass the trainer of this function"
+        )
+    if trained is not None and name != trained:
+        raise ValueError(
+            f"trainable must be {trained!r}, which the experiment in {address!r} "
+            f"trains, got {name!r}; pass that one, start an experiment with another name, or "
+            "continue this one with Tuner.restore(..., allow_other_trainable=True)"
+        )
