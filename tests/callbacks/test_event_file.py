@@ -118,7 +118,11 @@ def test_without_tensorboardx_there_is_one_notice_and_no_file(
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("companion", "check"),
-    [("torch", "torch.ones(1).item() == 1"), ("comet_ml", "comet_ml.Experiment")],
+    [
+        ("torch", "torch.ones(1).item() == 1"),
+        ("comet_ml", "comet_ml.Experiment"),
+        ("boto3", "boto3.client"),
+    ],
 )
 def test_what_tensorboardx_would_like_to_have_is_not_imported_and_can_be_imported_afterwards(
     companion, check

@@ -36,6 +36,32 @@ def test_processors_are_those_that_this_process_may_use():
 
 
 @pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu.max": "250000 100000\n"}, 3),
+        ({"cpu.max": "1000 100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+    ],
+)
+def test_processors_are_limited_by_the_control_group(monkeypatch, tmp_path, files, found):
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(resources, "_CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    assert machine_capacity()["cpu"] == found
+
+
+def test_processors_are_limited_as_joblib_is(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    assert machine_capacity()["cpu"] == 1
+
+
+@pytest.mark.parametrize(
     ("listed", "seen"),
     [
         ("2,3", ("2", "3")),

@@ -38,7 +38,7 @@ _VALIDATION_MARK = bytes((_UNKNOWN_FIELD, 8)) + b"validate"
 _SINGLE = struct.Struct("<f")
 _DATA_TYPES = {bool: "DATA_TYPE_BOOL", str: "DATA_TYPE_STRING", float: "DATA_TYPE_FLOAT64"}
 
-_COMPANIONS = ("comet_ml", "torch")
+_COMPANIONS = ("boto3", "comet_ml", "torch")
 _companions_are_hidden = threading.Lock()
 
 
@@ -247,12 +247,12 @@ def is_of_validation(record: bytes) -> bool:
 
 
 def import_alone(name: str) -> ModuleType:
-    """Import a module, but not torch and Comet's client, which it would import if installed.
+    """Import a module, but not torch, boto3 and Comet's client, which it would import if installed.
 
-    Importing torch takes seconds and hundreds of megabytes, Comet's client another second; the
-    driver uses neither. Modules that are loaded stay; the others can be imported as usual
-    afterwards. Call it in the thread that runs the experiment: in another thread an import of a
-    hidden module would fail meanwhile.
+    Importing torch takes seconds and hundreds of megabytes, Comet's client another second, boto3 a
+    tenth of one; the driver uses none of them here. Modules that are loaded stay; the others can be
+    imported as usual afterwards. Call it in the thread that runs the experiment: in another thread
+    an import of a hidden module would fail meanwhile.
     """
     with _companions_are_hidden:
         hidden = (
