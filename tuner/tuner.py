@@ -16,7 +16,6 @@ from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
 from tuner.core.trial import Status
 from tuner.driver.control import RequestQueue
-from tuner.driver.resumption import Resumption
 from tuner.driver.run import Finished, Run
 from tuner.driver.signals import (
     CODES_AT_THE_END,
@@ -45,6 +44,7 @@ from tuner.storage.urls import is_like_url
 if TYPE_CHECKING:
     from tuner.analysis.result import Result
     from tuner.cluster.cluster import Cluster
+    from tuner.driver.continued import Resumption
     from tuner.spec.training_config import ValidationConfig
     from tuner.stores.readable_copy import ReadableCopy
 
@@ -120,7 +120,8 @@ class Tuner:
         steal: bool = False,
         salvage: bool = False,
     ) -> None:
-        from tuner.restore.arguments import changes  # noqa: PLC0415  (restores only)
+        from tuner.driver.continued import Resumption  # noqa: PLC0415  (restores only)
+        from tuner.restore.arguments import changes  # noqa: PLC0415  (likewise)
 
         self._spec = dataclasses.replace(
             with_seed(self._spec, record.seed, record.experiment_id), rerun=record.rerun

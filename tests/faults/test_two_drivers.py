@@ -8,7 +8,8 @@ import pytest
 
 import tuner as tune
 from tuner import tuner as face
-from tuner.driver.run import Resumption, Run
+from tuner.driver.continued import Resumption
+from tuner.driver.run import Run
 from tuner.errors import ExperimentExists, ExperimentLocked
 from tuner.spec.experiment_location import ExperimentLocation
 

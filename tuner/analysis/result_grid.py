@@ -17,11 +17,11 @@ from tuner.core.result import CONFIG
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.rows import JournalRows, Row, Rows, histories_of
+from tuner.journal.saving_cost import Persistence
 from tuner.storage.directories import absolute_path
 from tuner.storage.origin import origin_of
 from tuner.storage.urls import is_like_url
 
-from .persistence import Persistence
 from .ranking import (
     SCOPES,
     Mode,

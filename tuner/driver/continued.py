@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
@@ -23,6 +24,8 @@ from tuner.restore.experiment import nothing_new, restore_spec, with_new_groups,
 from tuner.restore.resume_command import shell_line
 from tuner.restore.snapshot_state import Restored, usable_snapshot
 from tuner.restore.takeover import take_over
+from tuner.spec.config import ResumeConfig
+from tuner.spec.experiment_directory import Record
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
@@ -31,10 +34,34 @@ from tuner.storage.lock import ExperimentLock
 from .beginning import Beginning, end_former_trials
 from .checkpoint_store import CheckpointStore
 from .garbage_collection import rare_garbage_collection
-from .resumption import Resumption
 from .storage_session import StorageSession
 
 _log = logging.getLogger("tuner")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """How to continue an experiment.
+
+    Attributes:
+        record: What its directory declares.
+        resume: Which trials are resumed, restarted or skipped.
+        changes: Differences between the recorded and the present declaration, a line each.
+        steal: Whether a driver of this machine that still holds the experiment is killed.
+        salvage: Whether a damaged journal is cut; checkpoints that it no longer
+            contains are kept then.
+    """
+
+    record: Record
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
+    changes: Sequence[str] = ()
+    steal: bool = False
+    salvage: bool = False
+
+    @property
+    def settings(self) -> ExperimentSettings:
+        """The settings with which it began."""
+        return self.record.settings
 
 
 @final

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner import callbacks
-from tuner.analysis.persistence import Persistence
 from tuner.background import BackgroundJobs
 from tuner.callbacks.callback import Callback
 from tuner.callbacks.callback_list import CallbackList
@@ -28,6 +27,7 @@ from tuner.execution.leasing import lease, lease_holder
 from tuner.execution.local.process_setup import open_standard_streams
 from tuner.execution.resources import machine_capacity
 from tuner.execution.trainable import can_be_saved, is_class_trainable
+from tuner.journal.saving_cost import Persistence
 from tuner.journal.writer import Journal
 from tuner.restore.snapshot_state import Restored
 from tuner.spec.default_algorithms import full_iteration
@@ -53,7 +53,6 @@ from .event_dispatch import EventDispatch
 from .executors import Processes, leased_group, processes_for
 from .garbage_collection import rare_garbage_collection
 from .journal_log import JournalLog
-from .resumption import Resumption
 from .signals import Interrupts, exit_code, has_failed
 from .snapshots import Snapshots
 from .storage_retry import StorageRetry, waiting_line
@@ -62,6 +61,8 @@ from .suggestion_queue import SuggestionQueue
 
 if TYPE_CHECKING:
     from tuner.core.progress import Progress
+
+    from .continued import Resumption
 
 _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
