@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from searchers.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .by_name import create_scheduler
     from .decisions import Decision, Exploit, Pause, Reason, Resize, Resume, Save, Stop
     from .fifo import FIFOScheduler
     from .halving.asha import ASHAScheduler, AsyncHyperBandScheduler
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         ResourceAllocation,
         ResourceChangingScheduler,
     )
-    from .scheduler import ExperimentView, Scheduler, TrialView, create_scheduler
+    from .scheduler import ExperimentView, Scheduler, TrialView
     from .trial_scheduler import TrialScheduler
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".by_name": ("create_scheduler",),
         ".decisions": (
             "Decision",
             "Exploit",
@@ -96,7 +98,7 @@ __getattr__, __dir__ = lazy_names(
             "ResourceAllocation",
             "ResourceChangingScheduler",
         ),
-        ".scheduler": ("ExperimentView", "Scheduler", "TrialView", "create_scheduler"),
+        ".scheduler": ("ExperimentView", "Scheduler", "TrialView"),
         ".trial_scheduler": ("TrialScheduler",),
     },
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .by_name import create_searcher
     from .libraries.ax_search import AxSearch
     from .libraries.bayesopt_search import BayesOptSearch
     from .libraries.hyperopt_search import HyperOptSearch
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .models.gp_search import AutoSearch, GPSearch
     from .models.tree_search import TreeSearch
     from .random_search import BasicVariantGenerator
-    from .searcher import Searcher, create_searcher
+    from .searcher import Searcher
     from .wrappers.concurrency_limiter import ConcurrencyLimiter
     from .wrappers.duplicate_guard import DuplicateGuard
     from .wrappers.repeater import Repeater
@@ -49,6 +50,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".by_name": ("create_searcher",),
         ".libraries.ax_search": ("AxSearch",),
         ".libraries.bayesopt_search": ("BayesOptSearch",),
         ".libraries.hyperopt_search": ("HyperOptSearch",),
@@ -59,7 +61,7 @@ __getattr__, __dir__ = lazy_names(
         ".models.gp_search": ("AutoSearch", "GPSearch"),
         ".models.tree_search": ("TreeSearch",),
         ".random_search": ("BasicVariantGenerator",),
-        ".searcher": ("Searcher", "create_searcher"),
+        ".searcher": ("Searcher",),
         ".wrappers.concurrency_limiter": ("ConcurrencyLimiter",),
         ".wrappers.duplicate_guard": ("DuplicateGuard",),
         ".wrappers.repeater": ("Repeater",),

@@ -1,16 +1,15 @@
-"""The interface of searchers, the base class of wrappers, and the registry by short names."""
+"""The interface of searchers, and the base class of wrappers."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
-from .recorded_arguments import Declared, constructed_with, found_by_name
+from .recorded_arguments import Declared
 
 MODES = ("min", "max")
 Duplicates = Literal["repeat", "skip", "reuse"]
@@ -525,57 +524,3 @@ def unwrapped(searcher: Searcher) -> Searcher:
     while isinstance(searcher, SearcherWrapper):
         searcher = searcher.searcher
     return searcher
-
-
-# Names of classes, since importing the classes would import all searchers.
-_CLASSES: Mapping[str, str] = {
-    "variant_generator": "BasicVariantGenerator",
-    "random": "BasicVariantGenerator",
-    "auto": "AutoSearch",
-    "tree": "TreeSearch",
-    "gp": "GPSearch",
-    "bohb": "BOHBSearch",
-    "cqr": "CQRSearch",
-    "optuna": "OptunaSearch",
-    "hyperopt": "HyperOptSearch",
-    "bayesopt": "BayesOptSearch",
-    "ax": "AxSearch",
-    "nevergrad": "NevergradSearch",
-}
-
-
-def searcher_class(name: str) -> type[Searcher]:
-    """Return the class of a searcher by its short name; see `create_searcher`.
-
-    Raises:
-        ValueError: If there is no such searcher; suggests a similar name.
-    """
-    # By name, so that only its module is imported.
-    kind: type[Searcher] = getattr(
-        importlib.import_module(__package__), found_by_name(name, _CLASSES)
-    )
-    return kind
-
-
-def create_searcher(name: str, **kwargs: Any) -> Searcher:
-    """Construct a searcher by its short name, e.g. from a command line.
-
-    Args:
-        name: ``"variant_generator"`` or ``"random"``, which are the same; ``"auto"``, ``"tree"``,
-            ``"gp"``, ``"bohb"``, ``"cqr"``, ``"optuna"``, ``"hyperopt"``, ``"bayesopt"``, ``"ax"``
-            or ``"nevergrad"``.
-        **kwargs: The arguments of its class.
-
-    Raises:
-        ImportError: If the library that the searcher needs is not installed; names the extra.
-        TypeError: If the searcher has no such argument.
-        ValueError: If there is no such searcher, or it refuses an argument's value.
-
-    Example:
-        >>> create_searcher("random", max_concurrent=2).max_concurrent
-        2
-
-    Departures:
-        Ray Tune silently drops unknown arguments.
-    """
-    return constructed_with(searcher_class(name), kwargs)

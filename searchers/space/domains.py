@@ -20,8 +20,6 @@ from numbers import Real
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
-from .recorded_forms import recorded_index
-
 if TYPE_CHECKING:
     # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
@@ -698,6 +696,8 @@ def checked_value(name: str, domain: Domain, value: Any) -> Any:
     """
     if not domain.contains(value):
         if isinstance(domain, Categorical):
+            from .recorded_forms import recorded_index  # noqa: PLC0415  (values out of files only)
+
             place = recorded_index(domain.categories, value)
             if place is not None:
                 return domain.categories[place]

@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .recorded_forms import is_recorded_form
-
 Path = tuple[str | int, ...]
 """Position of a leaf: keys of dictionaries and indices of lists, from the root."""
 
@@ -197,11 +195,14 @@ def match(
     ):
         for index, (child, value) in enumerate(zip(node, given, strict=True)):
             yield from match(child, value, is_searched, (*path, index))
-    elif not (is_same_constant(node, given) or is_recorded_form(node, given)):
-        raise ValueError(
-            f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the "
-            "space to change a constant"
-        )
+    elif not is_same_constant(node, given):
+        from .recorded_forms import is_recorded_form  # noqa: PLC0415  (values out of files only)
+
+        if not is_recorded_form(node, given):
+            raise ValueError(
+                f"{flat_name(path)!r} must be {node!r} as in the space, got {given!r}; change the "
+                "space to change a constant"
+            )
 
 
 def _match_entry(

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from schedulers.scheduler import scheduler_class
+from schedulers.by_name import scheduler_class
 from searchers import create_searcher
 from tuner.cli.run import SCHEDULERS, SEARCHERS
 from tuner.cli.sweep_end import told_in_one_line

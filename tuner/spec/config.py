@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from schedulers.scheduler import Scheduler, create_scheduler
-from searchers.searcher import POLICIES, Duplicates, Searcher, create_searcher
+import schedulers
+import searchers
+from schedulers.scheduler import Scheduler
+from searchers.searcher import POLICIES, Duplicates, Searcher
 from tuner import capabilities
 from tuner.callbacks.callback import Callback
 from tuner.core import events
@@ -781,8 +783,8 @@ class TuneConfig(Settings):
             from schedulers.trial_scheduler import adapted  # noqa: PLC0415  (for those alone)
 
             object.__setattr__(self, "scheduler", adapted(self.scheduler))
-        _check_part("scheduler", self.scheduler, Scheduler, create_scheduler)
-        _check_part("search_alg", self.search_alg, Searcher, create_searcher)
+        _check_part("scheduler", self.scheduler, Scheduler, named_scheduler)
+        _check_part("search_alg", self.search_alg, Searcher, named_searcher)
 
     def _check_together(self) -> None:
         parts = (self, self.scheduler, self.search_alg)
@@ -865,18 +867,23 @@ class ResumeConfig(Settings):
         return events.DriverRestarted(settings, unfinished, errored, finished)
 
 
-def _check_part(name: str, value: Any, kind: type, create: Callable[[str], Any]) -> None:
+def _check_part(name: str, value: Any, kind: type, named: Callable[[Any], Any]) -> None:
     if isinstance(value, str):
-        named(value, create)
+        named(value)
     elif value is not None and not isinstance(value, kind):
         raise TypeError(
             f"{name} must be a {kind.__name__}, the name of one, {AUTO!r} or None, got {value!r}"
         )
 
 
-def named(part: Any, create: Callable[[str], Any]) -> Any:
-    """Return a new scheduler or searcher if this is the name of one, anything else as it is."""
-    return create(part) if isinstance(part, str) and part != AUTO else part
+def named_scheduler(part: Any) -> Any:
+    """Return a new scheduler if this is the name of one, anything else as it is."""
+    return schedulers.create_scheduler(part) if isinstance(part, str) and part != AUTO else part
+
+
+def named_searcher(part: Any) -> Any:
+    """Return a new searcher if this is the name of one, anything else as it is."""
+    return searchers.create_searcher(part) if isinstance(part, str) and part != AUTO else part
 
 
 def _exception_names(name: str, given: Any) -> tuple[str, ...] | None:

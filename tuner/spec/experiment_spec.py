@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import searchers
 from schedulers.fifo import FIFOScheduler
-from schedulers.scheduler import Scheduler, create_scheduler
+from schedulers.scheduler import Scheduler
 from searchers.random_search import BasicVariantGenerator
-from searchers.searcher import (
-    Searcher,
-    create_searcher,
-    pass_search_properties,
-    unwrapped,
-)
+from searchers.searcher import Searcher, pass_search_properties, unwrapped
 from searchers.space import flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
 from tuner.core.resources import ResourcePool, gpu_misfit
@@ -48,7 +43,14 @@ from tuner.execution.trainable import (
 from tuner.storage.directories import check_working_directory
 
 from .apparent_domains import warn_of_apparent_domains
-from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig, named
+from .config import (
+    CheckpointConfig,
+    FailureConfig,
+    RunConfig,
+    TuneConfig,
+    named_scheduler,
+    named_searcher,
+)
 from .default_algorithms import chosen
 from .mutations import check_mutated_names, check_mutations
 from .param_space import RecordedSpace, check_portable, checked_space
@@ -435,8 +437,8 @@ def make_spec(
 def _completed(tune: TuneConfig) -> TuneConfig:
     """Return the settings with objects for names, and the mode that only an algorithm has."""
     # New ones, since the settings that are given may serve several experiments.
-    scheduler = named(tune.scheduler, create_scheduler)
-    searcher = named(tune.search_alg, create_searcher)
+    scheduler = named_scheduler(tune.scheduler)
+    searcher = named_searcher(tune.search_alg)
     modes: Iterator[Any] = (
         part.mode
         for part in (scheduler, searcher)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 import schedulers
-from schedulers.scheduler import Scheduler, scheduler_class
-from searchers.searcher import Searcher, create_searcher
+from schedulers.by_name import scheduler_class
+from schedulers.scheduler import Scheduler
+from searchers.by_name import create_searcher
+from searchers.searcher import Searcher
 from searchers.space import Float, Integer, is_grid, is_word, leaves
 from searchers.space.domains import Domain
 from tuner.cluster.cluster import Cluster

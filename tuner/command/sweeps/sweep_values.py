@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from schedulers.scheduler import scheduler_class
-from searchers.searcher import searcher_class
+from schedulers.by_name import scheduler_class
+from searchers.by_name import searcher_class
 from searchers.space import Path, is_word
 from tuner.callbacks.formatting import seconds_of
 from tuner.cluster.cluster import Cluster, cluster_at
