@@ -79,6 +79,9 @@ from .trial_starter import SuggestionBudget, TrialStarter
 from .trial_table import TrialTable
 from .unanswered_reports import UnansweredReport, UnansweredReports
 
+_WITHOUT_ROOM = (ev.ResultReported, ev.CheckpointStarted, ev.CheckpointsRequested, ev.TurnEnded)
+"""Events that free no slot and make no trial ready, unless something is decided on them."""
+
 
 @final
 class Experiment:
@@ -261,15 +264,12 @@ class Experiment:
         self.now_s = at_s
         self._is_noop_turn = False
         self.policies.begin(recorded)
-        # A result frees no slot and makes no trial ready, unless something is decided on it.
-        self.needs_scheduling |= not isinstance(
-            event,
-            (ev.ResultReported, ev.CheckpointStarted, ev.CheckpointsRequested, ev.TurnEnded),
-        )
+        self.needs_scheduling |= not isinstance(event, _WITHOUT_ROOM)
         self._dispatch(event)
-        for donor in self.exploits.released.values():
-            self.out.delete(donor, self.checkpoints.drop_superseded(donor))
-        self.exploits.released.clear()
+        if self.exploits.released:
+            for donor in self.exploits.released.values():
+                self.out.delete(donor, self.checkpoints.drop_superseded(donor))
+            self.exploits.released.clear()
         return self.out.take(self.policies.given, is_noop=self._is_noop_turn)
 
     def _dispatch(self, event: ev.Event) -> None:  # noqa: C901, PLR0912  (one case for each event)
@@ -382,7 +382,9 @@ class Experiment:
             self.needs_scheduling |= self.suggestion_budget.on_progress()
         trial.summarise(flat)
         self.needs_scheduling |= self._failure_tally.on_progress(trial.farthest_iteration)
-        num_rows = 0 if self.parts.on_result(trial, event, flat) else trial.num_rows
+        has_part = self.parts or event.validation or trial.group
+        may_get_metric = bool(has_part) and self.parts.on_result(trial, event, flat)
+        num_rows = 0 if may_get_metric else trial.num_rows
         watch = self.metric_watch
         is_metric_missed = bool(watch.missing) and watch.on_result(flat, num_rows)
         self.best.update(trial, flat)
@@ -394,8 +396,9 @@ class Experiment:
         if is_metric_missed:
             metric = watch.missing[0]
             self._notify(cmd.MetricMissed(trial, metric, watch.value_of(metric)))
-        # The attempt has reported, so the checkpoint that it started from has been loaded.
-        self.out.delete(trial, self.checkpoints.release(trial))
+        if trial.leases:
+            # The attempt has reported, so the checkpoint that it started from has been loaded.
+            self.out.delete(trial, self.checkpoints.release(trial))
         if event.checkpoint:
             self._add_checkpoint(trial, event.checkpoint, flat)
         elif event.upload is not None:
@@ -403,7 +406,7 @@ class Experiment:
         if flat.get(DONE) is True:
             reason = Reason(TRAINABLE_DONE, {TRAINING_ITERATION: flat.get(TRAINING_ITERATION, 0)})
             self._intend(trial, Intention(ReportReply.STOP, TerminationReason.COMPLETED, reason))
-        is_judged = self.parts.may_be_judged(trial, flat)
+        is_judged = not self.parts or self.parts.may_be_judged(trial, flat)
         self.apply(
             self.policies.on_trial_result(trial, report.result, flat, asks_scheduler=is_judged)
         )
@@ -889,7 +892,8 @@ class Experiment:
         num_admitted = len(self.trial_table.admitted)
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
-        self.parts.claim()
+        if self.parts:
+            self.parts.claim()
         all_continue = self.unanswered.answer(self.now_s, is_stopping=self._stopping is not None)
         for part in self.parts:
             part.answer()

@@ -252,7 +252,7 @@ class FailureTally:
         """Record a reported iteration; return whether trials may start again because of it."""
         if iteration <= self._farthest:
             return False
-        was_in_doubt = self.suspected(0) is not None
+        was_in_doubt = bool(self._frequent) and self.suspected(0) is not None
         self._farthest = iteration
         return was_in_doubt and self.suspected(0) is None
 

@@ -331,8 +331,6 @@ class Parts(list[Part]):
 
     def claim(self) -> None:
         """Let each take the resources for what it wants to start, and reserve what it waits for."""
-        if not self:
-            return
         self._core.trial_table.reserved = {}
         for part in self:
             part.claim()

@@ -809,6 +809,7 @@ class Trial:
         self._count_row(iteration)
         if iteration > self.farthest_iteration:
             self.farthest_iteration, self.num_vain_attempts, self.losses = iteration, 0, ()
+        summaries = self.summary
         for name, value in flat.items():
             if (
                 value.__class__ in _NO_NUMBERS
@@ -816,9 +817,10 @@ class Trial:
                 or not isinstance(value, (int, float))
             ):
                 continue
-            if name not in self.summary:
-                self.summary[name] = MetricSummary()
-            self.summary[name].add(value)
+            summary = summaries.get(name)
+            if summary is None:
+                summary = summaries[name] = MetricSummary()
+            summary.add(value)
 
     def correct_summary(self, reported: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
         """Take what a validation has added to an earlier result, or changed in it.

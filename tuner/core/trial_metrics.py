@@ -43,9 +43,10 @@ class MetricSummary:
         self.count += 1
         self.last = value
         self._total += value
-        self._recent.append(value)
-        if len(self._recent) > _NUM_RECENT:
-            del self._recent[0]
+        recent = self._recent
+        recent.append(value)
+        if len(recent) > _NUM_RECENT:
+            del recent[0]
         # `not (a >= b)` is also true where b is NaN, which is how the first number replaces it.
         if math.isfinite(value):
             if not self.min <= value:
