@@ -13,27 +13,13 @@ from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
 from tuner import capabilities
 from tuner.core.checkpoints import RetentionPolicy
-from tuner.core.result import CONFIG
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
-from tuner.journal.rows import JournalRows, Row, Rows, histories_of
+from tuner.journal.rows import JournalRows, Rows, histories_of
 from tuner.journal.saving_cost import Persistence
 from tuner.storage.directories import absolute_path
 from tuner.storage.origin import origin_of
 from tuner.storage.urls import is_like_url
-
-from .ranking import (
-    SCOPES,
-    Mode,
-    Scope,
-    best_first,
-    best_row_index,
-    check_mode,
-    config_at,
-    mode_for,
-    objective_of,
-    unknown_metric,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +28,7 @@ if TYPE_CHECKING:
 
     from .charts import Plots, Source
     from .importances import At, Evaluator
+    from .ranking import Mode, Scope
     from .result import FramesOnDemand, ObjectStorage, Result
 
 _MAX_PRINTED = 20
@@ -175,6 +162,9 @@ class ResultGrid(Sequence["Result"]):
             Ray Tune restores a `Tuner` to read results, which needs the training code, and
             unpickles files in the directory.
         """
+        from .open_experiment import read_directory  # noqa: PLC0415  (not after a run)
+        from .ranking import check_mode, mode_for  # noqa: PLC0415  (likewise)
+
         if mode is not None:
             check_mode(mode)
         copy: os.PathLike[str] | None = None
@@ -185,8 +175,6 @@ class ResultGrid(Sequence["Result"]):
         origin = origin_of(directory)
         if origin and origin.is_copy:
             copy = copy or directory
-        from .open_experiment import read_directory  # noqa: PLC0415  (not after a run)
-
         found = read_directory(directory)
         if origin:
             from .result import ObjectStorage  # noqa: PLC0415  (in stores only)
@@ -310,10 +298,10 @@ class ResultGrid(Sequence["Result"]):
         """
         if len(self) == 1 and metric is None and self._metric is None:
             return self._results[0]
+        from .shortfalls import check_reported  # noqa: PLC0415  (not after every run)
+
         name, direction = self.objective(metric, mode)
-        if scope not in SCOPES:
-            raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
-        self._check_reported(name, is_default=metric is None)
+        check_reported(self._trials, name, is_default=metric is None)
         ranked = self.ranked(name, direction, scope, filter_nan_and_inf)
         if not ranked:
             raise RuntimeError(
@@ -337,6 +325,8 @@ class ResultGrid(Sequence["Result"]):
         Raises:
             ValueError: If no metric is named, or mode or scope is unknown.
         """
+        from .ranking import SCOPES, best_first  # noqa: PLC0415  (not after every run)
+
         name, direction = self.objective(metric, mode)
         if scope not in SCOPES:
             raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
@@ -462,6 +452,8 @@ class ResultGrid(Sequence["Result"]):
         Raises:
             ValueError: If there is no metric, no mode, or no such mode.
         """
+        from .ranking import mode_for, objective_of  # noqa: PLC0415  (not after every run)
+
         direction = mode or mode_for(metric, self._metric, self._mode, self._several)
         return objective_of(metric or self._metric, direction, self._several)
 
@@ -496,7 +488,7 @@ class ResultGrid(Sequence["Result"]):
             has no ``metric_iteration``, ``status``, ``ending`` and ``error``.
         """
         from .frames import with_hints  # noqa: PLC0415  (not after every run)
-        from .tables import last_rows, trials_frame  # noqa: PLC0415  (likewise)
+        from .tables import best_rows, last_rows, trials_frame  # noqa: PLC0415  (likewise)
 
         if filter_metric is None:
             if filter_mode is not None:
@@ -505,7 +497,15 @@ class ResultGrid(Sequence["Result"]):
                 )
             chosen = last_rows(self._trials, self._rows, self._metric)
         else:
-            chosen = self._best_rows(filter_metric, filter_mode)
+            from .ranking import mode_for, objective_of  # noqa: PLC0415  (likewise)
+            from .shortfalls import check_reported  # noqa: PLC0415  (likewise)
+
+            direction = filter_mode or mode_for(
+                filter_metric, self._metric, self._mode, self._several
+            )
+            _, direction = objective_of(filter_metric, direction, name="filter_mode")
+            check_reported(self._trials, filter_metric, is_default=False)
+            chosen = best_rows(self._trials, self._rows, filter_metric, direction)
         return with_hints(trials_frame(self._results, chosen))
 
     def get_metrics_dataframe(self) -> pd.DataFrame:
@@ -601,10 +601,11 @@ class ResultGrid(Sequence["Result"]):
 
         from .charts.importance import param_importances  # noqa: PLC0415  (not after every run)
         from .importances import require_optuna  # noqa: PLC0415  (likewise)
+        from .shortfalls import check_reported  # noqa: PLC0415  (likewise)
 
         name, direction = self.objective(metric, mode)
         require_optuna()
-        self._check_reported(name, is_default=metric is None)
+        check_reported(self._trials, name, is_default=metric is None)
         source = self._source().with_objective(name, direction)
         found = param_importances(source, evaluator, iteration)
         series = pd.Series(found.shares, name="importance", dtype=float)
@@ -654,33 +655,3 @@ class ResultGrid(Sequence["Result"]):
     def _more(self) -> str:
         more = len(self) - _MAX_PRINTED
         return f"... and {more} more" if more > 0 else ""
-
-    def _check_reported(self, metric: str, *, is_default: bool) -> None:
-        """Raise an error that lists the reported metrics unless a trial reported this one."""
-        known = {name for trial in self._trials for name in trial.summary}
-        if metric in known:
-            return
-        from .shortfalls import status_counts, why_none_validated  # noqa: PLC0415  (errors only)
-
-        if not any(trial.last_result for trial in self._trials):
-            raise RuntimeError(f"no trial reported a result; {status_counts(self._trials)}")
-        if is_default and (why := why_none_validated(self._trials)):
-            raise RuntimeError(f"no trial has the metric {metric!r}: {why}")
-        error = unknown_metric(metric, known, "a trial")
-        # The metric of the TuneConfig is not an argument of the call, so it is no ValueError.
-        raise RuntimeError(str(error)) if is_default else error
-
-    def _best_rows(self, metric: str, mode: str | None) -> list[Row]:
-        mode = mode or mode_for(metric, self._metric, self._mode, self._several)
-        direction = objective_of(metric, mode, name="filter_mode")[1]
-        self._check_reported(metric, is_default=False)
-        return [self._best_row(trial, metric, direction) for trial in self._trials]
-
-    def _best_row(self, trial: Trial, metric: str, mode: Mode) -> Row:
-        rows = self._rows.of(trial.trial_id)
-        place = best_row_index(rows, metric, mode)
-        if place is not None:
-            return {**rows[place], CONFIG: config_at(trial, self._rows, place + 1)}
-        if not trial.last_result:
-            return {}
-        return {**trial.last_result, CONFIG: config_at(trial, self._rows)}

@@ -18,6 +18,8 @@ from tuner.errors import StorageError
 from tuner.storage.declaration import is_experiment, read_declaration
 from tuner.storage.layout import validation_log
 
+from .ranking import unknown_metric
+
 _WRAPPED: Final = "base_scheduler"
 """Argument with which a scheduler such as ResourceChangingScheduler wraps another one."""
 _CLASS: Final = "@"
@@ -108,6 +110,29 @@ def status_counts(trials: Sequence[Trial]) -> str:
     if failed is None:
         return listed
     return f"{listed}; the first failure was of trial {failed.trial_id}: {failed.failures[-1]}"
+
+
+def check_reported(trials: Sequence[Trial], metric: str, *, is_default: bool) -> None:
+    """Check that a trial has reported a metric.
+
+    Args:
+        trials: All trials of the experiment.
+        metric: The metric, flattened.
+        is_default: Whether it is that of the `TuneConfig`, and no argument of the user's call.
+
+    Raises:
+        RuntimeError: If no trial has reported anything, or none a default.
+        ValueError: If none has reported the metric of the call; lists those that were reported.
+    """
+    known = {name for trial in trials for name in trial.summary}
+    if metric in known:
+        return
+    if not any(trial.last_result for trial in trials):
+        raise RuntimeError(f"no trial reported a result; {status_counts(trials)}")
+    if is_default and (why := why_none_validated(trials)):
+        raise RuntimeError(f"no trial has the metric {metric!r}: {why}")
+    error = unknown_metric(metric, known, "a trial")
+    raise RuntimeError(str(error)) if is_default else error
 
 
 class _FirstComparison:

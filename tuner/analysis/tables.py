@@ -19,7 +19,7 @@ from tuner.storage.atomic import require_parent, temporary_sibling
 
 from .flat_results import flat_config, flat_metrics
 from .frames import LOGDIR, METRIC_ITERATION, in_order_of_appearance, in_usual_order, to_frame
-from .ranking import config_at, config_of, newest_of, tracked, with_newest
+from .ranking import Mode, best_row_index, config_at, config_of, newest_of, tracked, with_newest
 from .result import Result
 
 if TYPE_CHECKING:
@@ -72,6 +72,19 @@ def last_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[d
     Each row includes the ``config`` in force at it; a trial without a result has an empty row.
     """
     return [_last_row(trial, rows, metric) for trial in trials]
+
+
+def best_rows(trials: Sequence[Trial], rows: Rows, metric: str, mode: Mode) -> list[dict[str, Any]]:
+    """Return of each trial the result with the best finite value of a metric, else the last one."""
+    return [_best_row(trial, rows, metric, mode) for trial in trials]
+
+
+def _best_row(trial: Trial, rows: Rows, metric: str, mode: Mode) -> dict[str, Any]:
+    results = rows.of(trial.trial_id)
+    place = best_row_index(results, metric, mode)
+    if place is not None:
+        return {**results[place], CONFIG: config_at(trial, rows, place + 1)}
+    return {**trial.last_result, CONFIG: config_at(trial, rows)} if trial.last_result else {}
 
 
 def _last_row(trial: Trial, rows: Rows, metric: str | None) -> dict[str, Any]:
