@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from schedulers.scheduler import Scheduler
 from searchers.searcher import Searcher
 from searchers.space import SearchSpace
-from tuner.analysis.result_grid import ResultGrid
 from tuner.callbacks.callback import Callback
 from tuner.core.trial import Status
 from tuner.driver.control import RequestQueue
@@ -26,7 +25,6 @@ from tuner.driver.signals import (
 )
 from tuner.errors import StorageError, StorageUnreachable, trial_failed
 from tuner.execution.trainable import is_class_trainable
-from tuner.journal.rows import JournalRows, histories_of
 from tuner.restore.shell_requests import is_requested
 from tuner.spec.argument_names import names_unknown_arguments
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
@@ -43,6 +41,7 @@ from tuner.storage.urls import is_like_url
 
 if TYPE_CHECKING:
     from tuner.analysis.result import Result
+    from tuner.analysis.result_grid import ResultGrid
     from tuner.cluster.cluster import Cluster
     from tuner.driver.continued import Resumption
     from tuner.spec.training_config import ValidationConfig
@@ -599,6 +598,10 @@ def _grid(
     location: ExperimentLocation,
     copy: ReadableCopy | None = None,
 ) -> ResultGrid:
+    # Here, so that trials need not wait for them.
+    from tuner.analysis.result_grid import ResultGrid  # noqa: PLC0415
+    from tuner.journal.rows import JournalRows, histories_of  # noqa: PLC0415
+
     mode: Any = spec.mode
     storage = None
     if location.url:
