@@ -277,9 +277,7 @@ def _joined(lines: Sequence[list[Any]]) -> bytes | None:
     num_nones = sum(line.count(None) for line in lines)
     if data.count(b"null") != num_nones or _QUOTED_FORMULA.search(data):
         return None
-    if len(data) > _MAX_CELL and any(
-        len(cell) > _MAX_CELL for line in lines for cell in line if isinstance(cell, str)
-    ):
+    if len(data) > _MAX_CELL and max(map(len, data.split(b"],["))) > _MAX_CELL:
         return None
     for word, cell in _WORDS.items():
         data = data.replace(b"," + word, b"," + cell)

@@ -163,7 +163,7 @@ class _EventFile(TrialFile):
 
     def _is_last(self, step: int, record: bytes, result: Mapping[str, Any]) -> bool:
         """Return whether a record has a result's step and time; see `is_same_report`."""
-        if step != _step(result):
+        if step != _step(result)[0]:
             return False
         total_s = result.get(keys.TIME_TOTAL_S)
         return not isinstance(total_s, (int, float)) or self._encoder.scalar(
@@ -226,9 +226,8 @@ class _EventFile(TrialFile):
         return num_rows, [self._encoder.restart(at, 0), *(record for _, record in kept)]
 
     def _record_of(self, row: Row) -> bytes:
-        self._counts_timesteps = _counts_timesteps(row.result)
-        values = dict(_scalars(row.flat, self._counts_timesteps))
-        step = _step(row.result)
+        step, self._counts_timesteps = _step(row.result)
+        values = _scalars(row.flat, self._counts_timesteps)
         if self._last_steps is not None:
             self._last_steps |= dict.fromkeys(values, step)
         return self._encoder.scalars(row.at, step, values)
@@ -322,16 +321,12 @@ def _host_name() -> str:
     return socket.gethostname()
 
 
-def _counts_timesteps(result: Mapping[str, Any]) -> bool:
-    return isinstance(result.get(keys.TIMESTEPS_TOTAL), int)
-
-
-def _step(result: Mapping[str, Any]) -> int:
-    return int(
-        result[keys.TIMESTEPS_TOTAL]
-        if _counts_timesteps(result)
-        else result.get(keys.TRAINING_ITERATION, 0)
-    )
+def _step(result: Mapping[str, Any]) -> tuple[int, bool]:
+    """Return the step of a result, and whether it counts timesteps."""
+    timesteps = result.get(keys.TIMESTEPS_TOTAL)
+    if isinstance(timesteps, int):
+        return int(timesteps), True
+    return int(result.get(keys.TRAINING_ITERATION, 0)), False
 
 
 def _validated_step(validated: Validated) -> int:
@@ -341,7 +336,7 @@ def _validated_step(validated: Validated) -> int:
 def _curves_of(validated: Validated, last_steps: Mapping[str, int]) -> Iterator[tuple[str, float]]:
     """Yield tag and value of each metric of a validation."""
     step = _validated_step(validated)
-    for name, value in _scalars(flatten(validated.metrics), False):
+    for name, value in _scalars(flatten(validated.metrics), False).items():
         # TensorBoard drops the values of a curve from the step of a later record on.
         yield f"{name}{_VALIDATED}" if last_steps.get(name, -1) > step else name, value
 
@@ -352,11 +347,15 @@ def _curves(counts_timesteps: bool, *names: str) -> tuple[str, ...]:
     return tuple(name for name in names if name not in hidden)
 
 
-def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> Iterator[tuple[str, float]]:
+def _scalars(flat: Mapping[str, Any], counts_timesteps: bool) -> dict[str, float]:
+    found: dict[str, float] = {}
     # The same for all results of a trial, and mostly of all trials.
     for key in _curves(counts_timesteps, *flat):
         value = flat[key]
-        if value.__class__ is float or isinstance(value, _NUMBERS):
-            number = as_float(value)
-            if not math.isnan(number):
-                yield key, number
+        if value.__class__ is not float:
+            if not isinstance(value, _NUMBERS):
+                continue
+            value = as_float(value)
+        if not math.isnan(value):
+            found[key] = value
+    return found
