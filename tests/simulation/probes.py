@@ -10,6 +10,7 @@ from typing import Any, final
 from schedulers.decisions import Exploit, Reason
 from tuner.callbacks.callback import Callback
 from tuner.core.events import (
+    USER_FORK,
     CheckpointRequested,
     DriverRestarted,
     Event,
@@ -17,7 +18,6 @@ from tuner.core.events import (
     TrialForked,
     TurnEnded,
 )
-from tuner.core.manual_control import USER_FORK
 from tuner.core.recorded_decisions import RecordedDecision
 from tuner.core.trial import CheckpointRecord, Trial
 from tuner.driver.checkpoint_store import CheckpointDeleter

@@ -18,8 +18,7 @@ from schedulers.decisions import Exploit, Reason, Resize
 from schedulers.scheduler import Scheduler
 from searchers import ConcurrencyLimiter, TreeSearch, create_searcher
 from tests.analysis.clustered import write
-from tuner.core.events import USER_STOP
-from tuner.core.manual_control import USER_FORK
+from tuner.core.events import USER_FORK, USER_STOP
 from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason, Trial
 from tuner.journal.rows import MemoryRows
 from tuner.testing import simulate

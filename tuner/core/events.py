@@ -35,10 +35,14 @@ Attempt = Annotated[int, Key("a")]
 TIME_LIMIT: Final = "time_limit"
 """Rule for which the driver itself asks for a stop: the job that it runs in will soon be ended."""
 
-
 USER_STOP: Final = "user.stop"
 """Rule for which trials, or the whole experiment, end that the user has asked to."""
 
+USER_RESUME: Final = "user.resume"
+"""Rule for which trials are resumed by the user."""
+
+USER_FORK: Final = "user.fork"
+"""Rule for which a trial starts as the fork of another one."""
 
 SKIPPED: Final = "restore.skip"
 """Rule for which trials end that a restore leaves out although they were not over."""

@@ -36,7 +36,6 @@ from .lifecycle import (
     exit_termination,
     move_worker,
 )
-from .manual_control import USER_FORK, fork_tag, why_rejected, with_changes
 from .metric_watch import METRIC_NOT_REPORTED, MetricWatch, error_for
 from .part import Parts
 from .paused_trials import PausedTrials
@@ -63,7 +62,6 @@ from .trial import (
     CANNOT_PAUSE,
     NODE_DRAINING,
     TRAINABLE_DONE,
-    USER_PAUSE,
     CheckpointRecord,
     Failure,
     Intention,
@@ -99,6 +97,7 @@ class Experiment:
         best: The trials ranked by their newest values.
         suggestion_budget: Configurations requested from the searcher; read-only to others.
         policies: Scheduler and stopper, and the decisions that they have made.
+        paused: How paused trials continue.
         parts: What capabilities add, as far as they are used.
         checkpoints: When a checkpoint is due, and which are kept.
         metric_watch: Whether the metric is reported.
@@ -125,7 +124,7 @@ class Experiment:
         self.now_s = 0.0
         self._is_noop_turn = False
         self.out = cmd.Outbox()
-        self._paused = PausedTrials(self.trial_table, self.exploits, self._notify)
+        self.paused = PausedTrials(self.trial_table, self.exploits, self._notify)
         self.parts = Parts(self)
         self.starter = TrialStarter(
             self.trial_table, self.exploits, self.suggestion_budget, self.out
@@ -232,6 +231,8 @@ class Experiment:
 
     def why_rejected(self, request: ev.ManualRequest) -> str:
         """Return why a user's request cannot be carried out; empty if it can."""
+        from .manual_control import why_rejected  # noqa: PLC0415  (such requests are rare)
+
         return why_rejected(request, self.trial_table, self.stop_reason)
 
     def check(self) -> None:
@@ -514,7 +515,7 @@ class Experiment:
                 case Resume():
                     for part in self.parts:
                         part.on_resumed(trial)
-                    self._paused.resume(trial, decision.reason)
+                    self.paused.resume(trial, decision.reason)
                 case Save():
                     trial.owes_save = trial.status is Status.RUNNING
                 case Exploit():
@@ -547,11 +548,11 @@ class Experiment:
         if not self.exploits.accept(trial, decision, can_save_on_demand=can_save_on_demand):
             return
         if trial.status is Status.PENDING and trial.attempt:  # decided late, while it is retried
-            self._paused.apply_exploit(trial)
+            self.paused.apply_exploit(trial)
         if trial.status is Status.PENDING:  # it has trained nothing yet that could be replaced
             self.exploits.cancel(trial)
         if trial.status is Status.PAUSED:
-            self._paused.await_exploit(trial)
+            self.paused.await_exploit(trial)
         exploit = Intention(ReportReply.EXPLOIT, TerminationReason.INTERRUPTED, decision.reason)
         self._intend(trial, exploit)
 
@@ -601,45 +602,10 @@ class Experiment:
     # ---------------------------------------------------------------- requests of the user
 
     def _on_manual_request(self, request: ev.ManualRequest) -> None:
-        if self.why_rejected(request):
-            return  # it was possible when it was made, and has come too late
-        match request:
-            case ev.TrialStopRequested(trial_id):
-                self.apply([Stop(trial_id, Reason(ev.USER_STOP))])
-            case ev.PauseRequested(trial_id):
-                trial = self.trial_table[trial_id]
-                self.trial_table.hold(trial)
-                if trial.status is Status.RUNNING:
-                    self.intend_pause(trial, Reason(USER_PAUSE))
-            case ev.ResumeRequested(trial_id):
-                self._paused.resume_by_user(self.trial_table[trial_id])
-            case ev.TrialForked():
-                self._fork(request)
+        from .manual_control import carry_out  # noqa: PLC0415  (see `why_rejected`)
 
-    def _fork(self, request: ev.TrialForked) -> None:
-        donor = self.trial_table[request.donor_id]
-        config = with_changes(donor.config, request.changes)
-        tag = fork_tag(donor, request.changes)
-        trial = Trial(request.trial_id, config, request.resources, tag)
-        trial.group = request.group
-        trial.labels = request.group.labels if request.group else request.labels
-        self.trial_table.add(trial)
-        self.trial_table.admit(trial)
-        self.trial_table.num_forked += 1
-        self._notify(cmd.TrialAdded(trial))
-        self.apply(self.policies.on_trial_add(trial))
-        if trial.is_finished:
-            return
-        if failure := self.trial_table.misfit(trial):
-            trial.failures.append(failure)
-            self.give_up(trial)
-            return
-        reason = Reason(USER_FORK, {"checkpoint": request.checkpoint})
-        exploit = Exploit(trial.trial_id, donor.trial_id, config, reason, request.checkpoint)
-        self.exploits.accept(trial, exploit, can_save_on_demand=False)
-        self._paused.apply_exploit(trial)
-        trial.experiment_tag = tag
-        self.trial_table.make_ready(trial)
+        if not self.why_rejected(request):  # else it was possible when made, and came too late
+            carry_out(request, self)
 
     @property
     def typical_demand(self) -> Demand | None:
@@ -716,7 +682,7 @@ class Experiment:
                 trial.failures.append(lost_too_often(trial.losses))
                 self.give_up(trial)
             case TrialMove.PAUSE if intention and (trial.source or trial.exploit):
-                self._paused.pause(trial, intention)
+                self.paused.pause(trial, intention)
             case TrialMove.PAUSE if intention and intention.reply is ReportReply.EXPLOIT:
                 self.trial_table.requeue(trial, TrialMove.REQUEUE)
             case TrialMove.PAUSE if self._stopping:
@@ -839,7 +805,7 @@ class Experiment:
     def _continue_unchanged(self, trials: Sequence[Trial]) -> None:
         """Continue trials that waited for a checkpoint which will never come."""
         self.needs_scheduling |= bool(trials)
-        self._paused.continue_unchanged(trials)
+        self.paused.continue_unchanged(trials)
 
     # ---------------------------------------------------------------- a restart of the driver
 
@@ -849,7 +815,7 @@ class Experiment:
         for trial in list(self.trial_table.live.values()):
             self.end_attempt(trial, ev.Outcome.LOST)
         self._begin_session(event.settings, event.declaration)
-        self._paused.unhold_all()
+        self.paused.unhold_all()
         treatments = self.trial_table.treatments_of_never_admitted(
             event.settings.max_trials, event.left_out
         )
@@ -874,7 +840,7 @@ class Experiment:
                 trial.failures.append(failure)
                 self.give_up(trial)
             if trial.status is Status.PENDING:  # it was interrupted, and starts without a decision
-                self._paused.apply_exploit(trial)
+                self.paused.apply_exploit(trial)
                 self._drop_pending_changes(trial)
             for part in self.parts:
                 part.on_readmitted(trial)
@@ -888,7 +854,7 @@ class Experiment:
         the journal writes them in a few bytes.
         """
         was_stopping, has_events = self._stopping, self.needs_scheduling
-        had_pending_resumes = bool(self._paused.pending)
+        had_pending_resumes = bool(self.paused.pending)
         num_admitted = len(self.trial_table.admitted)
         # First the time: what it decides is part of the answers that follow.
         self._check_time()
@@ -993,7 +959,7 @@ class Experiment:
 
     def _schedule(self) -> None:
         """Fill free slots with ready trials, then paused ones, the backlog, and suggestions."""
-        self._paused.resume_pending()
+        self.paused.resume_pending()
         if not (self.trial_table.live and self.suspected_failure):
             self.starter.start_ready(self.now_s)
             self._offer_slots_to_paused()
@@ -1016,7 +982,7 @@ class Experiment:
             # A scheduler that leaves all trials paused is not asked again in this turn.
             num_before = len(table.paused)
             self.apply(self.policies.on_idle(tuple(idle), num_free))
-            self._paused.resume_pending()
+            self.paused.resume_pending()
             self.starter.start_ready(self.now_s)
             if len(table.paused) == num_before:
                 break
@@ -1042,7 +1008,7 @@ class Experiment:
             return
         if self.trial_table.paused:
             self._continue_unchanged(self.exploits.dismiss_all_waiting())
-            self._paused.resume_pending()
+            self.paused.resume_pending()
             self.starter.start_ready(self.now_s)
             for trial in list(self.trial_table.paused.values()):
                 if self._can_progress():
@@ -1094,7 +1060,7 @@ class Experiment:
         self._begin_session(ExperimentSettings.from_fields(state["settings"]))
         self.trial_table.load_state_dict(state["roster"], trials)
         self.exploits.load(self.trials)
-        self._paused.load()
+        self.paused.load()
         self.best.load(self.trials)
         self._watch_session(self.settings)  # by the trials that are there now
         self._failure_tally.load_state_dict(state["failure_tally"])

@@ -8,20 +8,19 @@ experiment in which all remaining trials are held waits for the user.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-from schedulers.decisions import Reason
+from schedulers.decisions import Exploit, Reason, Stop
 
+from . import commands as cmd
 from . import events as ev
 from .exploits import in_tag
 from .result import DELIMITER, flatten
-from .trial import Status, Trial
+from .trial import USER_PAUSE, Status, Trial
 from .trial_table import TrialTable
 
-USER_RESUME: Final = "user.resume"
-"""Rule for which trials are resumed by the user."""
-USER_FORK: Final = "user.fork"
-"""Rule for which a trial starts as the fork of another one."""
+if TYPE_CHECKING:
+    from .experiment import Experiment
 
 
 def why_rejected(
@@ -48,6 +47,49 @@ def why_rejected(
             "fork it to go on from its checkpoint"
         )
     return _why_not_held_or_resumed(trial, request, is_held=trial.trial_id in trial_table.held)
+
+
+def carry_out(request: ev.ManualRequest, core: Experiment) -> None:
+    """Carry out a request that is possible."""
+    match request:
+        case ev.TrialStopRequested(trial_id):
+            core.apply([Stop(trial_id, Reason(ev.USER_STOP))])
+        case ev.PauseRequested(trial_id):
+            trial = core.trial_table[trial_id]
+            core.trial_table.hold(trial)
+            if trial.status is Status.RUNNING:
+                core.intend_pause(trial, Reason(USER_PAUSE))
+        case ev.ResumeRequested(trial_id):
+            core.paused.resume_by_user(core.trial_table[trial_id])
+        case ev.TrialForked():
+            _fork(request, core)
+
+
+def _fork(request: ev.TrialForked, core: Experiment) -> None:
+    table = core.trial_table
+    donor = table[request.donor_id]
+    config = with_changes(donor.config, request.changes)
+    tag = fork_tag(donor, request.changes)
+    trial = Trial(request.trial_id, config, request.resources, tag)
+    trial.group = request.group
+    trial.labels = request.group.labels if request.group else request.labels
+    table.add(trial)
+    table.admit(trial)
+    table.num_forked += 1
+    core.out.notices.append(cmd.TrialAdded(trial))
+    core.apply(core.policies.on_trial_add(trial))
+    if trial.is_finished:
+        return
+    if failure := table.misfit(trial):
+        trial.failures.append(failure)
+        core.give_up(trial)
+        return
+    reason = Reason(ev.USER_FORK, {"checkpoint": request.checkpoint})
+    exploit = Exploit(trial.trial_id, donor.trial_id, config, reason, request.checkpoint)
+    core.exploits.accept(trial, exploit, can_save_on_demand=False)
+    core.paused.apply_exploit(trial)
+    trial.experiment_tag = tag
+    table.make_ready(trial)
 
 
 def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import final
 from schedulers.decisions import Reason
 
 from .commands import ExploitApplied, Notice, TrialPaused
+from .events import USER_RESUME
 from .exploits import ExploitTracker
 from .lifecycle import TrialMove
-from .manual_control import USER_RESUME
 from .trial import (
     NODE_DRAINING,
     USER_PAUSE,

@@ -12,7 +12,6 @@ from typing import Final, Protocol, final
 
 from tuner.core import events as ev
 from tuner.core.experiment import Experiment
-from tuner.core.manual_control import next_fork_id, with_changes
 from tuner.core.trial import Status, Trial, WorkerState
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.storage.control_requests import ControlReply, ControlRequest, PendingRequest, Verb
@@ -216,6 +215,8 @@ class RequestHandler:
                 return ev.TrialStopRequested(request.trial_id)
 
     def _fork(self, request: ControlRequest) -> ev.TrialForked:
+        from tuner.core.manual_control import next_fork_id, with_changes  # noqa: PLC0415  (rare)
+
         trial_table = self._experiment.trial_table
         donor = trial_table.find(request.trial_id)
         # Not the one that schedulers see, which may be older.

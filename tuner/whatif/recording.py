@@ -16,8 +16,7 @@ from typing import Any, Final, final
 from tuner.analysis.ranking import Mode
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.core.events import Outcome
-from tuner.core.manual_control import USER_FORK
+from tuner.core.events import USER_FORK, Outcome
 from tuner.core.pareto import Objectives
 from tuner.core.resources import Request, ResourcePool, request_shape
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
