@@ -20,7 +20,7 @@ from tuner.core.stoppers import Stopper
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.execution.trainable import get_trainable, with_resources
-from tuner.spec.argument_names import hint_for
+from tuner.spec.checked_settings import hint_for
 from tuner.spec.config import (
     CheckpointConfig,
     FailureConfig,

@@ -26,7 +26,7 @@ from tuner.driver.signals import (
 from tuner.errors import StorageError, StorageUnreachable, trial_failed
 from tuner.execution.trainable import is_class_trainable
 from tuner.restore.shell_requests import is_requested
-from tuner.spec.argument_names import names_unknown_arguments
+from tuner.spec.checked_settings import names_unknown_arguments
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
 from tuner.spec.experiment_location import (

@@ -33,8 +33,7 @@ from searchers.space.domains import PRIOR_FIELDS
 from tuner.core import stoppers
 from tuner.core.secret_reference import Secret
 
-from .config import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from .worker_config import LoggingConfig
+from .config import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, TuneConfig
 
 Note = dict[str, Any]
 """A declared value as JSON."""

@@ -42,7 +42,6 @@ from tuner.execution.trainable import (
 )
 from tuner.storage.directories import check_working_directory
 
-from .apparent_domains import warn_of_apparent_domains
 from .config import (
     CheckpointConfig,
     FailureConfig,
@@ -52,8 +51,7 @@ from .config import (
     named_searcher,
 )
 from .default_algorithms import chosen
-from .mutations import check_mutated_names, check_mutations
-from .param_space import RecordedSpace, check_portable, checked_space
+from .param_space import RecordedSpace, check_portable, checked_space, warn_of_apparent_domains
 
 if TYPE_CHECKING:
     from .training_config import ValidationConfig
@@ -389,7 +387,7 @@ def make_spec(
     if run.cluster is not None:
         run.cluster.check_installed()
     choice = chosen(tune, run, space, trainable)
-    check_mutated_names(choice.scheduler, space)
+    _check_mutated_names(choice.scheduler, space)
     completed = choice.scheduler.completed_space(space)
     # Defaults are recorded like given arguments: a restore continues with them even if a later
     # release would choose others.
@@ -482,6 +480,13 @@ def _check_labels(spec: ExperimentSpec) -> None:
         )
 
 
+def _check_mutated_names(scheduler: Scheduler, space: Mapping[str, Any]) -> None:
+    if getattr(scheduler, "needs_population", False):  # others mutate nothing
+        from .mutations import check_mutated_names  # noqa: PLC0415  (few schedulers do)
+
+        check_mutated_names(scheduler, space)
+
+
 def _check_population(spec: ExperimentSpec) -> None:
     """Check that a scheduler of populations can generate and vary the members itself."""
     if not getattr(spec.scheduler, "needs_population", False):
@@ -498,6 +503,8 @@ def _check_population(spec: ExperimentSpec) -> None:
             f"num_samples must be the size of the population with {kind}, got -1; it has to "
             "be known before it begins"
         )
+    from .mutations import check_mutations  # noqa: PLC0415  (few schedulers do)
+
     check_mutations(spec.scheduler, spec.space)
 
 

@@ -13,8 +13,14 @@ from tuner.core.settings import ValidationPolicy
 from tuner.core.trial import WorkerGroup
 from tuner.execution.resources import checked_bundle, checked_labels
 
-from .argument_names import names_unknown_arguments
-from .checked_settings import Settings, check_limit, check_seconds, check_type, check_whole
+from .checked_settings import (
+    Settings,
+    check_limit,
+    check_seconds,
+    check_type,
+    check_whole,
+    names_unknown_arguments,
+)
 
 PLACEMENT_STRATEGIES: Final = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ACCELERATOR: Final = "ray.io/accelerator-type"

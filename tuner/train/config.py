@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from tuner.spec.config import CheckpointConfig, FailureConfig, RunConfig
+from tuner.spec.config import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig
 from tuner.spec.training_config import (
     ScalingConfig,
     ValidationConfig,
     ValidationTaskConfig,
 )
-from tuner.spec.worker_config import LoggingConfig
 
 from .backend import BackendConfig
 
