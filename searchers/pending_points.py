@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
-from .space.tree import is_same_constant
+from .space.tree import has_values
 
 
 def checked_points(points: Any) -> list[Mapping[str, Any]]:
@@ -104,27 +103,3 @@ class PendingPoints:
             run = [number for number in left if has_values(values, self._points[number])]
             if run:  # the one that says most about the trial
                 self._taken.add(max(run, key=lambda number: (len(self._points[number]), -number)))
-
-
-def has_values(values: Mapping[Any, Any], wanted: Mapping[Any, Any]) -> bool:
-    """Return whether a configuration has all the values of a point."""
-    return all(
-        name in values and is_same_value(value, values[name]) for name, value in wanted.items()
-    )
-
-
-def is_same_value(value: Any, other: Any) -> bool:
-    """Return whether two values are equal, or both NaN; true and 1 differ, as options may.
-
-    Example:
-        >>> is_same_value(1, 1.0), is_same_value(1, True)
-        (True, False)
-    """
-    if _is_boolean(value) != _is_boolean(other):
-        return False
-    are_nan = all(isinstance(each, float) and math.isnan(each) for each in (value, other))
-    return is_same_constant(value, other) or are_nan
-
-
-def _is_boolean(value: Any) -> bool:
-    return type(value).__name__ in {"bool", "bool_"}  # those of NumPy as well

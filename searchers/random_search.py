@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, count, product
+from math import prod
 from typing import Any, final
 
-from .pending_points import checked_points
 from .searcher import Searcher
 from .seeding import chosen_seed, generator, seed_of
-from .space import SearchSpace
-from .variants import VariantList
+from .space import Path, SearchSpace, is_word
+from .space.tree import assign, has_keys_of, has_values, is_same_value, match
 
 
 @final
@@ -70,13 +72,17 @@ class BasicVariantGenerator(Searcher):
                 f"max_concurrent must be 0 or more, got {max_concurrent}; 0 sets no limit"
             )
         self.max_concurrent = max_concurrent
-        self._points_to_evaluate = checked_points(points_to_evaluate)
+        self._points_to_evaluate: list[Mapping[str, Any]] = []
+        if points_to_evaluate is not None:
+            from .pending_points import checked_points  # noqa: PLC0415  (most searches have none)
+
+            self._points_to_evaluate = checked_points(points_to_evaluate)
         self._is_constant_over_grid = constant_grid_search
         self._own_seed = None if random_state is None else seed_of(random_state)
         self._seed = 0
         self._num_suggested = 0
         self._unfinished: set[str] = set()
-        self._variants: VariantList | None = None
+        self._variants: _VariantList | None = None
         # The number of the next variant. Those in `_run` are passed over: trials of an earlier
         # declaration stand for them. `_strays` stand for none.
         self._next = 0
@@ -94,7 +100,7 @@ class BasicVariantGenerator(Searcher):
         """
         space = SearchSpace(config)
         points = [space.assignments(point) for point in self._points_to_evaluate]
-        self._variants = VariantList(space, points)
+        self._variants = _VariantList(space, points)
         self._num_samples = spec.get("num_samples", 1)
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
         return super().set_search_properties(metric, mode, config, **spec)
@@ -189,7 +195,7 @@ class BasicVariantGenerator(Searcher):
         self._newest = ""
 
     @property
-    def _known_variants(self) -> VariantList:
+    def _known_variants(self) -> _VariantList:
         if self._variants is None:
             raise RuntimeError(
                 "the space must be known before the first suggestion; call set_search_properties "
@@ -203,3 +209,115 @@ class BasicVariantGenerator(Searcher):
         # All suggestions of a sample draw the same values if they share its generator.
         stream = sample if self._is_constant_over_grid else self._num_suggested
         return variants.space.resolve(assignments, generator(self._seed, stream))
+
+
+@final
+class _VariantList:
+    """The variants of a space by number; none of them is computed in advance.
+
+    Points to evaluate come first, each at every point of the grid axes that it leaves open. Then
+    each sample takes the whole grid before the next one begins. The first axis varies fastest.
+
+    Args:
+        space: The space.
+        points: The values of the points to evaluate, by path.
+
+    Attributes:
+        space: See above.
+        num_preset: How many variants come from points to evaluate.
+    """
+
+    def __init__(self, space: SearchSpace, points: Sequence[Mapping[Path, Any]]) -> None:
+        self.space = space
+        self._points = points
+        self._size = _size(space.grid_axes)
+        self._ends = list(accumulate(_size(self._open_axes(point)) for point in points))
+        self.num_preset = self._ends[-1] if self._ends else 0
+
+    def num_declared(self, num_samples: int) -> int:
+        """Return how many variants there are with a number of samples, 0 or more."""
+        return self.num_preset + max(num_samples - len(self._points), 0) * self._size
+
+    def at(self, number: int) -> tuple[int, dict[Path, Any]]:
+        """Return the number of a variant's sample, and its values but for those to be drawn."""
+        if number < self.num_preset:
+            sample = bisect_right(self._ends, number)
+            point, place = self._points[sample], number - self._start(sample)
+        else:
+            sample, place = divmod(number - self.num_preset, self._size)
+            sample, point = sample + len(self._points), {}
+        return sample, {**point, **_grid_point(self._open_axes(point), place)}
+
+    def numbers_for(self, config: Mapping[str, Any], first: int) -> Iterator[int]:
+        """Yield the numbers of the variants that a configuration can stand for, the best first.
+
+        Those are points to evaluate, the ones that name most of its values first, then samples in
+        their order, without end. Nothing is yielded for a configuration outside of the grid.
+        Without a grid, each configuration can stand for a sample.
+
+        Args:
+            config: A configuration, perhaps of another space.
+            first: Samples before this number are left out.
+        """
+        values = self._values(config)
+        if values is None:
+            return
+        by_size = sorted(range(len(self._points)), key=lambda number: -len(self._points[number]))
+        for sample in by_size:
+            point = self._points[sample]
+            if has_values(values, point):
+                start = self._start(sample)
+                yield from (start + each for each in _places(self._open_axes(point), values))
+        places = sorted(_places(self.space.grid_axes, values))
+        for sample in count(max(first - self.num_preset, 0) // self._size) if places else ():
+            yield from (self.num_preset + sample * self._size + place for place in places)
+
+    def _values(self, config: Mapping[str, Any]) -> Mapping[Path, Any] | None:
+        """Return the values of a configuration by path; None if it is not one of the grid."""
+        space = self.space
+        if not space.grid_axes:
+            return space.values_in(config)
+        try:
+            # What was drawn may lie outside of what is drawn from now.
+            found = (
+                space.assignments(config)
+                if space.is_conditional
+                else dict(match(space.space, config, is_word))
+            )
+            whole = (
+                space.resolve(found, None)
+                if space.is_conditional
+                else assign(space.space, {path: found[path] for path in space.words})
+            )
+        except (LookupError, TypeError, ValueError):
+            return None
+        return found if has_keys_of(config, whole) else None
+
+    def _open_axes(self, point: Mapping[Path, Any]) -> dict[Path, list[Any]]:
+        return {path: axis for path, axis in self.space.grid_axes.items() if path not in point}
+
+    def _start(self, sample: int) -> int:
+        return self._ends[sample - 1] if sample else 0
+
+
+def _size(axes: Mapping[Path, list[Any]]) -> int:
+    return prod(len(values) for values in axes.values())
+
+
+def _grid_point(axes: Mapping[Path, list[Any]], place: int) -> dict[Path, Any]:
+    # The place in the grid as a number of mixed radix, with a digit for each axis.
+    point = {}
+    for path, values in axes.items():
+        place, index = divmod(place, len(values))
+        point[path] = values[index]
+    return point
+
+
+def _places(axes: Mapping[Path, list[Any]], values: Mapping[Path, Any]) -> Iterator[int]:
+    """Yield the places in the grid with these values; several if an axis repeats one."""
+    weights = list(accumulate((len(axis) for axis in axes.values()), lambda a, b: a * b, initial=1))
+    digits = [
+        [index * weight for index, value in enumerate(axis) if is_same_value(value, values[path])]
+        for (path, axis), weight in zip(axes.items(), weights, strict=False)
+    ]
+    return map(sum, product(*digits))

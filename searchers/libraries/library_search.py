@@ -19,7 +19,6 @@ from searchers.seeding import generator, seeded_global_rngs
 from searchers.space import Path, SearchSpace, flat_name, merge
 from searchers.space.domains import Categorical, Domain
 from searchers.space.foreign_domains import check_own_space
-from searchers.variants import values_in
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -210,7 +209,7 @@ class LibrarySearch(LearningSearcher, ABC):
             self._drop_newest()
         elif config is not None:
             self._num_suggested += 1  # so that no later one repeats what the trial has drawn
-        self._points.replace(trial_id, None if config is None else values_in(self._space, config))
+        self._points.replace(trial_id, None if config is None else self._space.values_in(config))
         searched = {} if config is None else self._searched_part(config)
         if config is None or not self._space.holds(searched):
             return False

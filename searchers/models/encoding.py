@@ -16,7 +16,6 @@ import numpy as np
 
 from searchers.space import Categorical, Domain, Float, Integer, Parameter, Path, SearchSpace
 from searchers.space.parameters import Condition, num_values
-from searchers.variants import values_in
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -85,7 +84,7 @@ class Encoding:
 
     def values_in(self, config: Mapping[str, Any]) -> Mapping[Path, Any]:
         """Return the values of a configuration, perhaps of another space, by the steps to them."""
-        return values_in(self._space, config)
+        return self._space.values_in(config)
 
     def vector_of(self, config: Mapping[str, Any]) -> list[float] | None:
         """Return the vector of a configuration; None if it is not one of this space."""

@@ -250,6 +250,25 @@ class SearchSpace:
         except ValueError:
             return {}
 
+    def values_in(self, config: Mapping[str, Any]) -> Mapping[Path, Any]:
+        """Return the values of a configuration, perhaps of another space, by path in this space.
+
+        What is not found, or cannot be told, is left out.
+        """
+        if self.is_conditional:
+            return self.recognised(config)
+        found: dict[Path, Any] = {}
+        for path in self.words:
+            node: Any = config
+            for step in path:
+                try:
+                    node = node[step]
+                except (LookupError, TypeError):
+                    break
+            else:
+                found[path] = node
+        return found
+
     def holds(self, config: Mapping[str, Any]) -> bool:
         """Return whether this is a whole configuration of the space, and nothing else.
 

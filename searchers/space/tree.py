@@ -5,6 +5,7 @@ A leaf is any other object, such as a domain or a constant; ``{"grid_search": [.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -241,3 +242,27 @@ def is_same_constant(constant: Any, given: Any) -> bool:
         return constant is given or bool(constant == given)
     except ValueError:  # arrays, which compare element by element
         return False
+
+
+def has_values(values: Mapping[Any, Any], wanted: Mapping[Any, Any]) -> bool:
+    """Return whether a configuration has all the values of a point."""
+    return all(
+        name in values and is_same_value(value, values[name]) for name, value in wanted.items()
+    )
+
+
+def is_same_value(value: Any, other: Any) -> bool:
+    """Return whether two values are equal, or both NaN; true and 1 differ, as options may.
+
+    Example:
+        >>> is_same_value(1, 1.0), is_same_value(1, True)
+        (True, False)
+    """
+    if _is_boolean(value) != _is_boolean(other):
+        return False
+    are_nan = all(isinstance(each, float) and math.isnan(each) for each in (value, other))
+    return is_same_constant(value, other) or are_nan
+
+
+def _is_boolean(value: Any) -> bool:
+    return type(value).__name__ in {"bool", "bool_"}  # those of NumPy as well

@@ -18,7 +18,6 @@ from tuner.callbacks.console.silent import SilentConsole
 from tuner.callbacks.files.defaults import default_loggers
 from tuner.callbacks.files.error_log import ErrorLog
 from tuner.callbacks.files.trial_file import TrialFileLogger
-from tuner.callbacks.registry import named_callbacks
 from tuner.core.events import StopRequested
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
@@ -404,7 +403,10 @@ def _persistence(
 
 def _callbacks(spec: ExperimentSpec) -> list[Callback]:
     own = list(spec.run.callbacks or ())
-    own += named_callbacks(own)
+    if os.environ.get("TUNER_CALLBACKS"):
+        from tuner.callbacks.registry import named_callbacks  # noqa: PLC0415  (seldom set)
+
+        own += named_callbacks(own)
     if os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") != "1":
         own += default_loggers(own)
     return [*own, callbacks.PolicyLog()] if getattr(spec.scheduler, "log_config", False) else own
