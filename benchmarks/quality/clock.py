@@ -6,12 +6,13 @@ Its workers train by reading a table. Whenever one of them is free, the search i
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .table import Table
+from .table import WORST, Table
 from .trace import NUM_WORKERS, Epoch, Trace, duration_s
 
 Ask = Callable[..., Mapping[str, Any]]
@@ -137,5 +138,7 @@ class _Clock:
         # A trial may be asked to stop at an epoch before the one that it has reached: its value is
         # read from the table.
         epoch = min(trial.epoch, trial.until)
-        value = float(self._table.curves[trial.seed, trial.index, epoch - 1])
+        value = float(self._table.seen[trial.seed, trial.index, epoch - 1])
+        # Not every search accepts NaN and infinity.
+        value = value if math.isfinite(value) else WORST
         return self._request(do, trial=name, epoch=epoch, value=value, cost_s=trial.cost_s)

@@ -19,6 +19,7 @@ from .spaces import (
     MARGINS,
     OPTIMIZERS,
     batches,
+    choice,
     columns,
     decays,
     depths,
@@ -44,11 +45,6 @@ _BOOSTING: tuple[Model, Mapping[str, Any]] = (boosting.MODEL, {})
 _LEAVES: tuple[Model, Mapping[str, Any]] = (leaves.MODEL, {})
 _FOREST: tuple[Model, Mapping[str, Any]] = (forests.MODEL, {"kind": "random forest"})
 _EXTRA_TREES: tuple[Model, Mapping[str, Any]] = (forests.MODEL, {"kind": "extra trees"})
-
-
-def choice(name: str, *values: Any) -> Axis:
-    """Return an axis of values without order."""
-    return Axis(name, "choice", values)
 
 
 BETAS = choice("beta2", 0.9, 0.99, 0.999)

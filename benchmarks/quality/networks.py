@@ -29,12 +29,14 @@ DEFAULTS: Mapping[str, Any] = {
     "depth": 1,
     "dropout": 0.0,
     "weight_decay": 0.0,
+    "decoupled_decay": 0.0,
     "momentum": 0.9,
     "beta2": 0.999,
     "activation": "relu",
     "optimizer": "sgd",
     "schedule": "constant",
     "warmup": 0,
+    "frozen": 0,
     "drop": 0.1,
     "init": "he",
     "init_scale": 1.0,
@@ -49,12 +51,15 @@ DEFAULTS: Mapping[str, Any] = {
     "channels": 0,
     "kernel": 3,
     "pool": "mean",
+    "blocks": 0,
 }
 """Hyperparameters that a task does not search. An empty loss stands for cross-entropy with classes
 and for the metric with columns.
 
-`warmup` is the number of epochs in which the learning rate rises, and `drop` is the factor of each
-of the two steps of the schedule ``"step"``."""
+`warmup` is the number of epochs in which the learning rate rises, `frozen` the number of those in
+which only the last layer is trained, and `drop` the factor of each of the two steps of the schedule
+``"step"``. `decoupled_decay` shrinks the weights beside the optimizer, as in AdamW; `weight_decay`
+is part of the gradient. `blocks` is the number of blocks of a transformer."""
 
 _SHAPE = (
     "width",
@@ -69,15 +74,18 @@ _SHAPE = (
     "channels",
     "kernel",
     "pool",
+    "blocks",
 )
 _PER_NETWORK = (
     "lr",
     "momentum",
     "beta2",
     "warmup",
+    "frozen",
     "drop",
     "dropout",
     "weight_decay",
+    "decoupled_decay",
     "init_scale",
     "lr_decay",
     "l1",
@@ -330,10 +338,11 @@ class _Batch:
         if bool(self._own["warmup"].any()):
             lr = lr * ((epoch + 1) / (self._own["warmup"] + 1)).clamp(max=1.0)
         self._own["lr"] = self._own["lr"] * self._own["lr_decay"]
+        body_lr = lr * (epoch >= self._own["frozen"])
         order = self._torch.randperm(len(targets), generator=self._generator)
         for rows in order.split(self._shared["batch_size"]):
             weights = None if self._example_weights is None else self._example_weights[:, rows]
-            self._step(inputs[:, rows], targets[rows], weights, lr)
+            self._step(inputs[:, rows], targets[rows], weights, (body_lr, lr))
 
     def validate(self) -> NDArray[np.float64]:
         """Return the validation metric of each network."""
@@ -349,7 +358,9 @@ class _Batch:
                 inputs.shape, generator=self._generator
             )
         num_front_layers = len(self._front.layers)
-        hidden = self._front.outputs(inputs, (self._weights[0], self._biases[0]))
+        hidden = self._front.outputs(
+            inputs, list(zip(self._weights, self._biases, strict=True))[: num_front_layers or 1]
+        )
         for weight, bias in zip(
             self._weights[num_front_layers:-1], self._biases[num_front_layers:-1], strict=True
         ):
@@ -375,8 +386,9 @@ class _Batch:
         inputs: torch.Tensor,
         targets: torch.Tensor,
         weights: torch.Tensor | None,
-        lr: torch.Tensor,
+        rates: tuple[torch.Tensor, torch.Tensor],
     ) -> None:
+        """Change all parameters once, with the learning rates of other layers and of the last."""
         parameters = self._parameters
         for parameter in parameters:
             parameter.requires_grad_(True)
@@ -393,6 +405,10 @@ class _Batch:
                 decayed = (
                     self._decayed(parameter, gradient) if number < len(self._weights) else gradient
                 )
+                is_last = number % len(self._weights) == len(self._weights) - 1
+                lr = rates[is_last]
+                if number < len(self._weights):
+                    parameter.mul_(1 - lr * self._own["decoupled_decay"])
                 for name, part in self._optimizers:
                     parameter[part].sub_(lr[part] * self._direction(name, number, part, decayed))
 

@@ -124,7 +124,7 @@ def run_ours(method: Ours, table: Table, seed: int) -> Trace:
 
 def _curves(table: Table) -> Callable[[dict[str, Any]], Iterator[dict[str, float]]]:
     def curve(config: dict[str, Any]) -> Iterator[dict[str, float]]:
-        for value in table.curves[config.get(_SEED, 0), table.grid.index(config)]:
+        for value in table.seen[config.get(_SEED, 0), table.grid.index(config)]:
             yield {"loss": float(value)}
 
     return curve

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .grid import Axis, log_axis
 
 SGD_RATES = log_axis("lr", 1e-3, 1.0, 12)
@@ -16,6 +18,11 @@ MARGINS = Axis("loss", "choice", ("hinge", "log"))
 DISTANCES = Axis("loss", "choice", ("mae", "mse"))
 POOLS = Axis("pool", "choice", ("max", "mean"))
 KINDS = Axis("kind", "choice", ("extra trees", "random forest"))
+
+
+def choice(name: str, *values: Any) -> Axis:
+    """Return an axis of values without order."""
+    return Axis(name, "choice", values)
 
 
 def batches(*sizes: int) -> Axis:

@@ -29,11 +29,12 @@ class Table:
     Attributes:
         name: Name of the task.
         grid: The configurations, in the order of the rows.
-        values: The metric to be minimised, training seeds by configurations by epochs; `WORST`
-            where training has diverged. With several seeds, a training is not repeatable: a search
-            sees one of them, see `seed_of`.
+        values: The metric to be minimised, training seeds by configurations by epochs; where
+            training has diverged NaN if the table is raw, otherwise `WORST`. With several seeds, a
+            training is not repeatable: a search sees one of them, see `seed_of`.
         costs_s: Duration of an epoch of each configuration, in virtual seconds.
         versions: Versions of the libraries with which it was trained.
+        is_raw: Whether searches see the value of each epoch, not the best one so far.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Table:
     values: NDArray[np.float64]
     costs_s: NDArray[np.float64]
     versions: dict[str, str]
+    is_raw: bool = False
 
     @property
     def num_epochs(self) -> int:
@@ -54,9 +56,14 @@ class Table:
 
     @cached_property
     def curves(self) -> NDArray[np.float64]:
-        """Best value up to each epoch, which searches receive: users would keep that checkpoint."""
-        best: NDArray[np.float64] = np.minimum.accumulate(self.values, axis=2)
+        """Best value up to each epoch: users would keep that checkpoint."""
+        best: NDArray[np.float64] = np.minimum.accumulate(np.fmin(self.values, WORST), axis=2)
         return best
+
+    @property
+    def seen(self) -> NDArray[np.float64]:
+        """Values that searches receive: those of a raw table, otherwise `curves`."""
+        return self.values if self.is_raw else self.curves
 
     @cached_property
     def qualities(self) -> NDArray[np.float64]:
@@ -101,18 +108,23 @@ class Table:
 def write_table(table: Table, directory: Path = DATA) -> Path:
     """Write a table to a file and return its path.
 
-    The file holds the best value up to each epoch, which is all that searches see.
+    The file holds what searches see: the best value up to each epoch, or the values of a raw table.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{table.name}.npz"
+    axes = json.dumps([[axis.name, axis.scale, axis.values, axis.when] for axis in table.grid.axes])
+    about = np.array([axes, json.dumps(table.versions)])
+    costs_s = table.costs_s.astype(np.float32)
+    if table.is_raw:
+        values = table.values.astype(np.float32)
+        np.savez_compressed(path, values=values, costs_s=costs_s, about=about)
+        return path
     values = np.clip(np.nan_to_num(table.values, nan=WORST, posinf=WORST), 0.0, WORST)
     counts = np.round(np.minimum.accumulate(values, axis=2) / UNIT).astype(np.uint16)
     # Differences to the epoch before are small, which compresses well. Negative ones wrap around,
     # which the cumulative sum in `read_table` undoes.
     steps = np.diff(counts, axis=2, prepend=np.uint16(0))
-    axes = json.dumps([[axis.name, axis.scale, axis.values, axis.when] for axis in table.grid.axes])
-    about = np.array([axes, json.dumps(table.versions)])
-    np.savez_compressed(path, steps=steps, costs_s=table.costs_s.astype(np.float32), about=about)
+    np.savez_compressed(path, steps=steps, costs_s=costs_s, about=about)
     return path
 
 
@@ -130,17 +142,21 @@ def read_table(name: str, directory: Path = DATA) -> Table:
             f"benchmarks.quality.tables {name}"
         )
     with np.load(path) as file:
-        steps, costs_s, (axes, versions) = file["steps"], file["costs_s"], file["about"].tolist()
+        is_raw = "values" in file
+        stored, costs_s = file["values" if is_raw else "steps"], file["costs_s"]
+        axes, versions = file["about"].tolist()
     grid = Grid(tuple(_axis(*axis) for axis in json.loads(axes)))
-    if not steps.shape[-2] == len(costs_s) == len(grid):
+    if not stored.shape[-2] == len(costs_s) == len(grid):
         raise ValueError(
             f"table {name!r} must have a row for each of its {len(grid)} configurations, got "
-            f"{steps.shape[-2]}; make it anew"
+            f"{stored.shape[-2]}; make it anew"
         )
     # Older files hold the curves of one training seed as a matrix.
-    steps = steps.reshape(-1, *steps.shape[-2:])
-    values = np.cumsum(steps, axis=2, dtype=np.uint16).astype(np.float64) * UNIT
-    return Table(name, grid, values, costs_s.astype(np.float64), json.loads(versions))
+    stored = stored.reshape(-1, *stored.shape[-2:])
+    values = stored.astype(np.float64)
+    if not is_raw:
+        values = np.cumsum(stored, axis=2, dtype=np.uint16).astype(np.float64) * UNIT
+    return Table(name, grid, values, costs_s.astype(np.float64), json.loads(versions), is_raw)
 
 
 def _axis(

@@ -1,6 +1,6 @@
 """Make the tables: ``python -m benchmarks.quality.tables [NAME ...]``.
 
-All of them take three quarters of an hour on one core. Some need Pillow, others statsmodels.
+All of them take less than an hour on one core. Some need Pillow, others statsmodels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.metadata import version
 import numpy as np
 
 from .table import Table, write_table
-from .tasks import NUM_EPOCHS, TASKS
+from .tasks import TASKS
 
 # Tasks have seeds of their own, far below this.
 _SEED_STEP = 1000
@@ -26,14 +26,13 @@ def make_table(name: str) -> Table:
     configs = list(task.grid.configs())
     values = np.stack(
         [
-            task.model.train(problem, configs, NUM_EPOCHS, task.seed + _SEED_STEP * number)
+            task.model.train(problem, configs, task.num_epochs, task.seed + _SEED_STEP * number)
             for number in range(task.num_seeds)
         ]
     )
     costs_s = np.array([task.model.cost_s(problem, config) for config in configs])
-    return Table(
-        name, task.grid, values, costs_s, {library: version(library) for library in LIBRARIES}
-    )
+    versions = {library: version(library) for library in LIBRARIES}
+    return Table(name, task.grid, values, costs_s, versions, task.is_raw)
 
 
 def main() -> None:

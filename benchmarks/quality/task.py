@@ -23,6 +23,8 @@ class Task:
         problem: Function that makes the problem.
         seed: Seed with which all configurations are trained.
         num_seeds: Number of seeds with which each is trained; with several, evaluations are noisy.
+        num_epochs: Number of epochs of a full training.
+        is_raw: Whether searches see the value of each epoch, not the best one so far.
     """
 
     about: str
@@ -31,3 +33,5 @@ class Task:
     problem: Callable[[], Problem]
     seed: int
     num_seeds: int = 1
+    num_epochs: int = NUM_EPOCHS
+    is_raw: bool = False

@@ -1,10 +1,12 @@
 """Models of the quality benchmark: networks, forests and boosted trees."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.quality import boosting, forests, generated, leaves, mixed, networks
+from benchmarks.quality import boosting, computed, forests, generated, leaves, mixed, networks
 from benchmarks.quality.losses import example_weights, loss, metric
 from benchmarks.quality.preparation import prepared
 from benchmarks.quality.problems import classification, regression, with_rare_class
@@ -84,12 +86,34 @@ def test_networks_trained_together_equal_those_trained_alone(digits):
         {"schedule": "step", "drop": 0.5},
         {"schedule": "linear"},
         {"init": "small"},
+        {"decoupled_decay": 1.0},
     ],
 )
 def test_every_hyperparameter_has_an_effect(digits, setting):
     problem = changed(with_rare_class(digits, 1, 3), "log_loss")
     values = networks.train_networks(problem, [{"depth": 0}, {"depth": 0, **setting}], 3, seed=1)
     assert (values[0] != values[1]).any()
+
+
+def test_frozen_layers_are_trained_from_the_epoch_after_the_last_frozen_one(digits):
+    values = networks.train_networks(
+        digits, [{"frozen": frozen, "dropout": 0.0} for frozen in (0, 2, 9)], 4, seed=1
+    )
+    assert (values[0] != values[1]).any()
+    np.testing.assert_array_equal(values[1, :2], values[2, :2])
+    assert (values[1, 2:] != values[2, 2:]).any()
+
+
+def test_transformers_learn_reproducibly_and_see_the_order_of_letters():
+    problem = computed.names(5, 200, 100, 1)
+    config = {"blocks": 1, "depth": 0, "width": 8, "batch_size": 8, "optimizer": "adam"}
+    values = networks.train_networks(problem, [config, {**config, "lr": 0.001}], 8, seed=1)
+    assert values[0, -1] < 0.8 * values[0, 0]
+    np.testing.assert_array_equal(
+        values, networks.train_networks(problem, [config, {**config, "lr": 0.001}], 8, seed=1)
+    )
+    turned = replace(problem, valid=(problem.valid[0][:, ::-1].copy(), problem.valid[1]))
+    assert networks.train_networks(turned, [config], 8, seed=1)[0, -1] > values[0, -1]
 
 
 def test_networks_that_differ_in_kind_can_be_trained_together(digits):

@@ -1,9 +1,9 @@
-"""Problems of the quality benchmark that are made of pictures."""
+"""Problems of the quality benchmark that are made of pictures or computed."""
 
 import numpy as np
 import pytest
 
-from benchmarks.quality import pictures
+from benchmarks.quality import computed, pictures
 from benchmarks.quality.problems import bundled
 
 DIGITS = {
@@ -93,3 +93,53 @@ def test_turned_digits_are_those_of_the_data_set():
     problem = pictures.digit_turns(1000, 797, 1)
     assert np.bincount(problem.train[1]).min() > 200
     assert len(bundled("digits")[0]) == 1797
+
+
+@pytest.mark.parametrize(
+    ("operation", "result", "num_pairs"), [("sum", np.add, 25), ("product", np.multiply, 16)]
+)
+def test_every_pair_of_numbers_is_in_one_of_both_parts(operation, result, num_pairs):
+    problem = computed.modular(operation, 5, 10, "error", 1)
+    inputs = np.concatenate([problem.train[0], problem.valid[0]])
+    first, second = inputs[:, :5].argmax(axis=1), inputs[:, 5:].argmax(axis=1)
+    assert len(np.unique(5 * first + second)) == len(inputs) == num_pairs
+    results = np.concatenate([problem.train[1], problem.valid[1]])
+    np.testing.assert_array_equal(results, result(first, second) % 5)
+    assert (len(problem.train[1]), problem.num_outputs) == (10, 5)
+
+
+def test_the_parity_depends_on_the_first_bits_only():
+    inputs, kinds = computed.bit_parity(6, 2, 50, 1).train
+    np.testing.assert_array_equal(kinds, (inputs[:, 0] != inputs[:, 1]).astype(int))
+
+
+@pytest.mark.parametrize(
+    ("make", "num_columns", "num_outputs"),
+    [
+        (lambda: computed.spirals(1.5, 0.02, 50, 40, 1), 2, 2),
+        (lambda: computed.melody(6, 50, 40, 1), 1, 1),
+        (lambda: computed.noisy_digits(1.0, 50, 40, 1), 64, 48),
+        (lambda: computed.names(7, 50, 40, 1), 7, 18),
+        (lambda: computed.sentences(7, 50, 40, 1), 7, 18),
+    ],
+)
+def test_computed_problems_are_the_same_each_time(make, num_columns, num_outputs):
+    problem, again = make(), make()
+    assert [part[0].shape for part in (problem.train, problem.valid)] == [
+        (50, num_columns),
+        (40, num_columns),
+    ]
+    assert problem.num_outputs == num_outputs
+    for part, same in zip(
+        (*problem.train, *problem.valid), (*again.train, *again.valid), strict=True
+    ):
+        np.testing.assert_array_equal(part, same)
+
+
+def test_the_end_of_a_name_repeats_its_beginning():
+    windows, following = computed.names(7, 300, 10, 1).train
+    space = 0
+    is_end = windows[:, -1] == space
+    assert is_end.sum() > 20
+    np.testing.assert_array_equal(windows[is_end, 0:2], windows[is_end, 4:6])
+    assert (following[windows[:, -3] == space] != space).all()

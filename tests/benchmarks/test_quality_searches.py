@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.quality import record
@@ -15,7 +16,8 @@ from benchmarks.quality.ours import TimedSearcher, run_ours
 from benchmarks.quality.peers import dialogue
 from benchmarks.quality.peers.dialogue import CONTINUE, PAUSE, STOP, Finished, Order
 from benchmarks.quality.running import run_all
-from benchmarks.quality.trace import NUM_WORKERS, duration_s
+from benchmarks.quality.table import WORST, Table
+from benchmarks.quality.trace import NUM_WORKERS, duration_s, incumbents
 from searchers import BasicVariantGenerator
 from tests.benchmarks.quality_tables import CONDITIONAL, GRID, noisy_table, small_table
 
@@ -166,6 +168,20 @@ def test_a_trial_cannot_run_twice_at_once():
 def test_the_duration_of_a_search_times_its_workers_is_the_budget():
     table = small_table()
     assert duration_s(table) * NUM_WORKERS == pytest.approx(40 * 9 * (2 * 1 + 2) / 3)
+
+
+def test_the_values_of_a_raw_table_may_rise_and_one_that_is_not_finite_is_the_worst():
+    values = np.full((1, len(GRID), 3), 0.5)
+    values[0, 8] = 0.4, 0.6, np.nan
+    table = Table("small", GRID, values, np.ones(len(GRID)), {}, is_raw=True)
+    search = FinishingSearch([Order("a", CONFIGS[8], 3)])
+    trace = run_peer(lambda do, **facts: answer_of(search, do=do, **facts), "scripted", table, 0)
+    assert [value for kind, *_, value, _ in search.received if kind == "report"] == [
+        0.4,
+        0.6,
+        round(WORST, 3),
+    ]
+    assert incumbents(table, trace.epochs)[-1][1] == 0.0, "the checkpoint of the best epoch is kept"
 
 
 def test_requests_and_replies_are_lines_of_json(monkeypatch):
