@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .makeup import makeup_rows, task_rows
+from .makeup import makeup_rows, slow_rows, task_rows
 from .methods import METHODS, method_of
 from .record import RESULTS, read
 from .report import report, write_page
@@ -36,6 +36,10 @@ def main() -> int:
                         "Least, median and greatest of each set:",
                         "",
                         *makeup_rows(),
+                        "",
+                        "Development tasks whose best configurations start slowly:",
+                        "",
+                        *slow_rows(),
                     ]
                 )
             )

@@ -1,4 +1,7 @@
-"""Properties of the tasks: a table of all of them, and a comparison of the two sets."""
+"""Properties of the tasks: tables of them, and a comparison of the two sets.
+
+Nothing is computed from the curves of `SLOW_CONFIRMATION`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from .table import Table, read_table
-from .tasks import CONFIRMATION, DEVELOPMENT, Task
+from .table import WORST, Table, read_table
+from .tasks import CONFIRMATION, DEVELOPMENT, SLOW_DEVELOPMENT, Task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,12 +73,50 @@ def makeup_rows() -> Iterator[str]:
         yield _row((name, *(column.get(name, "0") for column in columns)))
 
 
+def slow_rows() -> Iterator[str]:
+    """Yield the lines of a table of the development tasks where slow starters win."""
+    headings = (
+        "task",
+        "what is trained",
+        "configurations",
+        "epochs",
+        "% diverged",
+        f"% of the best twentieth that are not among the best third after {_slashed(EARLY)} epochs",
+        "rank correlation",
+    )
+    yield _row(headings)
+    yield f"|{'---|' * len(headings)}"
+    for name, task in SLOW_DEVELOPMENT.items():
+        table = read_table(name)
+        yield _row(
+            (
+                f"`{name}`",
+                task.about,
+                f"{len(table.grid):,}",
+                str(table.num_epochs),
+                f"{100 * (~np.isfinite(table.seen[:, :, -1])).mean():.0f}",
+                _slashed([f"{100 * share_of_slow(table, epoch):.0f}" for epoch in EARLY]),
+                _slashed([f"{rank_correlation(table, epoch):.2f}" for epoch in EARLY]),
+            )
+        )
+
+
+def share_of_slow(table: Table, epoch: int) -> float:
+    """Return the share of the best twentieth of the configurations that start slowly.
+
+    After this many epochs, their values are not among the best third.
+    """
+    best = np.argsort(table.qualities, kind="stable")[: max(1, round(len(table.qualities) / 20))]
+    ranks = pd.Series(_early(table, epoch)).rank().to_numpy()
+    return float((ranks[best] > len(ranks) / 3).mean())
+
+
 def rank_correlation(table: Table, epoch: int) -> float:
     """Return the rank correlation of the values after an epoch with the final ones.
 
     Values are means over training seeds.
     """
-    return _rank_correlation(table.curves[:, :, epoch - 1].mean(axis=0), table.qualities)
+    return _rank_correlation(_early(table, epoch), table.qualities)
 
 
 def correlation_among_best(table: Table, epoch: int) -> float:
@@ -84,8 +125,14 @@ def correlation_among_best(table: Table, epoch: int) -> float:
     0 means that early values do not help to find the best of the good ones.
     """
     best = np.argsort(table.qualities, kind="stable")[: max(2, len(table.qualities) // 10)]
-    early = table.curves[:, :, epoch - 1].mean(axis=0)
-    return _rank_correlation(early[best], table.qualities[best])
+    return _rank_correlation(_early(table, epoch)[best], table.qualities[best])
+
+
+def _early(table: Table, epoch: int) -> NDArray[np.float64]:
+    """Return the values that searches see after an epoch, means over training seeds."""
+    seen = np.where(np.isfinite(table.seen), table.seen, WORST)
+    means: NDArray[np.float64] = seen[:, :, epoch - 1].mean(axis=0)
+    return means
 
 
 def _rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:

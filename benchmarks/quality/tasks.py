@@ -1,6 +1,7 @@
 """All tasks by name, in two sets: *development*, on which methods may be tuned, and *confirmation*.
 
-Confirmation tasks serve only for the figures that are published. The first 34 tasks are for
+Confirmation tasks serve only for the figures that are published; those of slow starters, which are
+apart, for none so far. The first 34 tasks are for
 development, since they have been looked at. Of the later ones, a hash of the name decides: SHA-256,
 as an integer, modulo 3; 0 is development. So a task must not be renamed.
 """
@@ -14,9 +15,19 @@ from .development import DEVELOPMENT as FIRST
 from .development_networks import NETWORKS
 from .development_trees import FORESTS
 from .hashed import HASHED
+from .slow_starters import SLOW_STARTERS
 from .task import NUM_EPOCHS, Task
 
-__all__ = ["CONFIRMATION", "DEVELOPMENT", "NUM_EPOCHS", "TASKS", "Task", "is_for_confirmation"]
+__all__ = [
+    "CONFIRMATION",
+    "DEVELOPMENT",
+    "NUM_EPOCHS",
+    "SLOW_CONFIRMATION",
+    "SLOW_DEVELOPMENT",
+    "TASKS",
+    "Task",
+    "is_for_confirmation",
+]
 
 
 def is_for_confirmation(name: str) -> bool:
@@ -38,4 +49,15 @@ DEVELOPMENT: Mapping[str, Task] = {
 CONFIRMATION: Mapping[str, Task] = {
     name: task for name, task in HASHED.items() if is_for_confirmation(name)
 }
-TASKS: Mapping[str, Task] = {**DEVELOPMENT, **CONFIRMATION}
+SLOW_DEVELOPMENT: Mapping[str, Task] = {
+    name: task for name, task in SLOW_STARTERS.items() if not is_for_confirmation(name)
+}
+SLOW_CONFIRMATION: Mapping[str, Task] = {
+    name: task for name, task in SLOW_STARTERS.items() if is_for_confirmation(name)
+}
+TASKS: Mapping[str, Task] = {
+    **DEVELOPMENT,
+    **CONFIRMATION,
+    **SLOW_DEVELOPMENT,
+    **SLOW_CONFIRMATION,
+}

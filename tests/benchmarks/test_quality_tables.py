@@ -11,6 +11,8 @@ from benchmarks.quality.makeup import (
     makeup_rows,
     noise,
     rank_correlation,
+    share_of_slow,
+    slow_rows,
     task_rows,
 )
 from benchmarks.quality.networks import cost_s, train_networks
@@ -26,7 +28,8 @@ from benchmarks.quality.table import DATA, WORST, Table, read_table, write_table
 from benchmarks.quality.tasks import (
     CONFIRMATION,
     DEVELOPMENT,
-    NUM_EPOCHS,
+    SLOW_CONFIRMATION,
+    SLOW_DEVELOPMENT,
     TASKS,
     is_for_confirmation,
 )
@@ -36,6 +39,17 @@ NUM_FIRST = 34
 """Number of tasks that are for development whatever their names."""
 DRAWN = ["fair_prepared", "anes_party", "star_schools", "macro_inflation", "moons_noisy"]
 """Later tasks that the hash put into development."""
+SLOW_DRAWN = [
+    "modular_products",
+    "digits_denoised",
+    "diabetes_large_batches",
+    "wine_warmups",
+    "digits_regularised",
+    "spirals_deep",
+    "names_transformer",
+    "melody_coordinates",
+]
+"""Tasks of slow starters that the hash put into development."""
 MAX_BYTES = 250_000
 
 
@@ -147,6 +161,18 @@ def test_diverged_and_huge_values_are_stored_as_the_worst_value(tmp_path):
     assert again.qualities[0] == pytest.approx(0.4)
 
 
+def test_a_raw_table_keeps_the_value_of_each_epoch_and_where_training_diverges(tmp_path):
+    values = np.full((1, len(GRID), 3), 0.5)
+    values[0, :3] = [0.4, 0.9, np.nan], [np.nan] * 3, [9.0, np.inf, 1e-7]
+    write_table(Table("small", GRID, values, np.ones(len(GRID)), {}, is_raw=True), tmp_path)
+    again = read_table("small", tmp_path)
+    assert again.is_raw
+    np.testing.assert_allclose(again.seen, values, rtol=1e-6)
+    np.testing.assert_allclose(
+        again.curves[0, :3], [[0.4] * 3, [WORST] * 3, [WORST, WORST, 1e-7]], rtol=1e-6
+    )
+
+
 def test_the_error_about_a_missing_table_names_the_command_that_makes_it(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"benchmarks\.quality\.tables nothing"):
         read_table("nothing", tmp_path)
@@ -205,9 +231,21 @@ def test_training_seeds_are_drawn_by_search_seed_configuration_and_start():
 
 
 def test_the_split_is_the_one_that_was_drawn_by_the_hash_of_the_names():
-    assert [name for name, task in TASKS.items() if task.seed >= NUM_FIRST] == DRAWN + list(
-        CONFIRMATION
-    )
+    assert [name for name, task in TASKS.items() if task.seed >= NUM_FIRST] == [
+        *DRAWN,
+        *CONFIRMATION,
+        *SLOW_DRAWN,
+        *SLOW_CONFIRMATION,
+    ]
+    assert list(SLOW_DEVELOPMENT) == SLOW_DRAWN
+    assert list(SLOW_CONFIRMATION) == [
+        "modular_sums",
+        "letters_transformer",
+        "photo_coordinates",
+        "friedman_annealed",
+        "bits_parity",
+        "digits_unfrozen",
+    ]
     assert set(CONFIRMATION) == {
         "anes_families",
         "cancer_missing",
@@ -224,21 +262,22 @@ def test_the_split_is_the_one_that_was_drawn_by_the_hash_of_the_names():
         "randhie_visits",
         "sunspots_lags",
     }
-    assert all(is_for_confirmation(name) for name in CONFIRMATION)
-    assert not any(is_for_confirmation(name) for name in DRAWN)
+    assert all(is_for_confirmation(name) for name in [*CONFIRMATION, *SLOW_CONFIRMATION])
+    assert not any(is_for_confirmation(name) for name in [*DRAWN, *SLOW_DRAWN])
 
 
 def test_the_two_sets_share_no_task():
     assert not set(DEVELOPMENT) & set(CONFIRMATION)
     seeds = [task.seed for task in TASKS.values()]
     assert sorted(seeds) == list(range(len(TASKS))), "each task is trained with a different seed"
-    assert len(TASKS) == NUM_FIRST + len(DRAWN) + len(CONFIRMATION)
+    assert len(TASKS) == len(DEVELOPMENT) + len(CONFIRMATION) + len(SLOW_DRAWN) + 6
+    assert len(DEVELOPMENT) == NUM_FIRST + len(DRAWN)
 
 
 def test_tables_of_the_tasks_and_of_both_sets_are_complete():
     rows = list(task_rows())
     assert len({row.count("|") for row in rows}) == 1
-    assert [row.split("`")[1] for row in rows[2:]] == list(TASKS)
+    assert [row.split("`")[1] for row in rows[2:]] == [*DEVELOPMENT, *CONFIRMATION]
     made_up = list(makeup_rows())
     shown = {
         cells[0]: cells[1:]
@@ -247,7 +286,11 @@ def test_tables_of_the_tasks_and_of_both_sets_are_complete():
     assert shown[""] == ["development", "confirmation"]
     assert shown["tasks"] == [str(len(DEVELOPMENT)), str(len(CONFIRMATION))]
     assert shown["hyperparameters"] == ["3 / 6 / 11", "5 / 10 / 12"]
-    assert "\n".join(made_up) in PAGE.read_text(encoding="utf-8"), "docs/quality.md shows them, too"
+    slow = list(slow_rows())
+    assert [row.split("`")[1] for row in slow[2:]] == list(SLOW_DEVELOPMENT)
+    page = PAGE.read_text(encoding="utf-8")
+    assert "\n".join(made_up) in page, "docs/quality.md shows them, too"
+    assert "\n".join(slow) in page, "docs/quality.md shows them, too"
 
 
 def test_rank_correlation_compares_early_values_with_final_ones():
@@ -272,12 +315,27 @@ def test_stored_tables_match_their_tasks(name):
     table = read_table(name)
     assert (table.grid, table.num_epochs, table.num_seeds) == (
         TASKS[name].grid,
-        NUM_EPOCHS,
+        TASKS[name].num_epochs,
         TASKS[name].num_seeds,
     )
+    assert table.is_raw == TASKS[name].is_raw
     assert (DATA / f"{name}.npz").stat().st_size < MAX_BYTES
     assert table.scale > 0
     assert (table.costs_s > 0).all()
+
+
+def test_slow_starters_are_among_the_best_that_are_not_among_the_best_third_early():
+    final = np.arange(60) / 60
+    early = np.where(np.arange(60) < 2, 2.0, final)
+    table = Table("small", GRID, np.stack([early, final], axis=1)[None], np.ones(60), {})
+    assert share_of_slow(table, 1) == pytest.approx(2 / 3), "two of the best three"
+    assert share_of_slow(table, 2) == 0.0
+
+
+@pytest.mark.parametrize("name", SLOW_DEVELOPMENT)
+def test_a_third_of_the_best_start_slowly(name):
+    table = read_table(name)
+    assert max(share_of_slow(table, epoch) for epoch in (1, 3)) > 1 / 3
 
 
 @pytest.fixture
