@@ -111,8 +111,12 @@ class ClusterSession(Processes):
 
     def storing(self, storage: StorageSession) -> Executor:
         """See `Processes`."""
-        inner = storage.storing(self._executor.inner, self._make_files)
-        self._executor.inner = inner
+        inner = self._executor.inner
+        self._executor.inner = (
+            self._remote.storing(inner, self._make_files)
+            if self._remote
+            else storage.storing(inner)
+        )
         return self._executor
 
     def _make_files(self, checkpoints: ObjectCheckpoints) -> FilesOnNodes:

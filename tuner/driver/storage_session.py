@@ -17,7 +17,6 @@ from tuner.storage.lock import ExperimentLock
 from .control import Source
 
 if TYPE_CHECKING:
-    from tuner.stores.file_service import FileService
     from tuner.stores.journal_mirror import JournalMirror
     from tuner.stores.object_checkpoints import ObjectCheckpoints
 
@@ -83,18 +82,8 @@ class StorageSession:
             is_salvage: Whether to continue from what is before damage or a gap.
         """
 
-    def storing(
-        self,
-        executor: Executor,
-        files_for: Callable[[ObjectCheckpoints], FileService] | None = None,
-    ) -> Executor:
-        """Return an executor whose checkpoints count once they are stored.
-
-        Args:
-            executor: The executor.
-            files_for: Returns what moves files between a store and the machines of trials; None for
-                this machine.
-        """
+    def storing(self, executor: Executor) -> Executor:
+        """Return an executor whose checkpoints count once they are stored."""
         return executor
 
     def open_mirror(self) -> JournalMirror | None:

@@ -133,7 +133,13 @@ class RemoteSession(StorageSession):
         executor: Executor,
         files_for: Callable[[ObjectCheckpoints], FileService] | None = None,
     ) -> Executor:
-        """See `StorageSession`."""
+        """See `StorageSession`.
+
+        Args:
+            executor: The executor.
+            files_for: Returns what moves files between the store and the machines of trials; None
+                for this machine.
+        """
         checkpoints = self.checkpoints = ObjectCheckpoints(
             self.store,
             self._directory,

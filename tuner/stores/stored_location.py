@@ -155,30 +155,24 @@ class StoredLocation(ExperimentLocation):
                 "them, or choose another name"
             )
 
-    def _has_local(self) -> bool:
-        if not is_experiment(self.directory):
-            return False
-        self._check_directory()
-        return True
-
     def check_free(self, *, can_replace: bool) -> None:
         """Check that a new experiment may be made here, which may replace that in the store.
 
         Raises:
             ExperimentExists: If it may not.
         """
-        self._check_directory()
+        self._has_local()
         if not can_replace:
             self.check_unused()
 
-    def _check_directory(self) -> None:
-        """Check that the directory holds no other experiment than the store.
+    def _has_local(self) -> bool:
+        """Return whether the directory holds the experiment.
 
         Raises:
-            ExperimentExists: If it does.
+            ExperimentExists: If it holds another one.
         """
         if not is_experiment(self.directory):
-            return
+            return False
         origin = origin_of(self.directory)
         if origin is None or origin.url != self.url:
             belongs = f"that of {origin.url}" if origin else "one that is not in an object store"
@@ -186,6 +180,7 @@ class StoredLocation(ExperimentLocation):
                 f"{str(self.directory)!r} holds another experiment than {self.url}, "
                 f"{belongs}; give another local_dir, or another name"
             )
+        return True
 
     def _check_same(self, record: Record) -> None:
         if not self._has_local():
