@@ -21,9 +21,9 @@ from tuner.core.experiment import Experiment
 from tuner.core.recorded_decisions import RecordedDecision
 from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_store import CheckpointDeleter
-from tuner.driver.garbage_collection import rare_garbage_collection
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.execution.local.process_setup import rare_garbage_collection
 from tuner.journal.writer import Journal
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec

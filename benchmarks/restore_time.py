@@ -23,10 +23,10 @@ from schedulers import ASHAScheduler
 from tuner.callbacks.callback_list import CallbackList
 from tuner.driver.assembly import assemble
 from tuner.driver.checkpoint_store import CheckpointDeleter
-from tuner.driver.garbage_collection import rare_garbage_collection
 from tuner.driver.journal_log import JournalLog
 from tuner.driver.snapshots import Snapshots
 from tuner.driver.suggestion_queue import SuggestionQueue
+from tuner.execution.local.process_setup import rare_garbage_collection
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal
 from tuner.restore.experiment import restore_spec

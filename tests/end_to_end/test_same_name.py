@@ -7,7 +7,7 @@ from click.testing import CliRunner
 import tuner as tune
 from tuner.cli.app import main
 from tuner.errors import ExperimentExists, ExperimentLocked, StorageError
-from tuner.journal import takeover_cleanup
+from tuner.journal import removal
 from tuner.storage.lock import ExperimentLock
 
 
@@ -117,7 +117,7 @@ def test_a_directory_not_known_to_be_an_experiment_is_never_removed(run, tmp_pat
 
 def test_a_removal_that_was_cut_short_can_be_done_again(run, tmp_path, monkeypatch):
     run(x=tune.grid_search([1.0, 2.0]))
-    genuine = takeover_cleanup.shutil.rmtree
+    genuine = removal.shutil.rmtree
 
     def rmtree(path):
         if path.name == "t00001":
@@ -125,7 +125,7 @@ def test_a_removal_that_was_cut_short_can_be_done_again(run, tmp_path, monkeypat
         genuine(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(takeover_cleanup.shutil, "rmtree", rmtree)
+        patch.setattr(removal.shutil, "rmtree", rmtree)
         with pytest.raises(StorageError, match="the disk has gone away"):
             run(x=3.0, if_exists="replace")
     run(x=3.0, if_exists="replace")

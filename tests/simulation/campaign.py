@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tuner.driver.garbage_collection import rare_garbage_collection
+from tuner.execution.local.process_setup import rare_garbage_collection
 
 from .coverage import COMPARED, counted_transitions, expected
 from .fault_injection import Fault

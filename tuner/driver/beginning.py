@@ -71,7 +71,7 @@ class Beginning:
             write_declaration(self._spec, settings, self._directory)
             yield
         except Exception:
-            from tuner.journal.takeover_cleanup import withdraw  # noqa: PLC0415  (after errors only)
+            from tuner.journal.removal import withdraw  # noqa: PLC0415  (after errors only)
 
             with contextlib.suppress(OSError, StorageError):
                 withdraw(self._directory)

@@ -1,29 +1,31 @@
-"""How a run continues an experiment that exists."""
+"""How a run continues an experiment that exists, and what it says about it at its start."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, Final, final
 
+from schedulers import FIFOScheduler
+from searchers.searcher import unwrapped
 from tuner.callbacks.callback import Callback
 from tuner.callbacks.console.silent import ON_CONSOLE, SilentConsole
-from tuner.core.events import Event
+from tuner.core.events import DriverRestarted, Event, ResumeType
+from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import Trial
-from tuner.journal import takeover_cleanup
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.execution.group_trainable import GroupTrainable
+from tuner.execution.local.process_setup import rare_garbage_collection
 from tuner.journal.mark import read_mark
 from tuner.journal.rows import JournalRows, histories_of
-from tuner.journal.salvage import cut_at_damage
 from tuner.journal.segments import JournalPosition
-from tuner.restore.continuation import changed_line, continuing_line
 from tuner.restore.experiment import nothing_new, restore_spec, with_new_groups, with_work_left
-from tuner.restore.resume_command import shell_line
 from tuner.restore.snapshot_state import Restored, usable_snapshot
-from tuner.restore.takeover import take_over
+from tuner.restore.takeover import remove_unfinished, take_over
 from tuner.spec.config import ResumeConfig
 from tuner.spec.experiment_directory import Record
 from tuner.spec.experiment_spec import ExperimentSpec
@@ -33,10 +35,16 @@ from tuner.storage.lock import ExperimentLock
 
 from .beginning import Beginning, end_former_trials
 from .checkpoint_store import CheckpointStore
-from .garbage_collection import rare_garbage_collection
 from .storage_session import StorageSession
 
 _log = logging.getLogger("tuner")
+_FINISHED: Final = "finished"
+_PAUSED: Final = "paused"
+_TO_CONTINUE: Final = "to continue"
+_TO_START: Final = "to start"
+_LEFT_OUT: Final = "left out"
+_PLACES: Final = ("tune_config.", "run_config.")
+"""What precedes the names of arguments that users give `Tuner.restore` without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +128,13 @@ class ContinuedExperiment(Beginning):
             return restored
 
         if is_salvage:
+            from tuner.journal.salvage import cut_at_damage  # noqa: PLC0415  (seldom)
+
             cut_at_damage(directory)
         mark = read_mark(directory)
         takeover = take_over(directory, mark, restore, is_salvage=is_salvage)
         trials = takeover.restored.state.experiment.trials
-        takeover_cleanup.remove_unfinished(directory, self._recorded_checkpoints(trials))
+        remove_unfinished(directory, self._recorded_checkpoints(trials))
         return takeover.end, spec, takeover.restored
 
     def _recorded_checkpoints(self, trials: Sequence[Trial]) -> dict[str, set[str] | None]:
@@ -170,6 +180,8 @@ class ContinuedExperiment(Beginning):
         """Return that there was nothing to run; empty if there was."""
         if self._num_started != _num_started(trials):
             return ""
+        from tuner.restore.resume_command import shell_line  # noqa: PLC0415  (at the end)
+
         line = shell_line(self._directory, spec, "-n NUMBER, or --retry-failed")
         more = line or "restore with a larger num_samples or a resume_config"
         return f"{nothing_new(spec, trials, self._left_out)}; to go on, {more}"
@@ -201,3 +213,71 @@ def _num_started(trials: Sequence[Trial]) -> int:
         trial.attempt + sum(validation.num_try for validation in trial.validations.values())
         for trial in trials
     )
+
+
+def continuing_line(
+    name: str, experiment: Experiment, event: DriverRestarted, spec: ExperimentSpec
+) -> str:
+    """Return how much of an experiment is done, what is left, and who decides about it.
+
+    Args:
+        name: Its name.
+        experiment: Its state at the end of the last session.
+        event: What becomes of its trials now.
+        spec: What is declared now.
+
+    Returns:
+        Empty for a single training, which is no search.
+    """
+    if isinstance(spec.trainable, GroupTrainable) and not spec.space:
+        return ""
+    table, total = experiment.trial_table, event.settings.max_trials
+    treatments = table.treatments_of_never_admitted(total, event.left_out)
+    trials = [
+        (trial, _standing(trial, treatments.get(trial) or event.treatment_of(trial)))
+        for trial in experiment.trials
+    ]
+    counts = Counter(standing for _, standing in trials)
+    of = ""
+    if total is not None:
+        total += table.num_forked
+        counts[_TO_START] += max(total - len(trials), 0)
+        of = f" of {max(total, len(trials) - counts[_LEFT_OUT])}"
+    num_failed = sum(
+        trial.status is Status.ERROR and standing == _FINISHED for trial, standing in trials
+    )
+    failed = f" ({num_failed} failed)" if num_failed else ""
+    done = f"{counts[_FINISHED]}{of} trials finished{failed}"
+    left = [f"{counts[kind]} {kind}" for kind in (_PAUSED, _TO_CONTINUE, _TO_START) if counts[kind]]
+    return f"Continuing {name}: {', '.join([done, *left])} ({_algorithms(spec)})"
+
+
+def changed_line(change: str) -> str:
+    """Return how a difference between two declarations is shown.
+
+    Example:
+        >>> changed_line("tune_config.num_samples: 20 -> 70")
+        'Changed since the last run: num_samples 20 → 70'
+    """
+    place, _, values = change.partition(": ")
+    for prefix in _PLACES:
+        place = place.removeprefix(prefix)
+    return f"Changed since the last run: {place} {values.replace(' -> ', ' → ', 1)}"
+
+
+def _standing(trial: Trial, treatment: ResumeType) -> str:
+    """Return what becomes of a trial in this session, by its word in the line."""
+    if treatment is ResumeType.SKIP:
+        is_over = trial.is_finished and trial.ending is not TerminationReason.INTERRUPTED
+        return _FINISHED if is_over else _LEFT_OUT
+    if treatment is ResumeType.RESTART or not (trial.last_result or trial.source):
+        return _TO_START
+    return _PAUSED if trial.status is Status.PAUSED else _TO_CONTINUE
+
+
+def _algorithms(spec: ExperimentSpec) -> str:
+    scheduler: Any = getattr(spec.scheduler, "adapted", spec.scheduler)
+    searcher = unwrapped(spec.searcher)
+    is_none = isinstance(scheduler, FIFOScheduler)
+    shown = "no scheduler" if is_none else f"scheduler {type(scheduler).__name__}"
+    return f"searcher {type(searcher).__name__}, {shown}"

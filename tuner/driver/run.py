@@ -23,7 +23,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial
 from tuner.execution.executor import Executor
 from tuner.execution.leasing import lease, lease_holder
-from tuner.execution.local.process_setup import open_standard_streams
+from tuner.execution.local.process_setup import open_standard_streams, rare_garbage_collection
 from tuner.execution.resources import machine_capacity
 from tuner.execution.trainable import can_be_saved, is_class_trainable
 from tuner.journal.saving_cost import Persistence
@@ -50,7 +50,6 @@ from .driver import Timing
 from .endings import explain_error, report_end
 from .event_dispatch import EventDispatch
 from .executors import Processes, leased_group, processes_for
-from .garbage_collection import rare_garbage_collection
 from .journal_log import JournalLog
 from .signals import Interrupts, exit_code, has_failed
 from .snapshots import Snapshots

@@ -26,9 +26,10 @@ from tuner.core.events import CheckpointLost
 from tuner.core.result import flatten, merged
 from tuner.core.trial import CheckpointRecord, Status, Trial
 from tuner.errors import CheckpointError, ExperimentLocked
-from tuner.journal import completeness, records, takeover_cleanup
+from tuner.journal import completeness, records
 from tuner.journal.reader import recover
 from tuner.journal.writer import Journal, SyncPolicy
+from tuner.restore.takeover import remove_unfinished
 from tuner.spec.config import RunConfig
 from tuner.storage import checkpoint_directories, layout
 from tuner.storage.checkpoint_directories import leftovers
@@ -428,6 +429,4 @@ def _delete(stored: StoredExperiment, usage: Usage) -> PruneResult:
         }
         for trial in stored.experiment.trials
     }
-    return PruneResult(
-        usage, [*removed, *takeover_cleanup.remove_unfinished(stored.path, recorded)], refused
-    )
+    return PruneResult(usage, [*removed, *remove_unfinished(stored.path, recorded)], refused)

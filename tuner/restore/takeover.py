@@ -1,17 +1,18 @@
-"""Takeover of an experiment by a new driver: check the journal, restore, and repair its end."""
+"""Takeover of an experiment by a new driver: check journal, restore, repair its end, clean up."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.journal import completeness
 from tuner.journal.mark import Mark
 from tuner.journal.reader import recover
-from tuner.journal.salvage import set_aside_unrecorded
 from tuner.journal.segments import JournalPosition
+from tuner.storage import checkpoint_directories, layout
 from tuner.storage.disk import LOCAL_DISK, Disk
 
 from .snapshot_state import Restored
@@ -64,6 +65,8 @@ def take_over(
     )
     restored = restore()
     if is_salvage:
+        from tuner.journal.salvage import set_aside_unrecorded  # noqa: PLC0415  (seldom)
+
         set_aside_unrecorded(directory, restored.state.experiment.trials)
     elif missing:
         _log.warning("%s", completeness.power_cut_warning(missing, mark))
@@ -73,3 +76,45 @@ def take_over(
     # show that they are missing.
     epoch = max(end.epoch, mark.epoch)
     return Takeover(restored, end._replace(epoch=epoch), missing)
+
+
+def remove_unfinished(
+    experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[str] | None]
+) -> list[Path]:
+    """Remove files that a driver or worker has left unfinished or unrecorded.
+
+    These are staging directories and temporary files, and checkpoints that were renamed but never
+    recorded, or superseded but not yet deleted. What cannot be removed is logged and left.
+
+    Args:
+        experiment: Directory of the experiment, whose lock the caller holds.
+        recorded: For each trial the names of its checkpoints, None to keep all of them. Other
+            directories are not looked at.
+
+    Returns:
+        What was removed.
+    """
+    directory = Path(experiment)
+    removed = [
+        path
+        for name in ("", *layout.FOLDERS_WITH_STAGING)
+        for path in _removed_in(os.fspath(directory / name), None)
+    ]
+    with os.scandir(directory) as entries:
+        trials = sorted(
+            entry.name
+            for entry in entries
+            if entry.name in recorded and entry.is_dir(follow_symlinks=False)
+        )
+    for trial_id in trials:
+        removed += _removed_in(layout.trial_path(directory, trial_id), recorded[trial_id])
+    return removed
+
+
+def _removed_in(folder: str, recorded: Collection[str] | None) -> list[Path]:
+    try:
+        removed = checkpoint_directories.remove_unfinished(folder, recorded)
+        return [Path(folder, name) for name in removed]
+    except OSError as refusal:
+        _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
+        return []

@@ -150,7 +150,7 @@ def replace_experiment(directory: Path) -> str:
     """
     if not is_experiment(directory):
         return ""
-    from tuner.journal.takeover_cleanup import clear  # noqa: PLC0415  (there is seldom one)
+    from tuner.journal.removal import clear  # noqa: PLC0415  (there is seldom one)
 
     left = clear(directory)
     kept = f"; files that do not belong to it were kept: {', '.join(left)}" if left else ""
@@ -353,7 +353,7 @@ def _named(directory: Path, *, can_replace: bool) -> Path:
     if not can_replace:
         check_unused(directory)
     elif is_experiment(directory):
-        from tuner.journal.takeover_cleanup import check_ours  # noqa: PLC0415  (seldom)
+        from tuner.journal.removal import check_ours  # noqa: PLC0415  (seldom)
 
         # Early: it is removed only when all else is checked and its lock is held.
         check_ours(directory)

@@ -1,9 +1,8 @@
-"""Opening an experiment removes unfinished files, and a failed start leaves none."""
+"""Taking an experiment over removes unfinished files."""
 
 import pytest
 
-from tuner.journal.takeover_cleanup import remove_unfinished, withdraw
-from tuner.journal.writer import Journal
+from tuner.restore.takeover import remove_unfinished
 from tuner.storage import layout
 from tuner.storage.checkpoint_directories import commit_from, stage
 from tuner.storage.manifest import Provenance
@@ -73,30 +72,3 @@ def test_what_cannot_be_removed_is_logged_and_left(experiment, monkeypatch, capl
     monkeypatch.setattr("tuner.storage.checkpoint_directories._remove", refuse)
     assert remove_unfinished(experiment, {"t00000": set()}) == []
     assert caplog.text.count("cannot be removed: not yours") == 4
-
-
-def begin(directory):
-    directory.mkdir()
-    for name in (layout.LOCK, layout.DECLARATION, f"{layout.STAGING_PREFIX}experiment.json-1"):
-        (directory / name).touch()
-
-
-def fail_in(directory, records):
-    with Journal(directory, sync="process") as journal:
-        journal.append(*records)
-    withdraw(directory)
-
-
-def test_an_experiment_that_could_not_begin_leaves_nothing(tmp_path, names_in):
-    directory = tmp_path / "experiment"
-    begin(directory)
-    fail_in(directory, [])
-    assert names_in(directory) == []
-
-
-def test_one_in_which_something_has_happened_keeps_everything(tmp_path, names_in):
-    directory = tmp_path / "experiment"
-    begin(directory)
-    before = names_in(directory)
-    fail_in(directory, [{"t": 0.0, "k": "turn"}])
-    assert names_in(directory) == sorted([*before, layout.JOURNAL])

@@ -6,7 +6,7 @@ import tuner as tune
 from schedulers import ASHAScheduler
 from tests.core.conversation import BOOM, Conversation, suggest
 from tuner.core.events import DriverRestarted, Outcome, ResumeType, StopRequested
-from tuner.restore.continuation import changed_line, continuing_line
+from tuner.driver.continued import changed_line, continuing_line
 from tuner.spec.experiment_spec import make_spec
 
 SEARCH = "(searcher BasicVariantGenerator, scheduler ASHAScheduler)"

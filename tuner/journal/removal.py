@@ -1,11 +1,9 @@
-"""Cleanup of an experiment's directory at a takeover, a replacement and a failed start."""
+"""Removal of an experiment: of one that is replaced, and of one whose start has failed."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
-from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,50 +14,6 @@ from tuner.storage.layout import journal_directory
 
 from .mark import remains_in
 from .reader import read
-
-_log = logging.getLogger("tuner")
-
-
-def remove_unfinished(
-    experiment: str | os.PathLike[str], recorded: Mapping[str, Collection[str] | None]
-) -> list[Path]:
-    """Remove files that a driver or worker has left unfinished or unrecorded.
-
-    These are staging directories and temporary files, and checkpoints that were renamed but never
-    recorded, or superseded but not yet deleted. What cannot be removed is logged and left.
-
-    Args:
-        experiment: Directory of the experiment, whose lock the caller holds.
-        recorded: For each trial the names of its checkpoints, None to keep all of them. Other
-            directories are not looked at.
-
-    Returns:
-        What was removed.
-    """
-    directory = Path(experiment)
-    removed = [
-        path
-        for name in ("", *layout.FOLDERS_WITH_STAGING)
-        for path in _removed_in(os.fspath(directory / name), None)
-    ]
-    with os.scandir(directory) as entries:
-        trials = sorted(
-            entry.name
-            for entry in entries
-            if entry.name in recorded and entry.is_dir(follow_symlinks=False)
-        )
-    for trial_id in trials:
-        removed += _removed_in(layout.trial_path(directory, trial_id), recorded[trial_id])
-    return removed
-
-
-def _removed_in(folder: str, recorded: Collection[str] | None) -> list[Path]:
-    try:
-        removed = checkpoint_directories.remove_unfinished(folder, recorded)
-        return [Path(folder, name) for name in removed]
-    except OSError as refusal:
-        _log.warning("unfinished files in %s cannot be removed: %s", folder, refusal)
-        return []
 
 
 def check_ours(directory: Path) -> None:
