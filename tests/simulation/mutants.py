@@ -533,7 +533,7 @@ ESCAPING = _of(
     # more.
     ("        if trial.status is Status.TERMINATED and trial.ending is not TerminationReason.INTERRUPTED:\n            self.forget", "        if trial.is_finished:\n            self.forget", "I19"),
 ) + _of(
-    "tuner/callbacks/logger_group.py",
+    "tuner/callbacks/callback_list.py",
     # Likewise.
     ("(file := known or self._opened(logger))", "(file := self._opened(logger))", "I19"),
 )  # fmt: skip

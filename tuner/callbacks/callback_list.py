@@ -1,17 +1,25 @@
-"""List of an experiment's callbacks: calls their hooks in order and isolates their errors."""
+"""List of an experiment's callbacks: calls their hooks in order and isolates their errors.
+
+File loggers that share a background writer act as one, with one record per event for all files.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Final, Literal, final
 
+from tuner.callbacks.files.background_writer import Addressee, BatchWriter, Sink
 from tuner.callbacks.files.trial_file import TrialFileLogger
 from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
+from tuner.core.trial import Failure, Trial
+from tuner.storage.checkpoints import Checkpoint
 
 from .callback import Callback, LoggerCallback
-from .logger_group import GROUPED, LoggerGroup, groups_of
+from .log_records import End, Entry, Row, begin_of, is_over, validated
 
 Hook = Literal[
     "setup",
@@ -33,7 +41,18 @@ Hook = Literal[
 
 HOOKS: tuple[Hook, ...] = Hook.__args__  # type: ignore[attr-defined]
 
-_FORWARDS = {**GROUPED, "on_trial_restore": "log_trial_restore", "on_trial_save": "log_trial_save"}
+_GROUPED: Final[Mapping[str, str]] = {
+    "on_trial_start": "log_trial_start",
+    "on_trial_result": "log_trial_result",
+    "on_trial_complete": "log_trial_end",
+    "on_trial_recover": "log_trial_end",
+    "on_trial_error": "log_trial_end",
+    "on_checkpoint_validated": "on_checkpoint_validated",
+}
+"""The hooks that a group handles, and the methods to which a logger forwards them."""
+
+_SwitchOff = Callable[[TrialFileLogger, str, Exception], None]
+_FORWARDS = {**_GROUPED, "on_trial_restore": "log_trial_restore", "on_trial_save": "log_trial_save"}
 """The method to which `LoggerCallback` forwards each hook."""
 
 _Overrider = tuple[Sequence[Callback], Callable[..., None], bool]
@@ -60,7 +79,7 @@ class CallbackList:
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
         self.file_logging_s = 0.0
-        self._groups = list(groups_of(self._callbacks, self._switch_off))
+        self._groups = list(_groups_of(self._callbacks, self._switch_off))
         self._overriders: dict[Hook, list[_Overrider]] = {}
         self._may_change_results = False
         """Whether any callback gets results besides grouped loggers, which only read them."""
@@ -152,7 +171,7 @@ class CallbackList:
         for callback in self._callbacks:
             group = self._group_of(callback)
             for hook, overriders in self._overriders.items():
-                if group and hook in GROUPED:
+                if group and hook in _GROUPED:
                     if callback is group.members[0]:
                         overriders.append((group.members, getattr(group, hook), True))
                 elif overrides(callback, hook):
@@ -164,7 +183,7 @@ class CallbackList:
             for owners, _, _ in self._overriders["on_trial_result"]
         )
 
-    def _group_of(self, callback: Callback) -> LoggerGroup | None:
+    def _group_of(self, callback: Callback) -> _LoggerGroup | None:
         return next(
             (
                 group
@@ -206,3 +225,146 @@ def _function(callback: Callback, name: str) -> Any:
 
 def _qualified_name(callback: Callback) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
+
+
+@final
+class _LoggerGroup:
+    """Replaces the hooks of several loggers, with one entry per event for all their files.
+
+    Args:
+        members: The loggers.
+        writer: The writer that all of them use.
+        switch_off: Called with a logger that has a defect, the hook and the defect.
+
+    Attributes:
+        members: The loggers that are on.
+    """
+
+    def __init__(
+        self, members: Sequence[TrialFileLogger], writer: BatchWriter, switch_off: _SwitchOff
+    ) -> None:
+        self.members = members
+        self._writer = writer
+        self._switch_off = switch_off
+        self._files: dict[Trial, _TrialFiles] = {}
+
+    def on_trial_start(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_start`."""
+        self._add(trial, begin_of(trial), "on_trial_start")
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any]
+    ) -> None:
+        """See `TrialFileLogger.log_trial_result`."""
+        row = Row(result, time.time(), trial.num_rows)
+        files = self._files.get(trial)
+        if files is None or self._writer.has_failed:
+            self._add(trial, row, "on_trial_result")
+        else:  # the usual case, without the checks: this is the most frequent hook
+            self._writer.add(files, row)
+
+    def on_trial_complete(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_end`."""
+        self._end(trial, "on_trial_complete")
+
+    def on_trial_recover(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_end`."""
+        self._end(trial, "on_trial_recover", has_failed=True)
+
+    def on_trial_error(self, trial: Trial, **_: Any) -> None:
+        """See `TrialFileLogger.log_trial_end`."""
+        self._end(trial, "on_trial_error", has_failed=True)
+
+    def on_checkpoint_validated(
+        self,
+        trial: Trial,
+        *,
+        checkpoint: Checkpoint,
+        status: str,
+        metrics: Mapping[str, Any],
+        result: Mapping[str, Any],
+        failure: Failure | None = None,
+        **_: Any,
+    ) -> None:
+        """See `TrialFileLogger.on_checkpoint_validated`."""
+        error = str(failure or "")
+        entry = validated(trial, checkpoint, status, metrics, result, error=error)
+        self._add(trial, entry, "on_checkpoint_validated")
+
+    def _end(self, trial: Trial, hook: str, *, has_failed: bool = False) -> None:
+        if is_over(trial):
+            for entry in (
+                self.members[0].last_entries(trial, has_failed=has_failed) if self.members else ()
+            ):
+                self._add(trial, entry, hook)
+        if trial.is_finished:
+            self._files.pop(trial, None)
+            for member in self.members:
+                member.forget(trial)
+
+    def _add(self, trial: Trial, entry: Entry, hook: str) -> None:
+        files = self._files.get(trial)
+        if files is None:
+            files = self._files[trial] = _TrialFiles(trial, self.members)
+        self._writer.add(files, entry)
+        if self._writer.has_failed:
+            for member in self.members:
+                if member.defect is not None:
+                    self._switch_off(member, hook, member.defect)
+
+
+@final
+class _TrialFiles(Addressee):
+    """The files of a trial, opened in the background at the first write, to keep the hooks cheap.
+
+    Args:
+        trial: The trial.
+        loggers: The loggers, some of which may have opened their file already.
+    """
+
+    def __init__(self, trial: Trial, loggers: Sequence[TrialFileLogger]) -> None:
+        self._directory = trial.local_path
+        self._known = [(logger, logger.known_file(trial)) for logger in loggers]
+        self._parts: tuple[Sink, ...] | None = None
+
+    def parts(self) -> Sequence[Sink]:
+        """Return the files."""
+        if self._parts is None:
+            self._parts = tuple(
+                file for logger, known in self._known if (file := known or self._opened(logger))
+            )
+        return self._parts
+
+    def expects_more(self, last: Entry) -> bool:
+        """Return whether the trial is not over."""
+        return last.__class__ is not End
+
+    def _opened(self, logger: TrialFileLogger) -> Sink | None:
+        try:
+            return logger.open_file(self._directory) if logger.is_on else None
+        except Exception as error:  # noqa: BLE001  (the other loggers still get their entries)
+            logger.fail(error)
+            return None
+
+
+def _groups_of(callbacks: Iterable[Callback], switch_off: _SwitchOff) -> Iterator[_LoggerGroup]:
+    """Yield a group for all consecutive loggers that share a writer.
+
+    A logger that overrides the hooks is left out.
+    """
+    for _, together in groupby(callbacks, lambda callback: id(_writer_of(callback) or callback)):
+        members = list(together)
+        loggers = [member for member in members if isinstance(member, TrialFileLogger)]
+        if writer := _writer_of(members[0]):
+            yield _LoggerGroup(loggers, writer, switch_off)
+
+
+def _writer_of(callback: Callback) -> BatchWriter | None:
+    if not isinstance(callback, TrialFileLogger):
+        return None
+    has_own_hooks = any(
+        getattr(type(callback), name) is not getattr(TrialFileLogger, name)
+        for pair in _GROUPED.items()
+        for name in pair
+    )
+    return None if has_own_hooks else callback.writer

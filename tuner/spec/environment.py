@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
-import importlib.metadata
 import itertools
 import json
 import logging
@@ -346,9 +345,11 @@ def _version_of(name: str) -> str | None:
 
 @functools.cache
 def _distributed_version(name: str) -> str | None:
+    from importlib import metadata  # noqa: PLC0415  (slow, and no trial waits for it)
+
     try:
-        return importlib.metadata.version(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError, OSError):
+        return metadata.version(name)
+    except (metadata.PackageNotFoundError, ValueError, OSError):
         return None
 
 
