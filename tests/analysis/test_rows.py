@@ -3,7 +3,8 @@ from hypothesis import strategies as st
 
 from tuner.core.events import ResultReported, TurnEnded, WorkerStarted
 from tuner.journal.records import encode
-from tuner.journal.rows import JournalRows, MemoryRows, RowCounter, current, numbered, surviving
+from tuner.journal.result_records import RowCounter, numbered
+from tuner.journal.rows import JournalRows, MemoryRows, current, surviving
 from tuner.journal.writer import Journal
 
 

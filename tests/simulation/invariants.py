@@ -29,7 +29,8 @@ from tuner.core.result import CONFIG, SHOULD_CHECKPOINT, is_same_report
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.errors import DamagedJournal
 from tuner.journal.completeness import check_end
-from tuner.journal.rows import History, MemoryRows, Numbering, histories_of
+from tuner.journal.result_records import Numbering
+from tuner.journal.rows import History, MemoryRows, histories_of
 from tuner.storage.disk import Disk
 from tuner.storage.layout import JOURNAL
 from tuner.validation.records import TrialValidations

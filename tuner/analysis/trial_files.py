@@ -39,7 +39,8 @@ from tuner.core.trial import (
     checkpoint_directory_name,
 )
 from tuner.errors import CheckpointError, StorageError, TrialFailed, error_of_trial
-from tuner.journal.rows import MemoryRows, Row, current, numbered
+from tuner.journal.result_records import numbered
+from tuner.journal.rows import MemoryRows, Row, current
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.declaration import guess_of
 from tuner.storage.layout import (

@@ -2,8 +2,7 @@
 
 Each result has its row: its position among those of its trial that count, which the core has
 counted (`Trial.num_rows`). A result supersedes those that were reported before it and have its row
-or a later one, see `surviving`. Only results that were recorded without it are numbered here, see
-`RowCounter`.
+or a later one, see `surviving`. How the records of the journal are read is in `result_records`.
 """
 
 from __future__ import annotations
@@ -11,23 +10,13 @@ from __future__ import annotations
 import itertools
 import os
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
-from tuner.core.result import (
-    CHECKPOINT_DIR_NAME,
-    ITERATIONS_SINCE_RESTORE,
-    NUM_EXPLOITS,
-    TRAINING_ITERATION,
-    merged,
-)
-from tuner.core.trial import Trial, checkpoint_directory_name
-from tuner.errors import StorageError
-
-from .records import COMMITTED, SAVED, VALIDATED
+from tuner.core.result import NUM_EXPLOITS
+from tuner.core.trial import Trial
 
 if TYPE_CHECKING:
     from .result_records import ResultIndex
@@ -37,8 +26,6 @@ Row = dict[str, Any]
 Reported = tuple[str, int, int, Row]
 """The trial that reported a result, its branch, which is how many exploits lay behind the trial,
 its row, see `surviving`, and the result."""
-
-_MAX_ROW: Final = 1 << 40
 
 
 class Rows(Protocol):
@@ -115,6 +102,8 @@ class MemoryRows:
         return self._configs.get(trial_id, ())
 
     def _numbered(self, trial_id: str) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+        from .result_records import numbered  # noqa: PLC0415  (as in `JournalRows`)
+
         branches = self._branches.get(trial_id) or repeat(0)
         return numbered(zip(branches, self._results.get(trial_id, ()), strict=False))
 
@@ -164,20 +153,22 @@ class JournalRows:
         Raises:
             DamagedJournal: If records are missing or do not verify.
         """
-        if are_few:
-            records: Iterable[Mapping[str, Any]] = itertools.chain.from_iterable(
-                map(self._records, trial_ids)
-            )
-        else:
-            from .result_records import result_records  # noqa: PLC0415  (as in `_records`)
+        from .result_records import result_records, results_in  # noqa: PLC0415  (as in `_records`)
 
-            records = result_records(self._path, trial_ids)
-        return _reported(records, self._histories)
+        records = (
+            itertools.chain.from_iterable(map(self._records, trial_ids))
+            if are_few
+            else result_records(self._path, trial_ids)
+        )
+        return results_in(records, self._history_of)
 
     def configs_by_branch(self, trial_id: str) -> Sequence[Mapping[str, Any]]:
         """Return the configuration of each branch; empty where it never changed."""
-        history = self._histories.get(trial_id, _PLAIN)
+        history = self._history_of(trial_id)
         return history.configs if history.grafted else ()
+
+    def _history_of(self, trial_id: str) -> History:
+        return self._histories.get(trial_id, _PLAIN)
 
     def _records(self, trial_id: str) -> Iterator[dict[str, Any]]:
         if self._index is None:
@@ -187,9 +178,11 @@ class JournalRows:
         return self._index.of(trial_id)
 
     def _current(self, trial_id: str) -> list[tuple[int, Row]]:
+        from .result_records import results_in  # noqa: PLC0415  (as in `_records`)
+
         return current(
             result[1:]
-            for result in _reported(self._records(trial_id), self._histories, names_saved=False)
+            for result in results_in(self._records(trial_id), self._history_of, names_saved=False)
         )
 
 
@@ -235,232 +228,6 @@ def histories_of(trials: Iterable[Trial]) -> dict[str, History]:
         for trial in trials
         if trial.superseded_attempt or trial.grafts or trial.validations
     }
-
-
-@final
-class RowCounter:
-    """Numbers the results of one trial that were recorded without their rows.
-
-    That is so in journals of earlier releases and in log files. An earlier release may also have
-    continued what this one had begun.
-    """
-
-    def __init__(self) -> None:
-        self._iterations: list[int] = []
-        """Of the results that count so far."""
-        self._branch = self._num_earlier = 0
-
-    def row_of(self, branch: int, result: Mapping[str, Any], began: int | None = None) -> int:
-        """Return the row of the next result.
-
-        Within a branch, one whose iteration is not above the one before it shows that an attempt
-        continued from an earlier checkpoint; in another branch all earlier results stay.
-
-        Args:
-            branch: See `Reported`.
-            result: The result; without an iteration it has one above the result before.
-            began: If it is the first of its attempt, the iteration behind which that began, see
-                `_beginning`; else, and where that is not known, None.
-        """
-        known = self._iterations
-        if branch != self._branch:
-            self._branch, self._num_earlier = branch, len(known)
-        given = result.get(TRAINING_ITERATION)
-        iteration = len(known) + 1 if given is None else given
-        last = iteration - 1 if began is None else min(began, iteration - 1)
-        while len(known) > self._num_earlier and known[-1] > last:
-            del known[-1]
-        known.append(iteration)
-        return len(known)
-
-    def note(self, branch: int, result: Mapping[str, Any], row: int) -> None:
-        """Take in a result whose row is known, behind which one may come that is to be numbered."""
-        known = self._iterations
-        if branch != self._branch:
-            self._branch, self._num_earlier = branch, len(known)
-        del known[row - 1 :]
-        known.append(result.get(TRAINING_ITERATION) or row)
-
-
-def numbered(
-    results: Iterable[tuple[int, Mapping[str, Any]]],
-) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """Yield a trial's results, each with its branch before it, with branch and row."""
-    counter = RowCounter()
-    for branch, result in results:
-        yield branch, counter.row_of(branch, result), result
-
-
-@final
-class Numbering:
-    """Finds branches and rows of one trial's records, given in their order.
-
-    Args:
-        history: The trial's.
-
-    Attributes:
-        attempt: That of the latest result that counted when it was recorded.
-    """
-
-    __slots__ = ("_counter", "_history", "attempt")
-
-    def __init__(self, history: History) -> None:
-        self.attempt = history.superseded
-        self._history = history
-        self._counter = RowCounter()
-
-    def is_late(self, attempt: int) -> bool:
-        """Return whether a record comes from an attempt that was over, or that does not count.
-
-        Earlier releases also recorded results that workers had sent before they died.
-        """
-        return attempt < self.attempt or attempt <= self._history.superseded
-
-    def place(self, record: Mapping[str, Any]) -> tuple[int, int]:
-        """Return branch and row of a result that is not late.
-
-        Raises:
-            StorageError: If the row is none that a result can have.
-        """
-        attempt, row = record["a"], record.get("row")
-        branch = self._history.branch_of(attempt) if self._history.grafted else 0
-        if row is None:
-            began = _beginning(record["m"]) if attempt != self.attempt else None
-            row = self._counter.row_of(branch, record["m"], began)
-        elif 0 < row <= _MAX_ROW:
-            self._counter.note(branch, record["m"], row)
-        else:
-            raise StorageError(
-                f"record {record['q']} has the row {row!r:.80}, which no trial can have reached; "
-                "tuner doctor says what else is wrong"
-            )
-        self.attempt = attempt
-        return branch, int(row)
-
-
-def _beginning(first: Mapping[str, Any]) -> int | None:
-    """Return the iteration after which an attempt began, by its first result; None if unknown."""
-    iteration, since = first.get(TRAINING_ITERATION), first.get(ITERATIONS_SINCE_RESTORE)
-    return iteration - since if isinstance(iteration, int) and isinstance(since, int) else None
-
-
-def _checkpoint_index(record: Mapping[str, Any]) -> int | None:
-    """Return the index of the checkpoint that was reported with a result, None without one."""
-    if checkpoint := record["c"]:
-        return int(checkpoint["index"])
-    return record.get("upload")
-
-
-def _metrics_of(record: Mapping[str, Any]) -> Row:
-    """Return the metrics of a result, which name its checkpoint only once that is stored."""
-    metrics: Row = record["m"]
-    if "upload" in record:
-        metrics = {name: value for name, value in metrics.items() if name != CHECKPOINT_DIR_NAME}
-    return metrics
-
-
-def _index_in(record: Mapping[str, Any]) -> int:
-    """Return which checkpoint a record is about that may amend a result."""
-    return int(record["index"] if record["k"] == VALIDATED else record["c"]["index"])
-
-
-def _amendment(record: Mapping[str, Any]) -> Callable[[Row], Row] | None:
-    """Return how a record changes the result of its checkpoint; None for not at all."""
-    if record["k"] == COMMITTED:
-        name = record["c"].get("name") or checkpoint_directory_name(record["c"]["index"])
-        return lambda row: {**row, CHECKPOINT_DIR_NAME: name}
-    if record["k"] == VALIDATED and (metrics := record["metrics"]):
-        return lambda row: merged(row, metrics)
-    return None
-
-
-@dataclass(slots=True)
-class _HeldResults:
-    """The latest results of a trial, held back as long as a later record may amend the first.
-
-    Attributes:
-        history: The trial's.
-        numbers: Their rows.
-        results: The results, oldest first, each with the index of its checkpoint or None.
-        num_open: For each index how many records may still amend its result: its commit, and its
-            validation.
-    """
-
-    history: History
-    numbers: Numbering
-    results: deque[tuple[int | None, Reported]] = field(default_factory=deque)
-    num_open: dict[int, int] = field(default_factory=dict)
-
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Add a result behind the others."""
-        index = _checkpoint_index(record)
-        reported = (record["id"], *self.numbers.place(record), _metrics_of(record))
-        self.results.append((index, reported))
-        if index is not None:
-            may_validate = "v" in record and index not in self.history.failed_validations
-            if num_open := ("upload" in record) + may_validate:
-                self.num_open[index] = num_open
-
-    def amend(self, record: Mapping[str, Any]) -> None:
-        """Take in what has been recorded of a checkpoint since its result."""
-        wanted, more = _index_in(record), _amendment(record)
-        places = range(len(self.results) - 1, -1, -1)
-        place = next((place for place in places if self.results[place][0] == wanted), None)
-        if place is None or more is None:
-            return
-        trial_id, branch, row, metrics = self.results[place][1]
-        self.results[place] = wanted, (trial_id, branch, row, more(metrics))
-        self.num_open[wanted] = self.num_open.get(wanted, 0) - 1
-
-    def release(self) -> Iterator[Reported]:
-        """Remove and yield the first results, up to one that a later record may amend."""
-        while self.results:
-            index, reported = self.results[0]
-            if index is not None:
-                if self.num_open.get(index, 0) > 0:
-                    return
-                self.num_open.pop(index, None)
-            self.results.popleft()
-            yield reported
-
-
-def _reported(
-    records: Iterable[Mapping[str, Any]],
-    histories: Mapping[str, History],
-    *,
-    names_saved: bool = True,
-) -> Iterator[Reported]:
-    """Yield results that counted when they were recorded, once no later record can amend them.
-
-    Args:
-        records: Of results, and of their checkpoints.
-        histories: See `histories_of`.
-        names_saved: Whether a result names the checkpoint that was saved after it.
-    """
-    held: dict[str, _HeldResults] = {}
-    for record in records:
-        trial_id, kind = record["id"], record["k"]
-        mine = held.get(trial_id)
-        if kind in (COMMITTED, VALIDATED):
-            # Also those of earlier attempts: a validation may outlive its attempt.
-            if mine:
-                mine.amend(record)
-            continue
-        if mine is None:
-            history = histories.get(trial_id, _PLAIN)
-            mine = held[trial_id] = _HeldResults(history, Numbering(history))
-        if mine.numbers.is_late(record["a"]):
-            continue
-        if kind == SAVED:
-            if names_saved and mine.results and mine.numbers.attempt == record["a"]:
-                mine.results[-1][1][3][CHECKPOINT_DIR_NAME] = checkpoint_directory_name(
-                    record["c"]["index"]
-                )
-            continue
-        yield from mine.release()
-        mine.add(record)
-    for mine in held.values():
-        yield from (reported for _, reported in mine.results)
 
 
 def current(results: Iterable[tuple[int, int, Mapping[str, Any]]]) -> list[tuple[int, Row]]:
