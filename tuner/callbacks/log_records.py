@@ -17,6 +17,7 @@ from tuner.core.result import (
 from tuner.core.trial import TerminationReason, Trial
 from tuner.storage.checkpoints import Checkpoint
 from tuner.wire.declared import NEVER, Key
+from tuner.wire.record import record
 
 
 class Begin(NamedTuple):
@@ -80,7 +81,7 @@ class End(NamedTuple):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Validated:
     """Log record: the validation of a checkpoint has ended.
 

@@ -14,12 +14,13 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final, final
 
 from tuner.core.trial import checkpoint_directory_name
 from tuner.errors import CheckpointError
+from tuner.wire.record import record
 
 from .checkpoint_directories import discarded_on_error, is_staged, publish, settle, stage
 from .checkpoint_names import check_directory_name
@@ -160,7 +161,7 @@ def commit_parts(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class LocalParts:
     """What the ranks on one machine have stored of a checkpoint that others have parts of, too.
 

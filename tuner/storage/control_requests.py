@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, final
@@ -29,6 +29,7 @@ from typing import Any, Final, Protocol, final
 from tuner.background import BackgroundJobs
 from tuner.errors import NotRunning, StorageError
 from tuner.wire.declared import decode, encode
+from tuner.wire.record import record
 
 from . import atomic, layout, strict_json
 from .directories import make_own_folder
@@ -54,7 +55,7 @@ class Verb(enum.StrEnum):
     FORK = "fork"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ControlRequest:
     """What a user asks a driver for.
 
@@ -73,7 +74,7 @@ class ControlRequest:
     is_urgent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ControlReply:
     """The driver's reply to a control request.
 
@@ -111,7 +112,7 @@ class Folder(Protocol):
         """Remove files."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestPlace:
     """Where requests to the driver of an experiment are, and who that is.
 

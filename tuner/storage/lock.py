@@ -23,12 +23,13 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, final
 
 from tuner.errors import ExperimentLocked, StorageError
 from tuner.wire.declared import Malformed, decode, encode
+from tuner.wire.record import record
 
 from . import layout, strict_json
 from .disk import FILE_MODE, LOCAL_DISK, is_held
@@ -184,7 +185,7 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Owner:
     """The driver that holds an experiment, or held it when its machine or process died.
 

@@ -9,12 +9,13 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 from tuner.errors import CheckpointError
 from tuner.wire.declared import OPTIONAL, Malformed, decode, encode
+from tuner.wire.record import record
 
 from . import atomic, strict_json
 from .directories import make_folder
@@ -30,7 +31,7 @@ HASH_LIMIT_BYTES: Final = 64 << 20
 long."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Provenance:
     """Where a checkpoint comes from.
 
@@ -52,7 +53,7 @@ class Provenance:
     name: Annotated[str, OPTIONAL] = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileEntry:
     """One file of a checkpoint.
 
@@ -68,7 +69,7 @@ class FileEntry:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartContents:
     """What is in a directory of a group's checkpoint.
 
@@ -85,7 +86,7 @@ class PartContents:
     has_metadata: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Manifest:
     """All that is known of a committed checkpoint; see `Provenance` for the first five.
 

@@ -8,18 +8,18 @@ experiments in object stores write it, but all parts that find a directory have 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import StorageError
 from tuner.wire.declared import decode, encode
+from tuner.wire.record import record
 
 from . import atomic, layout, strict_json
 from .reading import SMALL_BYTES, read_file
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Origin:
     """Where the original of a local experiment is.
 

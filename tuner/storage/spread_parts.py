@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 from tuner.errors import CheckpointError
+from tuner.wire.record import record
 
 from .manifest import FileEntry, PartContents, check_names
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Combined:
     """What a checkpoint consists of, and which machine uploads what.
 

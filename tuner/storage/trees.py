@@ -7,12 +7,13 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from tuner.background import BackgroundJobs
 from tuner.errors import CheckpointError
+from tuner.wire.record import record
 
 from .directories import make_folder
 from .disk import DIRECTORY_MODE
@@ -26,7 +27,7 @@ _NUM_SYNC_THREADS: Final = 16
 _FILES_PER_THREAD: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Contents:
     """What is in a directory tree; all names are relative to its root, with ``/`` between folders.
 
