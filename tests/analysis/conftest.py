@@ -6,7 +6,8 @@ import pytest
 from tests.analysis.real_runs import KINDS
 from tests.tiers import made_once
 from tuner.core.result import flatten
-from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure
 from tuner.storage import checkpoint_directories
 from tuner.storage.layout import trial_directory
 from tuner.storage.manifest import Provenance

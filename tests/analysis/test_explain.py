@@ -23,14 +23,8 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.recorded_decisions import RecordedDecision
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    Status,
-    TerminationReason,
-    Trial,
-    ValidationRequest,
-)
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 from tuner.journal.records import encode
 from tuner.journal.rows import MemoryRows
 

@@ -22,7 +22,7 @@ from tuner.analysis.frames import (
 )
 from tuner.analysis.result_grid import ResultGrid
 from tuner.core.events import CheckpointSaved, ResultReported, TrialSuggested
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.journal.records import encode
 from tuner.journal.rows import History, JournalRows, MemoryRows
 from tuner.journal.writer import Journal

@@ -2,7 +2,8 @@ import pytest
 
 from tuner.analysis.result_grid import ResultGrid
 from tuner.analysis.shortfalls import why_none_validated
-from tuner.core.trial import CheckpointRecord, Failure, Trial, ValidationRequest
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 from tuner.journal.rows import MemoryRows
 from tuner.validation.records import Validation, ValidationState, validations_of
 

@@ -11,7 +11,7 @@ import tuner as tune
 from tests.analysis.validated import FAILED, rewrite, validate
 from tuner.analysis.result import CheckpointValidation
 from tuner.core.events import CheckpointCommitted
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.journal import records
 from tuner.journal.reader import read
 

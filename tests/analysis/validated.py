@@ -3,7 +3,7 @@
 import shutil
 
 from tuner.core.events import Outcome, TurnEnded, ValidationEnded
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.journal import records
 from tuner.journal.reader import read
 from tuner.journal.writer import Journal

@@ -11,7 +11,8 @@ from tests.callbacks.scenes import new_idle_writer, progress_of, some_trials
 from tuner.callbacks.files.background_writer import BatchWriter
 from tuner.callbacks.files.event_file import EventEncoder
 from tuner.core.progress import Progress
-from tuner.core.trial import CheckpointRecord, Status, Trial, ValidationRequest
+from tuner.core.trial import Status, Trial
+from tuner.core.worker_records import CheckpointRecord, ValidationRequest
 
 MakeTrial = Callable[..., Trial]
 

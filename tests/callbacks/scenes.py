@@ -4,8 +4,9 @@ from searchers.space import grid_search, uniform
 from tuner.callbacks.files.background_writer import BatchWriter
 from tuner.callbacks.files.tensorboard_logger import TBXLoggerCallback
 from tuner.core.progress import Progress
-from tuner.core.trial import Failure, Status, TerminationReason, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.core.trial_metrics import Evaluation, TrackedMetric
+from tuner.core.worker_records import Failure
 
 
 def trial_at(number, status=Status.RUNNING, ending=None, loss=None, **config):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tuner.callbacks.trackers.comet_logger import CometLoggerCallback
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 from tuner.storage.checkpoints import Checkpoint
 
 pytest.importorskip("comet_ml")

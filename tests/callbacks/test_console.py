@@ -28,7 +28,8 @@ from tuner.callbacks.console.displays import plain_lines
 from tuner.callbacks.console.progress_table import trial_table
 from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.progress import Progress
-from tuner.core.trial import AppliedExploit, CheckpointRecord, Failure, Trial, WorkerGroup
+from tuner.core.trial import AppliedExploit, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure, WorkerGroup
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07"
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.callbacks.scenes import new_idle_writer
 from tests.callbacks.table_cells import is_in
 from tuner.callbacks.files.csv_logger import CSVLoggerCallback, read_table
-from tuner.core.trial import ReportReply, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import ReportReply
 
 
 def cells_of(trial):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.callbacks.files.error_log import ErrorLog
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 
 
 def test_failures_are_appended_by_attempt_without_colour_codes(make_trial):

@@ -12,7 +12,8 @@ from tests.callbacks.scenes import new_idle_writer
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files import append
 from tuner.callbacks.files.json_logger import JsonLoggerCallback
-from tuner.core.trial import Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import Failure
 from tuner.storage.readable_json import encode_json
 
 

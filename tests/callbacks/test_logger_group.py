@@ -9,7 +9,8 @@ from tuner.callbacks import Callback, CSVLoggerCallback, JsonLoggerCallback, TBX
 from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files import trial_file
 from tuner.callbacks.files.csv_logger import read_table
-from tuner.core.trial import Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import Failure
 
 
 @pytest.fixture

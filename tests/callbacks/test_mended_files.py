@@ -12,12 +12,8 @@ from tests.callbacks.scenes import new_idle_writer
 from tuner.callbacks import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.callbacks.files import append, csv_logger, json_logger, tensorboard_logger, trial_file
 from tuner.callbacks.files.event_file import EventEncoder, records, shown
-from tuner.core.trial import (
-    AppliedExploit,
-    CheckpointRecord,
-    Status,
-    TerminationReason,
-)
+from tuner.core.trial import AppliedExploit, Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 
 
 def csv_iterations(home):

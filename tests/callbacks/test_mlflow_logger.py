@@ -15,7 +15,8 @@ from tuner.callbacks.trackers.mlflow_logger import (
     make_sqlite_store,
 )
 from tuner.callbacks.trackers.tracker import need_library
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 

@@ -7,7 +7,8 @@ import pytest
 
 from schedulers.decisions import Reason
 from tuner.callbacks import PolicyLog
-from tuner.core.trial import AppliedExploit, CheckpointRecord, Trial
+from tuner.core.trial import AppliedExploit, Trial
+from tuner.core.worker_records import CheckpointRecord
 
 WHY = Reason("pbt.exploit")
 

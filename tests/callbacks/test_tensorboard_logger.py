@@ -18,7 +18,8 @@ from tensorboard.util import tensor_util
 from tests.callbacks.scenes import event_logger, finish, new_idle_writer
 from tuner.callbacks.files.event_file import EventEncoder, records
 from tuner.callbacks.files.tensorboard_logger import TBXLoggerCallback
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 from tuner.storage.readable_json import encode_json
 
 pytestmark = pytest.mark.heavy

@@ -11,7 +11,8 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker import TrackerCallback, measured
 from tuner.callbacks.trackers.tracker_queue import Tracker, TrackerQueue, rows_without
-from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import AppliedExploit, Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,8 @@ from tuner.callbacks.callback_list import CallbackList
 from tuner.callbacks.files.csv_logger import read_table
 from tuner.callbacks.files.validations_file import read_validations
 from tuner.core.result import merged
-from tuner.core.trial import Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import Failure
 from tuner.storage.checkpoints import Checkpoint
 
 

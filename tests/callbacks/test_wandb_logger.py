@@ -10,7 +10,8 @@ from tuner.callbacks.log_records import Row
 from tuner.callbacks.trackers.tracker_queue import Begun
 from tuner.callbacks.trackers.wandb_files import records, trace_of
 from tuner.callbacks.trackers.wandb_logger import WandbLoggerCallback
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 from tuner.storage.checkpoints import Checkpoint
 from tuner.testing.callback_contract import CallbackContract
 

@@ -12,7 +12,7 @@ from tuner.cluster.node_messages import Setup, SharedStorage
 from tuner.cluster.node_service import NodeService
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import ResultReported
-from tuner.core.trial import ReportReply, WorkerGroup
+from tuner.core.worker_records import ReportReply, WorkerGroup
 from tuner.execution.local.trainable_blob import PickledCode
 from tuner.execution.pickling import pickle_trainable
 

@@ -35,7 +35,7 @@ from tuner.cluster.service_messages import (
 from tuner.cluster.shared_directory import SharedProof
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited
-from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
+from tuner.core.worker_records import CheckpointRecord, ReportReply, ValidationRequest
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_executor import ProcessExecutor

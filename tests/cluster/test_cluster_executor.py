@@ -27,7 +27,13 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest, WorkerGroup
+from tuner.core.worker_records import (
+    CheckpointRecord,
+    Failure,
+    ReportReply,
+    ValidationRequest,
+    WorkerGroup,
+)
 from tuner.errors import ClusterError, StorageError
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.failures import as_message

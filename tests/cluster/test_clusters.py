@@ -14,7 +14,7 @@ import tuner as tune
 from tests.analysis.clustered import write
 from tuner.cluster.cluster import Cluster
 from tuner.cluster.link import Liveness
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.restore.arguments import Given, restored_arguments
 from tuner.restore.resume_command import recorded_snippet, restore_line
 from tuner.restore.search_adapter import SearchAdapter

@@ -19,7 +19,7 @@ from tuner.cluster.file_messages import (
     UploadPart,
 )
 from tuner.cluster.files_on_nodes import FilesOnNodes
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.worker_records import CheckpointRecord, Failure
 from tuner.stores.file_service import Source
 from tuner.stores.object_checkpoints import ObjectCheckpoints
 from tuner.stores.object_store import ObjectStore

@@ -28,7 +28,7 @@ from tuner.cluster.file_messages import (
     read_file_record,
 )
 from tuner.cluster.node_files import NodeFiles, OutputReader
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.storage.checkpoint_directories import commit_from
 from tuner.storage.checkpoint_parts import stage_part
 from tuner.storage.layout import METADATA

@@ -30,7 +30,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, ReportReply, WorkerGroup
+from tuner.core.worker_records import CheckpointRecord, ReportReply, WorkerGroup
 from tuner.execution.session import (
     Checkpoint,
     get_checkpoint,

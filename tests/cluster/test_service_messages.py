@@ -23,7 +23,7 @@ from tuner.cluster.service_messages import (
     read_record,
     record_message,
 )
-from tuner.core.trial import Failure, ValidationRequest
+from tuner.core.worker_records import Failure, ValidationRequest
 from tuner.execution.assignment import Rank
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.process_service import (

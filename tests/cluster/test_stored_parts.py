@@ -30,7 +30,7 @@ from tuner.core.events import (
     ResultReported,
     WorkerExited,
 )
-from tuner.core.trial import Failure, ReportReply, WorkerGroup
+from tuner.core.worker_records import Failure, ReportReply, WorkerGroup
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.process_service import NodeChanged
 from tuner.groups.groups import Groups

@@ -12,7 +12,7 @@ from tuner.cluster.node_messages import Ready, SetupRefused, StoredElsewhere
 from tuner.cluster.scratch import Scratch
 from tuner.cluster.storage_probe import StoreProof
 from tuner.core.events import Outcome, ResultReported, ValidationEnded, WorkerExited
-from tuner.core.trial import ValidationRequest
+from tuner.core.worker_records import ValidationRequest
 from tuner.execution.session import Checkpoint, get_checkpoint, get_context, report
 from tuner.stores.object_store import ObjectStore
 

@@ -23,7 +23,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.result import TRAINING_ITERATION
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerGroup
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply, WorkerGroup
 from tuner.execution.assignment import Assignment
 from tuner.execution.class_trainable import Trainable
 from tuner.execution.executor import Executor

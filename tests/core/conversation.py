@@ -35,14 +35,8 @@ from tuner.core.events import (
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import NoopStopper, Stopper
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    Trial,
-    ValidationRequest,
-    trial_fields,
-    trial_from,
-)
+from tuner.core.trial import Trial, trial_fields, trial_from
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 
 BOOM = Failure("ValueError", "boom", "Traceback ...")
 

@@ -22,7 +22,8 @@ from tuner.core.events import (
 )
 from tuner.core.progress import look_at
 from tuner.core.stoppers import NoopStopper, TimeoutStopper
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 
 
 def asked(commands):

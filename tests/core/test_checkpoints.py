@@ -14,14 +14,8 @@ from tuner.core.checkpoints import (
     ranked,
     superseded,
 )
-from tuner.core.trial import (
-    AppliedExploit,
-    CheckpointRecord,
-    Intention,
-    ReportReply,
-    TerminationReason,
-    Trial,
-)
+from tuner.core.trial import AppliedExploit, Intention, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord, ReportReply
 
 PAUSE = Intention(ReportReply.PAUSE, TerminationReason.INTERRUPTED, Reason("test"))
 STOP = Intention(ReportReply.STOP, TerminationReason.STOPPED_EARLY, Reason("test"))

@@ -19,7 +19,8 @@ from tests.core.conversation import (
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.commands import DeleteCheckpoint, StartWorker
 from tuner.core.events import DriverRestarted, Outcome, ResumeType, StopRequested, WorkerStarted
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 
 FIRST = CheckpointRecord(0, 1)
 SAVES = CheckpointPolicy(can_save_on_demand=True)

@@ -44,7 +44,8 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.stoppers import MetricThresholdStopper, TimeoutStopper
-from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord, Failure
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True, at_end=True)

@@ -16,7 +16,8 @@ from tuner.core.failure_causes import (
     possible_common_failure,
 )
 from tuner.core.stoppers import NoopStopper
-from tuner.core.trial import Failure, Status, TerminationReason, trial_fields, trial_from
+from tuner.core.trial import Status, TerminationReason, trial_fields, trial_from
+from tuner.core.worker_records import Failure
 from tuner.wire.declared import decode, encode
 
 

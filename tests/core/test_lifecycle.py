@@ -20,16 +20,8 @@ from tuner.core.lifecycle import (
     move_trial,
     move_worker,
 )
-from tuner.core.trial import (
-    NODE_DRAINING,
-    Failure,
-    Intention,
-    ReportReply,
-    Status,
-    TerminationReason,
-    Trial,
-    WorkerState,
-)
+from tuner.core.trial import NODE_DRAINING, Intention, Status, TerminationReason, Trial, WorkerState
+from tuner.core.worker_records import Failure, ReportReply
 from tuner.errors import InvalidTransition
 
 OVER = (Status.TERMINATED, Status.ERROR)

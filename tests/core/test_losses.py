@@ -19,7 +19,8 @@ from tuner.core.events import (
 )
 from tuner.core.failure_causes import WORKER_LOST, RetryPolicy
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Failure, Status
+from tuner.core.trial import Status
+from tuner.core.worker_records import CheckpointRecord, Failure
 
 T = "t00000"
 

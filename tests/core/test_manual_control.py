@@ -29,7 +29,8 @@ from tuner.core.events import (
 )
 from tuner.core.manual_control import fork_tag, unknown_names, with_changes
 from tuner.core.progress import look_at
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True)

@@ -9,7 +9,7 @@ from tests.core.conversation import Conversation
 from tuner.core.events import Outcome, WorkerStarted
 from tuner.core.pareto import best_trials, pareto_front, values_of
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.worker_records import CheckpointRecord, Failure
 
 _numbers = st.integers(0, 5)
 

@@ -3,7 +3,7 @@
 from tests.core.conversation import Conversation, cluster
 from tuner.core.events import LeaseOwner, LeaseRequested, Outcome, StopRequested
 from tuner.core.part import Part
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.leases.part import Leases
 from tuner.nodes.part import NodeEvents
 

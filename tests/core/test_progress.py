@@ -9,8 +9,9 @@ from tests.core.conversation import BOOM, Conversation, ScriptedScheduler, resul
 from tuner.core.events import Outcome, TrialSuggested, ValidationEnded, WorkerStarted
 from tuner.core.progress import Progress, look_at, why_waiting
 from tuner.core.settings import ValidationPolicy
-from tuner.core.trial import CheckpointRecord, Status, ValidationRequest, WorkerGroup
+from tuner.core.trial import Status
 from tuner.core.trial_metrics import Evaluation
+from tuner.core.worker_records import CheckpointRecord, ValidationRequest, WorkerGroup
 
 
 def look(talk, elapsed_s=0.0):

@@ -12,7 +12,8 @@ from tests.core.conversation import BOOM, Conversation, ScriptedScheduler
 from tuner.analysis.frames import MetricsTable, TableTrial
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.events import DriverRestarted, Outcome, ResultReported, WorkerStarted
-from tuner.core.trial import CheckpointRecord, Trial, trial_fields, trial_from
+from tuner.core.trial import Trial, trial_fields, trial_from
+from tuner.core.worker_records import CheckpointRecord
 from tuner.journal.records import encode
 from tuner.journal.rows import JournalRows, MemoryRows, histories_of
 from tuner.journal.writer import Journal

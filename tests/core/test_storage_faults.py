@@ -5,8 +5,9 @@ import pytest
 from tests.core.conversation import BOOM, Conversation, starts
 from tuner.core.commands import AttemptFailed
 from tuner.core.events import Outcome, TrialStopRequested, WorkerStarted
-from tuner.core.failure_causes import STORAGE_FAILED, STORAGE_FULL, storage_fault
-from tuner.core.trial import CheckpointRecord, Failure, Status
+from tuner.core.failure_causes import storage_fault
+from tuner.core.trial import Status
+from tuner.core.worker_records import STORAGE_FAILED, STORAGE_FULL, CheckpointRecord, Failure
 
 T = "t00000"
 

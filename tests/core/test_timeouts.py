@@ -18,7 +18,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.timeouts import TERM_GRACE_S, Deadlines, HangDetector, SuspectedHang, Timeouts
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 
 KEYS = st.sampled_from("abc")
 TIMES = st.integers(0, 12).map(float)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tuner.core.trial import CheckpointRecord, Failure, Status, Trial, checkpoint_directory_name
+from tuner.core.trial import Status, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure, checkpoint_directory_name
 
 
 def test_numbers_are_summarised_and_everything_else_is_not():

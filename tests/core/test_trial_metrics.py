@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.core.conversation import BOOM, Conversation
 from tuner.core.events import Outcome, WorkerStarted
-from tuner.core.trial import CheckpointRecord
 from tuner.core.trial_metrics import Evaluation, MetricSummary, TrackedMetric
+from tuner.core.worker_records import CheckpointRecord
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 

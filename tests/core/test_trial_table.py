@@ -26,8 +26,9 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.resources import Demand
-from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
 from tuner.core.trial_table import TrialTable
+from tuner.core.worker_records import CheckpointRecord, Failure
 
 WHY = Reason("test")
 SAVES = CheckpointPolicy(can_save_on_demand=True)

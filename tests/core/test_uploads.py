@@ -22,7 +22,8 @@ from tuner.core.events import (
     StopRequested,
 )
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, OpenUpload, Status, WorkerState
+from tuner.core.trial import OpenUpload, Status, WorkerState
+from tuner.core.worker_records import CheckpointRecord
 
 BEST_LOSS = CheckpointPolicy(retention=RetentionPolicy(1, "loss", "min"))
 

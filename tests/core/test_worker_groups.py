@@ -16,7 +16,8 @@ from tuner.core.commands import AskSearcher, StartWorker
 from tuner.core.events import DriverRestarted, Outcome, TrialSuggested, WorkerStarted
 from tuner.core.resources import ResourcePool
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Status, WorkerGroup
+from tuner.core.trial import Status
+from tuner.core.worker_records import CheckpointRecord, WorkerGroup
 from tuner.errors import InvalidDecision
 
 

@@ -14,7 +14,7 @@ from tuner.core.events import (
     StopRequested,
     TrialForked,
 )
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.driver.control import RequestHandler, RequestQueue
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.storage.control_requests import ControlRequest, Verb

@@ -7,7 +7,7 @@ from tests.execution.fake_processes import FakeProcesses
 from tuner import capabilities
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import WorkerExited
-from tuner.core.trial import (
+from tuner.core.worker_records import (
     CheckpointRecord,
     Failure,
     ReportReply,

@@ -21,7 +21,7 @@ from tests.execution.fake_processes import ENDED
 from tests.tiers import examples
 from tuner.core.commands import AnswerReport, KillValidation, KillWorker
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited
-from tuner.core.trial import Failure, ReportReply
+from tuner.core.worker_records import Failure, ReportReply
 from tuner.execution.process_service import Gone, HungUp, StackDumped, Unstarted, Violated, Woken
 
 TRIALS = ("t00001", "t00002", "t00003")

@@ -4,7 +4,7 @@ import linecache
 import pytest
 
 from tuner.core.failure_causes import cause_of
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.execution import attempt
 from tuner.execution.failures import (
     MAX_MESSAGE_LENGTH,

@@ -12,7 +12,7 @@ from tuner.core.commands import (
     StartWorker,
 )
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest
+from tuner.core.worker_records import CheckpointRecord, ReportReply, ValidationRequest
 from tuner.execution import inline_processes
 from tuner.execution.class_trainable import Trainable
 from tuner.execution.inline_processes import InlineProcesses

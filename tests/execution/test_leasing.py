@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.errors import LeaseRefused, ResourceDeadlock
 from tuner.execution.answers import Answers
 from tuner.execution.lease_holder import LeaseHolder

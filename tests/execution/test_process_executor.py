@@ -30,11 +30,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    ReportReply,
-)
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
 from tuner.execution.process_service import HungUp, Unstarted, Violated

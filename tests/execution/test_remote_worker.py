@@ -6,7 +6,7 @@ import pytest
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import Failure, ReportReply
+from tuner.core.worker_records import Failure, ReportReply
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.remote_worker import ExitNotes, RemoteWorker, answer_line
 

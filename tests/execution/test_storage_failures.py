@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.execution.conversation import PAUSE_AND_SAVE, converse
-from tuner.core.failure_causes import STORAGE_FAILED, STORAGE_FULL, storage_fault
+from tuner.core.failure_causes import storage_fault
+from tuner.core.worker_records import STORAGE_FAILED, STORAGE_FULL
 from tuner.errors import CheckpointError
 from tuner.execution import attempt, storage_failures
 from tuner.execution.class_trainable import Trainable

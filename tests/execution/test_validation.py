@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tuner.core.secret_reference import Secret
-from tuner.core.trial import ValidationRequest
+from tuner.core.worker_records import ValidationRequest
 from tuner.execution.report_options import ValidationTask
 from tuner.execution.secrets import resolve_secrets
 from tuner.execution.validation import name_of, pack_validation, run_validation, validated_metrics

@@ -18,7 +18,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.execution.worker_protocol import to_event, to_validation_end
 from tuner.wire.declared import encode
 

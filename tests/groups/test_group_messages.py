@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import CheckpointStarted, Outcome, ResultReported, WorkerExited
-from tuner.core.trial import Failure, ReportReply, WorkerGroup
+from tuner.core.worker_records import Failure, ReportReply, WorkerGroup
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.failures import as_message
 from tuner.execution.remote_worker import RemoteWorker

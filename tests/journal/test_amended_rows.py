@@ -12,7 +12,7 @@ from tuner.core.events import (
     ValidationEnded,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 from tuner.journal import records
 from tuner.journal.rows import History, JournalRows
 from tuner.journal.writer import Journal

@@ -18,7 +18,8 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.settings import ExperimentSettings, ValidationPolicy
-from tuner.core.trial import CheckpointRecord, Status, ValidationRequest, WorkerGroup
+from tuner.core.trial import Status
+from tuner.core.worker_records import CheckpointRecord, ValidationRequest, WorkerGroup
 
 FIRST, SECOND, THIRD = (LeaseOwner(f"t0000{number}", 1) for number in range(3))
 

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from tuner.core.trial import CheckpointRecord, Status, TerminationReason, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.maintenance.pruning import needed_checkpoints, size_of
 
 

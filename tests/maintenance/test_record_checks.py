@@ -19,7 +19,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, ValidationRequest, WorkerGroup
+from tuner.core.worker_records import CheckpointRecord, ValidationRequest, WorkerGroup
 from tuner.journal.records import encode
 from tuner.maintenance.record_checks import contradictions
 

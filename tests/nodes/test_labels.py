@@ -30,7 +30,8 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import CheckpointRecord, Status, WorkerGroup, trial_fields, trial_from
+from tuner.core.trial import Status, trial_fields, trial_from
+from tuner.core.worker_records import CheckpointRecord, WorkerGroup
 from tuner.journal.records import decode, encode
 from tuner.nodes.unmet_demand import unmet_demand
 from tuner.wire.declared import encode as encode_record

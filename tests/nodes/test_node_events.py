@@ -38,7 +38,8 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, WorkerGroup
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord, Failure, WorkerGroup
 from tuner.errors import InvalidTransition
 from tuner.journal.records import decode, encode
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.resources import Grant, Machine, ResourcePool
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.nodes.nodes import Nodes, matches
 
 AMOUNTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])

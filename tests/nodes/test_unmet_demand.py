@@ -16,7 +16,7 @@ from tuner.core.events import (
     SuggestionPostponed,
 )
 from tuner.core.settings import ValidationPolicy
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.nodes.unmet_demand import unmet_demand
 
 A, B = "t00000", "t00001"

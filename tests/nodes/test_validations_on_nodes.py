@@ -28,7 +28,8 @@ from tuner.core.events import (
 )
 from tuner.core.failure_causes import WORKER_LOST
 from tuner.core.settings import ExperimentSettings, ValidationPolicy
-from tuner.core.trial import Status, WorkerGroup
+from tuner.core.trial import Status
+from tuner.core.worker_records import WorkerGroup
 from tuner.validation.records import ValidationState
 
 A, B = "t00000", "t00001"

@@ -42,7 +42,8 @@ from tuner.core.experiment import Experiment
 from tuner.core.manual_control import next_fork_id
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import CombinedStopper, MetricThresholdStopper, NoopStopper, TimeoutStopper
-from tuner.core.trial import CheckpointRecord, Status
+from tuner.core.trial import Status
+from tuner.core.worker_records import CheckpointRecord
 
 REQUESTS = st.sampled_from(
     [

@@ -16,7 +16,7 @@ from tests.properties.test_simulated_experiments import check_tables
 from tests.properties.watched import Troubles, Watch
 from tests.tiers import examples
 from tuner.core.commands import StartWorker
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 
 pytestmark = pytest.mark.usefixtures("quiet")
 NUM_OF_EACH = 28

@@ -17,8 +17,9 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.settings import ValidationPolicy
-from tuner.core.trial import CheckpointRecord, Status, ValidationRequest, WorkerState
+from tuner.core.trial import Status, WorkerState
 from tuner.core.trial_metrics import MetricSummary
+from tuner.core.worker_records import CheckpointRecord, ValidationRequest
 
 ACTIONS = st.lists(
     st.tuples(

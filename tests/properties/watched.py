@@ -16,7 +16,8 @@ from tuner.core.events import (
     StopRequested,
     WorkerExited,
 )
-from tuner.core.trial import ReportReply, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import ReportReply
 from tuner.driver.assembly import assemble
 from tuner.testing import simulation
 from tuner.virtual.executor import SimulatedExecutor

@@ -38,7 +38,8 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.experiment import Experiment
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, Status
+from tuner.core.trial import Status
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
 
 BOOM = Failure("ValueError", "boom")
 

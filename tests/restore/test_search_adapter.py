@@ -5,7 +5,8 @@ import pytest
 from searchers import ConcurrencyLimiter, Repeater, Searcher
 from tuner.core.commands import AttemptFailed, ResultRecorded, TrialEnded, TrialPaused
 from tuner.core.events import TrialSuggested
-from tuner.core.trial import Failure, TerminationReason, Trial
+from tuner.core.trial import TerminationReason, Trial
+from tuner.core.worker_records import Failure
 from tuner.restore.search_adapter import SearchAdapter
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from schedulers.decisions import Exploit
-from tuner.core.trial import checkpoint_directory_name
+from tuner.core.worker_records import checkpoint_directory_name
 
 STALE = "is_ghost"
 """Metric that marks a message of an attempt which has ended."""

@@ -9,7 +9,8 @@ from typing import Final
 
 from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
-from tuner.core.trial import ReportReply, Status, TerminationReason, Trial, WorkerState
+from tuner.core.trial import Status, TerminationReason, Trial, WorkerState
+from tuner.core.worker_records import ReportReply
 
 from .environment import Environment
 from .invariants import require

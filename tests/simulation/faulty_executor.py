@@ -39,11 +39,11 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.timeouts import REMNANT_S
-from tuner.core.trial import (
+from tuner.core.trial import Trial
+from tuner.core.worker_records import (
     CheckpointRecord,
     Failure,
     ReportReply,
-    Trial,
     ValidationRequest,
     WorkerGroup,
 )

@@ -9,7 +9,7 @@ from typing import Final, final
 from tuner.core.commands import AnswerReport, StartValidation, StartWorker
 from tuner.core.events import Event, NodeDraining, NodeJoined, NodeLeft
 from tuner.core.resources import amounts_of
-from tuner.core.trial import ReportReply
+from tuner.core.worker_records import ReportReply
 from tuner.nodes.unmet_demand import unmet_demand
 
 from .environment import Environment

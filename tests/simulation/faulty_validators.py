@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from tuner.core.commands import KillValidation, StartValidation
 from tuner.core.events import Event, Outcome, ValidationEnded
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 
 from . import validation_invariants
 from .acknowledgement_log import STALE

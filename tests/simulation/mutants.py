@@ -376,7 +376,7 @@ TRAINING = _of(
     "tuner/core/trial.py",
     ("return next((kept for kept in reversed(self.checkpoints) if not kept.is_placeholder), None)", "return self.checkpoints[-1] if self.checkpoints else None", "I5 I11"),
 ) + _of(
-    "tuner/core/trial.py",
+    "tuner/core/worker_records.py",
     ("    is_decided: Annotated[bool, OPTIONAL] =", "    is_decided: Annotated[bool, NEVER] =", "I7"),
 ) + _of(
     "tuner/core/checkpoints.py",

@@ -19,7 +19,8 @@ from tuner.core.events import (
     TurnEnded,
 )
 from tuner.core.recorded_decisions import RecordedDecision
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.driver.checkpoint_store import CheckpointDeleter
 from tuner.driver.journal_log import JournalLog
 from tuner.journal.writer import Journal

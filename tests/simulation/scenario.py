@@ -14,7 +14,7 @@ from searchers import BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from searchers.space import uniform
 from tuner.core.checkpoints import CheckpointPolicy, RetentionPolicy
 from tuner.core.settings import ExperimentSettings, ValidationPolicy
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 
 from .fault_injection import MEAN_GAPS, Fault, FaultPoint
 from .plugins import LapScheduler, RandomScheduler

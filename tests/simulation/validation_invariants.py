@@ -8,7 +8,8 @@ from typing import Any
 from tuner.core.commands import StartValidation
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import WORKER_LOST
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.validation.records import ValidationState, validations_of
 
 from .acknowledgement_log import STALE, Transcript

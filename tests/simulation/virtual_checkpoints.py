@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, final
 
-from tuner.core.trial import CheckpointRecord, Trial, checkpoint_directory_name
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord, checkpoint_directory_name
 
 STEP_S: Final = 0.1
 """Training time of one step, in seconds."""

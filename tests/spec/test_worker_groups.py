@@ -11,7 +11,7 @@ from tests.cluster.fake_cluster import FakeCluster
 from tests.core.conversation import Conversation
 from tuner.core.commands import StartWorker
 from tuner.core.events import TrialSuggested, WorkerStarted
-from tuner.core.trial import CheckpointRecord, WorkerGroup
+from tuner.core.worker_records import CheckpointRecord, WorkerGroup
 from tuner.driver.control import RequestHandler
 from tuner.execution import trainable as trainable_module
 from tuner.journal.records import decode, encode

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.waiting import wait_until
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
 from tuner.journal.segments import START
 from tuner.journal.writer import Journal

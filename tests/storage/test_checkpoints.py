@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError
 from tuner.storage import layout, manifest, trees
 from tuner.storage.checkpoint_directories import (

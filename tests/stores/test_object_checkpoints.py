@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.storage.checkpoint_directories import commit, stage
 from tuner.storage.layout import MANIFEST

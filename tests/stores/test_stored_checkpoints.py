@@ -7,7 +7,8 @@ import pytest
 
 from tests.waiting import wait_until
 from tuner.core.events import SearchEnded
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.driver.checkpoint_store import CheckpointDeleter, CheckpointStore
 from tuner.errors import StorageError
 from tuner.journal.records import encode

@@ -28,7 +28,7 @@ from tuner.core.events import (
     ValidationEnded,
     WorkerExited,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply, ValidationRequest
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.stores.checkpoint_cache import CheckpointCache
 from tuner.stores.file_service import StoreFiles

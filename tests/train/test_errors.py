@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tuner import train
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.train.errors import group_error
 
 

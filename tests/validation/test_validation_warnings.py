@@ -12,7 +12,8 @@ from tuner.core.commands import (
     TrialEnded,
 )
 from tuner.core.result import flatten
-from tuner.core.trial import CheckpointRecord, Failure, TerminationReason, Trial, ValidationRequest
+from tuner.core.trial import TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 from tuner.driver.event_dispatch import EventDispatch
 from tuner.validation.records import Validation, validations_of
 

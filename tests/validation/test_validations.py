@@ -32,7 +32,8 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.settings import ValidationPolicy
-from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, ValidationRequest
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 from tuner.errors import InvalidTransition
 from tuner.validation.records import Validation, ValidationState
 from tuner.validation.states import VALIDATION_TABLE, ValidationMove, move_validation

@@ -2,7 +2,7 @@ import pytest
 
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
 from tuner.virtual.executor import Curve, CurvePoint, ReplayExecutor
 
 

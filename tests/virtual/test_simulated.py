@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tuner.core.commands import AnswerReport, KillWorker, StartWorker
 from tuner.core.events import CheckpointSaved, Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.result import AUTO_FILLED, CONFIG, EXPERIMENT_TAG, NUM_EXPLOITS
-from tuner.core.trial import CheckpointRecord, ReportReply
+from tuner.core.worker_records import CheckpointRecord, ReportReply
 from tuner.virtual.executor import SimulatedExecutor
 
 

@@ -19,7 +19,8 @@ from schedulers.scheduler import Scheduler
 from searchers import ConcurrencyLimiter, TreeSearch, create_searcher
 from tests.analysis.clustered import write
 from tuner.core.events import USER_FORK, USER_STOP
-from tuner.core.trial import AppliedExploit, CheckpointRecord, Status, TerminationReason, Trial
+from tuner.core.trial import AppliedExploit, Status, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.journal.rows import MemoryRows
 from tuner.testing import simulate
 from tuner.whatif import ReplayEnding

@@ -10,7 +10,7 @@ from schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PA
 from tests.tiers import examples
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.virtual.executor import Curve, CurvePoint
 from tuner.whatif import ReplayEnding
 from tuner.whatif.recording import RecordedTrial, Recording, Timing

@@ -4,7 +4,7 @@ import pytest
 
 import tuner
 from schedulers import ASHAScheduler, FIFOScheduler
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.whatif.recording import read_recording
 from tuner.whatif.replay import slots_for
 

@@ -22,7 +22,8 @@ from tuner.core.result import (
     identity,
     merged,
 )
-from tuner.core.trial import COMMITTED, CheckpointRecord, Status, TerminationReason, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import COMMITTED, CheckpointRecord
 from tuner.errors import TrialFailed, error_of_trial
 from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
 from tuner.storage import layout

@@ -30,14 +30,8 @@ from tuner.core.result import (
     flatten,
     merged,
 )
-from tuner.core.trial import (
-    CheckpointRecord,
-    Failure,
-    Status,
-    TerminationReason,
-    Trial,
-    checkpoint_directory_name,
-)
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure, checkpoint_directory_name
 from tuner.errors import CheckpointError, StorageError, TrialFailed, error_of_trial
 from tuner.journal.result_records import numbered
 from tuner.journal.rows import MemoryRows, Row, current

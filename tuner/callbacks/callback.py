@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tuner.core.trial import AppliedExploit, Failure, Trial
+from tuner.core.trial import AppliedExploit, Trial
+from tuner.core.worker_records import Failure
 
 if TYPE_CHECKING:
     from tuner.storage.checkpoints import Checkpoint

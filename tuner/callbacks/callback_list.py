@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, final
 from tuner.callbacks.files.background_writer import Addressee, BatchWriter, Sink
 from tuner.callbacks.files.trial_file import TrialFileLogger
 from tuner.core.result import SHOULD_CHECKPOINT, with_own_containers
-from tuner.core.trial import Failure, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import Failure
 from tuner.storage.checkpoints import Checkpoint
 
 from .callback import Callback, LoggerCallback

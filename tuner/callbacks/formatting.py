@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 
 _ELLIPSIS = "…"
 _MAX_ITEMS = 20

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.worker_records import CheckpointRecord, Failure
 from tuner.storage import layout
 from tuner.storage.manifest import PartContents, check_names
 from tuner.wire.declared import Malformed, Tagged, tag_of, tagged

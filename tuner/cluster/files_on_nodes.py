@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, final
 
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.worker_records import CheckpointRecord, Failure
 from tuner.storage import layout
 from tuner.stores.file_service import Source, Then, Transfer
 from tuner.stores.object_checkpoints import ObjectCheckpoints

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, assert_never, final
 
 from tuner.background import BackgroundJobs
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.failures import describe
 from tuner.execution.storage_failures import is_storage_error

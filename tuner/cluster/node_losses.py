@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple, final
 
 from tuner.core.events import Outcome, WorkerExited
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 
 _log = logging.getLogger("tuner")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, final
 
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.checkpoint_part import Part, PartKind
 from tuner.groups.group_checkpoint import Committed, GroupCheckpoint, NodeLost

@@ -12,7 +12,8 @@ from typing import Any
 from tuner.wire.record import record
 
 from .result import SHOULD_CHECKPOINT, TRAINING_ITERATION
-from .trial import CheckpointRecord, OpenUpload, ReportReply, TerminationReason, Trial
+from .trial import OpenUpload, TerminationReason, Trial
+from .worker_records import CheckpointRecord, ReportReply
 
 
 @record

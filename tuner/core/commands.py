@@ -15,15 +15,8 @@ from tuner.wire.record import record
 
 from .events import LeaseOwner
 from .recorded_decisions import RecordedDecision, StopExperiment
-from .trial import (
-    AppliedExploit,
-    CheckpointRecord,
-    Failure,
-    ReportReply,
-    Trial,
-    ValidationRequest,
-    WorkerGroup,
-)
+from .trial import AppliedExploit, Trial
+from .worker_records import CheckpointRecord, Failure, ReportReply, ValidationRequest, WorkerGroup
 
 
 @record

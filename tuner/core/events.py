@@ -16,15 +16,8 @@ from tuner.wire.declared import CONFIG, FLAT, NEVER, OPTIONAL, Key, Tagged, tagg
 from tuner.wire.record import record
 
 from .settings import ExperimentSettings
-from .trial import (
-    CheckpointRecord,
-    Failure,
-    Status,
-    TerminationReason,
-    Trial,
-    ValidationRequest,
-    WorkerGroup,
-)
+from .trial import Status, TerminationReason, Trial
+from .worker_records import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 
 TrialId = Annotated[str, Key("id")]
 """The id of a trial, as it is written in most records."""

@@ -62,10 +62,7 @@ from .trial import (
     CANNOT_PAUSE,
     NODE_DRAINING,
     TRAINABLE_DONE,
-    CheckpointRecord,
-    Failure,
     Intention,
-    ReportReply,
     Status,
     TerminationReason,
     Trial,
@@ -76,6 +73,7 @@ from .trial_metrics import TrackedMetric
 from .trial_starter import SuggestionBudget, TrialStarter
 from .trial_table import TrialTable
 from .unanswered_reports import UnansweredReport, UnansweredReports
+from .worker_records import CheckpointRecord, Failure, ReportReply
 
 _WITHOUT_ROOM = (ev.ResultReported, ev.CheckpointStarted, ev.CheckpointsRequested, ev.TurnEnded)
 """Events that free no slot and make no trial ready, unless something is decided on them."""

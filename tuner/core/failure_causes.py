@@ -12,7 +12,8 @@ from schedulers.decisions import Reason
 from tuner.errors import trial_failed
 from tuner.wire.record import record
 
-from .trial import Failure, Status, Trial
+from .trial import Status, Trial
+from .worker_records import STORAGE_FAILED, STORAGE_FULL, Failure, place_in
 
 NO_NODE: Final = "no_node"
 """Rule for which an experiment ends when no node has joined on which anything can run."""
@@ -23,25 +24,14 @@ CHECKPOINT_LOST: Final = "CheckpointLost"
 """Kind of the failure of an attempt that found the checkpoint damaged that it was to start from."""
 WORKER_LOST: Final = "WorkerLost"
 """Kind of the failure of a trial whose worker was lost too often."""
-STORAGE_FULL: Final = "StorageFull"
-"""Among a failure's bases: the disk of the trial's directory was full."""
-STORAGE_FAILED: Final = "StorageFailed"
-"""Among a failure's bases: that disk failed otherwise, or another one was full."""
 _MAX_STORAGE_RETRIES: Final = 8
 """How often in a row an attempt is retried whose disk has failed otherwise than by being full, with
 the pauses between retries within about a minute."""
 
-_FRAME: Final = re.compile(
-    r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE
-)
-_TRACEBACK: Final = "Traceback (most recent call last):"
-_SEPARATOR: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _ANY_NUMBER: Final = "#"
 """Stands for every number in the message of a cause, so that messages that differ only in their
 numbers are the same cause."""
-_LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python3", "\\Lib\\", "<frozen ")
-"""Parts of the paths of library files; a failure's place is in the user's own code."""
 
 
 @record
@@ -105,31 +95,6 @@ def by_cause(failed: Iterable[Trial]) -> dict[Cause | None, list[Trial]]:
             trial
         )
     return groups
-
-
-def place_in(traceback: str, engine: Sequence[str] = ()) -> str:
-    """Return where in the user's code an exception arose, e.g. ``"train.py:12 in train"``.
-
-    Args:
-        traceback: A formatted traceback. Of a chain of exceptions, the last one counts.
-        engine: With what the paths of the engine's files begin. Like files of libraries, they are
-            not the user's.
-    """
-    frames = list(_FRAME.finditer(traceback, max(traceback.rfind(_TRACEBACK), 0)))
-    own = [
-        frame
-        for frame in frames
-        if not frame["file"].startswith(tuple(engine)) and not _is_library(frame["file"])
-    ]
-    if not frames:
-        return ""
-    frame = (own or frames)[-1]
-    function = f" in {frame['function']}" if frame["function"] else ""
-    return f"{_SEPARATOR.split(frame['file'])[-1]}:{frame['line']}{function}"
-
-
-def _is_library(file: str) -> bool:
-    return any(part in file for part in _LIBRARIES)
 
 
 @record

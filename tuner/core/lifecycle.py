@@ -47,15 +47,8 @@ from schedulers.decisions import Reason
 from tuner.errors import InvalidTransition
 
 from .events import Outcome
-from .trial import (
-    NODE_DRAINING,
-    Intention,
-    ReportReply,
-    Status,
-    TerminationReason,
-    Trial,
-    WorkerState,
-)
+from .trial import NODE_DRAINING, Intention, Status, TerminationReason, Trial, WorkerState
+from .worker_records import ReportReply
 
 
 class TrialMove(enum.StrEnum):

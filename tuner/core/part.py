@@ -30,7 +30,8 @@ from .events import (
 )
 from .resources import Demand
 from .settings import ExperimentSettings
-from .trial import CheckpointRecord, Failure, Intention, Trial
+from .trial import Intention, Trial
+from .worker_records import CheckpointRecord, Failure
 
 if TYPE_CHECKING:
     from .experiment import Experiment

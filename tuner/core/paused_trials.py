@@ -22,7 +22,6 @@ from .trial import (
     NODE_DRAINING,
     USER_PAUSE,
     Intention,
-    ReportReply,
     Status,
     TerminationReason,
     Trial,
@@ -30,6 +29,7 @@ from .trial import (
     WorkerState,
 )
 from .trial_table import TrialTable
+from .worker_records import ReportReply
 
 
 @final

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
-from .trial import Trial, WorkerGroup
+from .trial import Trial
+from .worker_records import WorkerGroup
 
 Request = Mapping[str, float] | WorkerGroup
 """Amounts by name for a single process, or the workers of a group, each with the same share."""

@@ -13,7 +13,7 @@ from tuner.wire.record import record
 from .checkpoints import CheckpointPolicy
 from .failure_causes import RetryPolicy
 from .resources import Demand
-from .trial import WorkerGroup
+from .worker_records import WorkerGroup
 
 
 @record

@@ -14,8 +14,9 @@ from .exploits import ExploitTracker
 from .resources import Demand, amounts_of, demand_of
 from .settings import ExperimentSettings
 from .timeouts import Timeouts
-from .trial import Status, Trial, WorkerGroup
+from .trial import Status, Trial
 from .trial_table import TrialTable
+from .worker_records import WorkerGroup
 
 _MAX_STUCK: Final = 16
 """How many trials that no node could run are suggested before others have to wait for them."""

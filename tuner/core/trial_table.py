@@ -15,16 +15,8 @@ from .events import ResumeType
 from .lifecycle import TrialMove, WorkerMove, is_coupled, move_trial, move_worker
 from .ready_queue import ReadyQueue
 from .resources import THIS_NODE, Demand, Grant, Machine, Request
-from .trial import (
-    CheckpointRecord,
-    Failure,
-    Status,
-    TerminationReason,
-    Trial,
-    WaitsFor,
-    WorkerGroup,
-    WorkerState,
-)
+from .trial import Status, TerminationReason, Trial, WaitsFor, WorkerState
+from .worker_records import CheckpointRecord, Failure, WorkerGroup
 
 _NUM_QUICK_RETRIES: Final = 3
 _MAX_REST_S: Final = 60.0

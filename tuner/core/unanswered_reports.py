@@ -14,8 +14,9 @@ from .exploits import ExploitTracker
 from .lifecycle import WorkerMove, move_worker
 from .result import CONFIG, flatten
 from .timeouts import Timeouts
-from .trial import ReportReply, TerminationReason, Trial, WorkerState
+from .trial import TerminationReason, Trial, WorkerState
 from .trial_table import TrialTable
+from .worker_records import ReportReply
 
 
 @record

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, final
 
 from tuner.background import BackgroundJobs
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError
 from tuner.journal.writer import Journal, SyncPolicy
 from tuner.storage.layout import trial_directory

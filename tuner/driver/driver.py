@@ -36,7 +36,8 @@ from tuner.core.events import Outcome as WorkerOutcome
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import CHECKPOINT_LOST
 from tuner.core.recorded_decisions import RecordedDecision
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, WorkerState
+from tuner.core.trial import WorkerState
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
 from tuner.errors import StorageLost
 from tuner.execution.executor import Executor
 

@@ -30,7 +30,8 @@ from tuner.core.failure_causes import possible_common_failure
 from tuner.core.metric_watch import own_keys, warning_for
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.stoppers import warning_of_direction
-from tuner.core.trial import CheckpointRecord, TerminationReason, Trial
+from tuner.core.trial import TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.trainable import trainable_name, why_unsavable
 from tuner.storage.checkpoints import Checkpoint, locate

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner import capabilities
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.execution.assignments import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.local import orphans

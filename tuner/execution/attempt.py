@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeGuard, final
 
 from tuner.background import BackgroundJobs
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
 from tuner.errors import CheckpointError
 from tuner.storage.checkpoint_directories import commit, is_staged, stage
 from tuner.storage.checkpoint_names import common_token

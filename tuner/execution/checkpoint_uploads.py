@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.background import BackgroundJobs
-from tuner.core.trial import checkpoint_directory_name
+from tuner.core.worker_records import checkpoint_directory_name
 from tuner.storage.checkpoint_directories import commit, commit_from, is_staged, stage
 from tuner.storage.checkpoint_parts import (
     can_be_moved,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.wire.record import record
 
 _NUM_LINES: Final = 20

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tuner.core.failure_causes import place_in
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure, place_in
 
 from .secrets import redact
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 
 from .resources import checked_labels, total_amounts
 

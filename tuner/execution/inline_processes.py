@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
-from tuner.core.trial import ReportReply
+from tuner.core.worker_records import ReportReply
 from tuner.storage import strict_json
 
 from .assignment import Assignment

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.errors import LeaseRefused, ResourceDeadlock
 from tuner.wire.declared import encode
 from tuner.wire.record import record

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 
 if TYPE_CHECKING:
     from .lease_holder import Lease, LeaseHolder

@@ -44,7 +44,7 @@ from tuner.core.events import (
     ValidationEnded,
     WorkerExited,
 )
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.errors import TunerError
 from tuner.storage import strict_json
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from tuner.core.events import NodeDraining, NodeJoined, NodeLeft
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.wire.record import record
 
 from .assignment import Assignment

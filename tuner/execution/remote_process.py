@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from tuner.core.commands import StartValidation, StartWorker
 from tuner.core.events import Event, Outcome, ValidationEnded, WorkerExited
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 
 from .exit_diagnosis import ExitInfo, diagnose_exit
 from .group_protocol import PartStored, RankReported

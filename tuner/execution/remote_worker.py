@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Protocol, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited
-from tuner.core.trial import Failure, ReportReply
+from tuner.core.worker_records import Failure, ReportReply
 from tuner.storage import strict_json
 from tuner.wire.record import record
 

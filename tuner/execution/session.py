@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from tuner.core.result import DONE
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.storage.checkpoints import Checkpoint
 
 from .answers import Answers

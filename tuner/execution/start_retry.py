@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, final
 
 from tuner.core.commands import KillValidation, KillWorker, StartValidation, StartWorker
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 
 from .process_service import Unstarted
 

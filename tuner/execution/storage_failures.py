@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
-from tuner.core.failure_causes import STORAGE_FAILED, STORAGE_FULL
-from tuner.core.trial import Failure
+from tuner.core.worker_records import STORAGE_FAILED, STORAGE_FULL, Failure
 
 from .failures import describe
 

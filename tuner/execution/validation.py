@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from tuner.core.result import AUTO_FILLED
-from tuner.core.trial import ValidationRequest
+from tuner.core.worker_records import ValidationRequest
 from tuner.storage import layout
 from tuner.storage.atomic import write_bytes
 from tuner.storage.checkpoints import Checkpoint

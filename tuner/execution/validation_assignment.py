@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
-from tuner.core.trial import ValidationRequest
+from tuner.core.worker_records import ValidationRequest
 from tuner.storage import layout
 from tuner.wire.record import record
 

@@ -85,7 +85,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.result import AUTO_FILLED, TRAINING_ITERATION
-from tuner.core.trial import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest, WorkerGroup
 from tuner.storage.checkpoint_names import check_directory_name
 from tuner.wire.declared import Malformed, decode, encode
 

@@ -36,7 +36,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import (
+from tuner.core.worker_records import (
     CheckpointRecord,
     Failure,
     ValidationRequest,

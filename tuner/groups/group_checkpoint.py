@@ -15,7 +15,7 @@ from tuner.core.result import (
     TIME_TOTAL_S,
     TRAINING_ITERATION,
 )
-from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
+from tuner.core.worker_records import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
 from tuner.execution.checkpoint_part import Part, PartKind
 from tuner.execution.group_protocol import with_directory

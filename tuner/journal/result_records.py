@@ -24,7 +24,7 @@ from tuner.core.result import (
     TRAINING_ITERATION,
     merged,
 )
-from tuner.core.trial import checkpoint_directory_name
+from tuner.core.worker_records import checkpoint_directory_name
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import strict_json
 from tuner.storage.disk import LOCAL_DISK

@@ -16,8 +16,8 @@ from typing import Annotated, Any, final
 from tuner.core.commands import GrantLease, RefuseLease
 from tuner.core.events import LeaseOwner, LeaseRequested
 from tuner.core.resources import THIS_NODE, Request, ResourcePool, amounts_of
-from tuner.core.trial import WorkerGroup
 from tuner.core.trial_table import TrialTable
+from tuner.core.worker_records import WorkerGroup
 from tuner.wire.declared import LIST, decode, encode
 
 

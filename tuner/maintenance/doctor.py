@@ -15,7 +15,8 @@ from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.analysis.result import is_over
 from tuner.callbacks.files.validations_file import read_validations
 from tuner.callbacks.log_records import Validated
-from tuner.core.trial import CheckpointRecord, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal import completeness, snapshot_files
 from tuner.journal.reader import Walk, read, verified

@@ -24,7 +24,8 @@ from tuner.analysis.result import is_over
 from tuner.core.checkpoints import ranked
 from tuner.core.events import CheckpointLost
 from tuner.core.result import flatten, merged
-from tuner.core.trial import CheckpointRecord, Status, Trial
+from tuner.core.trial import Status, Trial
+from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError, ExperimentLocked
 from tuner.journal import completeness, records
 from tuner.journal.reader import recover

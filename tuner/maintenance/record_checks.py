@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tuner.core.events import Outcome
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.journal.records import COMMITTED, RESULT, SAVED, VALIDATED
 from tuner.wire.declared import decode
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.analysis.open_experiment import StoredExperiment
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import read_manifest

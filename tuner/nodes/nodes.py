@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from tuner.core.resources import Grant, Machine, Node, Request, ResourcePool, gpu_misfit
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 
 
 @final

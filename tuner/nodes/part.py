@@ -12,7 +12,8 @@ from tuner.core.failure_causes import NO_NODE, WORKER_LOST
 from tuner.core.lifecycle import WorkerMove, move_worker
 from tuner.core.part import Part
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import NODE_DRAINING, Failure, TerminationReason, Trial
+from tuner.core.trial import NODE_DRAINING, TerminationReason, Trial
+from tuner.core.worker_records import Failure
 from tuner.errors import InvalidTransition
 
 from .nodes import Nodes

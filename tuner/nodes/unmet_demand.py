@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from tuner.core.resources import Demand, Machine, demand_of
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 
 from .nodes import matches
 

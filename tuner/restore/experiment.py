@@ -29,7 +29,8 @@ from tuner.core.events import (
 )
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import TerminationReason, Trial, WorkerGroup
+from tuner.core.trial import TerminationReason, Trial
+from tuner.core.worker_records import WorkerGroup
 from tuner.errors import StorageError, TunerError
 from tuner.journal import records
 from tuner.journal.reader import read_events

@@ -19,7 +19,8 @@ from tuner.core.commands import (
 )
 from tuner.core.events import SKIPPED, SearchEnded, SuggestionPostponed, TrialSuggested
 from tuner.core.result import flatten
-from tuner.core.trial import Failure, TerminationReason, Trial, WorkerGroup
+from tuner.core.trial import TerminationReason, Trial
+from tuner.core.worker_records import Failure, WorkerGroup
 from tuner.storage import strict_json
 from tuner.storage.config_codec import missing, require_complete
 

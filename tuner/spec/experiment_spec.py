@@ -20,7 +20,7 @@ from searchers.space.foreign_domains import check_no_foreign_domains
 from tuner.core.resources import ResourcePool, gpu_misfit
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.execution.group_trainable import (
     GroupTrainable,
     TrainableSource,

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from searchers.space.conditions import holds_words
 from tuner.core.settings import ValidationPolicy
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.execution.resources import checked_bundle, checked_labels
 
 from .checked_settings import (

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
+from tuner.core.worker_records import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
 
 from . import atomic

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final, final
 
-from tuner.core.trial import checkpoint_directory_name
+from tuner.core.worker_records import checkpoint_directory_name
 from tuner.errors import CheckpointError
 from tuner.wire.record import record
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tuner import capabilities
-from tuner.core.trial import Trial
 from tuner.errors import CheckpointError, missing_name
 
 from . import atomic, strict_json
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA
 from .reading import SMALL_BYTES, read_file
 from .urls import is_remote
+
+if TYPE_CHECKING:
+    from tuner.core.trial import Trial
 
 _WRITE: Final = "write the state to files in a directory, and use Checkpoint.from_directory(path)"
 _READ: Final = "read the files in checkpoint.path, or in `with checkpoint.as_directory()`"

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol, final
 
 from tuner.background import BackgroundJobs
-from tuner.core.trial import CheckpointRecord, Failure
+from tuner.core.worker_records import CheckpointRecord, Failure
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.failures import describe
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
 
-from tuner.core.trial import CheckpointRecord, checkpoint_directory_name
+from tuner.core.worker_records import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError, StorageError, StorageUnreachable
 from tuner.storage.atomic import write_bytes
 from tuner.storage.checkpoint_directories import publish

@@ -41,7 +41,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
 from tuner.errors import CheckpointError
 from tuner.execution.executor import Executor
 from tuner.execution.group_protocol import with_directory

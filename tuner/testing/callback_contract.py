@@ -16,7 +16,8 @@ from typing import Any, final
 from schedulers.decisions import Reason
 from tuner.callbacks.callback import Callback
 from tuner.core.result import CONFIG, merged
-from tuner.core.trial import CheckpointRecord, Failure, Status, TerminationReason, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure
 from tuner.storage.checkpoints import Checkpoint, locate
 
 _CONFIG = {"lr": 0.1, "layers": [{"width": 8}], "nested": {"act": "relu"}}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.core.failure_causes import errors_by_rank
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.errors import TunerError
 
 

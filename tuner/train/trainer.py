@@ -17,7 +17,8 @@ from searchers.space import flat_name, is_word, leaves
 from tuner.analysis.result import Result
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.user_callback import TrainRunContext
-from tuner.core.trial import Failure, Status, TerminationReason, WorkerGroup
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import Failure, WorkerGroup
 from tuner.driver.signals import withdraw_failure
 from tuner.errors import CheckpointError, StorageError, TrialFailed
 from tuner.execution.attempt import StopTraining, current_attempt

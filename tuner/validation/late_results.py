@@ -17,12 +17,8 @@ from schedulers.decisions import Decision, Exploit, Pause, Resize, Stop
 from tuner.core.commands import CheckpointValidated, KeysReplaced
 from tuner.core.events import ResultReported
 from tuner.core.result import AUTO_FILLED, CONFIG, flatten, is_same_report, merged
-from tuner.core.trial import (
-    CheckpointRecord,
-    ReportReply,
-    Status,
-    Trial,
-)
+from tuner.core.trial import Status, Trial
+from tuner.core.worker_records import CheckpointRecord, ReportReply
 
 from .queue import ValidationQueue
 from .records import TrialValidations, Validation, ValidationState, validations_of

@@ -19,16 +19,8 @@ from tuner.core.events import (
 from tuner.core.part import Part
 from tuner.core.resources import Demand
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import (
-    TRAINABLE_DONE,
-    USER_PAUSE,
-    CheckpointRecord,
-    Failure,
-    Intention,
-    Status,
-    TerminationReason,
-    Trial,
-)
+from tuner.core.trial import TRAINABLE_DONE, USER_PAUSE, Intention, Status, TerminationReason, Trial
+from tuner.core.worker_records import CheckpointRecord, Failure
 
 from .late_results import LateResults
 from .queue import ValidationQueue

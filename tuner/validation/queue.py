@@ -19,8 +19,9 @@ from tuner.core.failure_causes import lost_too_often
 from tuner.core.resources import GPU, THIS_NODE, Machine
 from tuner.core.settings import ValidationPolicy
 from tuner.core.timeouts import Deadlines
-from tuner.core.trial import Failure, Trial
+from tuner.core.trial import Trial
 from tuner.core.trial_table import TrialTable
+from tuner.core.worker_records import Failure
 
 from .records import Validation, ValidationState, validations_of
 from .states import ValidationMove, move_validation

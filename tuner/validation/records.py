@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from schedulers.decisions import Reason
-from tuner.core.trial import CheckpointRecord, Failure, Trial, ValidationRequest
+from tuner.core.trial import Trial
+from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 from tuner.wire.declared import NEVER, OPTIONAL, Form, decode, encode
 
 

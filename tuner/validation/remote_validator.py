@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 from tuner.core.commands import StartValidation
 from tuner.core.events import LeaseOwner, Outcome, ValidationEnded
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.execution.group_protocol import PartStored, RankReported
 from tuner.execution.remote_process import Message, OneProcessOwner, OwnerHost, RemoteProcess
 from tuner.execution.validation_assignment import ValidationAssignment

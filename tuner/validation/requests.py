@@ -7,8 +7,9 @@ from typing import Any, final
 
 from tuner.core.commands import ListCheckpoints, Outbox
 from tuner.core.events import CheckpointsRequested, LeaseOwner
-from tuner.core.trial import COMMITTED, Trial
+from tuner.core.trial import Trial
 from tuner.core.trial_table import TrialTable
+from tuner.core.worker_records import COMMITTED
 
 from .queue import ValidationQueue
 from .records import TrialValidations

@@ -40,7 +40,7 @@ from tuner.core.events import (
     WorkerExited,
     WorkerStarted,
 )
-from tuner.core.trial import CheckpointRecord, Failure, ReportReply, ValidationRequest
+from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply, ValidationRequest
 from tuner.execution.failures import describe
 from tuner.execution.metric_conversion import Converter, as_metrics
 from tuner.execution.result_fields import AutoFill, Place, counters_of, next_iteration

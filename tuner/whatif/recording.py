@@ -21,7 +21,8 @@ from tuner.core.pareto import Objectives
 from tuner.core.resources import Request, ResourcePool, request_shape
 from tuner.core.result import CHECKPOINT_DIR_NAME, TIME_THIS_ITER_S, TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
-from tuner.core.trial import Failure, Status, TerminationReason, Trial, WorkerGroup
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import Failure, WorkerGroup
 from tuner.journal.reader import read
 from tuner.journal.records import RESULT, ROUTINE_END, VALIDATED
 from tuner.journal.rows import Row

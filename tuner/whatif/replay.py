@@ -31,7 +31,8 @@ from tuner.core.resources import GPU, Request, ResourcePool, amounts_of, request
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper
-from tuner.core.trial import Trial, WorkerGroup
+from tuner.core.trial import Trial
+from tuner.core.worker_records import WorkerGroup
 from tuner.driver.driver import VIRTUAL_TIME, Driver
 from tuner.virtual.executor import Curve, ReplayExecutor
 

@@ -14,7 +14,7 @@ from schedulers.scheduler import Scheduler
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.commands import StartWorker
 from tuner.core.experiment import Experiment
-from tuner.core.trial import CheckpointRecord
+from tuner.core.worker_records import CheckpointRecord
 from tuner.driver.assembly import assemble
 from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.suggestion_queue import SuggestionQueue

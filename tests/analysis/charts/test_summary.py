@@ -6,7 +6,8 @@ import pytest
 
 from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.summary import failed, saving, slowest, summarize
-from tuner.core.trial import Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import Failure
 from tuner.journal.rows import MemoryRows
 
 

@@ -15,7 +15,8 @@ import pytest
 from tests.analysis.real_runs import HOSTILE
 from tests.tiers import made_once
 from tuner.analysis import ResultGrid
-from tuner.core.trial import Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import Failure
 from tuner.journal.rows import MemoryRows
 from tuner.storage.strict_json import Opaque
 from tuner.version import __version__

@@ -8,7 +8,8 @@ import pytest
 from tests.analysis.browser import Browser
 from tests.analysis.real_runs import HOSTILE
 from tuner.analysis import ResultGrid
-from tuner.core.trial import Failure, Status, TerminationReason
+from tuner.core.trial import Status, TerminationReason
+from tuner.core.worker_records import Failure
 from tuner.journal.rows import MemoryRows
 
 pytest.importorskip("plotly")

@@ -16,7 +16,7 @@ import psutil
 import tuner as tune
 from tests.waiting import wait_until
 from tuner import FailureConfig, RunConfig, Tuner
-from tuner.core.trial import WorkerGroup
+from tuner.core.worker_records import WorkerGroup
 from tuner.execution import attempt as attempt_module
 from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions

@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import wait_until
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited, WorkerStarted
-from tuner.core.trial import CheckpointRecord, ReportReply, ValidationRequest, WorkerGroup
+from tuner.core.worker_records import CheckpointRecord, ReportReply, ValidationRequest, WorkerGroup
 from tuner.execution.assignment import Assignment
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.local.processes import LocalProcesses

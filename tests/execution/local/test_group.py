@@ -12,7 +12,7 @@ from tests.execution.local.conftest import Harness
 from tests.waiting import wait_until
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import ReportReply
+from tuner.core.worker_records import ReportReply
 from tuner.execution.session import StopTraining, get_context, report, take_master_socket
 
 pytestmark = pytest.mark.process

@@ -16,7 +16,7 @@ from tuner.core.events import (
     ResultReported,
     WorkerExited,
 )
-from tuner.core.trial import ReportReply
+from tuner.core.worker_records import ReportReply
 from tuner.execution.attempt import current_attempt
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.execution.session import checkpoint_dir, get_checkpoint, get_context

@@ -13,7 +13,7 @@ from tests.execution.local.conftest import Harness
 from tests.waiting import wait_until
 from tuner.core.commands import KillWorker
 from tuner.core.events import Outcome, ResultReported, WorkerStarted
-from tuner.core.trial import ReportReply
+from tuner.core.worker_records import ReportReply
 
 pytestmark = pytest.mark.process
 

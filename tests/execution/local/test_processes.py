@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import wait_until
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
-from tuner.core.trial import ReportReply
+from tuner.core.worker_records import ReportReply
 from tuner.execution.local.processes import LocalProcesses
 from tuner.execution.resources import THREAD_VARIABLES
 

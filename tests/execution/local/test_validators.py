@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import wait_until
 from tuner.core.commands import KillValidation
 from tuner.core.events import Outcome, ValidationEnded
-from tuner.core.trial import ValidationRequest
+from tuner.core.worker_records import ValidationRequest
 from tuner.execution.report_options import ValidationTask
 from tuner.execution.resources import THREAD_VARIABLES
 from tuner.execution.validation import pack_validation

@@ -11,8 +11,9 @@ from tuner.callbacks.formatting import duration, printable, resource_name, short
 from tuner.callbacks.tables import GAP
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.progress import Progress
-from tuner.core.trial import Failure, Status, TerminationReason, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.core.trial_metrics import Evaluation
+from tuner.core.worker_records import Failure
 
 from .displays import Line, Part, View, line
 from .progress_table import (

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.callbacks.callback import Callback
-from tuner.core.trial import Failure, Trial
+from tuner.core.trial import Trial
+from tuner.core.worker_records import Failure
 from tuner.storage.layout import ERROR, STARTED_AGAIN, trial_directory
 
 from .append import append

@@ -25,7 +25,8 @@ from tuner.callbacks.log_records import (
     validated,
 )
 from tuner.core.result import TIMESTAMP
-from tuner.core.trial import AppliedExploit, Failure, Status, TerminationReason, Trial
+from tuner.core.trial import AppliedExploit, Status, TerminationReason, Trial
+from tuner.core.worker_records import Failure
 from tuner.storage.checkpoints import Checkpoint
 
 from .append import append, replace_file

@@ -21,7 +21,8 @@ from tuner.callbacks.callback import LoggerCallback
 from tuner.callbacks.log_records import Row, ended_validations, validated
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
-from tuner.core.trial import Failure, Status, TerminationReason, Trial
+from tuner.core.trial import Status, TerminationReason, Trial
+from tuner.core.worker_records import Failure
 from tuner.storage.checkpoints import Checkpoint
 from tuner.storage.origin import address_of
 

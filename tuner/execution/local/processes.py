@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
-from tuner.core.trial import Failure
+from tuner.core.worker_records import Failure
 from tuner.execution.assignment import Assignment
 from tuner.execution.exit_diagnosis import ExitInfo
 from tuner.execution.pickling import pickle_trainable
