@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from searchers.searcher import Searcher, SearcherWrapper, report_end
+from searchers.searcher import Searcher, report_end
+
+from .wrapper import SearcherWrapper
 
 
 @final

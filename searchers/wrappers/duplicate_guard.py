@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
-from searchers.searcher import POLICIES, Duplicates, Searcher, SearcherWrapper, report_end
+from searchers.searcher import POLICIES, Duplicates, Searcher, report_end
 from searchers.space import SearchSpace
 from searchers.space.configurations import key_of
 from searchers.space.domains import Categorical
 
 from .repeater import Repeater
+from .wrapper import SearcherWrapper
 
 
 @final

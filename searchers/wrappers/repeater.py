@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Final, final
 
-from searchers.searcher import Searcher, SearcherWrapper, report_end
+from searchers.searcher import Searcher, report_end
 from searchers.space.configurations import decode_configuration, record
 from searchers.space.tree import copied, is_same_constant
+
+from .wrapper import SearcherWrapper
 
 TRIAL_INDEX: Final = "__trial_index__"
 """Entry of a configuration: the number of the trial among its repeats, from 0."""
