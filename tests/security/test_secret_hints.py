@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tuner.spec.secret_hints import plain_secrets, secret_hints
+from tuner.spec.param_space import plain_secrets, secret_hints
 
 
 @pytest.mark.parametrize(

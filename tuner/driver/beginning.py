@@ -24,7 +24,7 @@ from tuner.spec.experiment_directory import (
     write_declaration,
 )
 from tuner.spec.experiment_spec import ExperimentSpec
-from tuner.spec.secret_hints import secret_hints
+from tuner.spec.param_space import secret_hints
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import NODE_PROOF_PREFIX

@@ -34,8 +34,7 @@ from tuner.spec.environment import EnvironmentRecorder
 from tuner.spec.experiment_directory import rewrite_declaration
 from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
-from tuner.spec.param_space import check_secrets, names_of_secrets
-from tuner.spec.secret_hints import plain_secrets
+from tuner.spec.param_space import check_secrets, names_of_secrets, plain_secrets
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox, requests_in

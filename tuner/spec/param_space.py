@@ -1,4 +1,9 @@
-"""Checks of the search space before an experiment starts, and warnings about its constants."""
+"""Checks of the search space before an experiment starts.
+
+Values that cannot be sent to workers and secrets that are missing are refused. The user is told of
+constants that look as if they were to be searched, and of secrets that are given as plain texts,
+where anybody who reads the files sees them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import inspect
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from searchers.space import SampleFrom, SearchSpace, every_leaf, flat_name, is_grid, leaves
@@ -18,10 +23,15 @@ from tuner.execution.pickling import check_picklable
 from tuner.storage.config_codec import check_keys
 
 from .checked_settings import Settings
+from .environment import is_name_of_secret, words_of
 
 _PLAIN: Final = (str, int, float, bool)
 _OF_CONFIG: Final = frozenset({"config", "cfg", "conf", "c", "spec", "_"})
 """Names of the parameter of a function for `sample_from`."""
+_OF_TEXTS: Final = frozenset(
+    {"pad", "mask", "eos", "bos", "cls", "sep", "unk", "special", "start", "end", "stop", "next"}
+)
+"""A token of these kinds is a piece of a text."""
 
 
 class RecordedSpace(dict[str, Any]):
@@ -152,3 +162,63 @@ def _lists_options(value: Any) -> bool:
         and all(isinstance(one, _PLAIN) for one in value)
         and len(set(value)) == len(value)
     )
+
+
+def plain_secrets(space: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the texts of a search space that their names call secrets, by these names.
+
+    Example:
+        >>> plain_secrets({"lr": 0.1, "db": {"password": "hunter2"}, "pad_token": "[PAD]"})
+        {'db/password': {'hunter2'}}
+    """
+    found: dict[str, set[str]] = {}
+    for path, leaf in every_leaf(space):
+        names = tuple(step for step in path if isinstance(step, str))
+        if any(map(_is_secret, names)):
+            texts = {
+                part
+                for value in _values_of(leaf)
+                for _, part in leaves(value)
+                if isinstance(part, str) and part
+            }
+            if texts:
+                found.setdefault(flat_name(names), set()).update(texts)
+    return found
+
+
+def secret_hints(names: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a hint at parameters and one at arguments that look like secrets.
+
+    Args:
+        names: Parameters of the search space, see `plain_secrets`.
+        arguments: Arguments of the command line, as they are recorded.
+    """
+    if names:
+        variable = "_".join(words_of(names[0].rpartition("/")[2])).upper()
+        yield (
+            f"param_space holds {', '.join(names)} as a plain text, which looks like a secret and "
+            "is written to the experiment's files; put it into an environment variable, and give "
+            f"tune.Secret({variable!r}), which is written by that name only"
+        )
+    if arguments:
+        yield (
+            f"{', '.join(arguments)} on the command line looks like a secret, which other users of "
+            "this machine can read there; it is recorded as shown here. Put it into an environment "
+            "variable, which tune.Secret(NAME) in param_space passes to the training code"
+        )
+
+
+def _is_secret(name: str) -> bool:
+    words = words_of(name)
+    # What is said of a secret, such as its length, is none, so the last word decides.
+    return (
+        is_name_of_secret("_".join(words[-2:]))
+        and (words[-1] == "key" or is_name_of_secret(words[-1]))
+        and not (words[-1] == "token" and words[-2:][0] in _OF_TEXTS)
+    )
+
+
+def _values_of(leaf: Any) -> Sequence[Any]:
+    if isinstance(leaf, Categorical):
+        return leaf.categories
+    return leaf[GRID_KEY] if is_grid(leaf) else [leaf]
