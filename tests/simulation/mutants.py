@@ -251,7 +251,7 @@ JOURNAL = _of(
     ("        _write_anew(*end.last, disk)\n", "        pass\n", "I14"),
     ("        self.tail = JournalPosition(sequence, crc, epoch)", "        self.tail = JournalPosition(sequence, 0, epoch)", "I14"),
 ) + _of(
-    "tuner/storage/atomic.py",
+    "tuner/storage/disk.py",
     ("        if sync:\n            disk.sync(descriptor)\n", "", "I14 I1"),
 ) + _of(
     "tuner/driver/checkpoint_store.py",

@@ -2,8 +2,7 @@ import os
 
 import pytest
 
-from tuner.storage.atomic import write_bytes, write_text
-from tuner.storage.disk import LocalDisk
+from tuner.storage.disk import LocalDisk, write_bytes, write_text
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, names_in):

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from tuner.storage.declaration import read_environments
-from tuner.storage.reading import LARGE_BYTES, has_content, open_file, read_file
+from tuner.storage.disk import LARGE_BYTES, has_content, open_file, read_file
 
 
 def test_a_regular_file_is_read_as_a_whole(tmp_path):

@@ -28,7 +28,7 @@ from tuner.errors import TrialFailed, error_of_trial
 from tuner.journal.rows import JournalRows, MemoryRows, Row, Rows, histories_of
 from tuner.storage import layout
 from tuner.storage.checkpoints import Checkpoint
-from tuner.storage.reading import LARGE_BYTES, read_file
+from tuner.storage.disk import LARGE_BYTES, read_file
 from tuner.storage.urls import is_like_url, is_url, join_url, split_url
 
 from .flat_results import flat_metrics

@@ -15,7 +15,7 @@ from tuner.core.result import CONFIG, DONE, TRAINING_ITERATION, TRIAL_ID, flatte
 from tuner.core.trial import Trial
 from tuner.journal.rows import Rows
 from tuner.storage import strict_json
-from tuner.storage.atomic import require_parent, temporary_sibling
+from tuner.storage.disk import require_parent, temporary_sibling
 
 from .flat_results import flat_config, flat_metrics
 from .frames import LOGDIR, METRIC_ITERATION, in_order_of_appearance, in_usual_order, to_frame

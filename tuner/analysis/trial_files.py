@@ -37,6 +37,7 @@ from tuner.journal.result_records import numbered
 from tuner.journal.rows import MemoryRows, Row, current
 from tuner.storage.checkpoints import Checkpoint, locate
 from tuner.storage.declaration import guess_of
+from tuner.storage.disk import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.layout import (
     CHECKPOINT_PREFIX,
     ERROR,
@@ -50,7 +51,6 @@ from tuner.storage.layout import (
     VALIDATIONS,
 )
 from tuner.storage.manifest import read_manifest
-from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.storage.spreadsheets import restored
 
 _NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}

@@ -26,8 +26,8 @@ from searchers.wrappers.repeater import TRIAL_INDEX
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Status, TerminationReason
 from tuner.storage import strict_json
+from tuner.storage.disk import SMALL_BYTES, read_file
 from tuner.storage.layout import DECLARATION
-from tuner.storage.reading import SMALL_BYTES, read_file
 
 from .flat_results import flat_metrics, value_at
 from .open_experiment import read_directory

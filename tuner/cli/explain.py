@@ -19,9 +19,9 @@ from tuner.callbacks.formatting import printable
 from tuner.core.progress import why_waiting
 from tuner.journal.reader import read
 from tuner.storage import layout
+from tuner.storage.disk import open_file
 from tuner.storage.lock import driver_of
 from tuner.storage.origin import is_copy
-from tuner.storage.reading import open_file
 from tuner.stores.readable_copy import refresh
 
 from .app import FOUND, OK

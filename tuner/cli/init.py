@@ -11,7 +11,7 @@ import click
 
 from tuner.command.sweeps.first_sweep import first_sweep
 from tuner.command.sweeps.sweep_file import ENDINGS
-from tuner.storage import atomic
+from tuner.storage.disk import require_parent, write_text
 
 from .app import OK
 from .arguments import CommandOfAnother
@@ -75,10 +75,10 @@ def init(words: Sequence[str], script: Path | None, output: str | None, *, force
             f"{str(target)!r} exists; overwrite it with --force, or name another file with -o"
         )
     try:
-        atomic.require_parent(target)
+        require_parent(target)
     except FileNotFoundError as error:
         raise click.UsageError(str(error)) from error
-    atomic.write_text(target, text)
+    write_text(target, text)
     num_todo = text.count("TODO")
     todo = f"edit {'its line' if num_todo == 1 else f'its {num_todo} lines'} with TODO, then "
     click.echo(f"{target} is written; {todo if num_todo else ''}try it: {_dry_run(target)}")

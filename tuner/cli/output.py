@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from tuner.callbacks import tables
 from tuner.callbacks.formatting import duration, printable, shorten, show
-from tuner.storage import atomic
+from tuner.storage.disk import require_parent, write_text
 from tuner.storage.readable_json import plain
 from tuner.storage.spreadsheets import neutralised
 from tuner.storage.strict_json import float_name
@@ -129,7 +129,7 @@ class Output:
         if self.path is None:
             click.echo(text, nl=False)
         else:
-            atomic.write_text(self.path, text)
+            write_text(self.path, text)
 
 
 @final
@@ -143,7 +143,7 @@ class FileType(click.Path):
         """Return its path."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         try:
-            atomic.require_parent(path)
+            require_parent(path)
         except FileNotFoundError as error:
             raise click.BadParameter(str(error), ctx, param) from error
         return path

@@ -30,10 +30,10 @@ from tuner.execution.failures import describe
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.validation_assignment import ValidationError, payload_digest
 from tuner.storage import layout
-from tuner.storage.atomic import write_bytes
 from tuner.storage.checkpoint_names import is_in_common, is_staging_name
 from tuner.storage.checkpoint_parts import LocalParts, measure_in_place, measure_parts
 from tuner.storage.directories import make_own_folder
+from tuner.storage.disk import write_bytes
 from tuner.storage.layout import METADATA
 from tuner.stores.file_service import Job, Source, StoreFiles, Transfer
 from tuner.stores.object_checkpoints import ObjectCheckpoints

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Final, final
 
-from tuner.storage.atomic import write_bytes
+from tuner.storage.disk import write_bytes
 from tuner.storage.layout import NODE_PROOF_PREFIX
 
 _MAX_LEASE_S: Final = 60.0

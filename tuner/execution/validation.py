@@ -25,8 +25,8 @@ from typing import Any, Final, cast, final
 from tuner.core.result import AUTO_FILLED
 from tuner.core.worker_records import ValidationRequest
 from tuner.storage import layout
-from tuner.storage.atomic import write_bytes
 from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.disk import write_bytes
 from tuner.wire.record import record
 
 from .failures import as_message

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple, final
 from tuner.core.events import Event, TurnEnded
 from tuner.core.recorded_decisions import RecordedDecision
 from tuner.errors import DamagedJournal, StorageError
-from tuner.storage import atomic, strict_json
+from tuner.storage import strict_json
 from tuner.storage.declaration import THIS_RELEASE, writer_of
-from tuner.storage.disk import LOCAL_DISK, Disk
+from tuner.storage.disk import LOCAL_DISK, Disk, write_bytes
 from tuner.storage.layout import journal_directory, segments_in
 
 from . import records
@@ -456,7 +456,7 @@ def _superseded_before(
 def _set_aside(path: Path, data: bytes, offset: int, disk: Disk) -> None:
     aside = path.with_name(f"{_TORN_PREFIX}{path.stem}-{offset}")
     try:
-        atomic.write_bytes(aside, data[offset:], disk=disk)
+        write_bytes(aside, data[offset:], disk=disk)
         if not offset:
             disk.remove(path)
     except OSError as cause:
@@ -475,6 +475,6 @@ def _write_anew(path: Path, data: bytes, disk: Disk) -> None:
     # segment were on disk before them, a power cut would leave a gap. Syncing the file is not
     # enough: after a failed sync the kernel marks the lost pages clean, and the next sync succeeds.
     try:
-        atomic.write_bytes(path, data, disk=disk)
+        write_bytes(path, data, disk=disk)
     except OSError as cause:
         raise StorageError(f"journal {path} cannot be synced: {cause}") from cause

@@ -27,8 +27,7 @@ from tuner.core.result import (
 from tuner.core.worker_records import checkpoint_directory_name
 from tuner.errors import DamagedJournal, StorageError
 from tuner.storage import strict_json
-from tuner.storage.disk import LOCAL_DISK
-from tuner.storage.reading import open_regular
+from tuner.storage.disk import LOCAL_DISK, open_regular
 
 from .reader import backwards, verified
 from .records import COMMITTED, RESULT, SAVED, VALIDATED

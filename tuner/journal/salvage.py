@@ -19,11 +19,10 @@ from typing import Final
 
 from tuner.core.trial import Trial
 from tuner.errors import DamagedJournal, StorageError
-from tuner.storage import atomic, layout
+from tuner.storage import layout
 from tuner.storage.checkpoint_directories import numbered
-from tuner.storage.disk import LOCAL_DISK, Disk
+from tuner.storage.disk import LOCAL_DISK, Disk, open_file, write_bytes
 from tuner.storage.layout import journal_directory, segments_in
-from tuner.storage.reading import open_file
 
 from .reader import verified
 from .records import RESULT
@@ -87,8 +86,8 @@ def _cut(experiment: str | os.PathLike[str], path: Path, offset: int, disk: Disk
     for segment in reversed(behind):
         disk.rename(segment, _unused_name(segment, disk))
     if kept:
-        atomic.write_bytes(_unused_name(path, disk), data, disk=disk)
-        atomic.write_bytes(path, kept, disk=disk)
+        write_bytes(_unused_name(path, disk), data, disk=disk)
+        write_bytes(path, kept, disk=disk)
     else:
         disk.rename(path, _unused_name(path, disk))
     disk.sync_directory(path.parent)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from tuner.storage import strict_json
-from tuner.storage.atomic import temporary_sibling
-from tuner.storage.disk import Disk, Whereabouts
+from tuner.storage.disk import Disk, Whereabouts, temporary_sibling
 from tuner.storage.layout import segment_path
 
 FORMAT: Final = 1

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import StorageError
-from tuner.storage import atomic, layout, strict_json
-from tuner.storage.disk import LOCAL_DISK, Disk
+from tuner.storage import layout, strict_json
+from tuner.storage.disk import LOCAL_DISK, Disk, write_bytes
 
 FORMAT: Final = 1
 NUM_KEPT: Final = 2
@@ -88,7 +88,7 @@ def write_parts(
     try:
         disk.make_directory(directory)
         # Older ones are removed only after this one is in place, so that there is always one.
-        atomic.write_bytes(path, *strict_json.seal_parts(body), sync=sync, disk=disk)
+        write_bytes(path, *strict_json.seal_parts(body), sync=sync, disk=disk)
         older = paths(experiment, disk)[NUM_KEPT:]
     except OSError as cause:
         raise StorageError(f"no snapshot can be written in {directory}: {cause}") from cause

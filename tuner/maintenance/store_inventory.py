@@ -11,10 +11,10 @@ from typing import Any, Final, final
 from tuner.analysis.open_experiment import StoredExperiment
 from tuner.core.worker_records import CheckpointRecord
 from tuner.errors import CheckpointError, StorageUnreachable
+from tuner.storage.disk import SMALL_BYTES
 from tuner.storage.layout import MANIFEST
 from tuner.storage.manifest import read_manifest
 from tuner.storage.origin import Origin, origin_of
-from tuner.storage.reading import SMALL_BYTES
 from tuner.stores.object_backends import resolve
 from tuner.stores.object_checkpoints import ObjectCheckpoints
 from tuner.stores.object_errors import describe

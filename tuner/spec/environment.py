@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.background import BackgroundJobs
-from tuner.storage import atomic, layout
+from tuner.storage import layout
 from tuner.storage.declaration import read_environments
-from tuner.storage.reading import has_content
+from tuner.storage.disk import has_content, write_bytes
 from tuner.version import __version__
 
 WITHHELD: Final = "***"
@@ -138,7 +138,7 @@ class EnvironmentRecorder:
         data = (json.dumps([*earlier, now], indent=1, ensure_ascii=False) + "\n").encode()
         path = self._directory / layout.ENVIRONMENT
         if not has_content(path, data):
-            atomic.write_bytes(path, data, sync=False)
+            write_bytes(path, data, sync=False)
 
 
 def _without_time(session: Mapping[str, Any]) -> dict[str, Any]:

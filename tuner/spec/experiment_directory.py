@@ -18,7 +18,7 @@ from tuner.core.settings import ExperimentSettings
 from tuner.errors import ExperimentExists, StorageError
 from tuner.execution.leasing import lease_holder
 from tuner.journal.mark import MARK, mark_fields, remains_in
-from tuner.storage import atomic, layout, strict_json
+from tuner.storage import layout, strict_json
 from tuner.storage.declaration import (
     FORMAT_VERSION,
     RELEASE_KEY,
@@ -28,9 +28,8 @@ from tuner.storage.declaration import (
     refusal_of,
 )
 from tuner.storage.directories import absolute_path, make_folder, make_own_folder
-from tuner.storage.disk import DIRECTORY_MODE
+from tuner.storage.disk import DIRECTORY_MODE, has_content, write_bytes
 from tuner.storage.origin import origin_of
-from tuner.storage.reading import has_content
 from tuner.storage.urls import join_url, split_options
 
 from .argument_codec import note
@@ -292,7 +291,7 @@ def _write(beginning: Mapping[str, Any], spec: ExperimentSpec, directory: Path) 
     try:
         # An equal file is kept, so that a restore that changes nothing needs no flush to the disk.
         if not has_content(path, data):
-            atomic.write_bytes(path, data)
+            write_bytes(path, data)
     except OSError as cause:
         raise StorageError(f"{path} cannot be written: {cause}; nothing has been run") from cause
 

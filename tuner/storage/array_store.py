@@ -20,10 +20,9 @@ import numpy as np
 
 from tuner.errors import StorageError
 
-from . import atomic
 from .directories import make_own_folder
+from .disk import LARGE_BYTES, read_file, write_bytes
 from .layout import OBJECTS
-from .reading import LARGE_BYTES, read_file
 
 _LARGE_BYTES: Final = 1 << 20
 """From this size on a worker maps an array's file: faster than a pickle, and the memory is shared.
@@ -65,7 +64,7 @@ class ArrayStore:
         path = self._path(content)
         if not _holds(path, data):
             make_own_folder(self._directory)
-            atomic.write_bytes(path, data, sync=self._sync)
+            write_bytes(path, data, sync=self._sync)
         self._remember(array, content)
         return content
 

@@ -24,8 +24,7 @@ from typing import Final
 from tuner.core.worker_records import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError
 
-from . import atomic
-from .disk import DIRECTORY_MODE
+from .disk import DIRECTORY_MODE, temporary_sibling
 from .layout import CHECKPOINT_PREFIX, MANIFEST, STAGING_PREFIX, TRIAL_FILES, VALIDATION_PREFIX
 from .manifest import Provenance, read_manifest, verify, write_manifest
 from .tree_state import TreeState, check_unchanged
@@ -234,7 +233,7 @@ def delete(path: str | os.PathLike[str]) -> None:
         OSError: If it cannot be deleted.
     """
     # Renamed first, so that a checkpoint of which half is deleted never looks complete.
-    doomed = atomic.temporary_sibling(Path(path))
+    doomed = temporary_sibling(Path(path))
     try:
         Path(path).rename(doomed)
     except FileNotFoundError:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tuner import capabilities
 from tuner.errors import CheckpointError, missing_name
 
-from . import atomic, strict_json
+from . import strict_json
+from .disk import SMALL_BYTES, read_file, write_text
 from .layout import CHECKPOINT_PREFIX, MANIFEST, METADATA
-from .reading import SMALL_BYTES, read_file
 from .urls import is_remote
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Checkpoint(metaclass=_OlderNames):
         """
         text = strict_json.dumps(dict(metadata))
         if self.is_local:
-            atomic.write_text(self._metadata_file(), text)
+            write_text(self._metadata_file(), text)
         else:
             capabilities.ObjectStore(self._path, self._filesystem).put(METADATA, text.encode())
 

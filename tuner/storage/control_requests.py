@@ -31,11 +31,10 @@ from tuner.errors import NotRunning, StorageError
 from tuner.wire.declared import decode, encode
 from tuner.wire.record import record
 
-from . import atomic, layout, strict_json
+from . import layout, strict_json
 from .directories import make_own_folder
-from .disk import FILE_MODE
+from .disk import FILE_MODE, read_file, write_bytes
 from .lock import Owner, driver_of, read_owner
-from .reading import read_file
 
 _REQUEST, _TAKEN, _REPLY = ".json", ".taken", ".reply"
 _LIMIT_BYTES: Final = 1 << 20
@@ -173,7 +172,7 @@ class _LocalFolder:
     def put(self, key: str, content: bytes) -> None:
         try:
             make_own_folder(self._path)
-            atomic.write_bytes(self._path / key, content, sync=False)
+            write_bytes(self._path / key, content, sync=False)
         except OSError as cause:
             raise StorageError(
                 f"{self._path} cannot be written to: {cause}; only a user with write permission "

@@ -12,7 +12,7 @@ from tuner.errors import StorageError
 from tuner.version import __version__
 
 from . import layout, strict_json
-from .reading import SMALL_BYTES, read_file
+from .disk import SMALL_BYTES, read_file
 
 RELEASE_KEY: Final = "release"
 THIS_RELEASE: Final = __version__

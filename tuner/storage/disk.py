@@ -1,25 +1,120 @@
-"""Disk operations of journal and snapshots, which tests replace.
+"""Files: safe reading, atomic writes, and the disk operations of the journal, which tests replace.
 
-They are passed in, so that tests can let the k-th write fail, lose unsynced bytes, or run a whole
-experiment on a disk that is only a dictionary. Checkpoints, which users' code writes, do not pass
-through here.
+A directory may come from a stranger, and lie where others can write. A FIFO would make its reader
+wait for ever, a link may lead to ``/dev/zero`` or to another user's file, and a sparse file of a
+terabyte fills the memory. So what is read back of an experiment are regular files up to a size, and
+no links.
+
+An atomic write leaves a file with its old content or its new one, never half of each.
+
+Disk operations are passed in, so that tests can let the k-th write fail, lose unsynced bytes, or
+run a whole experiment on a disk that is only a dictionary. Checkpoints, which users' code writes,
+do not pass through here.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
+import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, final
 
-from .reading import LARGE_BYTES, open_regular, read_file
+from .layout import STAGING_PREFIX
 
 FILE_MODE: Final = 0o644
 DIRECTORY_MODE: Final = 0o755
 """Nothing that the engine creates is writable for others, even under an empty umask."""
+SMALL_BYTES: Final = 64 << 20
+"""Limit for files that hold one declaration, manifest or configuration."""
+LARGE_BYTES: Final = 8 << 30
+"""Limit for files that grow with an experiment: segments of the journal, snapshots, log files."""
+
+_KINDS: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+# Reading.
+
+
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """Return a descriptor that reads a regular file, without following a link and without waiting.
+
+    Raises:
+        OSError: If it cannot be opened, or is a link or another kind of file.
+    """
+    try:
+        # Without O_NONBLOCK, to open a FIFO waits for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as cause:
+        if cause.errno == errno.ELOOP:
+            raise OSError(
+                errno.ELOOP,
+                "it is a symbolic link, and links are not followed here",
+                os.fspath(path),
+            ) from cause
+        if cause.errno == errno.ENXIO:
+            raise OSError(
+                errno.ENXIO, "it is a socket, not a regular file", os.fspath(path)
+            ) from cause
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
+        raise OSError(
+            errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL,
+            f"it is {kind}, not a regular file",
+            os.fspath(path),
+        )
+    return descriptor
+
+
+def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Return a regular file, open for reading; see `open_regular`."""
+    return open(open_regular(path), "rb")
+
+
+def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+    """Return the content of a regular file.
+
+    Args:
+        path: The file.
+        limit_bytes: The largest size in bytes that is read.
+
+    Raises:
+        OSError: If it cannot be read, is larger, or is a link or another kind of file.
+    """
+    with open_file(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes > limit_bytes:
+            raise OSError(
+                errno.EFBIG,
+                f"it has {size_bytes} bytes, and at most {limit_bytes} are read",
+                os.fspath(path),
+            )
+        # Room for as much as is asked for is taken at once, so not for all that is allowed.
+        return file.read(size_bytes)
+
+
+def has_content(path: str | os.PathLike[str], data: bytes) -> bool:
+    """Return whether there is a regular file that can be read and holds exactly this."""
+    try:
+        return read_file(path, len(data)) == data
+    except OSError:
+        return False
+
+
+# Disk operations.
 
 
 class Whereabouts(NamedTuple):
@@ -217,3 +312,73 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 LOCAL_DISK: Final[Disk] = LocalDisk()
+
+
+# Atomic writes.
+
+
+def write_bytes(path: Path, *data: bytes, sync: bool = True, disk: Disk = LOCAL_DISK) -> None:
+    """Write a file so that a reader sees its old content or its new one, also after a crash.
+
+    Args:
+        path: The file, replaced if it exists; its directory must exist.
+        *data: The whole content, in one part or several.
+        sync: Return only when file and name are on disk. Without it the file is safe from
+            the death of processes, not from a power cut.
+        disk: Where to write.
+
+    Raises:
+        OSError: If it could not be written; names the file. The old one is untouched and no
+            temporary one is left.
+    """
+    temporary = temporary_sibling(path)
+    try:
+        # In this order: renamed before it is synced, a power cut could leave the new name with an
+        # empty file. Atomicity is that of rename(2), within one directory.
+        _write_new(temporary, *data, sync=sync, disk=disk)
+        disk.rename(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):
+            disk.remove(temporary)
+        if isinstance(error, OSError) and error.filename is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    # A rename is on disk when its directory is. An error here is raised although the new content is
+    # in place: it may not survive a power cut.
+    if sync:
+        disk.sync_directory(path.parent)
+
+
+def require_parent(path: Path) -> None:
+    """Check that the directory exists in which a file is to be written.
+
+    Raises:
+        FileNotFoundError: If it does not.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"folder {str(path.parent)!r} does not exist; make it, or choose another path"
+        )
+
+
+def write_text(path: Path, text: str, *, sync: bool = True) -> None:
+    """Write a UTF-8 file like `write_bytes`."""
+    write_bytes(path, text.encode(), sync=sync)
+
+
+def temporary_sibling(path: Path) -> Path:
+    """Return an unused name in the same directory, which cleanup recognises as unfinished."""
+    return path.with_name(f"{STAGING_PREFIX}{path.name}-{secrets.token_hex(6)}")
+
+
+def _write_new(path: Path, *data: bytes, sync: bool, disk: Disk) -> None:
+    descriptor = disk.create(path)
+    try:
+        for part in data:
+            rest = part
+            while rest:
+                rest = rest[disk.write(descriptor, rest) :]
+        if sync:
+            disk.sync(descriptor)
+    finally:
+        disk.close(descriptor)

@@ -29,10 +29,12 @@ import re
 import sys
 import unicodedata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.errors import StorageError
 
-from .disk import Disk
+if TYPE_CHECKING:
+    from .disk import Disk
 
 DEFAULT_STORAGE_PATH = "~/tuner_results"
 LOCK = "lock"

@@ -32,10 +32,9 @@ from tuner.wire.declared import Malformed, decode, encode
 from tuner.wire.record import record
 
 from . import layout, strict_json
-from .disk import FILE_MODE, LOCAL_DISK, is_held
+from .disk import FILE_MODE, LOCAL_DISK, is_held, open_regular, read_file
 from .layout import journal_directory, segments_in
 from .origin import origin_of
-from .reading import open_regular, read_file
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)

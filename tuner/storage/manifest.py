@@ -17,10 +17,10 @@ from tuner.errors import CheckpointError
 from tuner.wire.declared import OPTIONAL, Malformed, decode, encode
 from tuner.wire.record import record
 
-from . import atomic, strict_json
+from . import strict_json
 from .directories import make_folder
+from .disk import SMALL_BYTES, open_file, read_file, write_text
 from .layout import MANIFEST, METADATA, PART_MANIFEST
-from .reading import SMALL_BYTES, open_file, read_file
 from .trees import Contents, replace_link, target_inside
 
 FORMAT: Final = 1
@@ -152,7 +152,7 @@ def write_group_manifest(
     """
     found = part_contents(directory, contents, parts)
     text = group_manifest(found, provenance, world_size=world_size)
-    atomic.write_text(directory / MANIFEST, text, sync=sync)
+    write_text(directory / MANIFEST, text, sync=sync)
 
 
 def part_contents(
@@ -222,7 +222,7 @@ def read_part_manifest(directory: Path) -> dict[str, FileEntry]:
 
 
 def _write(path: Path, body: Mapping[str, Any], *, sync: bool) -> None:
-    atomic.write_text(path, strict_json.seal(body, default=strict_json.opaque), sync=sync)
+    write_text(path, strict_json.seal(body, default=strict_json.opaque), sync=sync)
 
 
 def _measured(directory: Path, contents: Contents) -> dict[str, dict[str, Any]]:

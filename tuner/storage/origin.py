@@ -15,8 +15,8 @@ from tuner.errors import StorageError
 from tuner.wire.declared import decode, encode
 from tuner.wire.record import record
 
-from . import atomic, layout, strict_json
-from .reading import SMALL_BYTES, read_file
+from . import layout, strict_json
+from .disk import SMALL_BYTES, read_file, write_text
 
 
 @record
@@ -65,7 +65,7 @@ def note_origin(experiment: Path, origin: Origin) -> None:
     """
     path = experiment / layout.ORIGIN
     try:
-        atomic.write_text(path, strict_json.dumps(encode(origin)) + "\n")
+        write_text(path, strict_json.dumps(encode(origin)) + "\n")
     except OSError as cause:
         raise StorageError(f"{path} cannot be written: {cause}") from cause
 

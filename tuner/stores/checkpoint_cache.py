@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, final
 
 from tuner.errors import CheckpointError
-from tuner.storage.atomic import temporary_sibling
+from tuner.storage.disk import temporary_sibling
 from tuner.storage.manifest import read_manifest
 
 _SHARE_OF_DISK: Final = 10

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import CheckpointError
-from tuner.storage.atomic import temporary_sibling
+from tuner.storage.disk import temporary_sibling
 from tuner.storage.layout import MANIFEST
 from tuner.storage.lock import Lock
 from tuner.storage.manifest import make_folders, make_links, read_manifest, verify

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple, final
 from tuner.background import BackgroundJobs
 from tuner.errors import StorageError
 from tuner.journal import snapshot_files
-from tuner.storage import atomic, layout
+from tuner.storage import layout
+from tuner.storage.disk import temporary_sibling
 
 from .object_store import ObjectStore
 from .remote_lock import RemoteLock
@@ -205,7 +206,7 @@ class FileMirror:
 
     def _upload_copies(self, batch: Sequence[_File]) -> None:
         """Store files that may be written to meanwhile."""
-        folder = atomic.temporary_sibling(self._directory / "mirrored")
+        folder = temporary_sibling(self._directory / "mirrored")
         folder.mkdir()
         try:
             copies = {file.path: folder / str(number) for number, file in enumerate(batch)}

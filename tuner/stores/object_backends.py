@@ -17,11 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
-from tuner.storage.atomic import temporary_sibling, write_bytes
 from tuner.storage.directories import make_folder
-from tuner.storage.disk import LOCAL_DISK
+from tuner.storage.disk import LOCAL_DISK, open_file, temporary_sibling, write_bytes
 from tuner.storage.layout import STAGING_PREFIX
-from tuner.storage.reading import open_file
 from tuner.storage.urls import is_s3, is_url
 
 from .arrow_filesystem import as_fsspec

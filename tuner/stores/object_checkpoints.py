@@ -19,10 +19,10 @@ from typing import Final, final
 
 from tuner.core.worker_records import CheckpointRecord, checkpoint_directory_name
 from tuner.errors import CheckpointError, StorageError, StorageUnreachable
-from tuner.storage.atomic import write_bytes
 from tuner.storage.checkpoint_directories import publish
 from tuner.storage.checkpoint_names import check_directory_name
 from tuner.storage.directories import make_folder, make_own_folder
+from tuner.storage.disk import SMALL_BYTES, has_content, read_file, write_bytes
 from tuner.storage.layout import (
     CHECKPOINT_PREFIX,
     MANIFEST,
@@ -38,7 +38,6 @@ from tuner.storage.manifest import (
     read_manifest,
     verify,
 )
-from tuner.storage.reading import SMALL_BYTES, has_content, read_file
 from tuner.storage.trees import sync_files
 
 from .checkpoint_cache import CheckpointCache, Key

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, final
 
 from tuner.errors import StorageError, StorageUnreachable
 from tuner.storage.directories import make_folder
-from tuner.storage.reading import LARGE_BYTES
+from tuner.storage.disk import LARGE_BYTES
 from tuner.storage.urls import join_url
 
 from .object_backends import Backend, open_backend

@@ -14,8 +14,8 @@ from typing import Any, Final, final
 
 from tuner.errors import StorageUnreachable
 from tuner.storage import layout
+from tuner.storage.disk import LARGE_BYTES
 from tuner.storage.origin import Origin, note_origin, origin_of
-from tuner.storage.reading import LARGE_BYTES
 from tuner.storage.urls import join_url, split_url
 
 from .checked_url import checked_url

@@ -10,9 +10,8 @@ from typing import Final, final
 from tuner.errors import DamagedJournal, StorageError
 from tuner.journal.reader import numbers_of
 from tuner.journal.segments import checked
-from tuner.storage.disk import LOCAL_DISK
+from tuner.storage.disk import LOCAL_DISK, open_file
 from tuner.storage.layout import journal_directory, segments_in
-from tuner.storage.reading import open_file
 
 from .pieces import Piece, RecordId
 

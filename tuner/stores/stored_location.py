@@ -22,8 +22,8 @@ from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
+from tuner.storage.disk import SMALL_BYTES
 from tuner.storage.origin import Origin, origin_of
-from tuner.storage.reading import SMALL_BYTES
 from tuner.storage.urls import join_url, split_options
 
 from .checked_url import checked_url

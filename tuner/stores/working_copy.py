@@ -20,13 +20,20 @@ from tuner.journal.mark import MARK
 from tuner.journal.reader import verified
 from tuner.journal.segments import START, JournalPosition, header_line
 from tuner.journal.writer import SEGMENT_BYTES
-from tuner.storage import atomic, layout, strict_json
+from tuner.storage import layout, strict_json
 from tuner.storage.declaration import read_declaration
 from tuner.storage.directories import make_folder
-from tuner.storage.disk import LOCAL_DISK
+from tuner.storage.disk import (
+    LARGE_BYTES,
+    LOCAL_DISK,
+    SMALL_BYTES,
+    read_file,
+    temporary_sibling,
+    write_bytes,
+    write_text,
+)
 from tuner.storage.layout import segment_path
 from tuner.storage.lock import ExperimentLock
-from tuner.storage.reading import LARGE_BYTES, SMALL_BYTES, read_file
 from tuner.stores import pieces
 
 from .object_store import ObjectStore
@@ -76,7 +83,7 @@ def fetch_experiment(
     """
     for _ in range(_NUM_TRIES):
         fetch = _Fetch(store, is_salvage=is_salvage)
-        staging = atomic.temporary_sibling(directory / "fetched")
+        staging = temporary_sibling(directory / "fetched")
         try:
             make_folder(staging / layout.JOURNAL)
             fetch.into(staging, with_logs=with_logs)
@@ -214,7 +221,7 @@ def _write_segment(
 ) -> None:
     path = segment_path(journal, previous.sequence + 1)
     header = header_line(previous.sequence + 1, previous, epoch)
-    atomic.write_bytes(path, header + lines)
+    write_bytes(path, header + lines)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -265,7 +272,7 @@ def note_epoch(directory: Path, epoch: int) -> None:
     """
     path = directory / layout.STORAGE_EPOCH
     try:
-        atomic.write_text(path, strict_json.dumps({"epoch": epoch}) + "\n")
+        write_text(path, strict_json.dumps({"epoch": epoch}) + "\n")
     except OSError as cause:
         raise StorageError(f"{path} cannot be written: {cause}") from cause
 

@@ -23,8 +23,8 @@ from typing import Any, Final, final
 from tuner.execution.assignment import Rank
 from tuner.execution.attempt import Attempt, current_attempt
 from tuner.execution.session import take_master_socket
-from tuner.storage import atomic
 from tuner.storage.directories import make_folder
+from tuner.storage.disk import write_bytes
 from tuner.storage.layout import STAGING_PREFIX
 
 _POLL_S: Final = 0.005
@@ -75,7 +75,7 @@ def _gather_in_directory(value: Any, attempt: Attempt, rank: Rank) -> list[Any]:
     number = next(_counters.setdefault(rank.run_id, itertools.count()))
     folder = _folder(attempt, number)
     make_folder(folder)
-    atomic.write_bytes(folder / str(rank.world_rank), pickle.dumps(value), sync=False)
+    write_bytes(folder / str(rank.world_rank), pickle.dumps(value), sync=False)
     paths = [folder / str(number) for number in range(rank.world_size)]
     while not all(path.exists() for path in paths):
         time.sleep(_POLL_S)  # the executor kills the group if one of them has died

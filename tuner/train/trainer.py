@@ -28,8 +28,8 @@ from tuner.spec.argument_codec import note
 from tuner.spec.config import ResumeConfig, RunConfig
 from tuner.spec.experiment_location import named_location
 from tuner.spec.training_config import ScalingConfig, ValidationConfig
-from tuner.storage import atomic
 from tuner.storage.checkpoints import Checkpoint
+from tuner.storage.disk import write_text
 from tuner.storage.layout import RETURN_VALUE, trial_directory
 from tuner.storage.manifest import read_manifest
 from tuner.tuner import Tuner
@@ -498,7 +498,7 @@ def _write_return_value(value: Any, path: Path) -> None:
             stacklevel=2,
         )
         return
-    atomic.write_text(path, text)
+    write_text(path, text)
 
 
 def _as_json(value: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from tuner.analysis.charts.source import Source
 from tuner.analysis.charts.style import STATE_COLORS, require_plotly, template
-from tuner.storage.atomic import require_parent, write_bytes
 from tuner.storage.declaration import THIS_RELEASE
+from tuner.storage.disk import require_parent, write_bytes
 
 from .charts import Chart, charts
 from .sections import (

@@ -9,8 +9,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.storage.atomic import write_bytes
-from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE, LOCAL_DISK, Disk
+from tuner.storage.disk import DIRECTORY_MODE, FILE_MODE, LOCAL_DISK, Disk, write_bytes
 
 # O_NONBLOCK, since opening a FIFO waits for its reader otherwise.
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT

@@ -17,8 +17,8 @@ from tuner.callbacks.log_records import Row, Segment, Validated
 from tuner.core import result as keys
 from tuner.core.result import flatten, is_same_report, merged
 from tuner.core.trial import Trial
+from tuner.storage.disk import LARGE_BYTES, read_file
 from tuner.storage.layout import PROGRESS, VALIDATIONS
-from tuner.storage.reading import LARGE_BYTES, read_file
 from tuner.storage.spreadsheets import is_formula, neutralised, restored
 
 from .append import remove

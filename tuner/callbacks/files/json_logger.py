@@ -13,9 +13,9 @@ from typing import Any, final
 from tuner.callbacks.log_records import Segment, Validated, ended_validations
 from tuner.core.result import CHECKPOINT_DIR_NAME, TRAINING_ITERATION, is_same_report, merged
 from tuner.core.trial import Trial
+from tuner.storage.disk import LARGE_BYTES, open_file, read_file
 from tuner.storage.layout import PARAMS, RESULTS, VALIDATIONS
 from tuner.storage.readable_json import json_bytes
-from tuner.storage.reading import LARGE_BYTES, open_file, read_file
 from tuner.wire.declared import encode
 
 from .append import remove

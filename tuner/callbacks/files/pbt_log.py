@@ -10,8 +10,8 @@ from typing import Any, final
 from tuner.callbacks.callback import Callback
 from tuner.core.trial import AppliedExploit, Trial
 from tuner.storage import layout
+from tuner.storage.disk import LARGE_BYTES, read_file
 from tuner.storage.readable_json import json_bytes
-from tuner.storage.reading import LARGE_BYTES, read_file
 
 from .append import append, replace_file
 

@@ -23,7 +23,7 @@ from tuner.callbacks.log_records import Begin, Entry, Row, Segment, Validated, i
 from tuner.core import result as keys
 from tuner.core.result import as_float, flatten
 from tuner.core.trial import Trial
-from tuner.storage.reading import LARGE_BYTES, read_file
+from tuner.storage.disk import LARGE_BYTES, read_file
 
 from .append import remove
 from .background_writer import BatchWriter, Pace

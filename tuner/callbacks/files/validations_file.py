@@ -17,7 +17,7 @@ from typing import Any
 
 from tuner.callbacks.log_records import Validated
 from tuner.core.result import as_float
-from tuner.storage.reading import LARGE_BYTES, read_file
+from tuner.storage.disk import LARGE_BYTES, read_file
 from tuner.wire.declared import decode
 
 ReportKey = tuple[str, str]

@@ -16,8 +16,8 @@ from typing import Any, Final, final
 from tuner.callbacks.log_records import Row, Validated
 from tuner.core.result import TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
+from tuner.storage.disk import open_file
 from tuner.storage.origin import origin_of
-from tuner.storage.reading import open_file
 
 from .tracker import ExperimentFacts, TrackerCallback, measured, need_library
 from .tracker_queue import (

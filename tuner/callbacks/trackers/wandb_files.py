@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.storage.reading import LARGE_BYTES, read_file
+from tuner.storage.disk import LARGE_BYTES, read_file
 
 _FILE_HEADER: Final = 7
 _BLOCK: Final = 32_768

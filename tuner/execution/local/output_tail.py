@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from tuner.storage.reading import open_file
+from tuner.storage.disk import open_file
 
 _TAIL_BYTES: Final = 1 << 13
 
