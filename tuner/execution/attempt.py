@@ -144,7 +144,8 @@ class Attempt:
         rank = assignment.rank
         self._rank = rank.world_rank if rank and rank.world_size > 1 else None
         """Rank in a group, None for a process that stores its checkpoints alone."""
-        self._uploads = BackgroundJobs("tuner-upload")
+        self._uploads: BackgroundJobs | None = None
+        """Checkpoints that are stored while training goes on, from the first one on."""
         self._storage_failures = StorageFailures(assignment.trial_dir)
         self._send_lock = threading.Lock()
         self._num_reports = self._num_lent = 0
@@ -458,7 +459,7 @@ class Attempt:
             self._read_answer()
         if self.must_end:
             raise StopTraining(self._verdict)
-        if self._uploads.error:
+        if self._uploads and self._uploads.error:
             raise self._uploads.error
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -524,15 +525,15 @@ class Attempt:
             fault.
         """
         is_async = plan.mode is CheckpointUploadMode.ASYNC
-        if not is_async or self._uploads.num_outstanding >= MAX_OUTSTANDING:
+        if not is_async or (self._uploads and self._uploads.num_outstanding >= MAX_OUTSTANDING):
             self._send(_SAVING)
         if is_async:
-            wait_for_uploads(self._uploads, num_left=MAX_OUTSTANDING - 1)
+            self._wait_for_uploads(num_left=MAX_OUTSTANDING - 1)
             if self._rank is None:
                 return {"upload": self._next_checkpoint}
             return self._part_fields(plan, Part(PartKind.PENDING))
         try:
-            wait_for_uploads(self._uploads)  # checkpoints count in the order of their reports
+            self._wait_for_uploads()  # checkpoints count in the order of their reports
             return self._stored_now(plan, result)
         except BaseException as error:
             self._send({"kind": "save_failed", "failure": as_message(describe(error))})
@@ -587,6 +588,7 @@ class Attempt:
         if plan.deletes_local or (is_lent and self._rank is None):
             plan = keep_from_deletion(plan)
         plan = watch_for_changes(plan)
+        self._uploads = self._uploads or BackgroundJobs("tuner-upload")
         self._uploads.submit(functools.partial(self._upload, plan, index, result))
 
     def _upload(self, plan: CheckpointPlan, index: int, result: dict[str, Any]) -> None:
@@ -611,11 +613,17 @@ class Attempt:
 
     def _drain_uploads(self) -> Failure | None:
         """Wait until all checkpoints are stored; return why one could not be, None without one."""
+        if self._uploads is None:
+            return None
         if self._uploads.num_outstanding:
             self._send(_SAVING)
-            wait_for_uploads(self._uploads)
+            self._wait_for_uploads()
         self._uploads.close()
         return self.describe(self._uploads.error) if self._uploads.error else None
+
+    def _wait_for_uploads(self, *, num_left: int = 0) -> None:
+        if self._uploads:
+            wait_for_uploads(self._uploads, num_left=num_left)
 
     def _note_latest(self, plan: CheckpointPlan) -> None:
         if not plan.is_placeholder:

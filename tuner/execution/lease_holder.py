@@ -40,11 +40,7 @@ class Lease:
 
 @final
 class LeaseHolder:
-    """A worker or validator that may borrow resources from its driver.
-
-    Attributes:
-        storage_path: Where its experiment lies, in which inner ones are stored, too.
-    """
+    """A worker or validator that may borrow resources from its driver."""
 
     def __init__(
         self,
@@ -61,13 +57,19 @@ class LeaseHolder:
             trial_dir: The trial's directory.
             resources: What this process occupies itself.
         """
-        self.storage_path = Path(trial_dir).parent.parent
+        # No more than this: every worker makes one, and hardly any borrows.
+        self._trial_dir = trial_dir
         self._channel = channel
         self._answers = answers
         self._resources = resources
         self._pid = os.getpid()
         self._tokens = itertools.count(1)
         self._own_share = threading.Lock()  # locked while an inner experiment makes use of it
+
+    @property
+    def storage_path(self) -> Path:
+        """Where its experiment lies, in which inner ones are stored, too."""
+        return Path(self._trial_dir).parent.parent
 
     @property
     def is_in_fork(self) -> bool:

@@ -57,6 +57,7 @@ def warm_up(trainable: Any) -> None:
     host()  # cached, like the trainable's signature and the JSON encoder in the next lines
     with_config(trainable, {}, {})
     strict_json.dumps({})
+    _print_warnings()
     for name in getattr(trainable, "preloaded_modules", ()):
         with contextlib.suppress(ImportError):  # training code that needs it will raise it
             importlib.import_module(name)
@@ -136,7 +137,6 @@ def _prepare_process(bootstrap: Bootstrap) -> None:
     # By descriptor, so that native libraries and child processes write there, too.
     for descriptor, name in zip(_DESCRIPTORS.values(), bootstrap.streams, strict=True):
         _append_to_file(descriptor, f"{bootstrap.trial_dir}/{name}")
-    _print_warnings()
     random.seed(bootstrap.seed)  # noqa: TID251  (for the training code)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(bootstrap.seed % 2**32)
