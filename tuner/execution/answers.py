@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 
 class Receiver(Protocol):
@@ -32,11 +32,13 @@ class Answers:
     the others and wakes them.
     """
 
+    _changed: ClassVar = threading.Condition()
+    """Guards the fields below; made once, since hardly any worker needs it."""
+
     def __init__(self, receiver: Receiver) -> None:
         """Read from a connection, from which nothing else reads."""
         self._receiver = receiver
         self._reading = threading.Lock()  # held by the thread that reads
-        self._changed = threading.Condition()
         self._num_waiting = 0
         self._unclaimed: list[Mapping[str, Any]] = []
         self._expired: set[str] = set()

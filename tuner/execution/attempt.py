@@ -84,7 +84,7 @@ class Channel(Protocol):
     """
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message."""
+        """Send a message; threads may do so at the same time."""
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait for the driver's next message; see `answers`."""
@@ -147,7 +147,6 @@ class Attempt:
         self._uploads: BackgroundJobs | None = None
         """Checkpoints that are stored while training goes on, from the first one on."""
         self._storage_failures = StorageFailures(assignment.trial_dir)
-        self._send_lock = threading.Lock()
         self._num_reports = self._num_lent = 0
         self._kept: Path | None = None
         """Directory with a checkpoint that goes with the next report."""
@@ -463,8 +462,7 @@ class Attempt:
             raise self._uploads.error
 
     def _send(self, message: dict[str, Any]) -> None:
-        with self._send_lock:  # the thread that stores checkpoints sends, too
-            self._channel.send(message)
+        self._channel.send(message)
 
     def _exchange(
         self, result: dict[str, Any], fields: Mapping[str, Any], replaced: Sequence[str]

@@ -41,8 +41,10 @@ def packages_since(num_modules: int) -> dict[str, str]:
         num_modules: Length of ``sys.modules`` at the time from which to count. Older modules are
             not looked at: in a forked worker, touching an object copies a page.
     """
+    if len(sys.modules) <= num_modules:
+        return {}
     with contextlib.suppress(RuntimeError):  # another thread is importing
-        new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - num_modules))
+        new = itertools.islice(reversed(sys.modules), len(sys.modules) - num_modules)
         names = {name.partition(".")[0] for name in new} - sys.stdlib_module_names - _OWN
         versions = {
             name: getattr(sys.modules.get(name), "__dict__", {}).get("__version__")
