@@ -31,8 +31,8 @@ from tuner.journal.reader import recover
 from tuner.journal.writer import Journal
 from tuner.restore.experiment import restore_spec
 from tuner.restore.snapshot_state import usable_snapshot
-from tuner.spec.experiment_directory import write_declaration
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
+from tuner.spec.record import write_declaration
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import read_declaration

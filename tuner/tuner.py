@@ -28,14 +28,15 @@ from tuner.execution.trainable import is_class_trainable
 from tuner.restore.shell_requests import is_requested
 from tuner.spec.checked_settings import names_unknown_arguments
 from tuner.spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from tuner.spec.experiment_directory import Record, check_restorable, remove_unused
 from tuner.spec.experiment_location import (
     ExperimentLocation,
     location_of,
     named_location,
     new_location,
+    remove_unused,
 )
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec, with_seed
+from tuner.spec.record import Record, check_restorable
 from tuner.storage.directories import absolute_path
 from tuner.storage.urls import is_like_url
 

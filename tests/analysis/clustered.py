@@ -12,8 +12,8 @@ from tuner.core.events import (
 )
 from tuner.journal.records import encode
 from tuner.journal.writer import Journal
-from tuner.spec.experiment_directory import write_declaration
 from tuner.spec.experiment_spec import make_spec
+from tuner.spec.record import write_declaration
 
 OBJECTIVE = {"metric": "loss", "mode": "min"}
 A, B, C = "t00000", "t00001", "t00002"

@@ -12,7 +12,7 @@ from searchers import (
     BasicVariantGenerator,
 )
 from tuner import CheckpointConfig, RunConfig, TuneConfig, Tuner
-from tuner.spec.experiment_directory import read_record
+from tuner.spec.record import read_record
 
 SPACE = {"x": tune.uniform(0, 1), "epochs": 5}
 

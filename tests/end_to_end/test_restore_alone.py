@@ -20,7 +20,7 @@ from tests.end_to_end.scripts import killed_search
 from tuner import Tuner
 from tuner.errors import ExperimentExists, StorageError
 from tuner.restore.resume_command import restore_line
-from tuner.spec.experiment_directory import read_record
+from tuner.spec.record import read_record
 from tuner.storage import strict_json
 
 

@@ -8,7 +8,7 @@ import tuner as tune
 from schedulers import ASHAScheduler, FIFOScheduler, Scheduler
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, OptunaSearch
 from tuner import ResumeConfig, Tuner
-from tuner.spec.experiment_directory import read_record
+from tuner.spec.record import read_record
 
 
 def train(config):

@@ -4,7 +4,7 @@ import functools
 import linecache
 
 import tuner as tune
-from tuner.spec.fingerprint import differences, fingerprint
+from tuner.spec.record import fingerprint, trainable_changes
 
 
 def train(config, data=None):
@@ -40,11 +40,11 @@ def test_a_class_is_compared_by_its_source_too():
     assert fingerprint(Callable(), "Callable")["qualname"] == "Callable"
 
 
-def test_another_function_and_another_source_are_differences():
+def test_another_function_and_another_source_are_trainable_changes():
     now = fingerprint(train, "train")
-    assert list(differences(now, now)) == []
-    assert list(differences({**now, "qualname": "old"}, now)) == ["trainable: old -> train"]
-    [difference] = differences({**now, "source_sha256": "0" * 64}, now)
+    assert list(trainable_changes(now, now)) == []
+    assert list(trainable_changes({**now, "qualname": "old"}, now)) == ["trainable: old -> train"]
+    [difference] = trainable_changes({**now, "source_sha256": "0" * 64}, now)
     assert (
         difference == f"trainable's source (SHA-256): 000000000000 -> {now['source_sha256'][:12]}"
     )
@@ -55,7 +55,7 @@ def test_without_a_source_only_names_are_compared():
     exec("def train(config): return {}", names)  # noqa: S102  (a function without a file)
     typed_in = fingerprint(names["train"], "train")
     assert typed_in["source_sha256"] is None
-    assert list(differences({**typed_in, "source_sha256": "0" * 64}, typed_in)) == []
+    assert list(trainable_changes({**typed_in, "source_sha256": "0" * 64}, typed_in)) == []
 
 
 def test_code_that_was_typed_in_has_no_source(monkeypatch):
@@ -70,4 +70,4 @@ def test_code_that_was_typed_in_has_no_source(monkeypatch):
 
 def test_another_module_is_no_difference():
     now = fingerprint(train, "train")
-    assert list(differences({**now, "module": "__main__"}, now)) == []
+    assert list(trainable_changes({**now, "module": "__main__"}, now)) == []

@@ -17,7 +17,7 @@ from tuner.execution import trainable as trainable_module
 from tuner.journal.records import decode, encode
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec
-from tuner.spec.fingerprint import fingerprint
+from tuner.spec.record import fingerprint
 from tuner.storage.control_requests import ControlRequest, Verb
 from tuner.testing import simulate
 

@@ -14,8 +14,7 @@ from tuner.command import Command
 from tuner.command.sweeps.sweep import Sweep
 from tuner.execution.resources import machine_capacity
 from tuner.spec.environment import without_secrets
-from tuner.spec.experiment_directory import safe_name, storage_root
-from tuner.spec.experiment_location import named_location
+from tuner.spec.experiment_location import named_location, safe_name, storage_root
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 
 _NUM_COMMANDS: Final = 5

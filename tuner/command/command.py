@@ -12,7 +12,7 @@ from typing import Any, final
 from tuner.execution.resources import ResourceRequest, total_amounts
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.environment import WITHHELD, is_name_of_secret, without_secrets
-from tuner.spec.experiment_directory import read_record
+from tuner.spec.record import read_record
 
 from .declaration import Declaration
 from .program_run import ProgramRun

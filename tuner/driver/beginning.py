@@ -17,14 +17,10 @@ from tuner.errors import StorageError
 from tuner.execution.local import orphans
 from tuner.journal.segments import START, JournalPosition
 from tuner.restore.snapshot_state import ExperimentState, Restored
-from tuner.spec.experiment_directory import (
-    check_unused,
-    number_remark,
-    replace_experiment,
-    write_declaration,
-)
+from tuner.spec.experiment_location import check_unused, number_remark, replace_experiment
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.param_space import secret_hints
+from tuner.spec.record import write_declaration
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import NODE_PROOF_PREFIX

@@ -27,8 +27,8 @@ from tuner.restore.experiment import nothing_new, restore_spec, with_new_groups,
 from tuner.restore.snapshot_state import Restored, usable_snapshot
 from tuner.restore.takeover import remove_unfinished, take_over
 from tuner.spec.config import ResumeConfig
-from tuner.spec.experiment_directory import Record
 from tuner.spec.experiment_spec import ExperimentSpec
+from tuner.spec.record import Record
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.lock import ExperimentLock

@@ -31,10 +31,10 @@ from tuner.journal.writer import Journal
 from tuner.restore.snapshot_state import Restored
 from tuner.spec.default_algorithms import full_iteration
 from tuner.spec.environment import EnvironmentRecorder
-from tuner.spec.experiment_directory import rewrite_declaration
 from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.param_space import check_secrets, names_of_secrets, plain_secrets
+from tuner.spec.record import rewrite_declaration
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox, requests_in

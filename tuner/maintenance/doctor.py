@@ -21,7 +21,7 @@ from tuner.errors import CheckpointError, DamagedJournal, StorageError
 from tuner.journal import completeness, snapshot_files
 from tuner.journal.reader import Walk, read, verified
 from tuner.journal.salvage import ASIDE_PREFIX
-from tuner.spec.experiment_directory import read_record
+from tuner.spec.record import read_record
 from tuner.storage import layout
 from tuner.storage.array_store import decoded
 from tuner.storage.directories import inspect_folder

@@ -25,13 +25,13 @@ from tuner.execution.trainable import (
     with_resources,
 )
 from tuner.journal.rows import JournalRows, Row, histories_of
-from tuner.spec import argument_codec, environment, fingerprint
+from tuner.spec import argument_codec, environment
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import TuneConfig
 from tuner.spec.default_algorithms import full_iteration
-from tuner.spec.experiment_directory import Record, read_record
 from tuner.spec.experiment_spec import ExperimentSpec, Rerun, make_spec
 from tuner.spec.param_space import RecordedSpace
+from tuner.spec.record import Record, fingerprint, read_record, trainable_changes
 from tuner.storage import layout
 from tuner.storage.array_store import ArrayStore
 from tuner.storage.config_codec import ConfigCodec, require_complete
@@ -232,10 +232,8 @@ def _criterion(
 
 def _changes(record: Record, path: Path, spec: ExperimentSpec) -> Iterator[str]:
     """Yield what is not as it was when the trial was trained."""
-    now = fingerprint.fingerprint(spec.trainable, spec.name)
-    yield from (
-        f"changed since: {change}" for change in fingerprint.differences(record.trainable, now)
-    )
+    now = fingerprint(spec.trainable, spec.name)
+    yield from (f"changed since: {change}" for change in trainable_changes(record.trainable, now))
     if sessions := read_environments(path):
         yield from environment.differences(sessions[-1], environment.environment_now())
 

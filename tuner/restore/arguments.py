@@ -10,13 +10,13 @@ from typing import Any
 from schedulers import FIFOScheduler
 from searchers import BasicVariantGenerator
 from tuner.execution.group_trainable import GroupTrainable
-from tuner.spec import argument_codec, fingerprint
+from tuner.spec import argument_codec
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig, TuneConfig
-from tuner.spec.experiment_directory import Record, noted_parts
 from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
 from tuner.spec.param_space import RecordedSpace
+from tuner.spec.record import Record, fingerprint, noted_parts, trainable_changes
 from tuner.storage.urls import split_url
 
 _FIELD = re.compile(r"(?:tune_config|run_config)\.(\w+)")
@@ -103,9 +103,7 @@ def _settings(
 
 def changes(record: Record, spec: ExperimentSpec) -> Iterator[str]:
     """Yield each difference between the two declarations, as ``place: old -> new``."""
-    yield from fingerprint.differences(
-        record.trainable, fingerprint.fingerprint(spec.trainable, spec.name)
-    )
+    yield from trainable_changes(record.trainable, fingerprint(spec.trainable, spec.name))
     for place, noted in noted_parts(spec).items():
         yield from argument_codec.differences(record.parts[place], noted, place)
     if spec.tune.seed not in (None, record.seed):

@@ -24,16 +24,9 @@ from tuner.spec import argument_codec
 from tuner.spec.argument_codec import Absent
 from tuner.spec.config import RunConfig
 from tuner.spec.environment import WITHHELD
-from tuner.spec.experiment_directory import (
-    Record,
-    local_root,
-    noted_parts,
-    read_record,
-    storage_root,
-)
-from tuner.spec.experiment_location import ExperimentLocation, location_of
+from tuner.spec.experiment_location import ExperimentLocation, local_root, location_of, storage_root
 from tuner.spec.experiment_spec import ExperimentSpec
-from tuner.spec.fingerprint import fingerprint
+from tuner.spec.record import Record, fingerprint, noted_parts, read_record
 from tuner.storage.declaration import read_environments
 from tuner.storage.origin import address_of, origin_of
 from tuner.storage.urls import is_url

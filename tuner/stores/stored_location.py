@@ -9,17 +9,16 @@ from typing import Any, Final, Self, final
 
 from tuner.errors import ExperimentExists, StorageError
 from tuner.spec.config import RunConfig
-from tuner.spec.experiment_directory import (
-    Record,
+from tuner.spec.experiment_location import (
+    ExperimentLocation,
     default_root_for,
     local_root,
     named_directory,
     new_directory,
-    read_record,
     storage_root,
 )
-from tuner.spec.experiment_location import ExperimentLocation
 from tuner.spec.experiment_spec import ExperimentSpec
+from tuner.spec.record import Record, read_record
 from tuner.storage import layout
 from tuner.storage.declaration import is_experiment
 from tuner.storage.disk import SMALL_BYTES
