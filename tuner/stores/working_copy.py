@@ -32,7 +32,6 @@ from tuner.storage.disk import (
     write_bytes,
     write_text,
 )
-from tuner.storage.layout import segment_path
 from tuner.storage.lock import ExperimentLock
 from tuner.stores import pieces
 
@@ -219,7 +218,7 @@ def _move(staging: Path, directory: Path) -> None:
 def _write_segment(
     journal: Path, previous: JournalPosition, epoch: int, lines: bytes | bytearray
 ) -> None:
-    path = segment_path(journal, previous.sequence + 1)
+    path = layout.segment_path(journal, previous.sequence + 1)
     header = header_line(previous.sequence + 1, previous, epoch)
     write_bytes(path, header + lines)
 
