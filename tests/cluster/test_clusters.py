@@ -15,6 +15,7 @@ from tests.analysis.clustered import write
 from tuner.cluster.cluster import Cluster
 from tuner.cluster.link import Liveness
 from tuner.core.worker_records import WorkerGroup
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.restore.arguments import Given, restored_arguments
 from tuner.restore.resume_command import recorded_snippet, restore_line
 from tuner.restore.search_adapter import SearchAdapter
@@ -173,7 +174,7 @@ def test_a_restore_may_use_another_cluster_or_none(tmp_path):
 
 
 def test_groups_of_workers_pass_where_no_node_is_known():
-    class Group:
+    class Group(GroupTrainable):
         __name__ = "group"
 
         def __call__(self, config):

@@ -14,6 +14,7 @@ from tuner.core.events import TrialSuggested, WorkerStarted
 from tuner.core.worker_records import CheckpointRecord, WorkerGroup
 from tuner.driver.control import RequestHandler
 from tuner.execution import trainable as trainable_module
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.journal.records import decode, encode
 from tuner.restore.search_adapter import SearchAdapter
 from tuner.spec.experiment_spec import make_spec
@@ -22,7 +23,7 @@ from tuner.storage.control_requests import ControlRequest, Verb
 from tuner.testing import simulate
 
 
-class Loop:
+class Loop(GroupTrainable):
     """A group trainable; the configuration names how many workers, by default two."""
 
     def __init__(self, func, share=None, most=None):

@@ -5,11 +5,12 @@ import pytest
 import tuner
 from schedulers import ASHAScheduler, FIFOScheduler
 from tuner.core.worker_records import WorkerGroup
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.whatif.recording import read_recording
 from tuner.whatif.replay import slots_for
 
 
-class Loop:
+class Loop(GroupTrainable):
     """Trains over one to three workers, by its configuration, with half a GPU each or none."""
 
     def __init__(self, gpus=0.0):

@@ -22,6 +22,7 @@ from tuner.core.worker_records import Failure, WorkerGroup
 from tuner.driver.signals import withdraw_failure
 from tuner.errors import CheckpointError, StorageError, TrialFailed
 from tuner.execution.attempt import StopTraining, current_attempt
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.session import get_context
 from tuner.execution.trainable import trainable_name
 from tuner.spec.argument_codec import note
@@ -236,7 +237,7 @@ def _shown(run_config: RunConfig, continued: Path | None = None) -> RunConfig:
     return dataclasses.replace(run_config, progress_reporter=TrainingReporter(continued))
 
 
-class TrainLoop:
+class TrainLoop(GroupTrainable):
     """The training function of a trainer as a trainable: called in each process of a trial.
 
     Args:

@@ -19,6 +19,7 @@ from tuner import FailureConfig, RunConfig, Tuner
 from tuner.core.worker_records import WorkerGroup
 from tuner.execution import attempt as attempt_module
 from tuner.execution.attempt import current_attempt
+from tuner.execution.group_trainable import GroupTrainable
 from tuner.execution.report_options import CheckpointUploadMode, ReportOptions
 from tuner.groups.group import RemoteGroup
 from tuner.storage import checkpoint_parts
@@ -128,7 +129,7 @@ class Source:
         return Loop(self.scene)
 
 
-class Loop:
+class Loop(GroupTrainable):
     func = staticmethod(count)
 
     def __init__(self, scene):
