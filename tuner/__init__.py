@@ -149,6 +149,9 @@ _SUBMODULES = {
     "search": "searchers",
 }
 """Modules that are attributes of this one: ``tune.stopper.MaximumIterationStopper``."""
+_NOT_PUBLIC = ("callbacks", "capabilities")
+"""Modules that the engine imports by ``from tuner import``, which first asks for the name: it is
+not one that the user has misspelt."""
 _REPLACEMENTS = {
     "Analysis": "use ExperimentAnalysis(path)",
     "DistributedTrainableCreator": "use tuner.train.torch.TorchTrainer",
@@ -249,6 +252,8 @@ def __getattr__(name: str) -> Any:
         return sys.modules[__name__]
     if name in _SUBMODULES:
         return importlib.import_module(_SUBMODULES[name])
+    if name in _NOT_PUBLIC:
+        return importlib.import_module(f"{__name__}.{name}")
     return _find(name)
 
 

@@ -208,7 +208,7 @@ class ListCheckpoints:
         attempt: The attempt that asked.
         token: Of the request.
         checkpoints: For each reported checkpoint its record, its metrics, and its validation's
-            public status, see `core.validations`; oldest first.
+            public status, see `tuner.validation.records`; oldest first.
     """
 
     trial_id: str
@@ -294,7 +294,7 @@ class CheckpointValidated:
     Attributes:
         trial: Whose checkpoint.
         checkpoint: The checkpoint, with the score that it has now.
-        status: Public name of the outcome, see `core.validations`.
+        status: Public name of the outcome, see `tuner.validation.records`.
         metrics: What the function returned, nested; empty unless it completed.
         result: The checkpoint's result with these metrics, nested, with ``config``.
         flat: The same flattened, without ``config``.
