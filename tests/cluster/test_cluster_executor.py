@@ -16,7 +16,7 @@ from tuner.cluster.files_on_nodes import FilesOnNodes
 from tuner.cluster.link import Link, Liveness
 from tuner.cluster.node_messages import Hello, Setup, SharedStorage, own_versions
 from tuner.cluster.node_processes import NodeProcesses
-from tuner.cluster.service_messages import REQUESTS, record_message
+from tuner.cluster.service_messages import PROCESS_EVENTS, REQUESTS
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import (
     NodeDraining,
@@ -194,7 +194,7 @@ class Cluster:
 
     def hear(self, agent, *records, number=1):
         """Have a node say something about its processes."""
-        return self.say(agent, *map(record_message, records), number=number)
+        return self.say(agent, *map(PROCESS_EVENTS.encode, records), number=number)
 
     def hear_of(self, agent, key, *messages):
         """Have a process send messages."""

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.wire.instances import instances
 from tuner.cluster.file_messages import (
     FILE_KINDS,
+    FILE_RECORDS,
     FILE_REQUESTS,
     FileRequest,
     Measured,
     Output,
     Transferred,
-    file_message,
     is_output,
     read_file_record,
 )
@@ -47,10 +47,10 @@ PART = PartContents({"a": FileEntry(1, "ab", 2), "b": FileEntry(2, None)}, {"c":
     ],
 )
 def test_records_arrive_as_they_were(record):
-    assert read_file_record(sent(file_message(record))) == record
+    assert read_file_record(sent(FILE_RECORDS.encode(record))) == record
 
 
-CONTENTS = file_message(Measured(2, PART, []))["contents"]
+CONTENTS = FILE_RECORDS.encode(Measured(2, PART, []))["contents"]
 
 
 @pytest.mark.parametrize(

@@ -126,18 +126,18 @@ def test_what_a_node_keeps_is_at_hand_at_once_until_it_is_released(begin, driver
     assert driver.asked == [Pin(*KEY, "third")]
     assert driver.fetch("b", "third") is not None
     holder = "latest t00001 1" if begin == "upload" else "source t00002 1"
-    driver.files.release("a", holder)
-    driver.files.release("a", "third")
-    assert driver.asked[1:] == [Release(holder), Release("third")]
+    driver.files.release("a", [holder])
+    driver.files.release("a", ["third"])
+    assert driver.asked[1:] == [Release([holder]), Release(["third"])]
     assert driver.fetch(holder="fourth") is not None
 
 
 def test_a_copy_that_did_not_arrive_is_released_too(driver):
     driver.fetch()
     driver.answer(failure=Failure("CheckpointError", "it is gone"))
-    driver.files.release("a", "source t00002 1")
-    assert driver.asked[1:] == [Release("source t00002 1")]
-    driver.files.release("a", "nobody")
+    driver.files.release("a", ["source t00002 1"])
+    assert driver.asked[1:] == [Release(["source t00002 1"])]
+    driver.files.release("a", ["nobody"])
     assert driver.asked == []
 
 

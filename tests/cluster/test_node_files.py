@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.execution.local.conftest import DEADLINE_S
+from tuner.cluster import node_files
 from tuner.cluster.file_messages import (
     FILE_REQUESTS,
     Discard,
@@ -29,6 +30,7 @@ from tuner.cluster.file_messages import (
 )
 from tuner.cluster.node_files import NodeFiles, OutputReader
 from tuner.core.worker_records import CheckpointRecord
+from tuner.errors import StorageUnreachable
 from tuner.storage.checkpoint_directories import commit_from
 from tuner.storage.checkpoint_parts import stage_part
 from tuner.storage.layout import METADATA
@@ -127,12 +129,12 @@ def test_a_checkpoint_is_uploaded_kept_while_it_is_held_and_fetched_again(node):
     assert node.ask(Upload, TRIAL, record, "latest").failure is None
     assert f"{TRIAL}/{record.remote}/model" in node.store.list()
     assert node.has(record)  # though nothing may be kept that nobody holds
-    node.do(Release("latest"))
+    node.do(Release(["latest"]))
     wait_for(lambda: not node.has(record))
     assert node.ask(Fetch, TRIAL, record, "source", TRIAL).failure is None
     assert (node.directory / TRIAL / record.directory / "model").read_text() == "model 0"
     node.do(Pin(TRIAL, record.remote, "validation"))
-    node.do(Release("source"))
+    node.do(Release(["source"]))
     assert node.ask(Fetch, TRIAL, record, "validation", TRIAL).failure is None
     assert node.has(record)
 
@@ -277,6 +279,41 @@ def test_a_payload_that_is_missing_or_damaged_is_told(node, stored, kind):
     if stored is not None:
         node.store.put(f"{TRIAL}/{PAYLOAD}", stored)
     assert node.ask(GetPayload, TRIAL, PAYLOAD).failure.kind == kind
+
+
+@pytest.mark.process
+def test_a_payload_is_waited_for_while_the_store_is_away(node, monkeypatch, caplog):
+    monkeypatch.setattr(node_files, "PAUSE_S", 0.0)
+    node.store.put(f"{TRIAL}/{PAYLOAD}", b"pickled")
+    answers, get = iter([StorageUnreachable("no route to the store")]), node.store.get
+
+    def away_at_first(name):
+        for error in answers:
+            raise error
+        return get(name)
+
+    node.store.get = away_at_first
+    assert node.ask(GetPayload, TRIAL, PAYLOAD).failure is None
+    assert (node.directory / TRIAL / PAYLOAD).read_text() == "pickled"
+    assert "and tries again: no route to the store" in caplog.text
+
+
+@pytest.mark.process
+def test_a_payload_for_which_nobody_waits_is_not_tried_again(node, monkeypatch):
+    monkeypatch.setattr(node_files, "PAUSE_S", 0.0)
+    tries = []
+
+    def away(name):
+        tries.append(name)
+        if len(tries) == 2:
+            node.do(GiveUp(50))
+        raise StorageUnreachable("no route to the store")
+
+    node.store.get = away
+    node.do(GetPayload(50, TRIAL, PAYLOAD))
+    wait_for(lambda: not node.files._over.empty())
+    node.files.settle()
+    assert (len(tries), node.told) == (2, [])
 
 
 @pytest.mark.process

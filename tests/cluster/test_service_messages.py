@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.execution.conversation import assignment
 from tuner.cluster.service_messages import (
+    PROCESS_EVENTS,
     REQUESTS,
     DumpStack,
     ExpectExit,
@@ -21,7 +22,6 @@ from tuner.cluster.service_messages import (
     Start,
     Validate,
     read_record,
-    record_message,
 )
 from tuner.core.worker_records import Failure, ValidationRequest
 from tuner.execution.assignment import Rank
@@ -62,12 +62,12 @@ def name_of(record):
 
 @pytest.mark.parametrize("record", RECORDS, ids=name_of)
 def test_what_a_node_says_arrives_as_it_was(record):
-    assert read_record(sent(record_message(record))) == record
+    assert read_record(sent(PROCESS_EVENTS.encode(record))) == record
 
 
 @given(st.data())
 def test_a_record_with_any_field_replaced_is_read_or_refused(data):
-    message = record_message(data.draw(st.sampled_from(RECORDS)))
+    message = PROCESS_EVENTS.encode(data.draw(st.sampled_from(RECORDS)))
     name = data.draw(st.sampled_from(sorted(message)))
     values = st.none() | st.booleans() | st.integers() | st.text() | st.just([]) | st.just({})
     with suppress(ValueError):

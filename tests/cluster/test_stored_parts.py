@@ -9,6 +9,7 @@ from tests.execution.conversation import assignment
 from tests.execution.executor_conversation import DONE, result
 from tests.execution.fake_processes import FakeProcesses
 from tuner.cluster.file_messages import (
+    FILE_RECORDS,
     FILE_REQUESTS,
     Discard,
     GiveUp,
@@ -16,7 +17,6 @@ from tuner.cluster.file_messages import (
     Measured,
     Transferred,
     UploadPart,
-    file_message,
     read_file_record,
 )
 from tuner.cluster.files_on_nodes import FilesOnNodes
@@ -185,7 +185,9 @@ class StoringGroup:
 
     def tell(self, node, record):
         """Have a node answer."""
-        self.files.on_told(node, read_file_record(json.loads(json.dumps(file_message(record)))))
+        self.files.on_told(
+            node, read_file_record(json.loads(json.dumps(FILE_RECORDS.encode(record))))
+        )
         self.settle()
 
     def measure(self, **parts):

@@ -165,8 +165,8 @@ class FilesOfNodes:
     def put_files(self, node, trial_id, then):
         return self._begin(then, "put_files", node, trial_id)
 
-    def release(self, node, holder):
-        self.asked.append(("release", node, holder))
+    def release(self, node, holders):
+        self.asked.append(("release", node, *holders))
 
     def drop_payload(self, node, trial_id, name):
         self.asked.append(("drop_payload", node, trial_id, name))
@@ -433,7 +433,7 @@ def test_damage_in_the_store_loses_the_checkpoint_and_the_attempt(stage):
 
 
 def test_a_store_that_is_away_loses_no_checkpoint(stage, caplog, monkeypatch):
-    monkeypatch.setattr("tuner.stores.file_service._PAUSE_S", 0.0)
+    monkeypatch.setattr("tuner.stores.file_service.PAUSE_S", 0.0)
     executor, inner, checkpoints = stage()
     checkpoints.local_damage[0] = "it is not there"
     command = start(checkpoint=stored(0))
@@ -726,9 +726,7 @@ def test_copies_are_kept_until_the_commands_that_follow_an_exit(nodes):
     assert files.take_asked() == []
     told(executor, inner)
     assert files.take_asked() == [
-        ("release", node, f"{kind} t00000 1")
-        for node in ("a", "b")
-        for kind in ("source", "latest")
+        ("release", node, "source t00000 1", "latest t00000 1") for node in ("a", "b")
     ]
 
 
@@ -754,8 +752,7 @@ def test_a_shutdown_gives_up_what_is_moved_and_releases_the_copies_that_are_left
     assert files.moving["upload", "b", 0].is_given_up
     assert files.moving["fetch", "b", "source t00002 1"].is_given_up
     assert files.take_asked() == [
-        ("release", "a", "source t00000 1"),
-        ("release", "a", "latest t00000 1"),
+        ("release", "a", "source t00000 1", "latest t00000 1"),
         ("close",),
     ]
 

@@ -58,7 +58,7 @@ class Pin:
 class Release:
     """See `FileService.release`."""
 
-    holder: str
+    holders: list[str]
 
 
 @final
@@ -266,15 +266,11 @@ FileRecord = Transferred | Measured | Output
 """What a node says about files."""
 
 _CLASSES: Final = (Transferred, Measured, Output)
-_RECORDS: Final = Tagged[FileRecord]("kind", _CLASSES)
+FILE_RECORDS: Final = Tagged[FileRecord]("kind", _CLASSES)
+"""What a node says about files, see `read_file_record`."""
 
 FILE_KINDS: Final = frozenset(map(tag_of, _CLASSES))
 """The kinds of these messages."""
-
-
-def file_message(record: FileRecord) -> dict[str, Any]:
-    """Return the message in which a node says something about files."""
-    return _RECORDS.encode(record)
 
 
 def read_file_record(message: Mapping[str, Any]) -> FileRecord:
@@ -283,7 +279,7 @@ def read_file_record(message: Mapping[str, Any]) -> FileRecord:
     Raises:
         ValueError: If the message is malformed.
     """
-    record = _RECORDS.decode(message)
+    record = FILE_RECORDS.decode(message)
     match record:
         case Measured(_, contents) if contents:
             check_names(contents)

@@ -7,7 +7,7 @@ is done by `node_files`. What a node that has left was asked for has failed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -139,11 +139,12 @@ class FilesOnNodes:
         self._held.setdefault((node, holder), None)
         return self.ask(node, Upload(self.next_id(), trial_id, record, holder), take)
 
-    def release(self, node: str, holder: str) -> None:
+    def release(self, node: str, holders: Iterable[str]) -> None:
         """See `FileService`."""
-        if (node, holder) in self._held:
-            del self._held[node, holder]
-            self._say(node, Release(holder))
+        if held := [holder for holder in holders if (node, holder) in self._held]:
+            for holder in held:
+                del self._held[node, holder]
+            self._say(node, Release(held))
 
     def put_payload(self, node: str, trial_id: str, name: str, then: Then) -> Transfer | None:
         """See `FileService`."""

@@ -35,11 +35,12 @@ from tuner.storage.checkpoint_parts import LocalParts, measure_in_place, measure
 from tuner.storage.directories import make_own_folder
 from tuner.storage.disk import write_bytes
 from tuner.storage.layout import METADATA
-from tuner.stores.file_service import Job, Source, StoreFiles, Transfer
+from tuner.stores.file_service import PAUSE_S, Job, Source, StoreFiles, Transfer
 from tuner.stores.object_checkpoints import ObjectCheckpoints
 from tuner.stores.object_store import ObjectStore
 
 from .file_messages import (
+    FILE_RECORDS,
     Discard,
     DropPayload,
     Fetch,
@@ -57,7 +58,6 @@ from .file_messages import (
     Transferring,
     Upload,
     UploadPart,
-    file_message,
     is_output,
 )
 
@@ -124,7 +124,7 @@ class NodeFiles:
         self._over: queue.SimpleQueue[Transferred | Measured] = queue.SimpleQueue()
         self._parts: dict[int, _Parts] = {}
         """What was measured and is not uploaded yet, by the id of the request."""
-        self._output = OutputReader(directory, lambda output: tell(file_message(output)))
+        self._output = OutputReader(directory, lambda output: tell(FILE_RECORDS.encode(output)))
         self._output_at_s = 0.0
         self._running: Counter[str] = Counter()
         """How many processes of a trial there are."""
@@ -169,7 +169,7 @@ class NodeFiles:
             record = self._over.get()
             if record.id in self._transfers:  # else it was given up
                 del self._transfers[record.id]
-                self._tell(file_message(record))
+                self._tell(FILE_RECORDS.encode(record))
         now_s = time.monotonic()
         if now_s < self._output_at_s:
             return
@@ -192,8 +192,8 @@ class NodeFiles:
         match request:
             case Pin(trial_id, remote, holder):
                 self._service.pin(holder, (trial_id, remote))
-            case Release(holder):
-                self._service.release("", holder)
+            case Release(holders):
+                self._service.release("", holders)
             case Discard():
                 self._discard(request)
             case DropPayload(trial_id, name):
@@ -226,13 +226,15 @@ class NodeFiles:
                 transfer = self._service.upload("", trial_id, record, holder, then)
             case _:
                 transfer = Job()
-                self._jobs.submit(partial(self._run, self._job_of(request), number, transfer))
+                self._jobs.submit(
+                    partial(self._run, self._job_of(request, transfer), number, transfer)
+                )
         if transfer:
             self._transfers[number] = transfer
         else:
-            self._tell(file_message(Transferred(number)))
+            self._tell(FILE_RECORDS.encode(Transferred(number)))
 
-    def _job_of(self, request: Transferring) -> Callable[[], Measured | None]:
+    def _job_of(self, request: Transferring, transfer: Job) -> Callable[[], Measured | None]:
         match request:
             case Measure():
                 return partial(self._measure, request)
@@ -242,7 +244,7 @@ class NodeFiles:
                 self._dropped.discard((trial_id, name))
                 return partial(self._put_payload, trial_id, name)
             case GetPayload(_, trial_id, name):
-                return partial(self._get_payload, trial_id, name)
+                return partial(self._get_payload, trial_id, name, transfer)
             case PutFiles(_, trial_id):
                 return partial(self._put_files, trial_id)
             case _:
@@ -314,10 +316,23 @@ class NodeFiles:
                 error,
             )
 
-    def _get_payload(self, trial_id: str, name: str) -> None:
+    def _get_payload(self, trial_id: str, name: str, transfer: Job) -> None:
         path = self._path(trial_id, name)
-        if path.exists():
-            return
+        while not (path.exists() or transfer.is_given_up):
+            try:
+                self._download_payload(trial_id, name, path)
+            except StorageUnreachable as error:
+                # As `StoreFiles` does for the checkpoint: a failure would count as the validator's.
+                _log.warning(
+                    "trial %s waits for a validation whose function cannot be downloaded, and "
+                    "tries again: %s",
+                    trial_id,
+                    error,
+                )
+                if self._jobs.pause(PAUSE_S):
+                    return
+
+    def _download_payload(self, trial_id: str, name: str, path: Path) -> None:
         data = self._store.get(f"{trial_id}/{name}")
         if hashlib.sha256(data).hexdigest() != payload_digest(name):
             raise ValidationError(f"{self._store.url}/{trial_id}/{name} is damaged")

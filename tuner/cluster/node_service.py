@@ -23,6 +23,7 @@ from .file_messages import FILE_REQUESTS
 from .node_files import NodeFiles
 from .node_messages import Setup
 from .service_messages import (
+    PROCESS_EVENTS,
     REQUESTS,
     DumpStack,
     ExpectExit,
@@ -34,7 +35,6 @@ from .service_messages import (
     Send,
     Start,
     Validate,
-    record_message,
 )
 
 Tell = Callable[[Mapping[str, Any]], None]
@@ -100,7 +100,7 @@ class NodeService:
             if isinstance(event, Gone | Unstarted):
                 self._end(event.key)
             if not isinstance(event, (Woken, NodeChanged)):
-                self._tell(record_message(event))
+                self._tell(PROCESS_EVENTS.encode(event))
         if self._files:
             self._files.settle()
 
@@ -146,7 +146,7 @@ class NodeService:
             self._processes.kill(request.key)  # with the socket at which it was to listen
             what = "validation" if isinstance(request, Validate) else "worker"
             unstarted: Unstarted = unstarted_by(request.key, error, what)
-            self._tell(record_message(unstarted))
+            self._tell(PROCESS_EVENTS.encode(unstarted))
 
     def _note(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
         if self._files:

@@ -170,14 +170,10 @@ REQUESTS: Final = Tagged[Request](
 )
 """What the driver asks for."""
 
-_RECORDS: Final = Tagged[ProcessEvent](
+PROCESS_EVENTS: Final = Tagged[ProcessEvent](
     "kind", (Listening, Said, Violated, HungUp, StackDumped, Gone, Unstarted)
 )
-
-
-def record_message(event: ProcessEvent) -> dict[str, Any]:
-    """Return the message in which a node says something about a process."""
-    return _RECORDS.encode(event)
+"""What a node says about its processes, see `read_record`."""
 
 
 def read_record(message: Mapping[str, Any]) -> ProcessEvent:
@@ -186,7 +182,7 @@ def read_record(message: Mapping[str, Any]) -> ProcessEvent:
     Raises:
         ValueError: If the message is malformed.
     """
-    record = _RECORDS.decode(message)
+    record = PROCESS_EVENTS.decode(message)
     match record:
         case Listening(_, address, port) if not (address and 0 < port <= _MAX_PORT):
             raise ValueError(f"a socket must have an address and a port, got {record}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, final
@@ -22,7 +22,7 @@ from tuner.execution.failures import describe
 from .object_checkpoints import ObjectCheckpoints
 
 _AT_ONCE: Final = 4
-_PAUSE_S: Final = 5.0
+PAUSE_S: Final = 5.0
 """Before a download is tried again that the store, or the local disk, has refused."""
 
 _log = logging.getLogger("tuner")
@@ -100,8 +100,8 @@ class FileService(Protocol):
             then: See `Then`.
         """
 
-    def release(self, node: str, holder: str) -> None:
-        """Note that a holder needs no local copy any more."""
+    def release(self, node: str, holders: Iterable[str]) -> None:
+        """Note that some holders need no local copies any more."""
 
     def put_payload(self, node: str, trial_id: str, name: str, then: Then) -> Transfer | None:
         """Have the payload of a validation stored, which may run on another machine."""
@@ -205,9 +205,10 @@ class StoreFiles:
         """Keep the local copy of a checkpoint that is there, instead of the holder's former one."""
         self._checkpoints.cache.pin(holder, key)
 
-    def release(self, node: str, holder: str) -> None:
+    def release(self, node: str, holders: Iterable[str]) -> None:
         """See `FileService`."""
-        self._checkpoints.cache.unpin(holder)
+        for holder in holders:
+            self._checkpoints.cache.unpin(holder)
         self._submit(self._uploads, self._checkpoints.cache.trim)
 
     def put_payload(self, node: str, trial_id: str, name: str, then: Then) -> Transfer | None:
@@ -262,7 +263,7 @@ class StoreFiles:
                         source.for_trial,
                         error,
                     )
-                    if self._downloads.pause(_PAUSE_S):
+                    if self._downloads.pause(PAUSE_S):
                         break
                 except Exception as error:  # noqa: BLE001  (a trial must not wait for ever)
                     then(describe(error))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -92,8 +92,8 @@ class UploadingExecutor:
         self._validations: dict[_Validation, StartValidation] = {}
         self._payloads: set[tuple[str, str]] = set()
         """Trials and names of the payloads of validations that workers of this session wrote."""
-        self._released: list[tuple[str, str]] = []
-        """Nodes and holders of local copies that the commands of this turn may still need."""
+        self._released: defaultdict[str, list[str]] = defaultdict(list)
+        """Holders by node of local copies that the commands of this turn may still need."""
         self._events: list[Event] = []
         self._waits = StoreWaits(files.url)
 
@@ -150,9 +150,9 @@ class UploadingExecutor:
         self._inner.shutdown(deadline_s)
 
     def _release(self) -> None:
-        for node, holder in self._released:
-            self._files.release(node, holder)
-        self._released = []
+        for node, holders in self._released.items():
+            self._files.release(node, holders)
+        self._released.clear()
 
     def _num_waiting(self) -> int:
         """Return how many trials wait for the store."""
@@ -327,7 +327,7 @@ class UploadingExecutor:
         command = self._validations.pop(key, None)
         if command is None:
             return
-        self._released.append((command.node, _holder("validation", *key)))
+        self._released[command.node].append(_holder("validation", *key))
         payload = ended.trial_id, command.request.payload
         if payload in self._payloads and is_over_for_good(command, ended):
             self._payloads.discard(payload)
@@ -431,8 +431,8 @@ class UploadingExecutor:
         """Forget an attempt with its exit; return the exit as the driver has to see it."""
         if not isinstance(event, WorkerExited):
             return event
-        holders = attempt.holder("source"), attempt.holder("latest")
-        self._released += [(node, holder) for node in attempt.nodes for holder in holders]
+        for node in attempt.nodes:
+            self._released[node] += attempt.holder("source"), attempt.holder("latest")
         del self._attempts[attempt.worker]
         if attempt.unsaved and event.outcome is Outcome.STOPPED:
             return replace(event, outcome=Outcome.UNSAVED, failure=attempt.unsaved)
