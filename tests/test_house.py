@@ -2,6 +2,7 @@
 
 import doctest
 import importlib.util
+import inspect
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,21 @@ def test_every_name_of_a_face_exists_and_is_documented(package):
         name
         for name in face.__all__
         if callable(getattr(face, name)) and not getattr(face, name).__doc__
+    ]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_users_call_of_a_class_is_documented(package):
+    face = importlib.import_module(package)
+    undocumented = [
+        f"{name}.{attribute}"
+        for name in face.__all__
+        if inspect.isclass(cls := getattr(face, name))
+        for attribute, value in vars(cls).items()
+        if not attribute.startswith("_")
+        and (inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod))
+        and not inspect.getdoc(getattr(cls, attribute))
     ]
     assert undocumented == []
 

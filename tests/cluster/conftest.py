@@ -41,8 +41,8 @@ class FewNodes:
         )
         self.executor.carry_out([command])
 
-    def kill(self, reason):
-        self.executor.carry_out([KillWorker("t00001", 1, reason)])
+    def kill(self, reason, term_grace_s=0.0):
+        self.executor.carry_out([KillWorker("t00001", 1, reason, term_grace_s)])
 
     def wait_for(self, kind, attempt=1):
         deadline_s = time.monotonic() + DEADLINE_S

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -70,6 +71,27 @@ def test_a_kill_ends_the_ranks_on_all_nodes(few_nodes):
     ended = nodes.wait_for(WorkerExited)
     assert (ended.outcome, ended.failure.message) == (Outcome.KILLED, "enough")
     assert [type(event) for event in nodes.events] == [WorkerStarted, ResultReported, WorkerExited]
+
+
+def note_its_end(config):
+    def end(number, frame):
+        Path(f"rank{get_context().get_world_rank()}").touch()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    report({})
+    signal.pause()
+
+
+def test_a_soft_kill_gives_every_rank_on_all_nodes_the_time_to_end(few_nodes, tmp_path):
+    nodes = few_nodes(note_its_end)
+    nodes.start()
+    nodes.wait_for(ResultReported)
+    nodes.kill("enough", term_grace_s=DEADLINE_S)
+    ended = nodes.wait_for(WorkerExited)
+    assert (ended.outcome, ended.failure.message) == (Outcome.KILLED, "enough")
+    noted = sorted(path.name for path in tmp_path.glob("t00001/rank*"))
+    assert noted == ["rank0", "rank1", "rank2", "rank3"]
 
 
 def test_a_node_that_is_lost_ends_the_ranks_on_the_other_node(few_nodes):

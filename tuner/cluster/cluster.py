@@ -100,12 +100,10 @@ class _LibraryCluster(Cluster):
 
     @property
     def liveness(self) -> Liveness:
-        """See `Cluster.liveness`."""
         return Liveness.of_lease(float(self.lease_s))
 
     @property
     def node_scratch_dir(self) -> str:
-        """See `Cluster.node_scratch_dir`."""
         return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
 
 
@@ -198,7 +196,6 @@ class RayCluster(_LibraryCluster):
             raise ValueError(f"address must be {accepted}, got {address!r}")
 
     def settings(self) -> dict[str, Any]:
-        """See `Cluster.settings`."""
         shape = self.agent_resources
         return {
             "address": self.address,
@@ -211,7 +208,6 @@ class RayCluster(_LibraryCluster):
         }
 
     def describe(self) -> str:
-        """See `Cluster.describe`."""
         if self.address == "local":
             return "a Ray cluster of this machine"
         return f"the Ray cluster at {self.address or 'auto'}"
@@ -285,7 +281,6 @@ class DaskCluster(_LibraryCluster):
             raise ValueError(f"cluster must be open, got {self.cluster!r}, which is {name}")
 
     def settings(self) -> dict[str, Any]:
-        """See `Cluster.settings`."""
         address, file = self._scheduler()
         given = self.security or getattr(self.cluster, "security", None)
         is_given = hasattr(given, "get_connection_args")
@@ -300,7 +295,6 @@ class DaskCluster(_LibraryCluster):
         }
 
     def describe(self) -> str:
-        """See `Cluster.describe`."""
         address, file = self._scheduler()
         return f"the Dask cluster of {file}" if file else f"the Dask cluster at {address}"
 

@@ -138,7 +138,6 @@ class DaskEngine:
         self._is_closing = False
 
     def open(self, known: Sequence[str]) -> dict[str, Any]:
-        """See `Engine.open`."""
         self._known = frozenset(known)
         self._names.update(known)
         self._loop = asyncio.new_event_loop()
@@ -150,7 +149,6 @@ class DaskEngine:
             raise
 
     def tell(self, agent: str, lines: Sequence[str]) -> None:
-        """See `Engine.tell`."""
         self._loop.call_soon_threadsafe(self._tell, agent, lines)
 
     def demand(self, unmet: Sequence[Unmet]) -> None:

@@ -65,7 +65,6 @@ class ClusterExecutor:
         return self.nodes.capacity()
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
-        """See `Executor`."""
         started: dict[str, Sequence[str]] = {}
         for command in commands:
             if isinstance(command, StartWorker):
@@ -89,15 +88,12 @@ class ClusterExecutor:
         return events
 
     def wake(self) -> None:
-        """See `Executor`."""
         self.inner.wake()
 
     def clock(self) -> float:
-        """See `Executor`."""
         return self.inner.clock()
 
     def shutdown(self, deadline_s: float) -> None:
-        """See `Executor`."""
         self.inner.shutdown(deadline_s)
 
     def _note_silence(self, command: KillWorker) -> None:

@@ -91,7 +91,6 @@ class FilesOnNodes:
 
     @property
     def url(self) -> str:
-        """See `FileService`."""
         return self._checkpoints.url
 
     @property
@@ -100,11 +99,9 @@ class FilesOnNodes:
         return self._checkpoints.outage_s
 
     def remote_name(self, index: int, attempt: int) -> str:
-        """See `FileService`."""
         return self._checkpoints.remote_name(index, attempt)
 
     def fetch(self, node: str, source: Source, then: Then) -> Transfer | None:
-        """See `FileService`."""
         place = node, source.holder
         if any(key == source.key and kept[0] == node for kept, key in self._held.items()):
             # At once, see `StoreFiles.fetch`; the node deletes no copy that it keeps for somebody.
@@ -128,8 +125,6 @@ class FilesOnNodes:
     def upload(
         self, node: str, trial_id: str, record: CheckpointRecord, holder: str, then: Then
     ) -> Transfer | None:
-        """See `FileService`."""
-
         def take(told: Transferred | Measured | None) -> None:
             failure = _failure(node, told)
             if failure is None:
@@ -140,30 +135,24 @@ class FilesOnNodes:
         return self.ask(node, Upload(self.next_id(), trial_id, record, holder), take)
 
     def release(self, node: str, holders: Iterable[str]) -> None:
-        """See `FileService`."""
         if held := [holder for holder in holders if (node, holder) in self._held]:
             for holder in held:
                 del self._held[node, holder]
             self._say(node, Release(held))
 
     def put_payload(self, node: str, trial_id: str, name: str, then: Then) -> Transfer | None:
-        """See `FileService`."""
         return self._ask(node, PutPayload(self.next_id(), trial_id, name), then)
 
     def get_payload(self, node: str, trial_id: str, name: str, then: Then) -> Transfer | None:
-        """See `FileService`."""
         return self._ask(node, GetPayload(self.next_id(), trial_id, name), then)
 
     def drop_payload(self, node: str, trial_id: str, name: str) -> None:
-        """See `FileService`."""
         self._say(node, DropPayload(trial_id, name))
 
     def put_files(self, node: str, trial_id: str, then: Then) -> Transfer | None:
-        """See `FileService`."""
         return self._ask(node, PutFiles(self.next_id(), trial_id), then)
 
     def close(self) -> None:
-        """See `FileService`."""
         self._pending.clear()
 
     # For `StoredParts`.

@@ -98,13 +98,11 @@ class NodeProcesses(ClusterNodes):
     # The ProcessService protocol.
 
     def listen(self, key: int, node: str = "", *, is_local: bool = True) -> None:
-        """See `ProcessService`."""
         with self.lock:
             self._begin(key, node, Listen(key, is_local))
             self._listening.add(key)
 
     def start(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
-        """See `ProcessService`."""
         request = (
             Validate(key, assignment)
             if isinstance(assignment, ValidationAssignment)
@@ -117,16 +115,13 @@ class NodeProcesses(ClusterNodes):
             self._listening.discard(key)  # not before: what cannot be pickled listens until killed
 
     def reassign(self, key: int, assignment: Assignment) -> None:
-        """See `ProcessService`."""
         self._ask(Reassign(key, assignment))
         self._trials[key] = assignment.trial_id
 
     def send(self, key: int, line: bytes) -> None:
-        """See `ProcessService`."""
         self._ask(Send(key, line.decode()))
 
     def kill(self, key: int, grace_s: float = 0.0) -> None:
-        """See `ProcessService`."""
         with self.lock:
             self._ask(Kill(key, grace_s))
             if key in self._listening:
@@ -134,11 +129,9 @@ class NodeProcesses(ClusterNodes):
                 self._node_of.pop(key, None)  # nothing more is said about it
 
     def expect_exit(self, key: int) -> None:
-        """See `ProcessService`."""
         self._ask(ExpectExit(key))
 
     def dump_stack(self, key: int) -> None:
-        """See `ProcessService`."""
         self._ask(DumpStack(key))
 
     def preload(self, modules: Iterable[str]) -> None:
@@ -149,8 +142,6 @@ class NodeProcesses(ClusterNodes):
                 node.link.send(message)
 
     def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
-        """See `ProcessService`."""
-
         def notice(_mask: int) -> None:
             # Called by `wait`, in the driver's thread, not by the deputy.
             if on_readable not in self._readable:

@@ -401,7 +401,6 @@ class ClusterNodes(ABC):
     # Agents and hosts.
 
     def on_agent(self, agent: str) -> None:
-        """See `AgentListener`."""
         if any(host.why_gone for host in self._hosts_of(agent)):
             # It was given up, and has come back before its trials must have ended.
             self._connection.evict(agent, "it was given up before")
@@ -409,7 +408,6 @@ class ClusterNodes(ABC):
             self._add_host(agent, 1)
 
     def on_agent_gone(self, agent: str, why: str, *, may_live: bool = False) -> None:
-        """See `AgentListener`."""
         if may_live:
             self._forgotten_s = time.monotonic()
         for host in self._hosts_of(agent):
@@ -422,12 +420,10 @@ class ClusterNodes(ABC):
                 self._forget(host, why)
 
     def on_draining(self, agent: str, deadline_s: float | None) -> None:
-        """See `AgentListener`."""
         for host in self._hosts_of(agent):
             self._drain(host, deadline_s)
 
     def on_remark(self, text: str, *, is_refusal: bool = False) -> None:
-        """See `AgentListener`."""
         if is_refusal:
             self._refused["", text] = None
         if text not in self._told:
@@ -435,7 +431,6 @@ class ClusterNodes(ABC):
             _log.warning("%s", text)
 
     def on_lines(self, agent: str, lines: Sequence[str]) -> None:
-        """See `AgentListener`."""
         now_s = time.monotonic()
         for line in lines:
             match _decoded(line):

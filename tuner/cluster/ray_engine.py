@@ -224,7 +224,6 @@ class RayEngine:
         return {"address": found, "version": ray.__version__, "is_elastic": is_elastic}
 
     def tell(self, agent: str, lines: Sequence[str]) -> None:
-        """See `Engine`."""
         if not (member := self._by_name.get(agent)):
             return
         import ray  # noqa: PLC0415  (an extra)
@@ -236,12 +235,10 @@ class RayEngine:
             self._check_calls(member)
 
     def demand(self, unmet: Sequence[Unmet]) -> None:
-        """See `Engine`."""
         self._unmet = [(dict(request), dict(labels), count) for request, labels, count in unmet]
         self._has_to_look.set()
 
     def evict(self, agent: str, why: str) -> None:
-        """See `Engine`."""
         with self._lock:
             if not (member := self._by_name.get(agent)):
                 return
@@ -250,7 +247,6 @@ class RayEngine:
         _kill(member.actor)
 
     def close(self, deadline_s: float) -> None:
-        """See `Engine`."""
         import ray  # noqa: PLC0415  (an extra)
 
         until_s = time.monotonic() + deadline_s

@@ -110,7 +110,6 @@ class ClusterSession(Processes):
         super().__init__(self._executor)
 
     def storing(self, storage: StorageSession) -> Executor:
-        """See `Processes`."""
         inner = self._executor.inner
         self._executor.inner = (
             self._remote.storing(inner, self._make_files)

@@ -92,7 +92,6 @@ class StoredParts:
     # What the group asks for.
 
     def commit(self, checkpoint: GroupCheckpoint, world_size: int, then: Committed) -> None:
-        """See `GroupStorage`."""
         commit = self._commit = _Commit(checkpoint, world_size, then)
         try:
             commit.place = checkpoint.place
@@ -110,7 +109,6 @@ class StoredParts:
             self._measure(commit)
 
     def discard(self, parts: Mapping[int, Part]) -> None:
-        """See `GroupStorage`."""
         names: dict[str, list[str]] = {}
         for rank, part in parts.items():
             if part.kind is PartKind.STAGED:
@@ -119,7 +117,6 @@ class StoredParts:
             self._files.tell(node, Discard(self._trial_id, self._attempt, staged))
 
     def give_up(self, why: str) -> None:
-        """See `GroupStorage`."""
         self._given_up = why
         if self._commit:
             self._end(self._commit, CheckpointError(why))

@@ -150,25 +150,20 @@ class ClusterCheck:
     # What is heard, see `AgentListener`.
 
     def on_agent(self, agent: str) -> None:
-        """See `AgentListener`."""
         self._add(agent, 1)
 
     def on_agent_gone(self, agent: str, why: str, *, may_live: bool = False) -> None:
-        """See `AgentListener`."""
         del may_live  # nothing has run there
         if node := self._nodes.get(agent):
             node.why_gone = why
 
     def on_draining(self, agent: str, deadline_s: float | None) -> None:
-        """See `AgentListener`."""
         self.on_remark(f"node {agent} is about to leave the cluster")
 
     def on_remark(self, text: str, *, is_refusal: bool = False) -> None:
-        """See `AgentListener`."""
         self._remarks[text] = None
 
     def on_lines(self, agent: str, lines: Sequence[str]) -> None:
-        """See `AgentListener`."""
         for line in lines:
             node = self._nodes[agent]
             match strict_json.loads(line):

@@ -130,7 +130,6 @@ class Job:
     is_given_up = False
 
     def give_up(self) -> None:
-        """See `Transfer`."""
         self.is_given_up = True
 
 
@@ -168,20 +167,16 @@ class StoreFiles:
 
     @property
     def url(self) -> str:
-        """See `FileService`."""
         return self._checkpoints.url
 
     @property
     def outage_s(self) -> float:
-        """See `FileService`."""
         return self._checkpoints.outage_s
 
     def remote_name(self, index: int, attempt: int) -> str:
-        """See `FileService`."""
         return self._checkpoints.remote_name(index, attempt)
 
     def fetch(self, node: str, source: Source, then: Then) -> Transfer | None:
-        """See `FileService`."""
         self._checkpoints.cache.pin(source.holder, source.key)
         # What this process has seen intact only needs a look, as cheap as for local experiments: a
         # worker that is kept for another start is lost if that does not come at once.
@@ -196,7 +191,6 @@ class StoreFiles:
     def upload(
         self, node: str, trial_id: str, record: CheckpointRecord, holder: str, then: Then
     ) -> Transfer | None:
-        """See `FileService`."""
         job = Job()
         self._submit(self._uploads, partial(self._upload, trial_id, record, holder, job, then))
         return job
@@ -206,7 +200,6 @@ class StoreFiles:
         self._checkpoints.cache.pin(holder, key)
 
     def release(self, node: str, holders: Iterable[str]) -> None:
-        """See `FileService`."""
         for holder in holders:
             self._checkpoints.cache.unpin(holder)
         self._submit(self._uploads, self._checkpoints.cache.trim)
@@ -224,7 +217,6 @@ class StoreFiles:
         """See `FileService`; the driver mirrors them."""
 
     def close(self) -> None:
-        """See `FileService`."""
         for jobs in (self._uploads, self._downloads):
             jobs.close(0.0, drops_queued=True)
         self._checkpoints.cache.trim()

@@ -154,7 +154,6 @@ class FsspecObjects:
         self.has_conditional_create = self._is_native or protocol == _MEMORY
 
     def create(self, key: str, content: bytes) -> None:
-        """See `Backend.create`."""
         with self._exclusive():
             filesystem, path = self._at(key)
             if self.has_conditional_create:
@@ -166,13 +165,11 @@ class FsspecObjects:
             self.put(key, content)
 
     def put(self, key: str, content: bytes) -> None:
-        """See `Backend.put`."""
         with self._exclusive():
             filesystem, path = self._at(key)
             self._write(filesystem, "pipe_file", path, path, content)
 
     def read(self, key: str, begin: int, end: int) -> bytes:
-        """See `Backend.read`."""
         # A range, since without one s3fs first asks for the size, for which it lists the directory
         # where the object is absent, or looks into its cache.
         with self._exclusive():
@@ -186,7 +183,6 @@ class FsspecObjects:
             return content
 
     def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
-        """See `Backend.sizes`."""
         with self._exclusive():
             filesystem, path = self._at(directory)
             filesystem.invalidate_cache()
@@ -205,7 +201,6 @@ class FsspecObjects:
                 yield key, int(information["size"])
 
     def upload(self, key: str, source: Path) -> None:
-        """See `Backend.upload`."""
         with self._exclusive():
             filesystem, path = self._at(key)
             part_bytes = max(_PART_BYTES, math.ceil(source.stat().st_size / _MAX_PARTS))
@@ -215,7 +210,6 @@ class FsspecObjects:
             self._write(filesystem, "put_file", path, str(source), path, **options)
 
     def delete(self, key: str) -> None:
-        """See `Backend.delete`."""
         with self._exclusive():
             filesystem, path = self._at(key)
             with suppress(FileNotFoundError):
@@ -358,7 +352,6 @@ class LocalObjects:
         self.has_conditional_create = True
 
     def create(self, key: str, content: bytes) -> None:
-        """See `Backend.create`."""
         path = self._place(key)
         temporary = temporary_sibling(path)
         write_bytes(temporary, content)
@@ -370,17 +363,14 @@ class LocalObjects:
         LOCAL_DISK.sync_directory(path.parent)
 
     def put(self, key: str, content: bytes) -> None:
-        """See `Backend.put`."""
         write_bytes(self._place(key), content)
 
     def read(self, key: str, begin: int, end: int) -> bytes:
-        """See `Backend.read`."""
         with open_file(self._directory / key) as file:
             file.seek(begin)
             return file.read(end - begin)
 
     def sizes(self, directory: str) -> Iterator[tuple[str, int]]:
-        """See `Backend.sizes`."""
         for folder, _, names in os.walk(self._directory / directory):
             for name in names:
                 path = Path(folder, name)
@@ -389,7 +379,6 @@ class LocalObjects:
                         yield str(path.relative_to(self._directory)), path.stat().st_size
 
     def upload(self, key: str, source: Path) -> None:
-        """See `Backend.upload`."""
         path = self._place(key)
         temporary = temporary_sibling(path)
         try:
@@ -399,7 +388,6 @@ class LocalObjects:
             temporary.unlink(missing_ok=True)
 
     def delete(self, key: str) -> None:
-        """See `Backend.delete`."""
         (self._directory / key).unlink(missing_ok=True)
 
     def _place(self, key: str) -> Path:

@@ -113,7 +113,6 @@ class ObjectCheckpoints:
 
     @property
     def outage_s(self) -> float:
-        """See `ObjectStore.outage_s`."""
         return self._store.outage_s
 
     def upload(

@@ -53,12 +53,10 @@ class StoredLocation(ExperimentLocation):
 
     @classmethod
     def named(cls, run: RunConfig) -> Self:
-        """See `named_location`."""
         return cls._of(run, named_directory(run))
 
     @classmethod
     def new(cls, spec: ExperimentSpec) -> Self:
-        """See `new_location`."""
         run = spec.run
         if run.name is not None and run.if_exists != "new":
             # Before anything is made here; checked again with the lock held.
@@ -77,7 +75,6 @@ class StoredLocation(ExperimentLocation):
 
     @classmethod
     def at(cls, url: str, filesystem: Any, local_dir: str | os.PathLike[str] | None) -> Self:
-        """See `location_of`."""
         store = ObjectStore(checked_url("path", url, filesystem), filesystem)
         name = _local_name(store)
         root = default_root_for(store.url, name) if local_dir is None else local_root(local_dir)
@@ -110,7 +107,6 @@ class StoredLocation(ExperimentLocation):
         return Origin(self.url, self.filesystem is not None)
 
     def has_experiment(self) -> bool:
-        """See `ExperimentLocation`."""
         return self.is_in_store() or self._has_local()
 
     def is_in_store(self) -> bool:
@@ -118,7 +114,6 @@ class StoredLocation(ExperimentLocation):
         return self.store.get_if_exists(layout.DECLARATION) is not None
 
     def read_record(self) -> Record:
-        """See `ExperimentLocation`."""
         content = self.store.get_if_exists(layout.DECLARATION, SMALL_BYTES)
         if content is None:
             if not self._has_local():

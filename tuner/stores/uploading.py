@@ -100,15 +100,12 @@ class UploadingExecutor:
     # The Executor protocol.
 
     def capacity(self) -> Mapping[str, float]:
-        """See `Executor`."""
         return self._inner.capacity()
 
     def clock(self) -> float:
-        """See `Executor`."""
         return self._inner.clock()
 
     def wake(self) -> None:
-        """See `Executor`."""
         self._inner.wake()
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
@@ -117,7 +114,6 @@ class UploadingExecutor:
         self._inner.carry_out(passed)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
-        """See `Executor`."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._release()
         while True:

@@ -185,7 +185,6 @@ class _CrashingDisk:
         self._disk = LocalDisk()
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """See `Disk.write`."""
         was_dead = self._killer.is_dead
         try:
             self._killer.step()
@@ -197,46 +196,36 @@ class _CrashingDisk:
         return self._disk.write(descriptor, data)
 
     def names(self, directory: Path) -> list[str]:
-        """See `Disk.names`."""
         return self._disk.names(directory)
 
     def read(self, path: Path) -> bytes:
-        """See `Disk.read`."""
         return self._disk.read(path)
 
     def create(self, path: Path) -> int:
-        """See `Disk.create`."""
         return self._disk.create(path)
 
     def sync(self, descriptor: int) -> None:
         """Do nothing: the power does not fail here."""
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """See `Disk.truncate`."""
         self._disk.truncate(descriptor, size_bytes)
 
     def close(self, descriptor: int) -> None:
-        """See `Disk.close`."""
         self._disk.close(descriptor)
 
     def hold(self, descriptor: int) -> None:
-        """See `Disk.hold`."""
         self._disk.hold(descriptor)
 
     def whereabouts(self, descriptor: int, path: Path) -> Whereabouts:
-        """See `Disk.whereabouts`."""
         return self._disk.whereabouts(descriptor, path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `Disk.rename`."""
         self._disk.rename(source, target)
 
     def remove(self, path: Path) -> None:
-        """See `Disk.remove`."""
         self._disk.remove(path)
 
     def make_directory(self, path: Path) -> None:
-        """See `Disk.make_directory`."""
         self._disk.make_directory(path)
 
     def sync_directory(self, path: Path) -> None:
@@ -259,23 +248,18 @@ class _CrashingExecutor:
         self.num_turns = 0
 
     def capacity(self) -> Mapping[str, float]:
-        """See `Executor.capacity`."""
         return self._executor.capacity()
 
     def clock(self) -> float:
-        """See `Executor.clock`."""
         return self._executor.clock()
 
     def wake(self) -> None:
-        """See `Executor.wake`."""
         self._executor.wake()
 
     def shutdown(self, deadline_s: float) -> None:
-        """See `Executor.shutdown`."""
         self._executor.shutdown(deadline_s)
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
-        """See `Executor.carry_out`."""
         for command in commands:
             self._killer.step()
             if isinstance(command, AnswerReport):
@@ -285,7 +269,6 @@ class _CrashingExecutor:
             self._executor.carry_out([command])
 
     def wait(self, timeout_s: float | None) -> list[Event]:
-        """See `Executor.wait`."""
         self.num_turns += 1
         self._killer.step()
         events = self._executor.wait(timeout_s)
