@@ -18,7 +18,7 @@ from searchers.lazy_names import lazy_names
 from .conditions import Branching, OnlyIf, is_word
 from .domains import Categorical, Domain, Float, Integer, Normal
 from .parameters import Condition, Parameter
-from .sample_from import ConfigView, SampleFrom, sample_from
+from .sample_from import SampleFrom, sample_from
 from .search_space import (
     SearchSpace,
     constants,
@@ -42,6 +42,7 @@ from .tree import (
 )
 
 if TYPE_CHECKING:
+    from .computed_values import ConfigView
     from .functions import (
         choice,
         grid_search,
@@ -105,4 +106,6 @@ __all__ = [
 ]
 
 # What is not imported above: only scripts that declare a space need it.
-__getattr__, __dir__ = lazy_names(__name__, {".functions": __all__})
+__getattr__, __dir__ = lazy_names(
+    __name__, {".functions": __all__, ".computed_values": ["ConfigView"]}
+)

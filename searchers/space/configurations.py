@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from .conditions import Branching, OnlyIf, holds_words, is_word, unwrapped
-from .domains import Categorical
+from .domains import Categorical, sample
 from .parameters import ParameterTable, are_met
 from .recorded_forms import is_recorded_form
-from .sample_from import SampleFrom, resolve_dependents, sample
+from .sample_from import SampleFrom
 from .tree import DELIMITER, GRID_KEY, Path, copied, flat_name, is_grid, is_same_constant
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ def build_configuration(
             f"{inactive[0]!r} must be left out, since it is not there beside {values!r}; its "
             "conditions do not hold"
         )
-    return resolve_dependents(config, builder.pending, rng) if builder.pending else config
+    if not builder.pending:
+        return config
+    from .computed_values import resolve_dependents  # noqa: PLC0415  (sample_from only)
+
+    return resolve_dependents(config, builder.pending, rng)
 
 
 @final

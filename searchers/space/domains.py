@@ -708,6 +708,20 @@ def checked_value(name: str, domain: Domain, value: Any) -> Any:
     return domain.cast(value)
 
 
+def sample(domain: Domain, rng: Generator | None) -> Any:
+    """Draw a value of the domain.
+
+    Raises:
+        ValueError: If there is no generator to draw from.
+    """
+    if rng is None:
+        raise ValueError(
+            f"rng must be a numpy generator to sample from {domain!r}, got None; see "
+            "numpy.random.default_rng"
+        )
+    return domain.sample(rng)
+
+
 def shown(domain: Any, hidden: frozenset[str] | None = None) -> str:
     """Return the representation of a domain, without a prior if it has none.
 

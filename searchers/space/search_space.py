@@ -8,9 +8,9 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, final
 
 from .conditions import holds_words, is_word, plain_values
-from .domains import Categorical, Domain, checked_value
+from .domains import Categorical, Domain, checked_value, sample
 from .parameters import Parameter, ParameterTable, num_assignments
-from .sample_from import SampleFrom, resolve_dependents, sample
+from .sample_from import SampleFrom
 from .tree import (
     DELIMITER,
     GRID_KEY,
@@ -232,7 +232,11 @@ class SearchSpace:
             for path, dependent in self.dependents.items()
             if path not in assignments
         }
-        return resolve_dependents(config, pending, rng) if pending else config
+        if not pending:
+            return config
+        from .computed_values import resolve_dependents  # noqa: PLC0415  (sample_from only)
+
+        return resolve_dependents(config, pending, rng)
 
     def recognised(self, config: Mapping[str, Any]) -> dict[Path, Any]:
         """Return `assignments` of the known entries; an empty dictionary if they do not fit.
