@@ -123,8 +123,18 @@ class StoredLocation(ExperimentLocation):
                 )
             return read_record(self.directory)
         record = _record_from(content, self.url)
-        self._check_same(record)
+        if self._has_local() and not self._is_same(record):
+            raise ExperimentExists(
+                f"{str(self.directory)!r} holds another experiment than {record.text['name']!r} "
+                "in the store, though one of the same URL; move it away, or give another local_dir"
+            )
         return record
+
+    def _is_same(self, record: Record) -> bool:
+        try:
+            return read_record(self.directory).experiment_id == record.experiment_id
+        except StorageError:
+            return True  # what the store has is complete, and will replace it
 
     def check_unused(self) -> None:
         """Check that the store has no experiment here; the directory is checked elsewhere.
@@ -175,19 +185,6 @@ class StoredLocation(ExperimentLocation):
                 f"{belongs}; give another local_dir, or another name"
             )
         return True
-
-    def _check_same(self, record: Record) -> None:
-        if not self._has_local():
-            return
-        try:
-            local = read_record(self.directory).experiment_id
-        except StorageError:
-            return  # what the store has is complete, and will replace it
-        if local != record.experiment_id:
-            raise ExperimentExists(
-                f"{str(self.directory)!r} holds another experiment than {record.text['name']!r} "
-                "in the store, though one of the same URL; move it away, or give another local_dir"
-            )
 
 
 def _local_name(store: ObjectStore) -> str:
