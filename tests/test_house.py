@@ -1,10 +1,12 @@
 """The cost of imports, docstrings whose examples run, and where threads start."""
 
 import doctest
+import graphlib
 import importlib.util
 import inspect
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests.interpreter import run_python
@@ -18,6 +20,15 @@ HEAVY = {
     "rich", "s3fs", "scipy", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "torch",
     "transformers", "xgboost",
 }  # fmt: skip
+MUTUAL = {
+    "searchers.space.sample_from": "searchers.space.computed_values",
+    "tuner.core.manual_control": "tuner.core.experiment",
+    "tuner.core.part": "tuner.core.experiment",
+    "tuner.core.trial": "tuner.validation.records",
+    "tuner.journal.result_records": "tuner.journal.rows",
+    "tuner.storage.layout": "tuner.storage.disk",
+}
+"""Files that name a type of one by which they are imported; `lint-imports` leaves types aside."""
 TIERS = {
     "heavy": {
         "searchers.libraries.ax_search",
@@ -137,6 +148,17 @@ def test_docstring_examples_run(module, tmp_path, monkeypatch, request):
     )
     assert outcome.attempted > 0
     assert outcome.failed == 0
+
+
+@pytest.mark.process
+def test_files_import_each_other_in_no_circle_types_included():
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    files = {name for name in graph.modules if not graph.find_children(name)}
+    imported = {
+        name: (files & graph.find_modules_directly_imported_by(name)) - {MUTUAL.get(name)}
+        for name in files
+    }
+    graphlib.TopologicalSorter(imported).prepare()  # raises CycleError with the circle
 
 
 def test_threads_are_background_jobs():
