@@ -121,7 +121,7 @@ ATTACKS = [
                 ],
             ),
             Suite(
-                "execution/test_remote_worker",
+                "execution/test_remote_process",
                 ["a_violation_of_the_protocol_is_the_trials_failure"],
             ),
             Suite("execution/local/test_driver_memory"),

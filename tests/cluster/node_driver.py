@@ -36,7 +36,7 @@ from tuner.cluster.shared_directory import SharedProof
 from tuner.core.commands import AnswerReport, KillWorker, StartValidation, StartWorker
 from tuner.core.events import ResultReported, ValidationEnded, WorkerExited
 from tuner.core.worker_records import CheckpointRecord, ReportReply, ValidationRequest
-from tuner.execution.assignments import AssignmentBuilder
+from tuner.execution.assignment import AssignmentBuilder
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.process_service import Gone, Unstarted

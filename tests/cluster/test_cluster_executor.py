@@ -35,7 +35,7 @@ from tuner.core.worker_records import (
     WorkerGroup,
 )
 from tuner.errors import ClusterError, StorageError
-from tuner.execution.assignments import AssignmentBuilder
+from tuner.execution.assignment import AssignmentBuilder
 from tuner.execution.failures import as_message
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.process_service import Gone, Listening, Said

@@ -25,7 +25,7 @@ from tuner.cluster.service_messages import (
 )
 from tuner.core.worker_records import Failure, ValidationRequest
 from tuner.execution.assignment import Rank
-from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.failures import ExitInfo
 from tuner.execution.process_service import (
     Gone,
     HungUp,

@@ -20,7 +20,7 @@ from tuner.cluster.node_processes import NodeProcesses
 from tuner.cluster.shared_directory import SharedProof
 from tuner.core.commands import KillWorker, StartWorker
 from tuner.core.events import NodeJoined, NodeLeft, WorkerExited
-from tuner.execution.assignments import AssignmentBuilder
+from tuner.execution.assignment import AssignmentBuilder
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_executor import ProcessExecutor
 

@@ -14,8 +14,7 @@ from tuner.core.worker_records import (
     ValidationRequest,
     WorkerGroup,
 )
-from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.failures import as_message
+from tuner.execution.failures import ExitInfo, as_message
 from tuner.execution.process_executor import ProcessExecutor
 from tuner.execution.validation_assignment import ValidationAssignment
 

@@ -1,6 +1,6 @@
 """A process service in which nothing runs: a test says what becomes of the processes."""
 
-from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.failures import ExitInfo
 from tuner.execution.process_service import Gone, Listening, Said, Woken
 from tuner.storage import strict_json
 

@@ -31,8 +31,7 @@ from tuner.core.events import (
     WorkerStarted,
 )
 from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
-from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.failures import as_message
+from tuner.execution.failures import ExitInfo, as_message
 from tuner.execution.process_service import HungUp, Unstarted, Violated
 from tuner.execution.validation_payloads import Payloads
 

@@ -15,7 +15,7 @@ from tests.execution.executor_conversation import (
 )
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.worker_records import ReportReply
-from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.failures import ExitInfo
 from tuner.execution.process_service import HungUp, StackDumped, Violated
 from tuner.groups import group
 from tuner.groups.group import Patience

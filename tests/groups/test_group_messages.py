@@ -11,9 +11,8 @@ from tests.tiers import examples
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import CheckpointStarted, Outcome, ResultReported, WorkerExited
 from tuner.core.worker_records import Failure, ReportReply, WorkerGroup
-from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.failures import as_message
-from tuner.execution.remote_worker import RemoteWorker
+from tuner.execution.failures import ExitInfo, as_message
+from tuner.execution.remote_process import RemoteWorker
 from tuner.groups.group import Patience, RemoteGroup
 from tuner.groups.group_checkpoint import DirectoryStorage
 

@@ -8,8 +8,7 @@ from tests.execution.executor_conversation import CRASHED, DONE, FAILED, STARTED
 from tests.execution.fake_processes import ENDED
 from tuner.core.events import NodeLeft, Outcome, WorkerExited, WorkerStarted
 from tuner.core.worker_records import Failure
-from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.failures import as_message
+from tuner.execution.failures import ExitInfo, as_message
 from tuner.execution.process_service import Gone, Listening, NodeChanged, Unstarted
 
 NODES = ("a", "a", "b", "b")

@@ -25,7 +25,7 @@ from tuner.core.experiment import Experiment
 from tuner.driver.executors import Processes
 from tuner.driver.storage_session import StorageSession
 from tuner.errors import StorageError
-from tuner.execution.assignments import AssignmentBuilder
+from tuner.execution.assignment import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_executor import ProcessExecutor

@@ -9,7 +9,7 @@ from tuner import capabilities
 from tuner.core.events import Event
 from tuner.core.experiment import Experiment
 from tuner.core.worker_records import WorkerGroup
-from tuner.execution.assignments import AssignmentBuilder
+from tuner.execution.assignment import AssignmentBuilder
 from tuner.execution.executor import Executor
 from tuner.execution.local import orphans
 from tuner.execution.local.processes import LocalProcesses

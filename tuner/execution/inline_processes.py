@@ -20,7 +20,7 @@ from tuner.core.worker_records import ReportReply
 from tuner.storage import strict_json
 
 from .assignment import Assignment
-from .exit_diagnosis import ExitInfo
+from .failures import ExitInfo
 from .process_service import Gone, HasFileno, Said, ServiceEvent, Woken
 from .session import run_attempt
 from .validation import run_validation

@@ -63,16 +63,16 @@ from .process_service import (
     Violated,
     Woken,
 )
-from .remote_process import ProcessOwner, RemoteProcess
-from .remote_worker import (
+from .remote_process import (
     IF_SILENT,
     AttemptOwner,
     ExitNotes,
+    ProcessOwner,
+    RemoteProcess,
     RemoteWorker,
     ReusableWorkers,
     SingleAttempt,
 )
-from .start_retry import StartRetryQueue, unstarted_by
 from .validation_assignment import ValidationAssignment, no_validation
 from .validation_payloads import Payloads, is_over_for_good
 from .worker_protocol import checkpoints_answer, lease_answer
@@ -80,6 +80,9 @@ from .worker_protocol import checkpoints_answer, lease_answer
 if TYPE_CHECKING:
     from tuner.groups.groups import Groups
     from tuner.validation.remote_validator import ValidationTry
+
+if TYPE_CHECKING:
+    from .start_retry import StartRetryQueue
 
 _DEADLINE_S: Final = attrgetter("deadline_s")
 _log = logging.getLogger(__name__)
@@ -137,7 +140,7 @@ class ProcessExecutor:
         self._given_up: set[str] = set()
         """Nodes that are about to leave since they cannot load the trainable."""
         self._reusable = ReusableWorkers()
-        self._start_retries = StartRetryQueue()
+        self._start_retries: StartRetryQueue | None = None  # until a start has failed
         self._new_groups = groups
         self._group_maker: Groups | None = None
         self._events: list[Event] = []
@@ -232,14 +235,14 @@ class ProcessExecutor:
                 self._listening[key] = command
             else:
                 self._start_single(command, self._assign(command))
-                self._start_retries.note_start()
+                self._note_start()
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
-            self._on_unstartable(command, unstarted_by(0, error, "worker"))
+            self._on_unstartable(command, _unstarted_by(0, error, "worker"))
 
     def _on_unstartable(self, command: StartWorker, unstarted: Unstarted) -> None:
         """Start an attempt later of which nothing was started, or fail it."""
         if unstarted.is_shortage:
-            self._start_retries.add(command, unstarted.failure.message)
+            self._retry(command, unstarted.failure.message)
         else:
             self._end(command, Outcome.FAILED, unstarted.failure)
 
@@ -273,9 +276,9 @@ class ProcessExecutor:
                 self._start_group(groups, event.key, command, placed)
             except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
                 self._service.kill(event.key)
-                self._on_unstartable(command, unstarted_by(0, error, "worker"))
+                self._on_unstartable(command, _unstarted_by(0, error, "worker"))
             else:
-                self._start_retries.note_start()
+                self._note_start()
 
     def _make_groups(self) -> Groups:
         make: Callable[..., Groups] = self._new_groups or capabilities.Groups
@@ -311,7 +314,7 @@ class ProcessExecutor:
             except Exception as raised:  # noqa: BLE001  (pickling may run the user's code)
                 error = raised
             if error:
-                self._on_event(unstarted_by(worker.key, error, "worker"))
+                self._on_event(_unstarted_by(worker.key, error, "worker"))
 
     def _add(self, attempt: AttemptOwner, command: StartWorker) -> None:
         self._attempts[command.trial_id, command.attempt] = attempt
@@ -326,20 +329,32 @@ class ProcessExecutor:
             validation = capabilities.ValidationTry(next(self._keys), command, assignment, self)
             self._service.start(validation.process.key, assignment)
         except Exception as error:  # noqa: BLE001  (pickling may run the user's code)
-            unstarted = unstarted_by(0, error, "validation")
+            unstarted = _unstarted_by(0, error, "validation")
             if unstarted.is_shortage:
-                self._start_retries.add(command, unstarted.failure.message)
+                self._retry(command, unstarted.failure.message)
                 return
             names = command.trial_id, command.checkpoint.index, command.num_try
             failure = unstarted.failure
             self._events.append(ValidationEnded(*names, Outcome.FAILED, failure=failure))
         else:
-            self._start_retries.note_start()
+            self._note_start()
             self._processes[validation.process.key] = (validation.process, validation)
             self._validations[validation.process.names] = validation
 
+    def _retry(self, command: StartWorker | StartValidation, why: str) -> None:
+        """Carry out a start again later that has failed since the system is short of something."""
+        if self._start_retries is None:
+            from .start_retry import StartRetryQueue  # noqa: PLC0415  (it seldom is)
+
+            self._start_retries = StartRetryQueue()
+        self._start_retries.add(command, why)
+
+    def _note_start(self) -> None:
+        if self._start_retries:
+            self._start_retries.note_start()
+
     def _retry_starts(self) -> None:
-        for command in self._start_retries.take_due():
+        for command in self._start_retries.take_due() if self._start_retries else ():
             if isinstance(command, StartWorker):
                 self._start(command)
             else:
@@ -368,7 +383,7 @@ class ProcessExecutor:
                 del self._listening[key]
                 self._service.kill(key)
                 return start
-        found = self._start_retries.withdraw(command)
+        found = self._start_retries and self._start_retries.withdraw(command)
         return found if isinstance(found, StartWorker) else None
 
     def _kill_validation(self, command: KillValidation) -> None:
@@ -376,7 +391,7 @@ class ProcessExecutor:
         if validation := self._validations.get(names):
             validation.process.mark_killed(command.reason)
             self._service.kill(validation.process.key)
-        elif self._start_retries.withdraw(command):
+        elif self._start_retries and self._start_retries.withdraw(command):
             failure = Failure("killed", command.reason)
             self._events.append(ValidationEnded(*names, Outcome.KILLED, failure=failure))
 
@@ -396,7 +411,8 @@ class ProcessExecutor:
     def _timeout_s(self, deadline: float | None) -> float | None:
         """Return how long to wait, None for ever."""
         soonest = deadline
-        for moment in (self._start_retries.retry_at, *map(_DEADLINE_S, self._groups.values())):
+        retry_at = self._start_retries.retry_at if self._start_retries else None
+        for moment in (retry_at, *map(_DEADLINE_S, self._groups.values())):
             if moment is not None and (soonest is None or moment < soonest):
                 soonest = moment
         return None if soonest is None else max(0.0, soonest - time.monotonic())
@@ -481,7 +497,7 @@ class ProcessExecutor:
 
     def _on_node_left(self, node: str, alive_s: float) -> None:
         """Forget what has run on a node; of attempts with others elsewhere one end follows."""
-        waiting = self._start_retries.take_on(node)
+        waiting = self._start_retries.take_on(node) if self._start_retries else []
         for key, command in list(self._listening.items()):
             if node in command.nodes:
                 del self._listening[key]
@@ -559,7 +575,7 @@ class ProcessExecutor:
             self._forget_attempt(command.trial_id, command.attempt)
         else:
             del self._validations[command.trial_id, command.checkpoint.index, command.num_try]
-        self._start_retries.add(command, why)
+        self._retry(command, why)
 
     def keep(self, worker: RemoteWorker) -> None:
         """See `SingleHost`."""
@@ -579,3 +595,9 @@ class ProcessExecutor:
 def _is_spread(command: StartWorker) -> bool:
     """Return whether the workers of an attempt are on several nodes."""
     return len(set(command.nodes)) > 1
+
+
+def _unstarted_by(key: int, error: Exception, what: str) -> Unstarted:
+    from .start_retry import unstarted_by  # noqa: PLC0415  (starts seldom fail)
+
+    return unstarted_by(key, error, what)

@@ -15,7 +15,7 @@ from tuner.core.worker_records import Failure
 from tuner.wire.record import record
 
 from .assignment import Assignment
-from .exit_diagnosis import ExitInfo
+from .failures import ExitInfo
 from .validation_assignment import ValidationAssignment
 
 

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import (
@@ -45,7 +45,7 @@ from tuner.core.worker_records import (
 from tuner.errors import CheckpointError, StorageUnreachable
 from tuner.execution.attempt import CANNOT_SAVE
 from tuner.execution.checkpoint_part import Part, PartKind
-from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.failures import ExitInfo
 from tuner.execution.group_protocol import (
     PartStored,
     RankReported,
@@ -53,13 +53,15 @@ from tuner.execution.group_protocol import (
     with_directory,
 )
 from tuner.execution.process_service import Unstarted
-from tuner.execution.remote_process import Message, OwnerHost
-from tuner.execution.remote_worker import AttemptOwner, RemoteWorker
+from tuner.execution.remote_process import AttemptOwner, OwnerHost, RemoteWorker
 from tuner.execution.storage_failures import is_storage_error
 from tuner.execution.worker_protocol import as_reported, report_answer
 from tuner.storage import strict_json
 
 from .group_checkpoint import GroupCheckpoint, GroupStorage, NodeLost
+
+if TYPE_CHECKING:
+    from tuner.execution.remote_process import Message
 
 _COLLATERAL_S: Final = 0.1
 """How long the others may take to fail, too, before they are killed."""

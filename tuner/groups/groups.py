@@ -11,8 +11,7 @@ from tuner.core.commands import StartWorker
 from tuner.execution.assignment import Assignment
 from tuner.execution.commit_pool import CommitPool
 from tuner.execution.process_service import ProcessService
-from tuner.execution.remote_process import OwnerHost
-from tuner.execution.remote_worker import RemoteWorker
+from tuner.execution.remote_process import OwnerHost, RemoteWorker
 
 from .group import Patience, RemoteGroup
 from .group_checkpoint import DirectoryStorage, GroupStorage

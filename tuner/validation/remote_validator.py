@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from tuner.core.commands import StartValidation
 from tuner.core.events import LeaseOwner, Outcome, ValidationEnded
 from tuner.core.worker_records import Failure
 from tuner.execution.group_protocol import PartStored, RankReported
-from tuner.execution.remote_process import Message, OneProcessOwner, OwnerHost, RemoteProcess
+from tuner.execution.remote_process import OneProcessOwner, OwnerHost, RemoteProcess
 from tuner.execution.validation_assignment import ValidationAssignment
 from tuner.execution.worker_protocol import lease_event, to_validation_end
+
+if TYPE_CHECKING:
+    from tuner.execution.remote_process import Message
 
 
 @final

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
+from tuner.background import BackgroundJobs
 from tuner.core.events import (
     CheckpointCommitted,
     CheckpointFailed,
@@ -201,7 +202,7 @@ def test_a_rank_that_writes_its_directory_again_before_it_is_stored_fails_the_at
     start_executor,
 ):
     def train(config):
-        uploads = current_attempt()._uploads
+        uploads = current_attempt()._uploads = BackgroundJobs("tuner-upload")
         written_again, submit = threading.Event(), uploads.submit
         uploads.submit = lambda job: submit(lambda: written_again.wait(60) and job())
         checkpoint = written("x", "1")

@@ -14,6 +14,7 @@ import functools
 import heapq
 import itertools
 import logging
+import os
 import selectors
 import socket
 import sys
@@ -24,7 +25,7 @@ from typing import Any, Final, Literal, final
 
 from tuner.core.worker_records import Failure
 from tuner.execution.assignment import Assignment
-from tuner.execution.exit_diagnosis import ExitInfo
+from tuner.execution.failures import ExitInfo
 from tuner.execution.pickling import pickle_trainable
 from tuner.execution.process_service import (
     Gone,
@@ -39,9 +40,9 @@ from tuner.execution.process_service import (
     Woken,
 )
 from tuner.execution.validation_assignment import ValidationAssignment, Validator, own_validator
+from tuner.storage.disk import open_file
 
 from .launcher import Launcher
-from .output_tail import last_lines, size
 from .process_setup import WakeupPipe
 from .trainable_blob import PickledCode, TrainableBlob
 from .worker_connection import Bootstrap, DriverEnd, bootstrap_for
@@ -57,6 +58,7 @@ _NO_DESCRIPTOR: Final = Failure(
     "the process that starts the trials has too many files open; raise the limit (ulimit -n), or "
     "close files that modules open when they are imported",
 )
+_TAIL_BYTES: Final = 1 << 13
 _STACK_S: Final = 0.5
 """How long a process may take to write its stack."""
 _NUM_LAST_LINES: Final = 60
@@ -90,7 +92,7 @@ class _Process:
         self.key = key
         self.end = end
         self.stderr = stderr
-        self.stderr_start = self.stack_start = size(stderr)
+        self.stderr_start = self.stack_start = _size(stderr)
         self.mask = 0
         self.is_orphaned = self.has_violated = False
 
@@ -210,7 +212,7 @@ class LocalProcesses:
         """See `ProcessService`."""
         if process := self._processes.get(key):
             process.end.send_bootstrap(self._bootstrap(assignment))
-            process.stderr_start = size(process.stderr)
+            process.stderr_start = _size(process.stderr)
             self._watch_backlog(process)
 
     def send(self, key: int, line: bytes) -> None:
@@ -243,7 +245,7 @@ class LocalProcesses:
     def dump_stack(self, key: int) -> None:
         """See `ProcessService`."""
         if process := self._processes.get(key):
-            process.stack_start = size(process.stderr)
+            process.stack_start = _size(process.stderr)
             self._launcher.dump_stack(key)
             self._watch_launcher()
             self._set_deadline(key, _STACK_S, self._read_stack)
@@ -373,7 +375,7 @@ class LocalProcesses:
                     self._said.append(Said(process.key, messages))
             except ValueError as error:
                 self._note_violation(process, error)
-        stderr = last_lines(process.stderr, process.stderr_start, _NUM_LAST_LINES)
+        stderr = _last_lines(process.stderr, process.stderr_start, _NUM_LAST_LINES)
         self._said.append(Gone(process.key, exit_info, stderr))
         self._forget(process)
 
@@ -390,7 +392,7 @@ class LocalProcesses:
             self.kill(process.key)
 
     def _read_stack(self, process: _Process) -> None:
-        stack = last_lines(process.stderr, process.stack_start, _NUM_STACK_LINES)
+        stack = _last_lines(process.stderr, process.stack_start, _NUM_STACK_LINES)
         self._said.append(StackDumped(process.key, stack))
 
     # The zygote.
@@ -466,3 +468,28 @@ def _packed(trainable: Any, validator: Validator | None, kill_grace_s: float) ->
         b"" if validator is None or own_validator(trainable) else pickle_trainable(validator),
         kill_grace_s=kill_grace_s,
     )
+
+
+def _last_lines(path: Path, start: int, num_lines: int) -> str:
+    """Return the last lines of a text file, from `start` on and at most 8 KiB.
+
+    Empty if the file cannot be read.
+    """
+    if _size(path) <= start:
+        return ""
+    try:
+        with open_file(path) as file:
+            # From near the end: a trial may have written gigabytes.
+            file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "".join(text.splitlines(keepends=True)[-num_lines:])
+
+
+def _size(path: Path) -> int:
+    """Return a file's size in bytes, 0 if it does not exist."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

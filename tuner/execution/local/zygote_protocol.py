@@ -10,7 +10,7 @@ worker's end of its socket pair. The zygote sends lines of JSON::
     {"kind": "gone", "worker": 17, "code": -9, "peak_bytes": 50000000, "is_oom": false}
 
 ``gone`` says that a worker's whole process group is gone; for its other fields see
-`exit_diagnosis.ExitInfo`.
+`failures.ExitInfo`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import pytest
 from tuner.core.commands import AnswerReport, StartWorker
 from tuner.core.events import Outcome, ResultReported, WorkerExited, WorkerStarted
 from tuner.core.worker_records import Failure, ReportReply
-from tuner.execution.exit_diagnosis import ExitInfo
-from tuner.execution.remote_worker import ExitNotes, RemoteWorker, answer_line
+from tuner.execution.failures import ExitInfo
+from tuner.execution.remote_process import ExitNotes, RemoteWorker, answer_line
 
 STARTED = {"kind": "started", "pid": 4711}
 RESULT = {"kind": "result", "metrics": {"training_iteration": 1, "loss": 0.5}, "checkpoint": None}
