@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.cluster.node_messages import (
+    NODE_MESSAGES,
     BlobReader,
     Draining,
     Hello,
@@ -18,7 +19,6 @@ from tuner.cluster.node_messages import (
     SharedStorage,
     StoredElsewhere,
     blob_messages,
-    node_message,
     own_versions,
     read_node_message,
     read_setup,
@@ -46,7 +46,7 @@ def sent(message):
     ],
 )
 def test_what_a_host_says_arrives_as_it_was(record):
-    assert read_node_message(sent(node_message(record))) == record
+    assert read_node_message(sent(NODE_MESSAGES.encode(record))) == record
 
 
 @pytest.mark.parametrize(

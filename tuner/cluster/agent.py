@@ -93,13 +93,12 @@ class LineSocket:
 
     Args:
         end: The socket, which is taken over.
-        max_bytes: How much may wait until the other end has read earlier lines.
     """
 
-    def __init__(self, end: socket.socket, max_bytes: int = _DOWNWARD_BYTES) -> None:
+    def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self.socket = end
-        self._outgoing = LineQueue(max_bytes)
+        self._outgoing = LineQueue(_DOWNWARD_BYTES)
         self._rest = b""
         self._partial = bytearray()
 

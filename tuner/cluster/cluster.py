@@ -50,6 +50,8 @@ class Cluster(abc.ABC):
         engine: The adapter of the library in that process, as ``"module:Class"``.
         library: The module that has to be installed.
         extra: The extra of this package that installs it; empty if there is none.
+        lease_s: After how many seconds a node that does not hear of the driver ends its trials.
+        scratch_dir: Directory of each node for its files; None for that of temporary files.
     """
 
     __slots__ = ()
@@ -57,6 +59,8 @@ class Cluster(abc.ABC):
     engine: ClassVar[str]
     library: ClassVar[str]
     extra: ClassVar[str] = ""
+    lease_s: float = _LEASE_S
+    scratch_dir: str | os.PathLike[str] | None = None
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -72,12 +76,12 @@ class Cluster(abc.ABC):
     @property
     def liveness(self) -> Liveness:
         """How long nodes and driver may be silent."""
-        return Liveness()
+        return Liveness.of_lease(float(self.lease_s))
 
     @property
     def node_scratch_dir(self) -> str:
         """Where nodes keep files of their own; empty for their directories of temporary files."""
-        return ""
+        return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
 
     def check_installed(self) -> None:
         """Check that the library is installed, without importing it.
@@ -92,24 +96,9 @@ class Cluster(abc.ABC):
             )
 
 
-class _LibraryCluster(Cluster):
-    """A cluster of another project, with the settings of nodes that are the same for all."""
-
-    lease_s: float
-    scratch_dir: str | os.PathLike[str] | None
-
-    @property
-    def liveness(self) -> Liveness:
-        return Liveness.of_lease(float(self.lease_s))
-
-    @property
-    def node_scratch_dir(self) -> str:
-        return "" if self.scratch_dir is None else os.fspath(self.scratch_dir)
-
-
 @final
 @dataclass(frozen=True, slots=True)
-class RayCluster(_LibraryCluster):
+class RayCluster(Cluster):
     """A Ray cluster, of which one actor per node runs trials; Ray Tune and Ray Train are not used.
 
     Every node needs Ray, Python and this package in the same versions as the driver. The driver
@@ -215,7 +204,7 @@ class RayCluster(_LibraryCluster):
 
 @final
 @dataclass(frozen=True, slots=True)
-class DaskCluster(_LibraryCluster):
+class DaskCluster(Cluster):
     """A cluster of Dask distributed, of which each worker is a node that runs trials.
 
     Trials are processes beside the Dask worker and no tasks of Dask: its scheduler does not know of

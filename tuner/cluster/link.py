@@ -100,8 +100,6 @@ class Link:
             another one are dropped.
         now_s: The time in seconds, of a clock that never goes back.
         beat_s: See the attribute.
-        resend_s: After how many seconds messages are sent again that are not acknowledged; twice as
-            long each time until some are.
 
     Attributes:
         beat_s: After how many seconds a sign of life is sent where there is nothing else to send.
@@ -110,15 +108,13 @@ class Link:
             received it, or the link was made.
     """
 
-    def __init__(
-        self, token: str, now_s: float, *, beat_s: float = BEAT_S, resend_s: float = RESEND_S
-    ) -> None:
+    def __init__(self, token: str, now_s: float, *, beat_s: float = BEAT_S) -> None:
         self.heard_s = self.confirmed_s = now_s
         self._echo_s = 0.0
         self._token = token
         self._quoted_token = strict_json.dumps(token)
         self.beat_s = beat_s
-        self._resend_s = self._first_resend_s = resend_s
+        self._resend_s = RESEND_S
         self._num_sent = 0
         self._fresh: deque[_Sent] = deque()
         self._unacknowledged: deque[_Sent] = deque()
@@ -231,7 +227,7 @@ class Link:
         while self._unacknowledged and self._unacknowledged[0].number <= number:
             self._unacknowledged_bytes -= len(self._unacknowledged.popleft().data)
         if len(self._unacknowledged) < num_before:
-            self._resend_s = self._first_resend_s
+            self._resend_s = RESEND_S
             self._resend_at_s = now_s + self._resend_s if self._unacknowledged else None
 
     def _frame(self, part: Sequence[_Sent], now_s: float) -> str:

@@ -38,6 +38,7 @@ from .agent import CLOSED, NO_DRIVER, LineSocket
 from .link import Link, beat_within
 from .node_files import NodeFiles
 from .node_messages import (
+    NODE_MESSAGES,
     BlobReader,
     Draining,
     Hello,
@@ -47,7 +48,6 @@ from .node_messages import (
     Setup,
     SetupRefused,
     SharedStorage,
-    node_message,
     read_setup,
 )
 from .node_service import NodeService
@@ -149,10 +149,10 @@ class NodeHost:
 
     def _send_due(self) -> None:
         while self._remarks:
-            self._link.send(node_message(Remark(self._remarks.popleft())))
+            self._link.send(NODE_MESSAGES.encode(Remark(self._remarks.popleft())))
         if self._is_draining and not self._has_told_draining:
             self._has_told_draining = True
-            self._link.send(node_message(Draining(None)))
+            self._link.send(NODE_MESSAGES.encode(Draining(None)))
         for frame in self._link.take_frames(_now_s()):
             self._lines.send(f"[{self._number},{frame}]".encode())
         self._lines.flush()
@@ -203,7 +203,7 @@ class NodeHost:
         match kind:
             case "probe":
                 why = answer_probe(message, self._id)
-                self._link.send(node_message(Probed(why)))
+                self._link.send(NODE_MESSAGES.encode(Probed(why)))
             case "setup":
                 self._setup = read_setup(message)
                 self._lease_s = self._setup.lease_s
@@ -227,16 +227,16 @@ class NodeHost:
             node = self._serve(setup, code)
         except Exception as error:  # noqa: BLE001  (a file system of the user's may raise anything)
             why = f"it cannot be set up ({type(error).__name__}: {error})"
-            self._link.send(node_message(SetupRefused(why)))
+            self._link.send(NODE_MESSAGES.encode(SetupRefused(why)))
             return
         if isinstance(node, str):
-            self._link.send(node_message(SetupRefused(node)))
+            self._link.send(NODE_MESSAGES.encode(SetupRefused(node)))
             return
         self._node = node
         node.watch(self._lines, self._read)
         node.watch(self._wakeup_pipe, self._wakeup_pipe.clear)
         directory = os.fspath(self._scratch.path) if self._scratch else ""
-        self._link.send(node_message(Ready(directory)))
+        self._link.send(NODE_MESSAGES.encode(Ready(directory)))
 
     def _serve(self, setup: Setup, code: PickledCode) -> NodeService | str:
         """Return what does the driver's work here, or why it does not reach the storage."""

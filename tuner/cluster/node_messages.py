@@ -111,15 +111,11 @@ class Hello:
     @property
     def message(self) -> dict[str, Any]:
         """The message."""
-        return node_message(self)
+        return NODE_MESSAGES.encode(self)
 
-    def obstacle(self, versions: Mapping[str, str] | None = None) -> str:
-        """Return why the node cannot take part; empty if it can.
-
-        Args:
-            versions: The driver's; None for those of this process.
-        """
-        own = own_versions() if versions is None else versions
+    def obstacle(self) -> str:
+        """Return why the node cannot take part with the driver of this process; empty if it can."""
+        own = own_versions()
         different = [
             f"{shown} {self.versions.get(name, 'unknown')}, while the driver has {own.get(name)}"
             for name, shown in _NEEDED.items()
@@ -232,15 +228,11 @@ NodeMessage = Hello | Ready | SetupRefused | Probed | Remark | Draining
 """What a host says about its node."""
 
 _CLASSES: Final = (Hello, Ready, SetupRefused, Probed, Remark, Draining)
-_MESSAGES: Final = Tagged[NodeMessage]("kind", _CLASSES)
+NODE_MESSAGES: Final = Tagged[NodeMessage]("kind", _CLASSES)
+"""What a host says about its node, see `read_node_message`."""
 
 KINDS: Final = frozenset(map(tag_of, _CLASSES))
 """The kinds of these messages."""
-
-
-def node_message(record: NodeMessage) -> dict[str, Any]:
-    """Return the message that says something about a node."""
-    return _MESSAGES.encode(record)
 
 
 def read_node_message(message: Mapping[str, Any]) -> NodeMessage:
@@ -252,7 +244,7 @@ def read_node_message(message: Mapping[str, Any]) -> NodeMessage:
     if message.get("kind") == tag_of(Hello) and message.get("protocol") != PROTOCOL:
         # Of its other fields nothing is known.
         message = {name: message.get(name) for name in ("kind", "protocol", "versions")}
-    return _MESSAGES.decode(message)
+    return NODE_MESSAGES.decode(message)
 
 
 # What the driver says: the setup.

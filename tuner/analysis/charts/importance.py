@@ -52,14 +52,9 @@ def param_importances(
     )
 
 
-def importance_figure(importances: Importances, max_shown: int = MAX_BARS) -> go.Figure:
-    """Return a bar for each parameter, the most important on top, with its standard error if known.
-
-    Args:
-        importances: The importances.
-        max_shown: Maximum number of bars.
-    """
-    names = list(importances.shares)[:max_shown][::-1]
+def importance_figure(importances: Importances) -> go.Figure:
+    """Return a bar for each parameter, the most important on top, with its error if known."""
+    names = list(importances.shares)[:MAX_BARS][::-1]
     shares = [importances.shares[name] for name in names]
     errors = [importances.std_errors[name] for name in names]
     has_errors = all(map(math.isfinite, errors))

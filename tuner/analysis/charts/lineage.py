@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 MAX_MEMBERS: Final = 60
 
+_MAX_CHANGING: Final = 8
+"""How many hyperparameters are shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class LineageSegment:
@@ -321,10 +324,10 @@ def schedules_figure(steps: Sequence[ScheduleStep]) -> go.Figure:
     return figure
 
 
-def _changing(steps: Sequence[ScheduleStep], max_shown: int = 8) -> list[str]:
+def _changing(steps: Sequence[ScheduleStep]) -> list[str]:
     names = dict.fromkeys(name for step in steps for name in step.config)
     return [name for name in names if len({as_text(step.config.get(name)) for step in steps}) > 1][
-        :max_shown
+        :_MAX_CHANGING
     ]
 
 

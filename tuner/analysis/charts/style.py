@@ -35,6 +35,8 @@ STATE_COLORS: Final[Mapping[str, str]] = {
 }
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _MAX_TICKS: Final = 6
+_MAX_LINES: Final = 8
+"""Of a hover text."""
 _WIDE: Final = 100.0
 _DECADE: Final = 10.0
 MAX_TEXT: Final = 40
@@ -331,10 +333,10 @@ def number(value: float) -> str:
     return f"{mantissa}e{int(power)}" if mark else text
 
 
-def config_text(config: Mapping[str, Any], max_lines: int = 8) -> str:
+def config_text(config: Mapping[str, Any]) -> str:
     """Return a configuration as lines of a hover text."""
-    lines = [f"{label(name)} = {label(value)}" for name, value in list(config.items())[:max_lines]]
-    return "<br>".join(lines + (["…"] if len(config) > max_lines else []))
+    lines = [f"{label(name)} = {label(value)}" for name, value in list(config.items())[:_MAX_LINES]]
+    return "<br>".join(lines + (["…"] if len(config) > _MAX_LINES else []))
 
 
 def seconds(value: float | None) -> str:
