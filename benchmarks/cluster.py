@@ -94,12 +94,7 @@ def fit(  # noqa: PLR0917  (what is measured differs in each of them)
 def start_s(cluster: Cluster) -> float:
     """Return the seconds from connecting until all nodes can run trials."""
     with tempfile.TemporaryDirectory() as directory:
-        nodes = NodeProcesses(
-            cluster.engine,
-            cluster.settings(),
-            cluster.describe(),
-            trainable=pickle_trainable(report_once),
-        )
+        nodes = NodeProcesses(cluster, trainable=pickle_trainable(report_once))
         assign = AssignmentBuilder(Path(directory), "start", len)
         executor = ClusterExecutor(nodes, ProcessExecutor(nodes, assign, capacity={}))
         began_s = time.perf_counter()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.execution.executor_conversation import result
 from tests.execution.fake_processes import ENDED
+from tuner.cluster.cluster import RayCluster
 from tuner.cluster.executor import ClusterExecutor
 from tuner.cluster.files_on_nodes import FilesOnNodes
 from tuner.cluster.link import Link, Liveness
@@ -105,7 +106,7 @@ class Proof:
 
 
 def executor_in(directory):
-    nodes = NodeProcesses("none:None", {}, "a cluster", trainable=b"trainable")
+    nodes = NodeProcesses(RayCluster(), trainable=b"trainable")
     assign = AssignmentBuilder(directory, "e", lambda trial_id: 5)
     processes = ProcessExecutor(
         nodes,

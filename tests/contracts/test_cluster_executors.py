@@ -55,12 +55,7 @@ class OnFirstNode:
 
 def connected(cluster, trainable, directory):
     """Return an executor of a cluster with one node, which is there."""
-    nodes = NodeProcesses(
-        cluster.engine,
-        cluster.settings(),
-        cluster.describe(),
-        trainable=pickle_trainable(trainable),
-    )
+    nodes = NodeProcesses(cluster, trainable=pickle_trainable(trainable))
     assign = AssignmentBuilder(directory, "contract", len, sync_checkpoints=False)
     executor = ClusterExecutor(nodes, ProcessExecutor(nodes, assign, capacity={}))
     shared = SharedProof(directory, 0.01)

@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol, final
 
 from tuner.errors import ClusterError
 
+from .cluster import Cluster
 from .engine import Unmet
 from .gateway import GatewayProcess
-from .link import Liveness
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _RETRY_S: Final = 2.0
@@ -51,11 +51,8 @@ class ClusterConnection:
     engines outlive their gateway, and are found again; those of others are gone with it.
 
     Args:
-        engine: The adapter of the cluster's library, as ``module:Class``.
-        settings: Its settings.
-        description: What the cluster is, for messages.
+        cluster: The cluster.
         token: Identifies the driver.
-        liveness: How long the cluster is looked for.
         selector: Selects on the gateway's socket; the data of a key is called with the mask.
         listener: What is told of the agents.
 
@@ -65,19 +62,16 @@ class ClusterConnection:
         agents: Names of the agents that are known.
     """
 
-    def __init__(  # noqa: PLR0917  (what it works with, given once)
+    def __init__(
         self,
-        engine: str,
-        settings: Mapping[str, Any],
-        description: str,
+        cluster: Cluster,
         token: str,
-        liveness: Liveness,
         selector: selectors.BaseSelector,
         listener: AgentListener,
     ) -> None:
-        self._opening = engine, settings, token
-        self._description = description
-        self._reconnect_s = liveness.reconnect_s
+        self._opening = cluster.engine, cluster.settings(), token
+        self._description = cluster.describe()
+        self._reconnect_s = cluster.liveness.reconnect_s
         self._selector = selector
         self._listener = listener
         self._gateway: GatewayProcess | None = None

@@ -28,9 +28,9 @@ from tuner.execution.process_service import (
 )
 from tuner.execution.validation_assignment import ValidationAssignment
 
+from .cluster import Cluster
 from .file_messages import FILE_KINDS, read_file_record
 from .files_on_nodes import FilesOnNodes
-from .link import Liveness
 from .nodes import READ, ClusterNodes, Node
 from .service_messages import (
     REQUESTS,
@@ -62,25 +62,8 @@ class NodeProcesses(ClusterNodes):
 
     isolates: Final = True
 
-    def __init__(
-        self,
-        engine: str,
-        settings: Mapping[str, Any],
-        description: str,
-        *,
-        trainable: bytes,
-        validator: bytes = b"",
-        liveness: Liveness | None = None,
-    ) -> None:
-        """Get ready to connect; for the arguments see `ClusterNodes`."""
-        super().__init__(
-            engine,
-            settings,
-            description,
-            trainable=trainable,
-            validator=validator,
-            liveness=liveness,
-        )
+    def __init__(self, cluster: Cluster, *, trainable: bytes, validator: bytes = b"") -> None:
+        super().__init__(cluster, trainable=trainable, validator=validator)
         self._node_of: dict[int, Node] = {}
         """The node of each process."""
         self._trials: dict[int, str] = {}

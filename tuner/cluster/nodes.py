@@ -33,9 +33,10 @@ from tuner.execution.commit_pool import CommitPool
 from tuner.execution.local.process_setup import WakeupPipe
 from tuner.storage import strict_json
 
+from .cluster import Cluster
 from .connection import ClusterConnection
 from .engine import Unmet
-from .link import Link, Liveness
+from .link import Link
 from .node_messages import (
     KINDS,
     Draining,
@@ -109,32 +110,18 @@ class Node:
 class ClusterNodes(ABC):
     """The nodes of a cluster.
 
+    Args:
+        cluster: The cluster, to which nothing connects yet.
+        trainable: The pickled trainable, see `pickle_trainable`.
+        validator: The pickled validation function, empty for none or that of the trainable.
+
     Attributes:
         unmet: Returns what waits for room, for engines that can add nodes.
         has_ended_all: Whether it is known, after `close`, that nothing runs on any node.
     """
 
-    def __init__(
-        self,
-        engine: str,
-        settings: Mapping[str, Any],
-        description: str,
-        *,
-        trainable: bytes,
-        validator: bytes = b"",
-        liveness: Liveness | None = None,
-    ) -> None:
-        """Get ready to connect.
-
-        Args:
-            engine: The adapter of the cluster's library, as ``module:Class``.
-            settings: Its settings.
-            description: What the cluster is, for messages.
-            trainable: The pickled trainable, see `pickle_trainable`.
-            validator: The pickled validation function, empty for none or that of the trainable.
-            liveness: How long nodes and driver may be silent.
-        """
-        self._liveness = liveness or Liveness()
+    def __init__(self, cluster: Cluster, *, trainable: bytes, validator: bytes = b"") -> None:
+        self._liveness = cluster.liveness
         self._token = secrets.token_hex(16)
         self._code = [*blob_messages(trainable, validator)]
         self._setup: Sequence[Mapping[str, Any]] = ()
@@ -165,9 +152,7 @@ class ClusterNodes(ABC):
         self._wakeup_pipe = WakeupPipe()
         self._selector.register(self._wakeup_pipe, READ, self._on_wake)
         self._selector.register(self._checks, READ, lambda _mask: self._checks.run_done())
-        self._connection = ClusterConnection(
-            engine, settings, description, self._token, self._liveness, self._selector, self
-        )
+        self._connection = ClusterConnection(cluster, self._token, self._selector, self)
 
     # What runs on the nodes.
 

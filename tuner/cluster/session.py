@@ -78,12 +78,9 @@ class ClusterSession(Processes):
         self._journal_wait = BackgroundJobs("tuner-first-record")
         self._files: FilesOnNodes | None = None
         self._nodes = nodes = NodeProcesses(
-            cluster.engine,
-            cluster.settings(),
-            cluster.describe(),
+            cluster,
             trainable=pickle_trainable(spec.trainable),
             validator=b"" if is_own else pickle_trainable(validator),
-            liveness=self._liveness,
         )
         assign = AssignmentBuilder(
             directory.resolve(),

@@ -95,15 +95,7 @@ class ClusterCheck:
         self._changed_s = 0.0
         """When a node came up last."""
         self._selector = selectors.DefaultSelector()
-        self._connection = ClusterConnection(
-            cluster.engine,
-            cluster.settings(),
-            self._description,
-            self._token,
-            cluster.liveness,
-            self._selector,
-            self,
-        )
+        self._connection = ClusterConnection(cluster, self._token, self._selector, self)
 
     def run(self) -> list[Finding]:
         """Ask all nodes, and return what was found."""
