@@ -74,7 +74,6 @@ from .remote_process import (
     SingleAttempt,
 )
 from .validation_assignment import ValidationAssignment, no_validation
-from .validation_payloads import Payloads, is_over_for_good
 from .worker_protocol import checkpoints_answer, lease_answer
 
 if TYPE_CHECKING:
@@ -83,6 +82,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from .start_retry import StartRetryQueue
+    from .validation_payloads import Payloads
 
 _DEADLINE_S: Final = attrgetter("deadline_s")
 _log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class ProcessExecutor:
         self._environ = os.environ | dict(environ or {})
         self._on_packages = on_packages
         self._on_unloadable = on_unloadable
-        self._payloads = payloads or Payloads()
+        self._payloads = payloads  # else made for the first validation
         # Never reused: a late word about a process must not be taken for one about a newer one.
         self._keys = itertools.count(1)
         self._processes: dict[int, tuple[RemoteProcess, ProcessOwner]] = {}
@@ -221,7 +221,8 @@ class ProcessExecutor:
         self._groups.clear()
         self._validations.clear()
         self._events.clear()
-        self._payloads.delete_all()
+        if self._payloads:
+            self._payloads.delete_all()
         if self._group_maker:
             self._group_maker.close()
 
@@ -324,7 +325,7 @@ class ProcessExecutor:
     def _start_validation(self, command: StartValidation) -> None:
         try:
             assignment = self._assign_validation(command)
-            if self._payloads.has(assignment):
+            if self._known_payloads().has(assignment):
                 assignment = replace(assignment, has_payload=True)
             validation = capabilities.ValidationTry(next(self._keys), command, assignment, self)
             self._service.start(validation.process.key, assignment)
@@ -352,6 +353,13 @@ class ProcessExecutor:
     def _note_start(self) -> None:
         if self._start_retries:
             self._start_retries.note_start()
+
+    def _known_payloads(self) -> Payloads:
+        if self._payloads is None:
+            from .validation_payloads import Payloads  # noqa: PLC0415  (for validations only)
+
+            self._payloads = Payloads()
+        return self._payloads
 
     def _retry_starts(self) -> None:
         for command in self._start_retries.take_due() if self._start_retries else ():
@@ -537,7 +545,7 @@ class ProcessExecutor:
             case ResultReported():
                 if event.validation:
                     attempt = self._attempts[event.trial_id, event.attempt]
-                    self._payloads.note(attempt.trial_dir, event)
+                    self._known_payloads().note(attempt.trial_dir, event)
             case WorkerExited():
                 self._forget_attempt(event.trial_id, event.attempt)
             case ValidationEnded():
@@ -550,8 +558,7 @@ class ProcessExecutor:
 
     def _end_validation(self, ended: ValidationEnded) -> None:
         process = self._validations.pop((ended.trial_id, ended.index, ended.num_try)).process
-        if is_over_for_good(process.command, ended):
-            self._payloads.delete(process.assignment)
+        self._known_payloads().note_end(process.assignment, process.command, ended)
 
     def send(self, process: RemoteProcess, line: bytes) -> None:
         """See `OwnerHost`."""

@@ -57,6 +57,13 @@ class Payloads:
         """Delete the payload of a validation that has ended."""
         self._delete((assignment.trial_id, assignment.request.payload))
 
+    def note_end(
+        self, assignment: ValidationAssignment, command: StartValidation, ended: ValidationEnded
+    ) -> None:
+        """Delete the payload of a validation that is not tried again."""
+        if is_over_for_good(command, ended):
+            self.delete(assignment)
+
     def delete_all(self) -> None:
         """Delete all that are left."""
         for name in list(self._paths):

@@ -17,12 +17,12 @@ import pytest
 
 from tests.waiting import wait_until
 from tuner.core.events import Outcome, ResultReported
-from tuner.execution.local import kept_zygote, zygote
-from tuner.execution.local.kept_zygote import Surroundings
+from tuner.execution.local import zygote, zygote_supervisor
 from tuner.execution.local.loaded_files import LoadedFiles
 from tuner.execution.local.orphans import VARIABLE, DriverIdentity
 from tuner.execution.local.trainable_blob import CURRENT_TEST
 from tuner.execution.local.zygote_protocol import Load, Park, receive_request, send_request
+from tuner.execution.local.zygote_supervisor import Surroundings
 from tuner.execution.session import report
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="Linux only")]
@@ -33,8 +33,8 @@ def nothing_kept():
     """End a zygote that an experiment of another test or this one has left."""
 
     def end():
-        with kept_zygote._lock:
-            found, kept_zygote._kept = kept_zygote._kept, None
+        with zygote_supervisor._lock:
+            found, zygote_supervisor._kept = zygote_supervisor._kept, None
         if found:
             found[1].close()
 
@@ -69,7 +69,7 @@ def tell(config):
 
 
 def kept_pid():
-    return kept_zygote._kept and kept_zygote._kept[1]._process.pid
+    return zygote_supervisor._kept and zygote_supervisor._kept[1]._process.pid
 
 
 def test_the_next_experiment_has_the_same_zygote_and_none_of_the_earlier_workers(
@@ -199,9 +199,9 @@ def test_experiments_side_by_side_have_their_own_and_one_is_kept(start_executor,
 
 def test_threads_take_a_kept_zygote_once():
     one, surroundings = object(), now()
-    kept_zygote.keep(surroundings, one)
+    zygote_supervisor._keep(surroundings, one)
     with ThreadPoolExecutor(4) as pool:
-        taken = list(pool.map(lambda _: kept_zygote.take(surroundings), range(4)))
+        taken = list(pool.map(lambda _: zygote_supervisor._take(surroundings), range(4)))
     assert [each for each in taken if each] == [one]
 
 
@@ -226,10 +226,10 @@ def test_after_an_exception_and_with_helper_processes_nothing_is_kept(
 
 def test_a_fork_of_the_driver_neither_uses_nor_ends_it_and_a_dead_one_is_replaced(run_once):
     told = run_once()
-    surroundings = kept_zygote._kept[0]
+    surroundings = zygote_supervisor._kept[0]
     child = os.fork()
     if child == 0:
-        os._exit(0 if kept_zygote.take(surroundings) is None else 1)
+        os._exit(0 if zygote_supervisor._take(surroundings) is None else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert run_once(number=1)["zygote"] == told["zygote"]
     os.kill(told["zygote"], signal.SIGKILL)
@@ -333,7 +333,7 @@ def now(**environ):
 
 def test_surroundings_are_equal_if_nothing_has_changed(monkeypatch):
     assert now() == now(**{VARIABLE: "1:2:3:4", CURRENT_TEST: "test_another (call)"}) is not None
-    monkeypatch.setattr(kept_zygote, "lease_holder", object)  # in a trial
+    monkeypatch.setattr(zygote_supervisor, "lease_holder", object)  # in a trial
     assert now() is None
 
 
@@ -346,7 +346,7 @@ def test_surroundings_are_equal_if_nothing_has_changed(monkeypatch):
         lambda patch, folder: patch.chdir(folder),
         lambda patch, folder: patch.setattr(sys, "argv", ["other"]),
         lambda patch, folder: patch.setattr(sys, "__stdout__", None),
-        lambda patch, folder: patch.setattr(kept_zygote, "_umask", lambda: "Umask:\t0777"),
+        lambda patch, folder: patch.setattr(zygote_supervisor, "_umask", lambda: "Umask:\t0777"),
         lambda patch, folder: patch.setattr(os, "sched_getaffinity", lambda pid: {99}),
         lambda patch, folder: patch.setattr(os, "getgroups", lambda: [4711]),
         lambda patch, folder: patch.setattr("resource.getrlimit", lambda limit: (1, 1)),

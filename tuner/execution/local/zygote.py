@@ -1,6 +1,6 @@
 """The zygote: a single-threaded process that loads the trainable once and forks the workers.
 
-There is one per experiment, or for several of a process, see `kept_zygote`. It is a fresh
+There is one per experiment, or for several of a process, see `zygote_supervisor`. It is a fresh
 interpreter, never a fork of the user's process. Because torch, the user's modules and the data
 bound with ``with_parameters`` are loaded *before* it forks, a worker costs one fork, and what has
 been loaded is shared until it is written to. The zygote runs no training code, so nothing in it can
