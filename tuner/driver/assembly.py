@@ -8,7 +8,6 @@ of the searcher, the callbacks, and the files of checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from schedulers.fifo import FIFOScheduler
 from tuner.callbacks.callback_list import CallbackList
 from tuner.core.experiment import Experiment
 from tuner.execution.executor import Executor
+from tuner.wire.record import record
 
 from .control import RequestHandler, Source
 from .driver import NO_CHECKPOINT_FILES, REAL_TIME, CheckpointFiles, Driver, EventLog, Timing
@@ -23,7 +23,7 @@ from .event_dispatch import EventDispatch
 from .suggestion_queue import SuggestionQueue
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assembly:
     """A driver and the parts around it that its caller needs.
 

@@ -8,7 +8,7 @@ started and no file is deleted before the events that led to it are in the journ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol, TypeGuard
 
 from tuner.core.commands import (
@@ -40,6 +40,7 @@ from tuner.core.trial import WorkerState
 from tuner.core.worker_records import CheckpointRecord, Failure, ReportReply
 from tuner.errors import StorageLost
 from tuner.execution.executor import Executor
+from tuner.wire.record import record
 
 from .control import RequestHandler
 
@@ -131,7 +132,7 @@ NO_CHECKPOINT_FILES: Final = _NoCheckpointFiles()
 """For trials whose checkpoints are records only, as in virtual time."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Timing:
     """How a driver uses its executor's clock.
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ from tuner.storage.config_codec import ConfigCodec
 from tuner.storage.control_requests import RequestInbox, requests_in
 from tuner.storage.directories import inspect_folder
 from tuner.storage.lock import ExperimentLock, read_owner
+from tuner.wire.record import record
 
 from .assembly import Assembly, assemble
 from .beginning import Beginning
@@ -65,7 +65,7 @@ _SHUTDOWN_S = 10.0
 _log = logging.getLogger("tuner")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finished:
     """The outcome of a run.
 
@@ -355,7 +355,7 @@ class Run:
         self._beginning.announce(self._console, self._callbacks, stage.restored)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Stage:
     """The restored or new experiment, and the parts that are open before its driver starts."""
 
@@ -368,7 +368,7 @@ class _Stage:
     deleter: CheckpointDeleter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Session:
     """A driver, and the parts that are closed or asked when it has ended."""
 

@@ -7,13 +7,13 @@ with the journal, files of trials and snapshots prove that there was one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tuner.storage import layout
 from tuner.storage.declaration import read_declaration
 from tuner.storage.lock import boot_id, read_note
+from tuner.wire.record import record
 
 from . import snapshot_files
 
@@ -21,7 +21,7 @@ MARK: Final = "journal"
 """Key of the mark in ``experiment.json``."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mark:
     """A note outside of the journal, made when its newest segment had been begun.
 

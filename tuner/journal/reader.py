@@ -12,7 +12,6 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
@@ -24,6 +23,7 @@ from tuner.storage import strict_json
 from tuner.storage.declaration import THIS_RELEASE, writer_of
 from tuner.storage.disk import LOCAL_DISK, Disk, write_bytes
 from tuner.storage.layout import journal_directory, segments_in
+from tuner.wire.record import record
 
 from . import records
 from .segments import FORMAT, HEADER, START, JournalPosition, body_of, checked
@@ -242,7 +242,7 @@ def read(
             ) from cause
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordedEvent:
     """An event as the journal holds it.
 

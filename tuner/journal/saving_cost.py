@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol, final
+
+from tuner.wire.record import record
 
 _WINDOW_S: Final = 60.0
 
@@ -73,7 +74,7 @@ class SavingCost:
         return self.loop_s + sum(thread.cpu_s for thread in self.threads)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Persistence:
     """Cost of saving in one session of an experiment, without the writing of checkpoints.
 

@@ -11,13 +11,13 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
 from tuner.errors import StorageError
 from tuner.storage import layout, strict_json
 from tuner.storage.disk import LOCAL_DISK, Disk, write_bytes
+from tuner.wire.record import record
 
 FORMAT: Final = 1
 NUM_KEPT: Final = 2
@@ -28,7 +28,7 @@ QUIET_FACTOR: Final = 19
 _NAME: Final = re.compile(r"(\d{20})\.json")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Snapshot:
     """The state of an experiment.
 

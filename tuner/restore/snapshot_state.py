@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from tuner.storage.checkpoints import locate
 from tuner.storage.config_codec import ConfigCodec, missing
 from tuner.storage.layout import trial_path
 from tuner.wire.declared import Translate
+from tuner.wire.record import record
 
 from .search_adapter import SearchAdapter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExperimentState:
     """An experiment with the parts whose states are saved.
 
@@ -131,7 +131,7 @@ class ExperimentState:
         return bytes(memoryview(text))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Restored:
     """An experiment restored from its directory.
 

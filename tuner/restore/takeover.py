@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.journal import completeness
@@ -14,13 +13,14 @@ from tuner.journal.reader import recover
 from tuner.journal.segments import JournalPosition
 from tuner.storage import checkpoint_directories, layout
 from tuner.storage.disk import LOCAL_DISK, Disk
+from tuner.wire.record import record
 
 from .snapshot_state import Restored
 
 _log = logging.getLogger("tuner")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Takeover:
     """An experiment that a new driver has taken over.
 

@@ -20,7 +20,6 @@ import datetime as dt
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from searchers.space import Branching, Categorical, Float, Integer, Normal, Only
 from searchers.space.domains import PRIOR_FIELDS
 from tuner.core import stoppers
 from tuner.core.secret_reference import Secret
+from tuner.wire.record import record
 
 from .config import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, TuneConfig
 
@@ -71,7 +71,7 @@ NOT_DECLARED: Final[Mapping[type, frozenset[str]]] = {
 """Fields that are not recorded, by class."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Absent:
     """Stands for a value that could not be recorded, only described.
 
@@ -141,7 +141,7 @@ def note(value: Any) -> Any:
     return _note_of_object(value)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Kind:
     """A kind of values that are neither plain nor objects of public classes.
 
@@ -255,7 +255,7 @@ def constructed(noted: Any, place: str, absent: list[Absent]) -> Any:
     return _Construction(place, absent).of(noted)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Construction:
     """Constructs the object of one tagged note."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 # The packages, not their classes: only the chosen scheduler and searcher are imported.
@@ -23,6 +22,7 @@ from searchers.space import Normal, SearchSpace
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.stoppers import MaximumIterationStopper
 from tuner.execution.trainable import can_be_saved
+from tuner.wire.record import record
 
 from .config import AUTO, RunConfig, TuneConfig
 
@@ -40,7 +40,7 @@ than training."""
 _CHOSEN: Final = {None: "default", AUTO: 'chosen by "auto"'}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Choice:
     """A scheduler and a searcher.
 
