@@ -43,7 +43,7 @@ from tuner.storage.layout import trial_path
 from tuner.wire.declared import Translate
 
 from .search_adapter import Answer, Call, SearchAdapter
-from .snapshot_state import ExperimentState, Restored, search_key
+from .snapshot_state import ExperimentState, Restored
 
 Observe = Callable[[Event, Effects, float], None]
 """Receives an event, what followed from it, and when it happened."""
@@ -178,7 +178,7 @@ def with_work_left(
         event,
         settings=settings,
         left_out=tuple(search.surplus_trials(num_samples)),
-        declaration=search_key(spec),
+        declaration=search.declaration,
     )
 
 

@@ -44,6 +44,7 @@ class SearchAdapter:
         request_for: See above.
         group_for: See above.
         labels_for: See above.
+        declaration: See above.
         excluded: Trials that run a configuration which this searcher has not proposed, and whether
             it waits for their end; see `exclude`.
     """
@@ -66,7 +67,7 @@ class SearchAdapter:
         self.request_for = request_for
         self.group_for = group_for or _no_group
         self.labels_for = labels_for or _no_labels
-        self._declaration = declaration
+        self.declaration = declaration
         self._num_suggested = 0
         self.excluded: dict[str, bool] = {}
 
@@ -76,7 +77,7 @@ class SearchAdapter:
         if suggestion is None:
             return SuggestionPostponed(trial_id)
         if suggestion == Searcher.FINISHED:
-            return SearchEnded(self._declaration)
+            return SearchEnded(self.declaration)
         if not isinstance(suggestion, Mapping):
             raise TypeError(
                 f"{type(self._searcher).__name__}.suggest must return a dict of hyperparameters, "

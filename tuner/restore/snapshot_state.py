@@ -57,7 +57,7 @@ class ExperimentState:
                 spec.request_for,
                 spec.group_for,
                 spec.labels_for,
-                declaration=search_key(spec),
+                declaration=_search_key(spec),
             ),
             configs,
         )
@@ -167,7 +167,7 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
     return snapshot if is_same else None
 
 
-def search_key(spec: ExperimentSpec) -> str:
+def _search_key(spec: ExperimentSpec) -> str:
     """Return a short text that differs where space, searcher or number of samples do."""
     declared = [dict(spec.declared_space), spec.searcher, spec.tune.num_samples]
     return hashlib.sha256(strict_json.to_bytes([note(part) for part in declared])).hexdigest()[:8]
