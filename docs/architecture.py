@@ -33,8 +33,7 @@ def generated() -> dict[str, Callable[[], str]]:
     """Return the function that generates each part of the page, by the part's name."""
     # Imported here, once the script has put this clone first on the path.
     from tuner.core import lifecycle, trial  # noqa: PLC0415
-    from tuner.validation.records import ValidationState  # noqa: PLC0415
-    from tuner.validation.states import VALIDATION_TABLE  # noqa: PLC0415
+    from tuner.validation import records  # noqa: PLC0415
 
     ends_of_worker: dict[tuple[str, str], str] = {
         **{(reply.value, how): move for (reply, how), move in lifecycle.EXIT_MOVES.items()},
@@ -46,7 +45,9 @@ def generated() -> dict[str, Callable[[], str]]:
         "diagram of a trial": lambda: diagram(lifecycle.TRIAL_TABLE, trial.Status.PENDING),
         "states of a worker": lambda: states(trial.WorkerState),
         "diagram of a worker": lambda: diagram(lifecycle.WORKER_TABLE, trial.WorkerState.ABSENT),
-        "diagram of a validation": lambda: diagram(VALIDATION_TABLE, ValidationState.QUEUED),
+        "diagram of a validation": lambda: diagram(
+            records.VALIDATION_TABLE, records.ValidationState.QUEUED
+        ),
         "ends of a worker": lambda: matrix(ends_of_worker, "it was to"),
     }
 

@@ -35,8 +35,13 @@ from tuner.core.settings import ValidationPolicy
 from tuner.core.trial import Status, TerminationReason
 from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
 from tuner.errors import InvalidTransition
-from tuner.validation.records import Validation, ValidationState
-from tuner.validation.states import VALIDATION_TABLE, ValidationMove, move_validation
+from tuner.validation.records import (
+    VALIDATION_TABLE,
+    Validation,
+    ValidationMove,
+    ValidationState,
+    move_validation,
+)
 
 WHY = Reason("test")
 

@@ -23,8 +23,7 @@ from tuner.core.trial import Trial
 from tuner.core.trial_table import TrialTable
 from tuner.core.worker_records import Failure
 
-from .records import Validation, ValidationState, validations_of
-from .states import ValidationMove, move_validation
+from .records import Validation, ValidationMove, ValidationState, move_validation, validations_of
 
 _CPU: Final = "cpu"
 _NO_DICT: Final = Failure(

@@ -1,4 +1,17 @@
-"""Records of validations: what is known of each, and of all those of one trial."""
+"""Records of validations: the state of each, and what is known of all those of one trial.
+
+A report may ask for its checkpoint to be validated by a function that runs in a process of its own
+while the trial trains on. Each request is a `Validation` of the trial::
+
+    QUEUED ──start──▶ RUNNING ──return──▶ VALIDATED
+      ▲                │ │ │ └──time out─▶ TIMEOUT
+      └──retry, lose───┘ │ └──fail───────▶ FAILED
+                         └──checkpoint lost──▶ FAILED
+
+Only `move_validation` changes `Validation.state`. A move that the table does not list raises
+`InvalidTransition`. A validation is RUNNING exactly while its process may exist, so that what it
+occupies is booked until that is gone. The order in which they run is that of `ValidationQueue`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +23,7 @@ from typing import Annotated, Any, Final
 from schedulers.decisions import Reason
 from tuner.core.trial import Trial
 from tuner.core.worker_records import CheckpointRecord, Failure, ValidationRequest
+from tuner.errors import InvalidTransition
 from tuner.wire.declared import NEVER, OPTIONAL, Form, decode, encode
 
 
@@ -125,6 +139,53 @@ def _validation_fields(validation: Validation) -> dict[str, Any]:
 def _by_index(listed: list[dict[str, Any]]) -> dict[int, Validation]:
     validations = (decode(Validation, fields) for fields in listed)
     return {validation.index: validation for validation in validations}
+
+
+class ValidationMove(enum.StrEnum):
+    """What can happen to a validation."""
+
+    START = "start"
+    """There is room for it: a process is asked for."""
+    RETURN = "return"
+    """The function returned a dictionary."""
+    FAIL = "fail"
+    """It raised, died or returned something else; or it asks for resources that do not exist."""
+    RETRY = "retry"
+    """It raised or died, and may try again."""
+    TIME_OUT = "time out"
+    """It was killed since it took too long."""
+    LOSE = "lose"
+    """Its process was lost with the driver or its machine, or killed by an interruption."""
+    LOSE_CHECKPOINT = "lose checkpoint"
+    """What it validates is damaged or gone."""
+
+
+VALIDATION_TABLE: Final[Mapping[tuple[ValidationState, ValidationMove], ValidationState]] = {
+    (ValidationState.QUEUED, ValidationMove.START): ValidationState.RUNNING,
+    (ValidationState.QUEUED, ValidationMove.FAIL): ValidationState.FAILED,
+    (ValidationState.QUEUED, ValidationMove.LOSE_CHECKPOINT): ValidationState.FAILED,
+    (ValidationState.RUNNING, ValidationMove.RETURN): ValidationState.VALIDATED,
+    (ValidationState.RUNNING, ValidationMove.FAIL): ValidationState.FAILED,
+    (ValidationState.RUNNING, ValidationMove.RETRY): ValidationState.QUEUED,
+    (ValidationState.RUNNING, ValidationMove.TIME_OUT): ValidationState.TIMEOUT,
+    (ValidationState.RUNNING, ValidationMove.LOSE): ValidationState.QUEUED,
+    (ValidationState.RUNNING, ValidationMove.LOSE_CHECKPOINT): ValidationState.FAILED,
+}
+
+
+def move_validation(validation: Validation, move: ValidationMove) -> None:
+    """Change the state of a validation as the table says.
+
+    Raises:
+        InvalidTransition: If the table has no such move; the validation is untouched.
+    """
+    after = VALIDATION_TABLE.get((validation.state, move))
+    if after is None:
+        raise InvalidTransition(
+            f"{move!s} is not possible for the validation of {validation.checkpoint.directory}, "
+            f"which is {validation.state} (try {validation.num_try})"
+        )
+    validation.state = after
 
 
 @dataclass(slots=True)
