@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.cluster.storage_probe import StorageProbe, answer_probe
+from tuner.cluster.storage_probe import answer_probe, probe_message, write_probe
 from tuner.errors import StorageError
 
 pytestmark = pytest.mark.process
@@ -11,14 +11,14 @@ pytestmark = pytest.mark.process
 def probes(kind, directory):
     if kind == "store":
         pytest.importorskip("fsspec")
-        return StorageProbe(f"file://{directory}")
-    return StorageProbe(str(directory))
+        return write_probe(f"file://{directory}")
+    return write_probe(str(directory))
 
 
 @pytest.mark.parametrize("kind", ["store", "directory"])
 def test_a_node_that_shares_the_storage_reaches_it_and_nothing_is_left_there(tmp_path, kind):
     probe = probes(kind, tmp_path)
-    assert answer_probe(probe.message, "a.1") == ""
+    assert answer_probe(probe_message(probe), "a.1") == ""
     assert probe.complaint("a.1") == ""
     assert probe.complaint("b.1") != ""
     probe.close()
@@ -31,8 +31,8 @@ def test_a_storage_of_the_same_name_that_is_another_one_is_found_out(tmp_path, k
     driver.mkdir()
     probe = probes(kind, driver)
     (tmp_path / "node").mkdir()
-    place = probe.message["place"].replace("driver", "node")
-    why = answer_probe({**probe.message, "place": place}, "a.1", within_s=0.0)
+    place = probe.place.replace("driver", "node")
+    why = answer_probe({**probe_message(probe), "place": place}, "a.1", within_s=0.0)
     assert "does not see" in why
     assert "; " in why
     # What it has written elsewhere is not there either.
@@ -46,4 +46,4 @@ def test_what_cannot_be_used_is_told_with_the_cause(tmp_path):
     message = {"place": "nosuch://bucket/x", "proof": {"name": "probe/1", "content": "2"}}
     assert "it cannot use nosuch://bucket/x (" in answer_probe(message, "a.1")
     with pytest.raises((StorageError, OSError)):
-        StorageProbe(str(tmp_path / "absent"))
+        write_probe(str(tmp_path / "absent"))

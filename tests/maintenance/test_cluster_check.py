@@ -48,10 +48,9 @@ class Connection:
 class Probe:
     """A storage that a node may or may not reach."""
 
-    place = "s3://bucket/x"
+    place, proof = "s3://bucket/x", ("1", "")
 
     def __init__(self, complaint=""):
-        self.message = {"kind": "probe", "place": self.place, "proof": {"name": "1", "content": ""}}
         self.complaint = lambda node: complaint
 
 

@@ -189,7 +189,7 @@ class SetupRefused:
 @tagged("probed")
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The host has looked for what a `StorageProbe` has written.
+    """The host has looked for what the driver has written as a probe.
 
     Attributes:
         why: Why it does not reach that storage; empty if it does.

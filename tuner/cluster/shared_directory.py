@@ -41,6 +41,7 @@ class SharedProof:
         lease_s: How long the nodes may outlive their driver.
 
     Attributes:
+        place: As given, as text.
         proof: Name and content of the file, for `SharedStorage`.
 
     Raises:
@@ -49,6 +50,7 @@ class SharedProof:
 
     def __init__(self, directory: Path, lease_s: float) -> None:
         self._directory = directory
+        self.place = str(directory)
         self.proof = (
             f"{NODE_PROOF_PREFIX}{secrets.token_hex(6)}",
             f"{secrets.token_hex(16)} {lease_s:g}",
@@ -63,7 +65,7 @@ class SharedProof:
             node: What the host has called itself in `answer_proof`.
         """
         name, content = self.proof
-        path = self._directory / _answer_name(name, node)
+        path = self._directory / answer_name(name, node)
         try:
             is_right = path.read_text(encoding="utf-8") == content
         except (OSError, UnicodeDecodeError) as error:
@@ -123,7 +125,7 @@ def answer_proof(
             f"{_REMEDY}"
         )
     try:
-        write_bytes(Path(directory, _answer_name(name, node)), content.encode(), sync=False)
+        write_bytes(Path(directory, answer_name(name, node)), content.encode(), sync=False)
     except OSError as error:
         return f"it cannot write to the experiment's directory {directory} ({error}); {_REMEDY}"
     return ""
@@ -136,6 +138,7 @@ def _why_different(path: Path, content: str) -> str:
         return str(error)
 
 
-def _answer_name(name: str, node: str) -> str:
+def answer_name(name: str, node: str) -> str:
+    """Return the name of what a host writes beside the driver's file or object of a name."""
     # Not the node's name itself, which need not be one of a file.
     return f"{name}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"

@@ -3,14 +3,13 @@
 The driver writes a small file or object of random content, the host of a node looks for it and
 writes another one beside it, and the driver looks for that. So a directory or a local store that
 has the same name on each machine, and is another one, is told from one that all of them share.
-`StoreProof` does that for an experiment in an object store as its nodes join, and `StorageProbe`
-before an experiment, for ``tuner doctor --cluster``.
+`StoreProof` does that for an experiment in an object store as its nodes join, and `write_probe`
+begins it before an experiment, for ``tuner doctor --cluster``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import pickle
 import secrets
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from tuner.stores.object_store import ObjectStore
 from tuner.stores.store_calls import in_thread
 
 from .node_messages import StoredElsewhere
-from .shared_directory import PATIENCE_S, SharedProof, answer_proof
+from .shared_directory import PATIENCE_S, SharedProof, answer_name, answer_proof
 
 _RETRY_S: Final = 5.0
 _LAST_RETRY_S: Final = 1.0
@@ -45,6 +44,7 @@ class StoreProof:
             know what it has left behind; 0 without an experiment.
 
     Attributes:
+        place: URL of the directory.
         proof: Name and content of the object that it has written.
 
     Raises:
@@ -53,6 +53,7 @@ class StoreProof:
 
     def __init__(self, store: ObjectStore, epoch: int = 0) -> None:
         self._store = store.with_retry_s(_RETRY_S)
+        self.place = store.url
         self.proof = f"{proof_prefix(epoch)}{secrets.token_hex(16)}", secrets.token_hex(16)
         name, content = self.proof
         self._keys = [name]
@@ -68,7 +69,7 @@ class StoreProof:
             StorageError: If the store did not answer, or refused.
         """
         name, content = self.proof
-        key = _answer_key(name, node)
+        key = answer_name(name, node)
         self._keys.append(key)
         if self._store.get_if_exists(key) == content.encode():
             return ""
@@ -104,7 +105,7 @@ def answer_store_proof(store: ObjectStore, proof: tuple[str, str], node: str) ->
             f"it does not see in {store.url} what the driver has written there, so that it is "
             f"another storage of that name; {_REMEDY}"
         )
-    store.put(_answer_key(name, node), content.encode())
+    store.put(answer_name(name, node), content.encode())
     return ""
 
 
@@ -134,9 +135,8 @@ def answer_in_time(store: ObjectStore, proof: tuple[str, str], node: str) -> str
         raise StorageUnreachable(f"{store.url} does not answer") from None
 
 
-@final
-class StorageProbe:
-    """The driver's side.
+def write_probe(place: str) -> StoreProof | SharedProof:
+    """Write what a node that reaches a storage can see there, see `answer_probe`.
 
     Args:
         place: URL of a directory in an object store, or path of a directory that exists.
@@ -145,43 +145,22 @@ class StorageProbe:
         StorageError: If an object store cannot be written to.
         OSError: If a directory cannot be.
     """
+    if is_url(place):
+        return StoreProof(ObjectStore(place, retry_s=_RETRY_S))
+    return SharedProof(Path(place), 0.0)
 
-    def __init__(self, place: str) -> None:
-        self.place = place
-        self._proof = (
-            StoreProof(ObjectStore(place, retry_s=_RETRY_S))
-            if is_url(place)
-            else SharedProof(Path(place), 0.0)
-        )
 
-    @property
-    def message(self) -> dict[str, Any]:
-        """The message to a host, which `answer_probe` takes."""
-        name, content = self._proof.proof
-        return {
-            "kind": "probe",
-            "place": self.place,
-            "proof": {"name": name, "content": content},
-        }
-
-    def complaint(self, node: str) -> str:
-        """Return why what a host has written cannot be seen here; empty if it can.
-
-        Args:
-            node: What the host has called itself in `answer_probe`.
-        """
-        return self._proof.complaint(node)
-
-    def close(self) -> None:
-        """Remove what was written."""
-        self._proof.close()
+def probe_message(proof: StoreProof | SharedProof) -> dict[str, Any]:
+    """Return the message to a host, which `answer_probe` takes."""
+    name, content = proof.proof
+    return {"kind": "probe", "place": proof.place, "proof": {"name": name, "content": content}}
 
 
 def answer_probe(message: Mapping[str, Any], node: str, within_s: float = PATIENCE_S) -> str:
     """Look for what the driver has written, and write beside it; done by the host of a node.
 
     Args:
-        message: What the driver has sent, see `StorageProbe.message`.
+        message: What the driver has sent, see `probe_message`.
         node: Differs between all hosts.
         within_s: How many seconds to look for it at most in a directory; what a store has can be
             seen at once.
@@ -196,7 +175,3 @@ def answer_probe(message: Mapping[str, Any], node: str, within_s: float = PATIEN
         return answer_store_proof(ObjectStore(place, retry_s=_RETRY_S), proof, node)
     except (StorageError, OSError, ValueError, ImportError) as error:
         return f"it cannot use {place} ({error}); {_REMEDY}"
-
-
-def _answer_key(name: str, node: str) -> str:
-    return f"{name}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"

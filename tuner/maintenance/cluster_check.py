@@ -13,7 +13,8 @@ from tuner.cluster.cluster import Cluster
 from tuner.cluster.connection import ClusterConnection
 from tuner.cluster.link import Link
 from tuner.cluster.node_messages import Hello, Probed, Remark, read_node_message
-from tuner.cluster.storage_probe import StorageProbe
+from tuner.cluster.shared_directory import SharedProof
+from tuner.cluster.storage_probe import StoreProof, probe_message, write_probe
 from tuner.errors import StorageError
 from tuner.storage import strict_json
 
@@ -43,7 +44,7 @@ def check_cluster(cluster: Cluster, storage: str | None = None) -> list[Finding]
     """
     cluster.check_installed()
     try:
-        probe = StorageProbe(storage) if storage is not None else None
+        probe = write_probe(storage) if storage is not None else None
     except (StorageError, OSError) as error:
         what, remedy = split_remedy(str(error))
         return [Finding("storage", Level.ERROR, f"{storage} cannot be written to: {what}", remedy)]
@@ -86,7 +87,7 @@ class ClusterCheck:
         probe: The storage that nodes have to reach; None for none.
     """
 
-    def __init__(self, cluster: Cluster, probe: StorageProbe | None = None) -> None:
+    def __init__(self, cluster: Cluster, probe: StoreProof | SharedProof | None = None) -> None:
         self._description = cluster.describe()
         self._probe = probe
         self._token = secrets.token_hex(16)
@@ -186,7 +187,7 @@ class ClusterCheck:
             case Hello() as hello:
                 node.hello = hello
                 if self._probe and not hello.obstacle():
-                    node.link.send(self._probe.message)
+                    node.link.send(probe_message(self._probe))
             case Probed(why) if self._probe:
                 node.why_not = why or self._complaint(node)
             case Remark(text):
