@@ -119,7 +119,7 @@ class StoringGroup:
                 Groups,
                 commit_pool=lambda: self.commits,
                 storage=lambda command, submit: StoredParts(
-                    KEY, command.nodes, checkpoints, self.files, submit, is_async=is_async
+                    KEY, command.nodes, self.files, submit, is_async=is_async
                 ),
             ),
         )

@@ -137,7 +137,7 @@ class FilesOfNodes:
     url, outage_s = "s3://bucket/run", 0.0
 
     def __init__(self):
-        self.moving, self.asked = {}, []
+        self.moving, self.asked, self.checkpoints = {}, [], self
 
     def end(self, *which, failure=None):
         """End something that was begun."""

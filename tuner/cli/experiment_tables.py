@@ -118,14 +118,9 @@ def known_objective(grid: ResultGrid) -> tuple[str, Mode]:
     return metric, mode
 
 
-def ending_of(trial: Trial) -> str | None:
-    """Return why a trial has ended, e.g. ``"stopped_early"``; None if it has not."""
-    return trial.ending.word if trial.ending else None
-
-
 def status_fields(trial: Trial) -> Record:
     """Return the status of a trial, and why it has ended."""
-    return {"status": str(trial.status), "ending": ending_of(trial)}
+    return {"status": str(trial.status), "ending": trial.ending.word if trial.ending else None}
 
 
 def node_fields(trial: Trial) -> Record:

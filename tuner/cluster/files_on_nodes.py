@@ -71,11 +71,14 @@ class FilesOnNodes:
         nodes: The nodes.
         checkpoints: The checkpoints in the store.
         directory: The directory in which the driver works.
+
+    Attributes:
+        checkpoints: As given.
     """
 
     def __init__(self, nodes: Nodes, checkpoints: ObjectCheckpoints, directory: Path) -> None:
         self._nodes = nodes
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._directory = directory
         self._ids = itertools.count(1)
         self._pending: dict[int, tuple[str, bool, Told]] = {}
@@ -88,18 +91,6 @@ class FilesOnNodes:
         """Nodes of which the executor knows that they have left."""
 
     # The FileService protocol.
-
-    @property
-    def url(self) -> str:
-        return self._checkpoints.url
-
-    @property
-    def outage_s(self) -> float:
-        """See `FileService`; as it is for the driver."""
-        return self._checkpoints.outage_s
-
-    def remote_name(self, index: int, attempt: int) -> str:
-        return self._checkpoints.remote_name(index, attempt)
 
     def fetch(self, node: str, source: Source, then: Then) -> Transfer | None:
         place = node, source.holder

@@ -120,12 +120,11 @@ class ClusterSession(Processes):
         return self._files
 
     def _group_storage(self, command: StartWorker, submit: Submit) -> StoredParts:
-        if self._remote is None or self._remote.checkpoints is None or self._files is None:
+        if self._remote is None or self._files is None:
             raise TypeError("checkpoints of a group on nodes need a session of their store")
         return StoredParts(
             (command.trial_id, command.attempt),
             command.nodes,
-            self._remote.checkpoints,
             self._files,
             submit,
             is_async=self._remote.is_async,

@@ -21,7 +21,6 @@ from tuner.groups.group_checkpoint import Committed, GroupCheckpoint, NodeLost
 from tuner.storage.manifest import PartContents, group_manifest
 from tuner.storage.spread_parts import Combined, combine
 from tuner.stores.file_service import Transfer
-from tuner.stores.object_checkpoints import ObjectCheckpoints
 
 from .file_messages import Discard, Measure, Measured, Transferred, UploadPart
 from .files_on_nodes import FilesOnNodes
@@ -62,7 +61,6 @@ class StoredParts:
     Args:
         key: The trial, and the number of the attempt.
         nodes: The nodes of its ranks, by rank.
-        checkpoints: The checkpoints in the store.
         files: Has nodes measure and upload what they have.
         submit: Runs a job in a thread, see `CommitPool.submit`.
         is_async: See `GroupStorage`.
@@ -72,7 +70,6 @@ class StoredParts:
         self,
         key: tuple[str, int],
         nodes: Sequence[str],
-        checkpoints: ObjectCheckpoints,
         files: FilesOnNodes,
         submit: Callable[[Callable[[], Any], Callable[[Any], None], str], None],
         *,
@@ -81,7 +78,7 @@ class StoredParts:
         self.is_async = is_async
         self._trial_id, self._attempt = key
         self._nodes = nodes
-        self._checkpoints = checkpoints
+        self._checkpoints = files.checkpoints
         self._files = files
         self._submit = submit
         self._commit: _Commit | None = None

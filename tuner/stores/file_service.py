@@ -70,15 +70,8 @@ class FileService(Protocol):
     """
 
     @property
-    def url(self) -> str:
-        """The experiment's directory in the store, for messages."""
-
-    @property
-    def outage_s(self) -> float:
-        """See `ObjectStore.outage_s`."""
-
-    def remote_name(self, index: int, attempt: int) -> str:
-        """See `ObjectCheckpoints.remote_name`."""
+    def checkpoints(self) -> ObjectCheckpoints:
+        """The checkpoints in the store."""
 
     def fetch(self, node: str, source: Source, then: Then) -> Transfer | None:
         """Make sure that there is an intact local copy of a checkpoint, and keep it.
@@ -144,6 +137,9 @@ class StoreFiles:
         wake: Called after each transfer.
         in_background: Whether threads are used; if not, everything is over when it returns, in an
             order that does not depend on time.
+
+    Attributes:
+        checkpoints: As given.
     """
 
     def __init__(
@@ -153,7 +149,7 @@ class StoreFiles:
         *,
         in_background: bool = True,
     ) -> None:
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._wake = wake
         self._in_background = in_background
         num_threads = _AT_ONCE if in_background else 0
@@ -165,22 +161,11 @@ class StoreFiles:
         """Checkpoints whose contents were compared with their manifest, or written, since this
         process began."""
 
-    @property
-    def url(self) -> str:
-        return self._checkpoints.url
-
-    @property
-    def outage_s(self) -> float:
-        return self._checkpoints.outage_s
-
-    def remote_name(self, index: int, attempt: int) -> str:
-        return self._checkpoints.remote_name(index, attempt)
-
     def fetch(self, node: str, source: Source, then: Then) -> Transfer | None:
-        self._checkpoints.cache.pin(source.holder, source.key)
+        self.checkpoints.cache.pin(source.holder, source.key)
         # What this process has seen intact only needs a look, as cheap as for local experiments: a
         # worker that is kept for another start is lost if that does not come at once.
-        if source.key in self._intact and not self._checkpoints.find_local_damage(
+        if source.key in self._intact and not self.checkpoints.find_local_damage(
             source.trial_id, source.record, with_hashes=False
         ):
             return None
@@ -197,12 +182,12 @@ class StoreFiles:
 
     def pin(self, holder: str, key: tuple[str, str]) -> None:
         """Keep the local copy of a checkpoint that is there, instead of the holder's former one."""
-        self._checkpoints.cache.pin(holder, key)
+        self.checkpoints.cache.pin(holder, key)
 
     def release(self, node: str, holders: Iterable[str]) -> None:
         for holder in holders:
-            self._checkpoints.cache.unpin(holder)
-        self._submit(self._uploads, self._checkpoints.cache.trim)
+            self.checkpoints.cache.unpin(holder)
+        self._submit(self._uploads, self.checkpoints.cache.trim)
 
     def put_payload(self, node: str, trial_id: str, name: str, then: Then) -> Transfer | None:
         """See `FileService`; validations run on this machine."""
@@ -219,7 +204,7 @@ class StoreFiles:
     def close(self) -> None:
         for jobs in (self._uploads, self._downloads):
             jobs.close(0.0, drops_queued=True)
-        self._checkpoints.cache.trim()
+        self.checkpoints.cache.trim()
 
     def _submit(self, jobs: BackgroundJobs, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -231,7 +216,7 @@ class StoreFiles:
         jobs.submit(run if self._in_background else job)
 
     def _fetch(self, source: Source, job: Job, then: Then) -> None:
-        checkpoints, owner_id, record = self._checkpoints, source.trial_id, source.record
+        checkpoints, owner_id, record = self.checkpoints, source.trial_id, source.record
         with self._locks[source.key]:
             while not job.is_given_up:
                 try:
@@ -265,7 +250,7 @@ class StoreFiles:
     def _upload(
         self, trial_id: str, record: CheckpointRecord, holder: str, job: Job, then: Then
     ) -> None:
-        checkpoints = self._checkpoints
+        checkpoints = self.checkpoints
         failure = None
         try:
             if not job.is_given_up:

@@ -95,7 +95,7 @@ class UploadingExecutor:
         self._released: defaultdict[str, list[str]] = defaultdict(list)
         """Holders by node of local copies that the commands of this turn may still need."""
         self._events: list[Event] = []
-        self._waits = StoreWaits(files.url)
+        self._waits = StoreWaits(files.checkpoints.url)
 
     # The Executor protocol.
 
@@ -120,7 +120,7 @@ class UploadingExecutor:
             self._settle()
             rest_s = None if end_s is None else max(0.0, end_s - time.monotonic())
             if num_waiting := self._num_waiting():
-                self._waits.look(self._files.outage_s, num_waiting)
+                self._waits.look(self._files.checkpoints.outage_s, num_waiting)
                 rest_s = PERIOD_S if rest_s is None else min(rest_s, PERIOD_S)
             arrived = self._inner.wait(0.0 if self._events else rest_s)
             for event in arrived:
@@ -345,7 +345,7 @@ class UploadingExecutor:
 
     def _begin_upload(self, attempt: _Attempt, record: CheckpointRecord) -> _Upload:
         trial_id, num_attempt = attempt.worker
-        name = self._files.remote_name(record.index, num_attempt)
+        name = self._files.checkpoints.remote_name(record.index, num_attempt)
         upload = _Upload(record=replace(record, remote=name))
         upload.begin(
             self._files.upload(
@@ -419,7 +419,7 @@ class UploadingExecutor:
         _log.warning(
             "trial %s continues without a checkpoint that could not be stored in %s: %s",
             attempt.worker[0],
-            self._files.url,
+            self._files.checkpoints.url,
             failure,
         )
 
