@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from searchers.space import SampleFrom, SearchSpace, every_leaf, flat_name, is_grid, leaves
+from searchers.space import Path, SampleFrom, SearchSpace, every_leaf, flat_name, is_grid, leaves
 from searchers.space.conditions import holds_words
 from searchers.space.domains import Categorical, Domain
 from searchers.space.tree import GRID_KEY
@@ -68,8 +68,9 @@ def check_portable(space: Mapping[str, Any]) -> None:
     Raises:
         TypeError: If one cannot; the message names its place.
     """
-    for place, value in _fixed_values(space):
-        check_picklable(place, value)
+    for path, which, value in _fixed_values(space):
+        keys = (json.dumps(step) if isinstance(step, str) else repr(step) for step in path)
+        check_picklable(f"config{''.join(f'[{key}]' for key in keys)}{which}", value)
 
 
 def check_secrets(space: Mapping[str, Any]) -> None:
@@ -89,33 +90,26 @@ def names_of_secrets(space: Mapping[str, Any]) -> set[str]:
     """Return the names of the environment variables of a search space's secrets."""
     return {
         leaf.name
-        for _, value in _fixed_values(space)
+        for _, _, value in _fixed_values(space)
         for _, leaf in leaves(value)
         if isinstance(leaf, Secret)
     }
 
 
-def _fixed_values(space: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the values that configurations take over as they are, each with its place."""
+def _fixed_values(space: Mapping[str, Any]) -> Iterator[tuple[Path, str, Any]]:
+    """Yield the values that configurations take over as they are, with path and number at it."""
     for path, leaf in every_leaf(space):
-        place = "config" + "".join(
-            f"[{json.dumps(step) if isinstance(step, str) else repr(step)}]" for step in path
-        )
         match leaf:
             case Categorical(categories):
-                yield from (
-                    (f"{place}, category {number},", category)
-                    for number, category in enumerate(categories)
-                )
+                for number, category in enumerate(categories):
+                    yield path, f", category {number},", category
             case dict() if is_grid(leaf):
-                yield from (
-                    (f"{place}, grid value {number},", value)
-                    for number, value in enumerate(leaf[GRID_KEY])
-                )
+                for number, value in enumerate(leaf[GRID_KEY]):
+                    yield path, f", grid value {number},", value
             case Domain() | SampleFrom():
                 continue  # numbers, or computed in the driver
             case _:
-                yield place, leaf
+                yield path, "", leaf
 
 
 def warn_of_apparent_domains(space: Mapping[str, Any]) -> None:
@@ -172,17 +166,11 @@ def plain_secrets(space: Mapping[str, Any]) -> dict[str, set[str]]:
         {'db/password': {'hunter2'}}
     """
     found: dict[str, set[str]] = {}
-    for path, leaf in every_leaf(space):
+    for path, _, value in _fixed_values(space):
+        texts = {part for _, part in leaves(value) if isinstance(part, str) and part}
         names = tuple(step for step in path if isinstance(step, str))
-        if any(map(_is_secret, names)):
-            texts = {
-                part
-                for value in _values_of(leaf)
-                for _, part in leaves(value)
-                if isinstance(part, str) and part
-            }
-            if texts:
-                found.setdefault(flat_name(names), set()).update(texts)
+        if texts and any(map(_is_secret, names)):
+            found.setdefault(flat_name(names), set()).update(texts)
     return found
 
 
@@ -216,9 +204,3 @@ def _is_secret(name: str) -> bool:
         and (words[-1] == "key" or is_name_of_secret(words[-1]))
         and not (words[-1] == "token" and words[-2:][0] in _OF_TEXTS)
     )
-
-
-def _values_of(leaf: Any) -> Sequence[Any]:
-    if isinstance(leaf, Categorical):
-        return leaf.categories
-    return leaf[GRID_KEY] if is_grid(leaf) else [leaf]
