@@ -33,7 +33,6 @@ from tuner.journal.writer import Journal, SyncPolicy
 from tuner.restore.takeover import remove_unfinished
 from tuner.spec.config import RunConfig
 from tuner.storage import checkpoint_directories, layout
-from tuner.storage.checkpoint_directories import leftovers
 from tuner.storage.directories import inspect_folder
 from tuner.storage.layout import trial_directory
 from tuner.storage.lock import ExperimentLock
@@ -186,7 +185,7 @@ def _leftovers(stored: StoredExperiment) -> list[Path]:
     return [
         folder / name
         for folder, recorded in folders.items()
-        for name in leftovers(folder, recorded)
+        for name in checkpoint_directories.leftovers(folder, recorded)
     ]
 
 
