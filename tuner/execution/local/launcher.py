@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tuner.execution import preload
 from tuner.execution.resources import loading_environment
 
 from .interpreter import command
@@ -120,6 +119,8 @@ class Launcher:
 
     def preload(self, modules: Iterable[str]) -> None:
         """Request each module's import before the next worker is forked; see `preload`."""
+        from tuner.execution import preload  # noqa: PLC0415  (few trials import such modules)
+
         for name in modules:
             if name in preload.MODULES and name not in self._preloaded:
                 self._preloaded.add(name)
