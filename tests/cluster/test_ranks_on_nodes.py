@@ -74,8 +74,11 @@ def test_a_kill_ends_the_ranks_on_all_nodes(few_nodes):
 
 
 def note_its_end(config):
+    context = get_context()
+    mark = Path(context.get_trial_dir(), f"rank{context.get_world_rank()}")
+
     def end(number, frame):
-        Path(f"rank{get_context().get_world_rank()}").touch()
+        mark.touch()
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)

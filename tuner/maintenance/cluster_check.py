@@ -146,7 +146,6 @@ class ClusterCheck:
         self._add(agent, 1)
 
     def on_agent_gone(self, agent: str, why: str, *, may_live: bool = False) -> None:
-        del may_live  # nothing has run there
         if node := self._nodes.get(agent):
             node.why_gone = why
 
