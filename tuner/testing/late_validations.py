@@ -11,13 +11,14 @@ from typing import Any, Final, final
 from schedulers import Decision, Exploit, Scheduler
 from tuner.core.checkpoints import CheckpointPolicy
 from tuner.core.commands import Notice
-from tuner.core.events import Event, SearchEnded, TrialSuggested
+from tuner.core.events import TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings, ValidationPolicy
 from tuner.core.stoppers import NoopStopper
 from tuner.core.trial import trial_fields, trial_from
 from tuner.driver.driver import VIRTUAL_TIME, Driver
 from tuner.virtual.executor import SimulatedExecutor
+from tuner.virtual.suggestions import KnownSuggestions
 
 from .simulation import Entry, MemoryLog
 
@@ -101,7 +102,10 @@ def run_one_after_the_other(
         experiment,
         executor,
         log,
-        _Suggestions(numbers, config),
+        KnownSuggestions(
+            TrialSuggested(trial_id, {**config, "trial": trial_id}, {"cpu": 1.0})
+            for trial_id in numbers
+        ),
         _Silent(),
         timing=VIRTUAL_TIME,
         take_snapshot=take_snapshot,
@@ -177,47 +181,17 @@ def _snapshot(experiment: Experiment) -> str:
 
 
 @final
-class _Suggestions:
-    """Suggests the same configuration for each trial, with the trial's id in it."""
-
-    def __init__(self, numbers: Mapping[str, int], config: Mapping[str, Any]) -> None:
-        self._numbers = numbers
-        self._config = config
-
-    def ask(self, trial_ids: list[str], /) -> list[Event]:
-        """Return a trial for each id."""
-        return [
-            TrialSuggested(trial_id, {**self._config, "trial": trial_id}, {"cpu": 1.0})
-            if trial_id in self._numbers
-            else SearchEnded()
-            for trial_id in trial_ids
-        ]
-
-    def take(self) -> list[Event]:
-        """Return nothing: `ask` answers at once."""
-        return []
-
-    def withdraw(self) -> None:
-        """Do nothing: nothing is under way."""
-
-    def settle(self, timeout_s: float | None, /) -> bool:
-        """Return True: nothing is under way."""
-        return True
-
-
-@final
 class _Silent:
     """Listens to nothing."""
 
     def begin_turn(self) -> None:
-        """Do nothing."""
+        pass
 
     def notify(self, notice: Notice, /) -> bool:
-        """Return that no checkpoint is wanted."""
         return False
 
     def remark(self, text: str, /) -> None:
-        """Do nothing."""
+        pass
 
     def end_turn(self) -> None:
-        """Do nothing."""
+        pass

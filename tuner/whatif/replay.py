@@ -24,7 +24,7 @@ from tuner.core.commands import (
     TrialPaused,
     TrialStarted,
 )
-from tuner.core.events import Event, SearchEnded, TrialSuggested
+from tuner.core.events import Event, TrialSuggested
 from tuner.core.experiment import Experiment
 from tuner.core.recorded_decisions import RecordedDecision, StopExperiment
 from tuner.core.resources import GPU, Request, ResourcePool, amounts_of, request_shape
@@ -35,6 +35,7 @@ from tuner.core.trial import Trial
 from tuner.core.worker_records import WorkerGroup
 from tuner.driver.driver import VIRTUAL_TIME, Driver
 from tuner.virtual.executor import Curve, ReplayExecutor
+from tuner.virtual.suggestions import KnownSuggestions
 
 from .recording import RecordedTrial, Recording
 
@@ -323,7 +324,7 @@ def replay(
         experiment,
         executor,
         recorder,
-        _RecordedSearch(recording.trials),
+        KnownSuggestions(map(_suggested, recording.trials)),
         observer,
         timing=VIRTUAL_TIME,
     )
@@ -402,40 +403,15 @@ def _settings(
     )
 
 
-@final
-class _RecordedSearch:
-    """Search adapter that suggests the recorded configurations in their order."""
-
-    def __init__(self, trials: Sequence[RecordedTrial]) -> None:
-        self._coming = iter(trials)
-
-    def ask(self, trial_ids: list[str], /) -> list[Event]:
-        """Return the next trials with their recorded ids."""
-        return [self._next() for _ in trial_ids]
-
-    def take(self) -> list[Event]:
-        """Return nothing: `ask` answers at once."""
-        return []
-
-    def withdraw(self) -> None:
-        """Do nothing: nothing is under way."""
-
-    def settle(self, timeout_s: float | None, /) -> bool:
-        """Return True: nothing is under way."""
-        return True
-
-    def _next(self) -> Event:
-        trial = next(self._coming, None)
-        if trial is None:
-            return SearchEnded()
-        return TrialSuggested(
-            trial.trial_id,
-            trial.config,
-            trial.resources,
-            trial.experiment_tag,
-            trial.refusal,
-            trial.group,
-        )
+def _suggested(trial: RecordedTrial) -> TrialSuggested:
+    return TrialSuggested(
+        trial.trial_id,
+        trial.config,
+        trial.resources,
+        trial.experiment_tag,
+        trial.refusal,
+        trial.group,
+    )
 
 
 @final
