@@ -165,7 +165,6 @@ class VirtualExecutor(ABC):
         return VirtualValidation(0.0, failure=Failure("LookupError", "no validation is simulated"))
 
     def capacity(self) -> Mapping[str, float]:
-        """See `Executor.capacity`."""
         return self._capacity
 
     def clock(self) -> float:
@@ -173,7 +172,6 @@ class VirtualExecutor(ABC):
         return self._now_s
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
-        """See `Executor.carry_out`."""
         for command in commands:
             match command:
                 case AnswerReport():
@@ -204,11 +202,9 @@ class VirtualExecutor(ABC):
         return events
 
     def wake(self) -> None:
-        """See `Executor.wake`."""
         self._is_awake = True
 
     def shutdown(self, deadline_s: float) -> None:
-        """See `Executor.shutdown`."""
         for worker in self._workers.values():
             worker.end()
         self._workers.clear()
@@ -485,7 +481,6 @@ class _SimulatedWorker(VirtualWorker):
         return _seconds("duration_s", self._duration_s, self.command.config, iteration)
 
     def advance(self, elapsed_s: float) -> bool:
-        """See `VirtualWorker`."""
         for value in self._curve:
             self._metrics = self._converter.convert(as_metrics(value))
             self._elapsed_s = elapsed_s
@@ -493,14 +488,12 @@ class _SimulatedWorker(VirtualWorker):
         return False
 
     def report(self) -> tuple[dict[str, Any], CheckpointRecord | None]:
-        """See `VirtualWorker`."""
         self._result = self._autofill.fill(self._metrics, self._elapsed_s)
         self._autofill.count(self._result)
         return self._result, self.save() if self._is_validated else None
 
     @property
     def validation(self) -> ValidationRequest | None:
-        """See `VirtualWorker`."""
         return ValidationRequest() if self._is_validated else None
 
     def save(self) -> CheckpointRecord:
@@ -647,16 +640,13 @@ class _ReplayWorker(VirtualWorker):
 
     @property
     def start_s(self) -> float:
-        """See `VirtualWorker`."""
         return self._start_s
 
     @property
     def exit_s(self) -> float:
-        """See `VirtualWorker`."""
         return self._curve.exit_s
 
     def leave_s(self, *, has_saved: bool) -> float:
-        """See `VirtualWorker`."""
         return self._leave_s + (self._save_s if has_saved else 0.0)
 
     def begin(self) -> None:
@@ -667,7 +657,6 @@ class _ReplayWorker(VirtualWorker):
             self._time_before_s = checkpoint.time_total_s
 
     def duration_s(self) -> float:
-        """See `VirtualWorker`."""
         return (
             self._curve.points[self._position].took_s
             if self._position < len(self._curve.points)
@@ -695,7 +684,6 @@ class _ReplayWorker(VirtualWorker):
 
     @property
     def validation(self) -> ValidationRequest | None:
-        """See `VirtualWorker`."""
         is_validated = self._curve.points[self._position - 1].validation is not None
         return ValidationRequest() if is_validated else None
 
