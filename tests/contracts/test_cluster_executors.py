@@ -181,7 +181,7 @@ class TestRayCluster(EngineContract):
 @pytest.fixture(scope="module")
 def dask_lender():
     distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
     with contextlib.closing(
         distributed.LocalCluster(silence_logs=logging.ERROR, **options)
     ) as nodes:
