@@ -44,7 +44,7 @@ _companions_are_hidden = threading.Lock()
 
 @final
 class EventEncoder:
-    """Encodes events of a trial as records of an event file.
+    """Encodes events of a trial as records of an event file, in one thread at a time.
 
     Raises:
         ImportError: If tensorboardX is not installed.
@@ -57,6 +57,7 @@ class EventEncoder:
         self._api = import_alone("tensorboardX.proto.api_pb2")
         # Usually the same for all trials.
         self._table = functools.lru_cache(maxsize=64)(self._new_table)
+        self._points = functools.lru_cache(maxsize=64)(self._new_points)
 
     def version(self, at: float) -> bytes:
         """Return the record that every event file begins with."""
@@ -69,11 +70,11 @@ class EventEncoder:
 
         They are those of a result, or of a checkpoint's validation.
         """
-        event = self._event.Event(wall_time=at, step=step)
-        if values:
-            add = event.summary.value.add
-            for tag, value in values.items():
-                add(tag=_legible(tag), simple_value=value)
+        # Filled in anew for each result: to create a message takes three times as long.
+        event, points = self._points(*values)
+        event.wall_time, event.step = at, step
+        for point, value in zip(points, values.values(), strict=True):
+            point.simple_value = value
         return _framed(event.SerializeToString() + (_VALIDATION_MARK if of_validation else b""))
 
     def last_steps(self, found: Iterable[bytes]) -> dict[str, int]:
@@ -142,6 +143,13 @@ class EventEncoder:
         # flagged.
         field = bytes((_UNKNOWN_FIELD, size & 0x7F | 0x80, size >> 7)) + bytes(size)
         return _framed(message[:_TIME_BYTES] + field)
+
+    def _new_points(self, *tags: str) -> tuple[Any, list[Any]]:
+        """Return an event with a value under each of these tags, and the messages of the values."""
+        event = self._event.Event()
+        for tag in tags:
+            event.summary.value.add(tag=_legible(tag))
+        return event, list(event.summary.value)
 
     def _new_table(self, metric: str | None, *columns: tuple[str, type]) -> Any:
         infos = [
