@@ -220,11 +220,15 @@ def test_trials_move_from_a_node_that_announces_its_end(build, cluster, tmp_path
 
 def test_a_host_that_is_told_to_end_has_its_trials_moved(build, cluster, tmp_path):
     nodes = cluster({"a": {"cpu": 1}, "b": {"cpu": 1}})
+
+    def is_on_a_at_two(trial, result):  # a host that is still starting would die of the signal
+        return trial.node == "a" and result["step"] == 2
+
     results = run(
         build,
         nodes,
         num_samples=2,
-        callbacks=[Once(at_step(2), lambda: nodes.terminate_host("a"))],
+        callbacks=[Once(is_on_a_at_two, lambda: nodes.terminate_host("a"))],
         space={"x": tune.uniform(0, 1), "until_draining": str(tmp_path / "experiment")},
     )
     check_complete(results)

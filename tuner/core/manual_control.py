@@ -1,4 +1,4 @@
-"""Requests of the user about single trials: whether they are possible, and how a fork is made.
+"""Requests of the user about single trials: whether they are possible, and what they change.
 
 A trial that the user has paused is *held*: it is not started until the user resumes it, whatever
 the scheduler decides meanwhile. A decision that ends it takes effect, any other one has to wait. An
