@@ -49,14 +49,23 @@ def cluster():
 
 def count(config):
     """Report and save each of some steps."""
+
+    def until_draining(step):
+        if step > NUM_STEPS // 2 and "until_draining" in config:
+            wait_until(lambda: records(Path(config["until_draining"]), "node_draining"))
+
+    take_steps(config, until_draining)
+
+
+def take_steps(config, before_step):
+    """Report and save each of some steps, before which a function is called with its number."""
     step = 0
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as directory:
             step = int(Path(directory, "step").read_text())
     while step < config.get("num_steps", NUM_STEPS):
         step += 1
-        if step > NUM_STEPS // 2 and "until_draining" in config:
-            wait_until(lambda: records(Path(config["until_draining"]), "node_draining"))
+        before_step(step)
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "step").write_text(str(step))
             metrics = {"step": step, "loss": config["x"] / step, "ppid": os.getppid()}

@@ -24,7 +24,9 @@ from tests.end_to_end.test_cluster import (
     executor,
     records,
     run,
+    take_steps,
 )
+from tests.waiting import wait_until
 from tuner.cluster import nodes as cluster_nodes
 from tuner.cluster.link import Liveness
 from tuner.errors import ClusterError
@@ -197,22 +199,40 @@ def test_a_trial_that_is_killed_is_tried_again_as_on_one_machine(build, cluster,
 
 
 def end_the_node_if_told(config):
+    # In step with each other: a trial that gets no farther is given up after five losses, whether
+    # they are its own doing or that of the trial beside it.
+    marks, journal = Path(config["marks"]), Path(config["journal_of"])
+
+    def num_attempts():
+        return len(list(marks.iterdir()))
+
+    def has_got_farther(trial_id):
+        steps = {each["m"]["step"] for each in records(journal, "result") if each["id"] == trial_id}
+        return len(steps) >= num_attempts()
+
     if config["is_deadly"]:
+        (marks / str(num_attempts())).touch()
+        wait_until(lambda: has_got_farther("t00001") and has_got_farther("t00002"))
         zygote = Path(f"/proc/{os.getppid()}/stat").read_text()
         os.kill(int(zygote.rpartition(")")[2].split()[1]), signal.SIGKILL)
         threading.Event().wait()
-    count(config)
+    take_steps(config, lambda step: wait_until(lambda: num_attempts() >= min(step, 5)))
 
 
 def test_a_trial_that_ends_every_node_it_runs_on_is_given_up_and_the_others_finish(
-    build, cluster, tmp_path
+    build, cluster, marks, tmp_path
 ):
     results = run(
         build,
         cluster(),
         trainable=end_the_node_if_told,
         num_samples=1,
-        space={"x": 1.0, "is_deadly": tune.grid_search([True, False, False])},
+        space={
+            "x": 1.0,
+            "is_deadly": tune.grid_search([True, False, False]),
+            "journal_of": str(tmp_path / "experiment"),
+            "marks": str(marks),
+        },
     )
     (error,) = results.errors
     assert "5 times" in str(error), error
