@@ -309,7 +309,6 @@ class Parts(list[Part]):
         return bool([part for part in self if part.on_result(trial, event, flat)])
 
     def interrupt(self) -> None:
-        """See `Part`."""
         for part in self:
             part.interrupt()
 
@@ -326,7 +325,6 @@ class Parts(list[Part]):
         return not [part for part in self if not part.on_ended(trial)]
 
     def on_scheduled(self) -> None:
-        """See `Part`."""
         for part in self:
             part.on_scheduled()
 

@@ -99,7 +99,6 @@ class RequestQueue:
         return answers[-1]
 
     def take(self) -> Sequence[PendingRequest]:
-        """See `Source.take`."""
         # Without the lock, since this is called in every turn; a request that comes now wakes the
         # driver for another one.
         if not self._pending:
@@ -109,7 +108,6 @@ class RequestQueue:
         return taken
 
     def close(self) -> None:
-        """See `Source.close`."""
         with self._lock:
             self._is_closed = True
             left, self._pending = self._pending, []

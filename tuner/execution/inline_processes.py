@@ -68,7 +68,6 @@ class InlineProcesses:
     # The ProcessService protocol.
 
     def listen(self, key: int, node: str = "", *, is_local: bool = True) -> None:
-        """See `ProcessService`."""
         raise NotImplementedError("a trial of the driver's process is no rank of a group")
 
     def start(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
@@ -78,7 +77,6 @@ class InlineProcesses:
             self._queue.append(thread)
 
     def reassign(self, key: int, assignment: Assignment) -> None:
-        """See `ProcessService`."""
         raise NotImplementedError("a thread runs one attempt")
 
     def send(self, key: int, line: bytes) -> None:
@@ -90,7 +88,6 @@ class InlineProcesses:
                 self._queue.append(thread)
 
     def kill(self, key: int, grace_s: float = 0.0) -> None:
-        """See `ProcessService`."""
         with self._changed:
             thread = self._threads.get(key)
             if thread is None or thread.is_killed:
@@ -114,7 +111,6 @@ class InlineProcesses:
         """See `ProcessService`; all share their modules."""
 
     def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
-        """See `ProcessService`."""
         raise NotImplementedError("nothing but threads is waited for")
 
     def wait(self, timeout_s: float | None) -> Sequence[ServiceEvent]:
@@ -140,7 +136,6 @@ class InlineProcesses:
             return said
 
     def wake(self) -> None:
-        """See `ProcessService`."""
         with self._changed:
             self._is_woken = True
             self._changed.notify_all()

@@ -149,11 +149,9 @@ class ProcessExecutor:
     # The Executor protocol.
 
     def capacity(self) -> Mapping[str, float]:
-        """See `Executor`."""
         return self._capacity
 
     def carry_out(self, commands: Sequence[WorkerCommand]) -> None:
-        """See `Executor`."""
         if self._is_closed:
             return
         for command in commands:
@@ -204,13 +202,11 @@ class ProcessExecutor:
         return events
 
     def wake(self) -> None:
-        """See `Executor`."""
         self._service.wake()
 
     clock = staticmethod(time.monotonic)
 
     def shutdown(self, deadline_s: float) -> None:
-        """See `Executor`."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -540,7 +536,6 @@ class ProcessExecutor:
     # What attempts and validations need, see `OwnerHost` and `SingleHost`.
 
     def emit(self, event: Event) -> None:
-        """See `OwnerHost`."""
         match event:
             case ResultReported():
                 if event.validation:
@@ -561,23 +556,18 @@ class ProcessExecutor:
         self._known_payloads().note_end(process.assignment, process.command, ended)
 
     def send(self, process: RemoteProcess, line: bytes) -> None:
-        """See `OwnerHost`."""
         self._service.send(process.key, line)
 
     def kill(self, process: RemoteProcess) -> None:
-        """See `OwnerHost`."""
         self._service.kill(process.key)
 
     def dump_stack(self, process: RemoteProcess) -> None:
-        """See `OwnerHost`."""
         self._service.dump_stack(process.key)
 
     def expect_exit(self, process: RemoteProcess) -> None:
-        """See `OwnerHost`."""
         self._service.expect_exit(process.key)
 
     def start_again(self, command: StartWorker | StartValidation, why: str) -> None:
-        """See `OwnerHost`."""
         if isinstance(command, StartWorker):
             self._forget_attempt(command.trial_id, command.attempt)
         else:
@@ -585,14 +575,12 @@ class ProcessExecutor:
         self._retry(command, why)
 
     def keep(self, worker: RemoteWorker) -> None:
-        """See `SingleHost`."""
         if worker.exit_message:
             self.emit(worker.exit_message)
             del self._processes[worker.key]
             self._reusable.add(worker)
 
     def replace(self, worker: RemoteWorker) -> None:
-        """See `SingleHost`."""
         self._forget_attempt(worker.trial_id, worker.attempt)
         del self._processes[worker.key]
         self._service.kill(worker.key)

@@ -211,11 +211,9 @@ class OneProcessOwner(ProcessOwner):
         self._host = host
 
     def on_gone(self, process: RemoteProcess, exit_info: ExitInfo | None) -> None:
-        """See `ProcessOwner`."""
         self._host.emit(process.exit_event(exit_info))
 
     def on_unstarted(self, process: RemoteProcess, unstarted: Unstarted) -> None:
-        """See `ProcessOwner`."""
         if process.is_killed:
             self._host.emit(process.exit_event(None))
         elif unstarted.is_shortage:
@@ -298,7 +296,6 @@ class RemoteWorker(RemoteProcess):
 
     @property
     def node(self) -> str:
-        """See `RemoteProcess`."""
         return self.command.nodes[self.rank] if self.command.nodes else ""
 
     def begin_attempt(self, command: StartWorker) -> None:
@@ -310,7 +307,6 @@ class RemoteWorker(RemoteProcess):
         self._expect_messages()
 
     def end_event(self, outcome: Outcome, failure: Failure) -> WorkerExited:
-        """See `RemoteProcess`."""
         return WorkerExited(self.trial_id, self.attempt, outcome, failure)
 
     def _read(self, messages: Sequence[Any]) -> list[Message]:
@@ -413,14 +409,12 @@ class SingleAttempt(OneProcessOwner, AttemptOwner):
         self.members = (worker,)
 
     def answer(self, command: AnswerReport) -> None:
-        """See `AttemptOwner`."""
         (worker,) = self.members
         if worker.is_waiting:
             worker.is_waiting = False
             self._host.send(worker, answer_line(command))
 
     def kill(self, reason: str, *, is_silent: bool = False, is_urgent: bool = False) -> None:
-        """See `AttemptOwner`."""
         del is_silent, is_urgent  # no other process waits for this one, and nothing is committed
         self.members[0].mark_killed(reason)
 

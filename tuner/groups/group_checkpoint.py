@@ -193,7 +193,6 @@ class DirectoryStorage:
         self._sync = sync
 
     def commit(self, checkpoint: GroupCheckpoint, world_size: int, then: Committed) -> None:
-        """See `GroupStorage`."""
         job = partial(checkpoint.commit, self._trial_dir, world_size=world_size, sync=self._sync)
         self._submit(job, then, str(self._trial_dir / checkpoint.directory))
 
@@ -201,7 +200,6 @@ class DirectoryStorage:
         """See `GroupStorage`; a directory takes it soon."""
 
     def discard(self, parts: Mapping[int, Part]) -> None:
-        """See `GroupStorage`."""
         job = partial(discard, self._trial_dir, tuple(parts.values()))
         self._submit(job, lambda _: None, str(self._trial_dir))
 

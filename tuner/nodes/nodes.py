@@ -104,7 +104,6 @@ class Nodes(Machine):
         labels: Mapping[str, str] | None = None,
         without: Collection[str] = (),
     ) -> int:
-        """See `Machine`."""
         nodes = self._matching(labels, without=without)
         if not isinstance(request, WorkerGroup):
             return _sum_up((node.pool.num_fitting(request, limit) for node in nodes), limit)
@@ -123,7 +122,6 @@ class Nodes(Machine):
         only: str | None = None,
         without: Collection[str] = (),
     ) -> WorkerGroup | None:
-        """See `Machine`."""
         counts = _num_shares(self._matching(labels, only, without), group, group.most)
         match group.strategy:
             case "STRICT_PACK":
@@ -138,7 +136,6 @@ class Nodes(Machine):
     def held_for(
         self, held: Request, request: Request, labels: Mapping[str, str] | None = None
     ) -> list[str]:
-        """See `Machine`."""
         share = held.resources_per_worker if isinstance(held, WorkerGroup) else held
         return [
             node.name
@@ -154,7 +151,6 @@ class Nodes(Machine):
         only: str | None = None,
         without: Collection[str] = (),
     ) -> Grant | None:
-        """See `Machine`."""
         nodes = self._in_order(self._matching(labels, only, without), preferred)
         if isinstance(request, WorkerGroup):
             return self._acquire_group(request, nodes, is_spread=only is None)
@@ -165,7 +161,6 @@ class Nodes(Machine):
         return None
 
     def place(self, preferred: Sequence[str]) -> str | None:
-        """See `Machine`."""
         nodes = self._in_order(self.usable, preferred)
         return nodes[0].name if nodes else None
 

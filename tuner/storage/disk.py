@@ -185,18 +185,15 @@ class LocalDisk:
     """
 
     def names(self, directory: Path) -> list[str]:
-        """See `Disk.names`."""
         try:
             return [entry.name for entry in directory.iterdir()]
         except FileNotFoundError:
             return []
 
     def read(self, path: Path) -> bytes:
-        """See `Disk.read`."""
         return read_file(path, LARGE_BYTES)
 
     def create(self, path: Path) -> int:
-        """See `Disk.create`."""
         return os.open(
             path,
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -204,28 +201,23 @@ class LocalDisk:
         )
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """See `Disk.write`."""
         return os.write(descriptor, data)
 
     def sync(self, descriptor: int) -> None:
-        """See `Disk.sync`."""
         # fdatasync also writes the size, which is all the metadata that an append changes. macOS
         # has none.
         (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(descriptor)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """See `Disk.truncate`."""
         os.ftruncate(descriptor, size_bytes)
 
     def close(self, descriptor: int) -> None:
-        """See `Disk.close`."""
         # First: between the two calls a fork would close the number in the child, which may mean
         # another file by then.
         _held.discard(descriptor)
         os.close(descriptor)
 
     def hold(self, descriptor: int) -> None:
-        """See `Disk.hold`."""
         # On a file system without locks the experiment's own lock has warned.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -254,19 +246,15 @@ class LocalDisk:
         return Whereabouts(is_in_place=False, path=_path_of(descriptor))
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `Disk.rename`."""
         os.rename(source, target)  # noqa: PTH104  (one system call, without Path's detours)
 
     def remove(self, path: Path) -> None:
-        """See `Disk.remove`."""
         path.unlink()
 
     def make_directory(self, path: Path) -> None:
-        """See `Disk.make_directory`."""
         path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        """See `Disk.sync_directory`."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -172,12 +172,10 @@ class Validations(Part):
         return self._requests.blocked_by_validations
 
     def suspend_time_limit(self, owner: LeaseOwner) -> None:
-        """See `Part`."""
         if owner.index is not None:
             self.queue.suspend_time_limit(owner.trial_id, owner.index, self._core.now_s)
 
     def resume_time_limit(self, owner: LeaseOwner) -> None:
-        """See `Part`."""
         if owner.index is not None:
             self.queue.resume_time_limit(owner.trial_id, owner.index, self._core.now_s)
 

@@ -50,7 +50,6 @@ class RemoteValidator(RemoteProcess):
 
     @property
     def node(self) -> str:
-        """See `RemoteProcess`."""
         return self.command.node
 
     @property
@@ -59,7 +58,6 @@ class RemoteValidator(RemoteProcess):
         return self.assignment.trial_id, self.assignment.index, self.assignment.num_try
 
     def end_event(self, outcome: Outcome, failure: Failure) -> ValidationEnded:
-        """See `RemoteProcess`."""
         return ValidationEnded(*self.names, outcome, failure=failure)
 
     def _read(self, messages: Sequence[Any]) -> list[Message]:
@@ -100,7 +98,6 @@ class ValidationTry(OneProcessOwner):
         self.process = RemoteValidator(key, command, assignment)
 
     def on_messages(self, process: RemoteValidator, messages: Sequence[Message]) -> None:
-        """See `ProcessOwner`."""
         for message in messages:
             if not isinstance(message, (RankReported, PartStored)):
                 self._host.emit(message)

@@ -195,7 +195,6 @@ class LocalProcesses:
         self._said.append(Listening(key, address, listener.getsockname()[1]))
 
     def start(self, key: int, assignment: Assignment | ValidationAssignment) -> None:
-        """See `ProcessService`."""
         bootstrap = self._bootstrap(assignment)
         ours, theirs = blocking_pair()
         process = _Process(key, DriverEnd(ours), Path(bootstrap.trial_dir, bootstrap.streams[1]))
@@ -209,20 +208,17 @@ class LocalProcesses:
         self._watch_process(process)
 
     def reassign(self, key: int, assignment: Assignment) -> None:
-        """See `ProcessService`."""
         if process := self._processes.get(key):
             process.end.send_bootstrap(self._bootstrap(assignment))
             process.stderr_start = _size(process.stderr)
             self._watch_backlog(process)
 
     def send(self, key: int, line: bytes) -> None:
-        """See `ProcessService`."""
         if process := self._processes.get(key):
             process.end.send(line)
             self._watch_backlog(process)
 
     def kill(self, key: int, grace_s: float = 0.0) -> None:
-        """See `ProcessService`."""
         if listener := self._listeners.pop(key, None):
             listener.close()
         process = self._processes.get(key)
@@ -239,11 +235,9 @@ class LocalProcesses:
             self._set_deadline(key, grace_s, self._enforce_exit)
 
     def expect_exit(self, key: int) -> None:
-        """See `ProcessService`."""
         self._set_deadline(key, self._grace_s, self._enforce_exit)
 
     def dump_stack(self, key: int) -> None:
-        """See `ProcessService`."""
         if process := self._processes.get(key):
             process.stack_start = _size(process.stderr)
             self._launcher.dump_stack(key)
@@ -251,13 +245,10 @@ class LocalProcesses:
             self._set_deadline(key, _STACK_S, self._read_stack)
 
     def preload(self, modules: Iterable[str]) -> None:
-        """See `ProcessService`."""
         self._launcher.preload(modules)
         self._watch_launcher()
 
     def watch(self, readable: HasFileno, on_readable: Callable[[], None]) -> None:
-        """See `ProcessService`."""
-
         def notice(_mask: int) -> None:
             self._said.append(Woken())
             on_readable()
@@ -265,7 +256,6 @@ class LocalProcesses:
         self._selector.register(readable, _READ, notice)
 
     def wait(self, timeout_s: float | None) -> list[ServiceEvent]:
-        """See `ProcessService`."""
         if not self._said:
             for key, mask in self._selector.select(self._select_timeout_s(timeout_s)):
                 key.data(mask)
@@ -275,11 +265,9 @@ class LocalProcesses:
         return said
 
     def wake(self) -> None:
-        """See `ProcessService`."""
         self._wakeup_pipe.wake()
 
     def close(self, deadline_s: float) -> None:
-        """See `ProcessService`."""
         if self._is_closed:
             return
         self._is_closed = True

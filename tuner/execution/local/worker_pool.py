@@ -122,15 +122,12 @@ class ForkPool:
 
     @property
     def standby_pids(self) -> AbstractSet[int]:
-        """See `WorkerPool`."""
         return self._standby.pids
 
     def start(self, descriptor: int) -> int | None:
-        """See `WorkerPool`."""
         return self._standby.hand_over(descriptor)
 
     def prepare(self, num_running: int) -> socket.socket | None:
-        """See `WorkerPool`."""
         if self._standby:
             return None
         for _ in range(min(_STANDBY_PER_WORKER * num_running - 2, _MAX_STANDBY)):
@@ -147,11 +144,9 @@ class ForkPool:
         return None
 
     def forget(self, pid: int) -> None:
-        """See `WorkerPool`."""
         self._standby.close(pid)
 
     def preload_module(self, module: str) -> None:
-        """See `WorkerPool`."""
         preload.import_module(module)
 
 
@@ -173,7 +168,6 @@ class SpawnPool:
 
     @property
     def standby_pids(self) -> AbstractSet[int]:
-        """See `WorkerPool`."""
         return self._standby.pids
 
     def start(self, descriptor: int) -> int:
@@ -183,14 +177,12 @@ class SpawnPool:
         return pid
 
     def prepare(self, num_running: int) -> None:
-        """See `WorkerPool`."""
         # Only in advance: `start` spawns one itself, and raises the error, if none stands by.
         with contextlib.suppress(OSError):
             while len(self._standby) < max(1, num_running):
                 self._spawn()
 
     def forget(self, pid: int) -> None:
-        """See `WorkerPool`."""
         # Not replaced before a trial needs it: a worker that always crashes while it loads the
         # trainable would otherwise be spawned for ever.
         self._standby.close(pid)
