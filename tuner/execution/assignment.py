@@ -52,7 +52,7 @@ class Rank:
 
 @record
 class Assignment:
-    """What a worker has to know to run one attempt of a trial, and how the executor makes it.
+    """What a worker has to know to run one attempt of a trial.
 
     Attributes:
         trial_id: The trial.

@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from tuner.groups.groups import Groups
     from tuner.validation.remote_validator import ValidationTry
 
-if TYPE_CHECKING:
     from .start_retry import StartRetryQueue
     from .validation_payloads import Payloads
 

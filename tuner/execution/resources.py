@@ -359,7 +359,7 @@ def device_in_use() -> str | None:
 
 def _num_cpus() -> int:
     # os.cpu_count knows neither affinities nor control groups. joblib's cpu_count does, and reads
-    # the variable below as well, but importing it would be a fifth of the time to the first result.
+    # the variable below as well, but importing it would be a third of the time to the first result.
     affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     usable = len(affinity) or os.cpu_count() or 1
     wanted = int(os.environ.get("LOKY_MAX_CPU_COUNT", usable))
