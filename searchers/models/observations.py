@@ -413,13 +413,7 @@ MIN_TRIALS = 8
 def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> Table:
     """Return the table with the ranks that trials are expected to have after a full training.
 
-    The score of a value is its rank among all values of all levels, as a normal score, so that only
-    order counts. A ridge regression predicts scores from the features of configurations, alone and
-    multiplied by the distance to the highest level on a logarithmic scale. A trial's extrapolated
-    score is its prediction at the highest level plus a part of the residual of its last value. That
-    part is estimated for each level from the trials that have been trained to the end, and begins
-    with `RETAINED` to the power of the number of levels in between: it is small where the level
-    says little about the end, and negative where it misleads. Failed trials stay last.
+    Failed trials stay last.
 
     Args:
         table: The trials, with their values at the levels they have reached.
@@ -430,10 +424,57 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
         The same trials with other quantiles and their noise; `table` itself if there are few trials
         or only one level.
     """
+    expected = expected_final_scores(table, num_categories)
+    if expected is None:
+        return table
+    order = np.argsort(np.argsort(expected.scores, kind="stable"), kind="stable")
+    last = 1 - 0.5 / len(order)
+    quantiles = np.where(np.isfinite(expected.scores), (order + 0.5) / len(order), last)
+    return replace(
+        table, quantiles=quantiles, noise=expected.noise, retained=tuple(expected.retained.tolist())
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ExpectedScores:
+    """Scores that trials are expected to have after a full training.
+
+    Attributes:
+        scores: The score of each trial, infinite for failed ones; smaller is better.
+        noise: The variance of the final score around it, 0 after a full training and for failed
+            ones.
+        retained: See `Table`.
+    """
+
+    scores: Array
+    noise: Array
+    retained: Array
+
+
+def expected_final_scores(table: Table, num_categories: tuple[int, ...]) -> ExpectedScores | None:
+    """Return the scores that trials are expected to have after a full training.
+
+    The score of a value is its rank among all values of all levels, as a normal score, so that only
+    order counts. A ridge regression predicts scores from the features of configurations, alone and
+    multiplied by the distance to the highest level on a logarithmic scale. A trial's extrapolated
+    score is its prediction at the highest level plus a part of the residual of its last value. That
+    part is estimated for each level from the trials that have been trained to the end, and begins
+    with `RETAINED` to the power of the number of levels in between: it is small where the level
+    says little about the end, and negative where it misleads.
+
+    Args:
+        table: The trials, with their values at the levels they have reached.
+        num_categories: For each column of their vectors the number of its categories, 0 for
+            numbers.
+
+    Returns:
+        The scores; None if there are few trials or only one level.
+    """
     levels = table.levels
     # What trials gain from level to level is only seen with two.
     if len(levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004
-        return table
+        return None
     places = np.concatenate([level.places for level in levels])
     heights = np.repeat(np.arange(len(levels)), [len(level.places) for level in levels])
     values = np.concatenate([level.values for level in levels])
@@ -449,15 +490,9 @@ def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> T
     # others. At the highest level the distance is 0, so that its half of the weights drops out.
     final = stable(single @ weights[: single.shape[1]])
     expected[places] = final[places] + retained[heights] * residuals
-    order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
-    quantiles = np.where(np.isfinite(expected), (order + 0.5) / len(order), 1 - 0.5 / len(order))
     # That a failed trial is worst is certain.
-    return replace(
-        table,
-        quantiles=quantiles,
-        noise=np.where(np.isfinite(expected), noise[table.heights], 0.0),
-        retained=tuple(retained.tolist()),
-    )
+    known_noise = np.where(np.isfinite(expected), noise[table.heights], 0.0)
+    return ExpectedScores(expected, known_noise, retained)
 
 
 def describe_retention(table: Table) -> str:

@@ -1,0 +1,100 @@
+"""Expected final scores of trials and of the next suggestion."""
+
+import numpy as np
+import pytest
+
+from searchers import AutoSearch
+from searchers.models.forecast import NUM_RECENT, Expectation, forecast_of
+from searchers.models.observations import MIN_TRIALS, Observations
+from searchers.space import uniform
+
+
+def observed(curves, failed=()):
+    """Return the table of trials with these pairs of position and values by time."""
+    observations = Observations()
+    for number, (x, curve) in enumerate(curves):
+        observations.add(f"t{number}", [x])
+        for time, value in curve.items():
+            observations.record(f"t{number}", time, value)
+        if number in failed:
+            observations.end(f"t{number}", is_failed=True)
+    return observations.table()
+
+
+def slow_learners(trained_until, num=40):
+    """Return curves that begin badly and end well where `x` is large."""
+    return [
+        (x, {time: (1 - x) + x * 3 / time for time in (1, 3, 9) if time <= trained_until(x)})
+        for x in np.linspace(0.02, 0.98, num)
+    ]
+
+
+def test_a_slow_learner_left_behind_is_expected_to_overtake():
+    curves = slow_learners(lambda x: 9 if x < 0.3 or 0.45 < x < 0.7 else 1)
+    forecast = forecast_of(observed(curves), (0,))
+    late, early = forecast.trials["t39"], forecast.trials["t0"]
+    assert late.mean < early.mean
+    assert late.deviation > early.deviation == 0
+    assert late.improvement(forecast.best) > forecast.trials["t13"].improvement(forecast.best)
+
+
+def test_the_best_score_is_that_of_a_fully_trained_trial():
+    forecast = forecast_of(observed(slow_learners(lambda x: 9 if x < 0.6 else 3)), (0,))
+    trained = {name: each.mean for name, each in forecast.trials.items() if each.deviation == 0}
+    assert 0 < len(trained) < len(forecast.trials)
+    assert forecast.best == min(trained.values())
+
+
+def test_a_suggestion_is_expected_to_be_like_the_latest():
+    worse_first = slow_learners(lambda x: 9 if 0.1 < x < 0.9 else 3)
+    forecast = forecast_of(observed(worse_first), (0,))
+    latest = [each.mean for each in list(forecast.trials.values())[-NUM_RECENT:]]
+    assert forecast.suggestion.mean == pytest.approx(np.mean(latest))
+    assert forecast.suggestion.deviation >= np.std(latest)
+    assert forecast.suggestion.mean < forecast_of(observed(worse_first[::-1]), (0,)).suggestion.mean
+
+
+def test_a_failed_trial_has_no_forecast_and_makes_suggestions_look_worse():
+    curves = slow_learners(lambda x: 9 if x > 0.2 else 3)
+    forecast = forecast_of(observed(curves, failed={39}), (0,))
+    assert "t39" not in forecast.trials
+    assert forecast.suggestion.mean > forecast_of(observed(curves), (0,)).suggestion.mean
+
+
+def test_only_the_order_of_values_counts():
+    curves = slow_learners(lambda x: 9 if x < 0.5 else 1)
+    bent = [(x, {time: np.exp(5 * value) for time, value in curve.items()}) for x, curve in curves]
+    assert forecast_of(observed(curves), (0,)) == forecast_of(observed(bent), (0,))
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [slow_learners(lambda x: 1), slow_learners(lambda x: 9 * (x > 0.1) + 1)[: MIN_TRIALS - 1], []],
+)
+def test_there_is_no_forecast_of_few_trials_or_a_single_level(curves):
+    assert forecast_of(observed(curves), (0,)) is None
+
+
+def test_improvement_is_what_samples_gain_on_average():
+    expectation = Expectation(0.3, 0.7)
+    samples = np.random.default_rng(0).normal(0.3, 0.7, size=100_000)
+    gains = np.maximum(-0.2 - samples, 0)
+    assert expectation.improvement(-0.2) == pytest.approx(gains.mean(), rel=0.03)
+
+
+def test_asking_for_a_forecast_changes_no_suggestion():
+    def played(*, asks):
+        searcher = AutoSearch(metric="loss", mode="max", n_initial_points=4)
+        searcher.set_search_properties(None, None, {"x": uniform(0, 1)}, seed=0)
+        for number in range(14):
+            x = searcher.suggest(f"t{number}")["x"]
+            for time in (1, 3) if number % 2 else (1,):
+                result = {"loss": -abs(x - 0.3) / time, "training_iteration": time}
+                searcher.on_trial_result(f"t{number}", result)
+            if asks:
+                searcher.forecast()
+        return searcher
+
+    asked = played(asks=True)
+    assert asked.state_dict() == played(asks=False).state_dict()
+    assert set(asked.forecast().trials) == {f"t{number}" for number in range(14)}
