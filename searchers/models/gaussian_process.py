@@ -135,10 +135,7 @@ class GaussianProcess:
         num_rows, num_columns = len(self._targets), len(self._num_categories)
         # Evenly spaced rows, since rows are ordered by time or by value.
         kept = np.linspace(0, num_rows - 1, min(num_rows, MAX_ROWS_FITTED)).astype(int)
-        parts = self._features[kept].T
-        gaps = np.zeros((num_columns, len(kept), len(kept)))
-        for owner, part in zip(self._owners, parts, strict=True):
-            gaps[owner] += (part[:, None] - part) ** 2
+        gaps = _gaps(self._features[kept], self._owners, num_columns)
         mean_log_weight = -2 * (MEAN_LOG_LENGTHSCALE + 0.5 * math.log(max(num_columns, 1)))
         prior_means = np.append(np.full(num_columns, mean_log_weight), MEAN_LOG_NOISE)
         prior_sds = np.append(np.full(num_columns, 2 * SD_LOG_LENGTHSCALE), SD_LOG_NOISE)
@@ -165,15 +162,30 @@ class GaussianProcess:
 def _negative_log_posterior(
     gaps: Array, targets: Array, noise: Array, prior_means: Array, prior_sds: Array
 ) -> Callable[[Array], tuple[float, Array]]:
-    """Return a function of the hyperparameters' logarithms: minus the log density, gradient."""
+    """Return a function of the hyperparameters' logarithms: minus the log density, gradient.
+
+    Args:
+        gaps: See `_gaps`.
+        targets: The value of each row.
+        noise: The known part of its noise.
+        prior_means: Means of the logarithms.
+        prior_sds: Their standard deviations.
+    """
+    from scipy.linalg.lapack import dpotri  # noqa: PLC0415  (heavy)
+
     num_rows = len(targets)
+    first, second = np.tril_indices(num_rows, -1)
+    # Of symmetric matrices only the lower half is computed. They are in the order of columns that
+    # LAPACK works in.
+    below_diagonal = second * num_rows + first
 
     def evaluate(logs: Array) -> tuple[float, Array]:
         weights, noise_scale = np.exp(logs[:-1]), math.exp(logs[-1])
-        distances = np.tensordot(weights, gaps, axes=1)
-        root = _SQRT_5 * np.sqrt(distances)
+        root = _SQRT_5 * np.sqrt(weights @ gaps)
         decay = np.exp(-root)
-        kernel = (1 + root + root**2 / 3) * decay
+        slope = (1 + root) * decay
+        kernel = np.eye(num_rows)
+        kernel.ravel()[below_diagonal] = slope + root**2 / 3 * decay
         factor = _cholesky(kernel, noise_scale + noise)
         alpha = _solve(factor, targets)
         variance = max(float(targets @ alpha) / num_rows, 1e-12)
@@ -181,19 +193,28 @@ def _negative_log_posterior(
         # With the variance that is best for these logs, the likelihood's exponent is constant.
         value = (
             0.5 * num_rows * math.log(variance)
-            + float(np.log(np.diag(factor)).sum())
+            + float(np.log(factor.diagonal()).sum())
             + 0.5 * float(standard @ standard)
         )
-        sensitivity = _inverse(factor) - np.outer(alpha, alpha) / variance
-        # The derivative of the kernel by the squared distance.
-        slope = -5 / 6 * (1 + root) * decay
-        gradient = np.append(
-            0.5 * weights * np.tensordot(gaps, sensitivity * slope, axes=2),
-            0.5 * noise_scale * float(np.trace(sensitivity)),
-        )
+        inverse, _ = dpotri(factor, lower=1, overwrite_c=1)
+        sensitivity = inverse.T.ravel()[below_diagonal] - alpha[first] * alpha[second] / variance
+        # The derivative of the kernel by the squared distance is -5/6 of the slope; each pair
+        # counts twice.
+        by_weight = -5 / 6 * (gaps @ (sensitivity * slope))
+        by_noise = 0.5 * (float(inverse.trace()) - float(alpha @ alpha) / variance)
+        gradient = np.append(weights * by_weight, noise_scale * by_noise)
         return value, gradient + standard / prior_sds
 
     return evaluate
+
+
+def _gaps(features: Array, owners: Array, num_columns: int) -> Array:
+    """Return the squared distances by column, a row for each, of all pairs of rows."""
+    first, second = np.tril_indices(len(features), -1)
+    gaps = np.zeros((num_columns, len(first)))
+    for owner, part in zip(owners, features.T, strict=True):
+        gaps[owner] += (part[first] - part[second]) ** 2
+    return gaps
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -276,24 +297,25 @@ def _matern(distances: Array) -> Array:
 
 
 def _cholesky(kernel: Array, noise: Array) -> Array:
-    from scipy.linalg import cholesky  # noqa: PLC0415  (heavy)
+    """Return the lower factor of a kernel with noise; the kernel is overwritten.
 
-    noisy = kernel + np.diag(noise + 1e-8)
-    factor: Array = cholesky(noisy, lower=True, overwrite_a=True, check_finite=False)
+    LAPACK is called directly, here and below: checks of the arguments take longer than the
+    calculation.
+    """
+    from scipy.linalg.lapack import dpotrf  # noqa: PLC0415  (heavy)
+
+    kernel.ravel()[:: len(kernel) + 1] += noise + 1e-8
+    # The transpose of a symmetric matrix has the order of columns that LAPACK works in.
+    factor: Array
+    factor, fault = dpotrf(kernel.T, lower=1, overwrite_a=1)
+    if fault:
+        raise np.linalg.LinAlgError(f"row {fault} of the kernel follows from those before it")
     return factor
 
 
 def _solve(factor: Array, targets: Array) -> Array:
-    from scipy.linalg import cho_solve  # noqa: PLC0415  (heavy)
+    from scipy.linalg.lapack import dpotrs  # noqa: PLC0415  (heavy)
 
-    solved: Array = cho_solve((factor, True), targets, check_finite=False)
+    solved: Array
+    solved, _ = dpotrs(factor, targets, lower=1)
     return solved
-
-
-def _inverse(factor: Array) -> Array:
-    """Return the inverse of a matrix from its Cholesky factor."""
-    from scipy.linalg.lapack import dpotri  # noqa: PLC0415  (heavy)
-
-    lower, _ = dpotri(factor, lower=1)
-    inverse: Array = np.tril(lower) + np.tril(lower, -1).T
-    return inverse
