@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from threadpoolctl import ThreadpoolController
@@ -28,6 +28,8 @@ STARTS = ((10.0, 1e-4), (1.0, 0.1))
 """Weights of columns and noise from which the hyperparameters are optimised."""
 NUM_STEPS = 20
 """Most steps of the optimiser that fits the hyperparameters."""
+NUM_DECIMALS = 6
+"""Decimals of the hyperparameters' logarithms."""
 MAX_ROWS_FITTED = 100
 """Most rows that the hyperparameters are fitted to; the posterior uses all of them."""
 
@@ -49,6 +51,12 @@ class GaussianProcess:
         num_categories: For each column the number of its categories, 0 for numbers.
         noise: Known part of the variance of each row's noise, as a share of the variance of the
             targets; a part that is equal for all rows is fitted. None for no known part.
+        start: The `logs` of an earlier process, from which the optimiser goes on; None to begin
+            anew, at `STARTS`.
+        num_steps: Most steps of the optimiser, from each start; 0 to keep `start`.
+
+    Attributes:
+        logs: Logarithms of the weights of the columns (lengthscale ** -2) and, last, of the noise.
 
     Example:
         >>> import numpy as np
@@ -79,20 +87,21 @@ class GaussianProcess:
         targets: Array,
         num_categories: tuple[int, ...],
         noise: Array | None = None,
+        *,
+        start: Sequence[float] | None = None,
+        num_steps: int = NUM_STEPS,
     ) -> None:
         self._num_categories = num_categories
         self._features, self._owners = _embedded(rows, num_categories)
         self._noise = np.zeros(len(rows)) if noise is None else noise
         self.mean = float(targets.mean())
         self._targets = targets - self.mean
-        self._log_weights, self._log_noise = self._fitted()
-        self._condition()
-        self.variance = max(float(self._targets @ self._alpha) / max(len(rows), 1), 1e-12)
-
-    def _condition(self) -> None:
-        kernel = _matern(self._distances(self._features, self._features))
-        self._cholesky = _cholesky(kernel, math.exp(self._log_noise) + self._noise)
+        self.logs = tuple(start) if start and not num_steps else self._fitted(start, num_steps)
+        self._scales = np.exp(0.5 * np.array(self.logs[:-1]))[self._owners]
+        self._noise = self._noise + math.exp(self.logs[-1])
+        self._cholesky = _cholesky(self._kernel(self._features, self._features), self._noise)
         self._alpha = _solve(self._cholesky, self._targets)
+        self.variance = max(float(self._targets @ self._alpha) / max(len(rows), 1), 1e-12)
 
     def believe(self, points: Array) -> None:
         """Add points as if each had been observed with its predicted mean, such as running trials.
@@ -103,33 +112,55 @@ class GaussianProcess:
             Ginsbourger, Le Riche, Carraro. Kriging Is Well-Suited to Parallelize Optimization.
             Computational Intelligence in Expensive Optimization Problems, 2010.
         """
-        means, _ = self.predict(points)
         embedded, _ = _embedded(points, self._num_categories)
+        cross = self._explained(self._kernel(embedded, self._features))
+        left = self._kernel(embedded, embedded) - cross.T @ cross
+        num_rows, num_points = cross.shape
+        extended = np.zeros((num_rows + num_points, num_rows + num_points), order="F")
+        extended[:num_rows, :num_rows] = self._cholesky
+        extended[num_rows:, :num_rows] = cross.T
+        extended[num_rows:, num_rows:] = _cholesky(left, math.exp(self.logs[-1]))
+        self._cholesky = extended
         self._features = np.concatenate([self._features, embedded])
-        self._targets = np.concatenate([self._targets, means - self.mean])
-        self._noise = np.concatenate([self._noise, np.zeros(len(points))])
-        self._condition()
+        # What was predicted anyway changes no prediction.
+        self._alpha = np.concatenate([self._alpha, np.zeros(num_points)])
+
+    def means(self) -> Array:
+        """Return the predicted mean of each row that the process was fitted to."""
+        means: Array = self.mean + self._targets - self._noise * self._alpha[: len(self._targets)]
+        return means
 
     def predict(self, points: Array) -> tuple[Array, Array]:
         """Return the mean and the standard deviation at each point, without noise."""
-        from scipy.linalg import solve_triangular  # noqa: PLC0415  (heavy)
-
         embedded, _ = _embedded(points, self._num_categories)
-        cross = _matern(self._distances(embedded, self._features))
-        explained = solve_triangular(self._cholesky, cross.T, lower=True, check_finite=False)
-        variances = self.variance * np.maximum(1 - (explained**2).sum(axis=0), 1e-12)
-        return self.mean + cross @ self._alpha, np.sqrt(variances)
+        cross = self._kernel(embedded, self._features)
+        means = self.mean + cross @ self._alpha
+        explained = self._explained(cross).T
+        unexplained = 1 - np.einsum("ij,ij->i", explained, explained)
+        return means, np.sqrt(self.variance * np.maximum(unexplained, 1e-12))
 
-    def _distances(self, first: Array, second: Array) -> Array:
-        """Return the weighted squared distances of the features, by row of each."""
-        scales = np.sqrt(np.exp(self._log_weights))[self._owners]
-        left, right = first * scales, second * scales
-        squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
-        distances: Array = np.maximum(squares, 0.0)
-        return distances
+    def _kernel(self, first: Array, second: Array) -> Array:
+        """Return the kernel of the features, by row of each."""
+        left, right = first * self._scales, second * self._scales
+        squares = left @ (-2 * right.T)
+        squares += (left**2).sum(axis=1)[:, None]
+        squares += (right**2).sum(axis=1)
+        return _matern(np.maximum(squares, 0.0, out=squares))
 
-    def _fitted(self) -> tuple[Array, float]:
-        """Return the logarithms of the weights of columns (lengthscale ** -2) and of the noise."""
+    def _explained(self, cross: Array) -> Array:
+        """Return the part of points in each of the independent components, by component.
+
+        Args:
+            cross: The kernel of points, by row, and of what was observed; it is overwritten.
+        """
+        from scipy.linalg.lapack import dtrtrs  # noqa: PLC0415  (heavy)
+
+        explained: Array
+        explained, _ = dtrtrs(self._cholesky, cross.T, lower=1, overwrite_b=1)
+        return explained
+
+    def _fitted(self, start: Sequence[float] | None, num_steps: int) -> tuple[float, ...]:
+        """Return the most probable logarithms of the hyperparameters, see `logs`."""
         from scipy.optimize import minimize  # noqa: PLC0415  (heavy)
 
         num_rows, num_columns = len(self._targets), len(self._num_categories)
@@ -144,19 +175,21 @@ class GaussianProcess:
         )
         # A smooth function that is known exactly, or a rough one with noise: there is often an
         # optimum for each.
+        starts = [[math.log(weight)] * num_columns + [math.log(noise)] for weight, noise in STARTS]
         found = [
             minimize(
                 objective,
-                np.append(np.full(num_columns, math.log(weight)), math.log(noise)),
+                np.array(each),
                 jac=True,
                 method="L-BFGS-B",
                 bounds=[_BOUNDS_LOG_WEIGHT] * num_columns + [_BOUNDS_LOG_NOISE],
-                options={"maxiter": NUM_STEPS},
+                options={"maxiter": num_steps},
             )
-            for weight, noise in STARTS
+            for each in (starts if start is None else [start])
         ]
         best = min(found, key=lambda each: float(each.fun))
-        return best.x[:-1], float(best.x[-1])
+        # Rounded, so that rounding errors do not grow from one fit to the next.
+        return tuple(np.round(best.x, NUM_DECIMALS).tolist())
 
 
 def _negative_log_posterior(
@@ -290,13 +323,18 @@ def _embedded(rows: Array, num_categories: tuple[int, ...]) -> tuple[Array, Arra
 
 
 def _matern(distances: Array) -> Array:
-    """Return the Matern 5/2 kernel of squared distances."""
-    root = _SQRT_5 * np.sqrt(distances)
-    kernel: Array = (1 + root + root**2 / 3) * np.exp(-root)
+    """Return the Matern 5/2 kernel of squared distances, which are overwritten."""
+    root = np.sqrt(distances, out=distances)
+    root *= _SQRT_5
+    kernel = root / 3
+    kernel += 1
+    kernel *= root
+    kernel += 1
+    kernel *= np.exp(np.negative(root, out=root), out=root)
     return kernel
 
 
-def _cholesky(kernel: Array, noise: Array) -> Array:
+def _cholesky(kernel: Array, noise: Array | float) -> Array:
     """Return the lower factor of a kernel with noise; the kernel is overwritten.
 
     LAPACK is called directly, here and below: checks of the arguments take longer than the
@@ -304,7 +342,7 @@ def _cholesky(kernel: Array, noise: Array) -> Array:
     """
     from scipy.linalg.lapack import dpotrf  # noqa: PLC0415  (heavy)
 
-    kernel.ravel()[:: len(kernel) + 1] += noise + 1e-8
+    kernel.ravel()[:: len(kernel) + 1] += noise
     # The transpose of a symmetric matrix has the order of columns that LAPACK works in.
     factor: Array
     factor, fault = dpotrf(kernel.T, lower=1, overwrite_a=1)

@@ -193,7 +193,7 @@ def _refined_candidates(
     process = GaussianProcess(
         table.vectors[kept], targets[kept], encoding.num_categories, noise[kept]
     )
-    best = float(process.predict(table.vectors[kept])[0].min())
+    best = float(process.means().min())
     running = searcher.observations.running_vectors()
     if len(running):
         process.believe(running)

@@ -92,6 +92,49 @@ def test_a_believed_point_leaves_means_and_lowers_deviations():
     assert (later_deviations[:3] < 0.9 * deviations[:3]).all()
 
 
+def test_believed_points_count_like_observed_means():
+    rng = np.random.default_rng(7)
+    rows, believed, probe = rng.random((15, 2)), rng.random((3, 2)), rng.random((10, 2))
+    targets = smooth(rows) - smooth(rows).mean()
+    process = GaussianProcess(rows, targets, (0, 0))
+    means, _ = process.predict(believed)
+    process.believe(believed)
+    _, deviations = process.predict(probe)
+    together = GaussianProcess(
+        np.concatenate([rows, believed]),
+        np.concatenate([targets, means]),
+        (0, 0),
+        start=process.logs,
+        num_steps=0,
+    )
+    _, expected = together.predict(probe)
+    ratios = deviations / expected
+    assert np.allclose(ratios, ratios[0], rtol=1e-3)
+
+
+def test_means_are_the_predictions_for_the_rows_themselves():
+    rng = np.random.default_rng(8)
+    rows = rng.random((20, 2))
+    noise = rng.random(20)
+    process = GaussianProcess(rows, smooth(rows) + rng.normal(size=20), (0, 0), noise)
+    before = process.means()
+    process.believe(rng.random((2, 2)))
+    assert np.allclose(before, process.predict(rows)[0])
+    assert (process.means() == before).all()
+
+
+def test_a_fit_goes_on_from_an_earlier_one():
+    rng = np.random.default_rng(9)
+    rows = rng.random((31, 2))
+    earlier = GaussianProcess(rows[:30], smooth(rows[:30]), (0, 0))
+    anew = GaussianProcess(rows, smooth(rows), (0, 0))
+    further = GaussianProcess(rows, smooth(rows), (0, 0), start=earlier.logs)
+    kept = GaussianProcess(rows, smooth(rows), (0, 0), start=earlier.logs, num_steps=0)
+    assert np.allclose(further.logs, anew.logs, atol=0.3)
+    assert further.logs != earlier.logs
+    assert kept.logs == earlier.logs
+
+
 def test_the_gradient_is_that_of_the_posterior():
     rng = np.random.default_rng(5)
     rows, targets = rng.random((20, 3)), rng.normal(size=20)
