@@ -5,7 +5,16 @@ import pytest
 
 from benchmarks.quality.peers.dialogue import CONTINUE, STOP
 from benchmarks.quality.populations.peer import run_peer_population
-from benchmarks.quality.populations.problems import Digits, NoisyQuadratic, Problem
+from benchmarks.quality.populations.problems import (
+    Digits,
+    NoisyNetwork,
+    NoisyQuadratic,
+    Problem,
+    cancer_batches,
+    diabetes_input_noise,
+    friedman_batches,
+    mislabelled_digits,
+)
 from benchmarks.quality.populations.running import Outcome, durations_of, run_population
 from schedulers import PopulationBasedTraining
 
@@ -52,6 +61,49 @@ def test_the_gradients_of_the_network_are_those_of_its_loss():
         state = problem.train(state, {"lr": 0.05, "weight_decay": 1e-6}, rng)
     assert problem.loss(state) < before / 5
     assert problem.score(state) == pytest.approx(problem.loss(state), rel=0.5)
+
+
+@pytest.mark.parametrize(
+    "make_problem",
+    [mislabelled_digits, friedman_batches, diabetes_input_noise, cancer_batches],
+)
+def test_a_noisy_network_learns_what_is_true_of_other_examples(make_problem):
+    problem = make_problem()
+    rng = np.random.default_rng(0)
+    state = problem.start(rng)
+    loss, score = problem.loss(state), problem.score(state)
+    for _ in range(10):
+        state = problem.train(state, {"lr": 0.01, "weight_decay": 0.01}, rng)
+    assert problem.loss(state) < loss
+    assert problem.score(state) < 0.8 * score
+
+
+@pytest.mark.parametrize("targets", [np.eye(3)[[0, 1, 2, 2] * 4], np.arange(16.0)[:, None] / 8])
+def test_the_updates_of_a_noisy_network_go_down_the_slope_of_its_loss(targets):
+    inputs = np.random.default_rng(1).standard_normal((16, 5))
+    problem = NoisyNetwork(inputs, targets, {}, is_classification=targets.shape[1] > 1)
+    state = problem.start(np.random.default_rng(0))
+    rate = 1e-3
+    config = {"lr": rate, "weight_decay": 0.0, "batch_size": 4}
+    after = problem.train(state, config, np.random.default_rng(0))
+
+    def training_loss(bias):
+        # The slope of the squared error is twice that of which updates go down.
+        half = 1 if problem._is_classification else 0.5
+        weights = [*state[:3], bias]
+        return half * problem._loss(weights, problem._inputs, problem._targets)
+
+    for place in range(targets.shape[1]):
+        step = 1e-5 * np.eye(targets.shape[1])[place]
+        slope = (training_loss(state[3] + step) - training_loss(state[3] - step)) / 2e-5
+        assert (after[3] - state[3])[place] == pytest.approx(-rate * slope, rel=1e-4)
+
+
+def test_small_batches_make_epochs_long():
+    problem = friedman_batches()
+    epochs = [problem.duration({"batch_size": size}) for size in (4, 16, 64)]
+    assert epochs == [2.5, 1.0, 0.625]
+    assert mislabelled_digits().duration({}) == 1.0
 
 
 @pytest.mark.parametrize("is_asynchronous", [False, True])

@@ -19,7 +19,15 @@ from schedulers import (
 from schedulers.scheduler import Scheduler
 
 from .peer import run_peer_population
-from .problems import Digits, NoisyQuadratic, Problem
+from .problems import (
+    Digits,
+    NoisyQuadratic,
+    Problem,
+    cancer_batches,
+    diabetes_input_noise,
+    friedman_batches,
+    mislabelled_digits,
+)
 from .running import Outcome, run_population
 
 PROBLEMS: Mapping[str, Callable[[], Problem]] = {
@@ -27,7 +35,12 @@ PROBLEMS: Mapping[str, Callable[[], Problem]] = {
     "quadratic-1000": lambda: NoisyQuadratic(num_dimensions=1000),
     "quadratic-long": lambda: NoisyQuadratic(num_epochs=300),
     "digits": Digits,
+    "digits-mislabelled": mislabelled_digits,
+    "friedman-batches": friedman_batches,
+    "diabetes-input-noise": diabetes_input_noise,
+    "cancer-batches": cancer_batches,
 }
+"""By name, which tells what it serves for; see `problems`."""
 METHODS: Mapping[str, Callable[..., Scheduler]] = {
     "constants": lambda _, **__: FIFOScheduler(),
     "pbt": lambda _, **options: PopulationBasedTraining(**options),
@@ -43,13 +56,14 @@ def main() -> None:
     """Run all that is asked for and print a line for each."""
     arguments = _parser().parse_args()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    print("| problem | method | members | interval | in step | asynchronous | time |")
-    print(f"{7 * '|---'}|")
+    print("| problem | method | members | interval | in step | asynchronous | time | better by | |")
+    print(f"{9 * '|---'}|")
     for name in arguments.problems:
         problem = PROBLEMS[name]()
+        first: list[list[Outcome]] = []
         for method in arguments.methods:
             for interval in arguments.intervals:
-                in_step, asynchronous = (
+                outcomes = [
                     _outcomes(
                         problem,
                         method,
@@ -59,10 +73,14 @@ def main() -> None:
                         is_asynchronous=is_asynchronous,
                     )
                     for is_asynchronous in (False, True)
-                )
+                ]
+                first = first or outcomes
                 cells = [name, method, arguments.members, interval]
-                cells += [_summary(in_step), _summary(asynchronous), _duration(asynchronous)]
+                cells += [*map(_summary, outcomes), _duration(outcomes[1])]
+                cells += map(_gain, first, outcomes)
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
+                if method == "constants":
+                    break
 
 
 def _outcomes(
@@ -105,10 +123,18 @@ def _outcomes(
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:
-    """Return the mean score, and half the width of its 95 % interval."""
-    scores = [outcome.score for outcome in outcomes]
-    width = 1.96 * statistics.stdev(scores) / math.sqrt(len(scores))
-    return f"{statistics.fmean(scores):.3f} ± {width:.3f}"
+    return _mean([outcome.score for outcome in outcomes])
+
+
+def _gain(first: Sequence[Outcome], outcomes: Sequence[Outcome]) -> str:
+    """Return by how much the scores are better than those of the first method, seed by seed."""
+    return _mean([one.score - other.score for one, other in zip(first, outcomes, strict=True)])
+
+
+def _mean(values: Sequence[float]) -> str:
+    """Return the mean, and half the width of its 95 % interval."""
+    width = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.fmean(values):.3f} ± {width:.3f}"
 
 
 def _duration(outcomes: Sequence[Outcome]) -> str:
@@ -125,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=list(METHODS),
         choices=[*METHODS, *PEERS],
-        help="default: those of tuner",
+        help="default: those of tuner; all are compared with the first one",
     )
     parser.add_argument("--members", type=int, default=8, help="size of the population")
     parser.add_argument(

@@ -89,8 +89,13 @@ def run_peer_population(
         return trial
 
     # When the epoch in progress ends, by worker.
-    due = [(duration, worker) for worker, duration in enumerate(durations)]
-    members = [next_trial() for _ in due]
+    members = [next_trial() for _ in durations]
+
+    def epoch_s(worker: int) -> float:
+        return durations[worker] * problem.duration(members[worker].config)
+
+    due = [(epoch_s(worker), worker) for worker in range(num_members)]
+    heapq.heapify(due)
     finished: list[State] = []
     while due:
         end_s, worker = heapq.heappop(due)
@@ -106,7 +111,7 @@ def run_peer_population(
             continue
         if verdict == STOP:
             members[worker] = next_trial()
-        heapq.heappush(due, (end_s + durations[worker], worker))
+        heapq.heappush(due, (end_s + epoch_s(worker), worker))
     return Outcome(score_of_best(problem, finished), end_s, num_clones)
 
 

@@ -1,4 +1,9 @@
-"""Problems for populations: a noisy quadratic with a known best schedule, and digits."""
+"""Problems for populations: a quadratic with a known best schedule, and small noisy networks.
+
+Those of noisy networks serve for development or confirmation as the hash of their names says, by
+`benchmarks.quality.tasks.is_for_confirmation`: the settings of methods may be chosen on the former
+only. The others are for development.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from scipy.optimize import minimize
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, make_friedman1
 from sklearn.model_selection import train_test_split
 
-from searchers.space import Domain, loguniform
+from searchers.space import Domain, loguniform, uniform
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -40,6 +45,10 @@ class Problem(ABC):
     @abstractmethod
     def train(self, state: State, config: Mapping[str, float], rng: Generator) -> State:
         """Return the state after one more epoch."""
+
+    def duration(self, config: Mapping[str, float]) -> float:
+        """Return how long an epoch takes, as a multiple of the member's usual time."""
+        return 1.0
 
     @abstractmethod
     def loss(self, state: State) -> float:
@@ -223,3 +232,156 @@ def _cross_entropy(weights: State, images: Array, labels: Array) -> float:
     shares = _probabilities(_logits(weights, images)[1])[np.arange(len(labels)), labels]
     # A network that has diverged has NaN.
     return float(-np.log(np.maximum(shares, 1e-12)).mean())
+
+
+@final
+class NoisyNetwork(Problem):
+    """A network on few examples with noise, which several hyperparameters together keep out.
+
+    What learns fastest soon learns the noise as well, unless weight decay, dropout or noise in the
+    inputs hinder it, and these slow it down early: ranks after the first epoch tell next to nothing
+    about the last. A quarter of the examples is for training, a quarter for the loss that members
+    report, and half for the score.
+
+    Args:
+        inputs: A row for each example, of about unit variance.
+        targets: A row for each example: numbers, or shares of the classes.
+        space: ``"lr"``, ``"weight_decay"``, and some of ``"dropout"``, ``"batch_size"`` and
+            ``"input_noise"``, which are 0, 16 and 0 otherwise.
+        is_classification: Whether outputs are classes, and the loss the cross-entropy; else it is
+            the mean squared error.
+        share_mislabelled: Which part of the training targets is shuffled.
+    """
+
+    num_epochs = 40
+
+    def __init__(
+        self,
+        inputs: Array,
+        targets: Array,
+        space: Mapping[str, Domain],
+        *,
+        is_classification: bool,
+        share_mislabelled: float = 0.0,
+    ) -> None:
+        self.space = space
+        self._is_classification = is_classification
+        rng = np.random.default_rng(0)
+        order = rng.permutation(len(inputs))
+        first, second = len(inputs) // 4, len(inputs) // 2
+        train, validation, test = order[:first], order[first:second], order[second:]
+        self._inputs, self._targets = inputs[train], targets[train].copy()
+        wrong = rng.permutation(len(train))[: round(share_mislabelled * len(train))]
+        self._targets[wrong] = self._targets[rng.permutation(wrong)]
+        self._validation = inputs[validation], targets[validation]
+        self._test = inputs[test], targets[test]
+
+    def start(self, rng: Generator) -> State:
+        """Return random weights, and no momentum."""
+        num_inputs, num_outputs = self._inputs.shape[1], self._targets.shape[1]
+        weights = [
+            rng.standard_normal((num_inputs, _HIDDEN)) * np.sqrt(2 / num_inputs),
+            np.zeros(_HIDDEN),
+            rng.standard_normal((_HIDDEN, num_outputs)) * np.sqrt(1 / _HIDDEN),
+            np.zeros(num_outputs),
+        ]
+        return [*weights, *map(np.zeros_like, weights)]
+
+    def train(self, state: State, config: Mapping[str, float], rng: Generator) -> State:
+        """Return weights and momentum after an epoch."""
+        weights, velocity = list(state[:4]), list(state[4:])
+        dropout, noise = config.get("dropout", 0.0), config.get("input_noise", 0.0)
+        num_batches = max(1, round(len(self._inputs) / config.get("batch_size", 16)))
+        for batch in np.array_split(rng.permutation(len(self._inputs)), num_batches):
+            inputs, targets = self._inputs[batch], self._targets[batch]
+            if noise:
+                inputs = inputs + noise * rng.standard_normal(inputs.shape)
+            kept = (rng.random((len(batch), _HIDDEN)) >= dropout) / (1 - dropout)
+            hidden = np.maximum(inputs @ weights[0] + weights[1], 0) * kept
+            error = (self._outputs(hidden @ weights[2] + weights[3]) - targets) / len(batch)
+            back = error @ weights[2].T * (hidden > 0) * kept
+            slopes = (inputs.T @ back, back.sum(axis=0), hidden.T @ error, error.sum(axis=0))
+            for place, slope in enumerate(slopes):
+                decayed = slope + config["weight_decay"] * weights[place]
+                velocity[place] = 0.9 * velocity[place] - config["lr"] * decayed
+                weights[place] = weights[place] + velocity[place]
+        return [*weights, *velocity]
+
+    def duration(self, config: Mapping[str, float]) -> float:
+        """Return how long an epoch takes, which is mostly due to the number of its batches."""
+        return 0.5 + 8 / config.get("batch_size", 16)
+
+    def loss(self, state: State) -> float:
+        """Return the loss on the examples for validation."""
+        return self._loss(state, *self._validation)
+
+    def score(self, state: State) -> float:
+        """Return the loss on the examples for the test."""
+        return self._loss(state, *self._test)
+
+    def _outputs(self, logits: Array) -> Array:
+        return _probabilities(logits) if self._is_classification else logits
+
+    def _loss(self, weights: State, inputs: Array, targets: Array) -> float:
+        outputs = self._outputs(_logits(weights, inputs)[1])
+        if self._is_classification:
+            # A network that has diverged has NaN.
+            return -float((targets * np.log(np.maximum(outputs, 1e-12))).sum(axis=1).mean())
+        return float(((outputs - targets) ** 2).mean())
+
+
+def mislabelled_digits() -> NoisyNetwork:
+    """Return a problem of learning rate, weight decay and dropout: digits with wrong labels."""
+    images, labels = load_digits(return_X_y=True)
+    return NoisyNetwork(
+        images[:800] / 8 - 1,
+        np.eye(10)[labels[:800]],
+        {**_BOTH, "dropout": uniform(0.0, 0.8)},
+        is_classification=True,
+        share_mislabelled=0.3,
+    )
+
+
+def friedman_batches() -> NoisyNetwork:
+    """Return a problem of learning rate, weight decay and batch size, which makes epochs long."""
+    inputs, values = make_friedman1(n_samples=600, noise=2.0, random_state=0)
+    return NoisyNetwork(
+        _scaled(inputs),
+        _scaled(values[:, None]),
+        {**_BOTH, "batch_size": loguniform(4.0, 64.0)},
+        is_classification=False,
+    )
+
+
+def diabetes_input_noise() -> NoisyNetwork:
+    """Return a problem of learning rate, weight decay and noise in the inputs."""
+    inputs, values = load_diabetes(return_X_y=True)
+    return NoisyNetwork(
+        _scaled(inputs),
+        _scaled(values[:, None]),
+        {**_BOTH, "input_noise": loguniform(0.01, 3.0)},
+        is_classification=False,
+    )
+
+
+def cancer_batches() -> NoisyNetwork:
+    """Return a problem of four hyperparameters: tumours with wrong labels, in batches."""
+    inputs, labels = load_breast_cancer(return_X_y=True)
+    return NoisyNetwork(
+        _scaled(inputs),
+        np.eye(2)[labels],
+        {**_BOTH, "dropout": uniform(0.0, 0.8), "batch_size": loguniform(4.0, 64.0)},
+        is_classification=True,
+        share_mislabelled=0.3,
+    )
+
+
+_BOTH: Mapping[str, Domain] = {
+    "lr": loguniform(1e-3, 0.3),
+    "weight_decay": loguniform(1e-5, 0.3),
+}
+
+
+def _scaled(values: Array) -> Array:
+    scaled: Array = (values - values.mean(axis=0)) / values.std(axis=0)
+    return scaled

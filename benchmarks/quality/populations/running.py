@@ -89,7 +89,7 @@ def run_population(
 
 
 def durations_of(seed: int, num_members: int, *, is_asynchronous: bool) -> list[float]:
-    """Return how long an epoch of each member takes: 1, or up to `MAX_SLOWNESS`."""
+    """Return how long an epoch of each member usually takes: 1, or up to `MAX_SLOWNESS`."""
     if not is_asynchronous:
         return num_members * [1.0]
     return [MAX_SLOWNESS ** float(each) for each in default_rng([seed, 0]).random(num_members)]
@@ -112,7 +112,7 @@ class PopulationExecutor(VirtualExecutor):
     Args:
         problem: What to train.
         seed: Seed of the training.
-        durations: How long an epoch of each member takes.
+        durations: How long an epoch of each member usually takes.
 
     Attributes:
         finished: The states that were trained to the end, and no further: a clone of a member that
@@ -162,7 +162,7 @@ class _Member(VirtualWorker):
 
     def duration_s(self) -> float:
         """Return the member's time for an epoch."""
-        return self._duration_s
+        return self._duration_s * self._problem.duration(self.command.config)
 
     def advance(self, elapsed_s: float) -> bool:
         """Train for an epoch."""
