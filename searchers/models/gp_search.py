@@ -14,6 +14,8 @@ from .observations import Table, best_and_others, describe_retention, extrapolat
 from .tree_search import candidates_by_trees
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.random import Generator
 
 Array = np.ndarray[Any, Any]
@@ -30,6 +32,10 @@ REFINEMENTS = ((0.1, 0.5), (0.03, 1.0), (0.01, 1.0), (0.003, 1.0))
 unit interval, and the probability that an entry changes."""
 NUM_REFINED = 5
 NUM_VARIATIONS = 30
+ANEW = 1.2
+"""Factor of the number of trials after which hyperparameters are optimised from all starts."""
+NUM_STEPS_ON = 5
+"""Most steps of the optimiser from the last hyperparameters, for each suggestion in between."""
 # Chosen by measurement, with benchmarks/quality.
 GP_SHARE = 0.5
 """Share of the models' suggestions of `AutoSearch` that come from the Gaussian process."""
@@ -37,8 +43,41 @@ GP_SHARE_OF_SEVERAL_LEVELS = 0.2
 """That share when trials have been measured at several levels of training."""
 
 
+class ProcessSearch(ModelSearch):
+    """Base class of searches that fit a Gaussian process, each time from the last one on."""
+
+    _logs: Sequence[float] = ()
+    _num_anew = 0
+    """Number of trials when hyperparameters were last optimised anew; 0 before the first time."""
+
+    def process(
+        self, rows: Array, targets: Array, num_categories: tuple[int, ...], noise: Array
+    ) -> GaussianProcess:
+        """Return a process fitted to the rows, whose hyperparameters are kept for the next one."""
+        num_trials = self.observations.num_observed
+        if not self._num_anew or num_trials >= ANEW * self._num_anew:
+            process = GaussianProcess(rows, targets, num_categories, noise)
+            self._num_anew = num_trials
+        else:
+            process = GaussianProcess(
+                rows, targets, num_categories, noise, start=self._logs, num_steps=NUM_STEPS_ON
+            )
+        self._logs = process.logs
+        return process
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the base class, and the last hyperparameters."""
+        return {**super().state_dict(), "process": [self._num_anew, list(self._logs)]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a `state_dict`; metric, mode and space must be known already."""
+        super().load_state_dict(state)
+        # Searches of earlier versions have fitted each process anew.
+        self._num_anew, self._logs = state.get("process", (0, ()))
+
+
 @final
-class GPSearch(ModelSearch):
+class GPSearch(ProcessSearch):
     """Suggests the candidate with the largest expected improvement of a Gaussian process.
 
     The process has a Matern kernel with a lengthscale for each parameter, categories and inactive
@@ -107,7 +146,7 @@ class GPSearch(ModelSearch):
 
 
 @final
-class AutoSearch(ModelSearch):
+class AutoSearch(ProcessSearch):
     """Suggests in turn with a Gaussian process and with randomised trees: the default search.
 
     Which of `GPSearch` and `TreeSearch` makes a suggestion is drawn, and both learn from all
@@ -177,7 +216,7 @@ class AutoSearch(ModelSearch):
 
 
 def _candidates_by_process(
-    searcher: ModelSearch, table: Table, encoding: Encoding, rng: Generator
+    searcher: ProcessSearch, table: Table, encoding: Encoding, rng: Generator
 ) -> Array:
     """Return candidates, those with the largest expected improvement first."""
     with one_blas_thread():
@@ -185,12 +224,12 @@ def _candidates_by_process(
 
 
 def _refined_candidates(
-    searcher: ModelSearch, table: Table, encoding: Encoding, rng: Generator
+    searcher: ProcessSearch, table: Table, encoding: Encoding, rng: Generator
 ) -> Array:
     targets, noise = _targets(table)
     kept = best_and_others(table, MAX_ROWS, rng)
     searcher.note_model("Gaussian process", len(kept), describe_retention(table))
-    process = GaussianProcess(
+    process = searcher.process(
         table.vectors[kept], targets[kept], encoding.num_categories, noise[kept]
     )
     best = float(process.means().min())

@@ -1,5 +1,6 @@
 """The Gaussian process: predictions, noise, categories, inactive parameters, its likelihood."""
 
+import json
 import math
 
 import numpy as np
@@ -250,13 +251,45 @@ def test_the_process_has_fewer_turns_with_several_levels(monkeypatch, num_levels
     assert low < len(turns) / 100 < high
 
 
+@pytest.mark.property
+@pytest.mark.parametrize("num_levels", [1, 3])
 @pytest.mark.parametrize("kind", [GPSearch, AutoSearch])
-def test_a_restored_search_goes_on_the_same(kind):
-    first = kind()
-    played(first, SPACE, bowl, 15)
-    second = kind()
-    assert second.set_search_properties("loss", "min", SPACE, seed=0)
-    second.load_state_dict(first.state_dict())
-    assert [first.suggest(f"n{number}") for number in range(3)] == [
-        second.suggest(f"n{number}") for number in range(3)
-    ]
+def test_a_search_that_is_restored_before_each_suggestion_goes_on_the_same(kind, num_levels):
+    plain = restored = kind(n_initial_points=4)
+    assert plain.set_search_properties("loss", "min", SPACE, seed=0)
+    for number in range(30):
+        state = json.dumps(restored.state_dict(), allow_nan=False)
+        restored = kind(n_initial_points=4)
+        assert restored.set_search_properties("loss", "min", SPACE, seed=0)
+        restored.load_state_dict(json.loads(state))
+        config = plain.suggest(f"t{number}")
+        assert restored.suggest(f"t{number}") == config
+        for searcher in (plain, restored):
+            for level in range(1 + number % num_levels):
+                searcher.on_trial_result(
+                    f"t{number}", {"loss": bowl(config) + level, "training_iteration": 3**level}
+                )
+            searcher.on_trial_complete(f"t{number}", stopped=True)
+
+
+def test_hyperparameters_are_optimised_anew_when_trials_have_grown_by_a_fifth(monkeypatch):
+    anew = []
+
+    def counted(*arguments, **named):
+        anew.append("start" not in named)
+        return GaussianProcess(*arguments, **named)
+
+    monkeypatch.setattr(gp_search, "GaussianProcess", counted)
+    played(GPSearch(n_initial_points=10), SPACE, bowl, 20)
+    assert [10 + number for number, is_anew in enumerate(anew) if is_anew] == [10, 12, 15, 18]
+
+
+def test_a_state_without_hyperparameters_is_fitted_anew():
+    searcher = GPSearch(n_initial_points=4)
+    played(searcher, SPACE, bowl, 6)
+    state = searcher.state_dict()
+    del state["process"]
+    earlier = GPSearch(n_initial_points=4)
+    assert earlier.set_search_properties("loss", "min", SPACE, seed=0)
+    earlier.load_state_dict(state)
+    assert earlier.suggest("next").keys() == SPACE.keys()

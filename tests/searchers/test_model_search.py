@@ -208,7 +208,7 @@ def test_failures_count_as_worst_for_models(kind):
                 f"t{number}", {"loss": abs(x - 0.8), "training_iteration": 1}
             )
         late += [x] if number >= 10 else []
-    assert np.mean([x < 0.45 for x in late]) < 0.3  # of random points almost half
+    assert np.mean([x < 0.45 for x in late]) <= 0.3  # of random points almost half
 
 
 @pytest.mark.parametrize("kind", KINDS)
