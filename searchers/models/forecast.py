@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from .observations import Table, expected_final_scores
+from .gaussian_process import NUM_STEPS, GaussianProcess, one_blas_thread
+from .level_rows import level_rows
+from .linear_trend import stable
+from .observations import MIN_TRIALS, Table
 
 NUM_RECENT = 20
 """Number of the latest trials from which the next suggestion's score is estimated."""
@@ -51,16 +54,20 @@ class Forecast:
     """Expected scores after a full training, to weigh trials against each other and new ones.
 
     A full training is the highest level of training that a trial has reached so far. Scores are
-    normal scores of ranks, as in `expected_final_scores`; they compare within a forecast only.
+    warped values, as in `level_rows`; they compare within a forecast only.
 
     Attributes:
-        trials: The expected score of each trial that has a result and has not failed.
-        best: The least score of the trials at the highest level.
+        trials: The expected score of each trial that has a value.
+        best: The least expected score of the trials at the highest level.
         suggestion: The expected score of the next suggestion.
 
     Reference:
         Swersky, Snoek, Adams. Freeze-Thaw Bayesian Optimization. 2014, arXiv 1406.3896 (continuing
         a trial is weighed against starting a new one).
+
+    Departures:
+        There each curve has a process of its own, which decays exponentially; here one process
+        covers configurations and levels, and a trial differs from others like it by noise.
     """
 
     trials: Mapping[str, Expectation]
@@ -68,8 +75,17 @@ class Forecast:
     suggestion: Expectation
 
 
-def forecast_of(table: Table, num_categories: tuple[int, ...]) -> Forecast | None:
+def forecast_of(
+    table: Table,
+    num_categories: tuple[int, ...],
+    *,
+    start: Sequence[float] = (),
+    num_steps: int = NUM_STEPS,
+) -> Forecast | None:
     """Return the forecast for the trials of a table; None if they are few or at one level.
+
+    A Gaussian process is fitted to the values of all levels (see `level_rows`): it learns from
+    those trained further what others with similar configurations would gain.
 
     What a suggestion will be worth is told by the latest ones: a model's own predictions for the
     candidates it prefers are too good, since it prefers those that it overestimates.
@@ -78,18 +94,33 @@ def forecast_of(table: Table, num_categories: tuple[int, ...]) -> Forecast | Non
         table: The trials, with their values at the levels they have reached.
         num_categories: For each column of their vectors the number of its categories, 0 for
             numbers.
+        start: Hyperparameters from which the process is fitted; empty to begin anew.
+        num_steps: Most steps of that.
     """
-    expected = expected_final_scores(table, num_categories)
-    if expected is None:
+    # What trials gain from level to level is only seen with two.
+    if len(table.levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004
         return None
-    deviations = np.sqrt(np.maximum(expected.noise, 0.0))
-    is_known = np.isfinite(expected.scores)
+    rows = level_rows(table)
+    with one_blas_thread():
+        process = GaussianProcess(
+            table.vectors[rows.places],
+            rows.targets,
+            num_categories,
+            depths=rows.depths,
+            start=start or None,
+            num_steps=num_steps,
+        )
+        means, deviations = (stable(each) for each in process.predict(table.vectors))
+    has_failed = np.ones(len(table.names), dtype=bool)
+    for level in table.levels:
+        has_failed[level.places] = False
     trials = {
-        table.names[place]: Expectation(float(expected.scores[place]), float(deviations[place]))
-        for place in np.flatnonzero(is_known).tolist()
+        table.names[place]: Expectation(float(means[place]), float(deviations[place]))
+        for place in np.flatnonzero(~has_failed).tolist()
     }
-    # A failed trial counts like the worst of the others.
-    scores = np.minimum(expected.scores, expected.scores[is_known].max())[-NUM_RECENT:]
-    spread = math.sqrt(float(scores.var() + (deviations[-NUM_RECENT:] ** 2).mean()))
-    best = float(expected.scores[table.levels[-1].places].min())
-    return Forecast(trials, best, Expectation(float(scores.mean()), spread))
+    spread = means[-NUM_RECENT:].var() + (deviations[-NUM_RECENT:] ** 2).mean()
+    return Forecast(
+        trials,
+        float(means[table.levels[-1].places].min()),
+        Expectation(float(means[-NUM_RECENT:].mean()), math.sqrt(float(spread))),
+    )

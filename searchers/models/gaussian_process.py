@@ -30,6 +30,9 @@ NUM_STEPS = 20
 """Most steps of the optimiser that fits the hyperparameters."""
 NUM_DECIMALS = 6
 """Decimals of the hyperparameters' logarithms."""
+MEMORY = 1.0
+"""Over so many times the distance of the lowest level from the highest one, the correlation of a
+configuration's values falls to 1/e."""
 MAX_ROWS_FITTED = 100
 """Most rows that the hyperparameters are fitted to; the posterior uses all of them."""
 
@@ -45,12 +48,18 @@ class GaussianProcess:
     Lengthscales and noise maximise the posterior density of the hyperparameters; the variance of
     the kernel is the one that maximises the likelihood given these, and the mean is constant.
 
+    Where rows were measured at several levels of training, the kernel is multiplied by one that
+    decays with the distance of the levels, and the mean is a line over levels with a prior of its
+    own. Predictions are for the highest level.
+
     Args:
         rows: Vectors, one per row; NaN for inactive parameters.
         targets: The value of each row.
         num_categories: For each column the number of its categories, 0 for numbers.
         noise: Known part of the variance of each row's noise, as a share of the variance of the
             targets; a part that is equal for all rows is fitted. None for no known part.
+        depths: For each row the distance of its level below the highest one, from 0 to 1; None if
+            all were measured at the same level.
         start: The `logs` of an earlier process, from which the optimiser goes on; None to begin
             anew, at `STARTS`.
         num_steps: Most steps of the optimiser, from each start; 0 to keep `start`.
@@ -73,12 +82,16 @@ class GaussianProcess:
         Hvarfner, Hellsten, Nardi. Vanilla Bayesian Optimization Performs Great in High Dimensions.
         ICML 2024, arXiv 2402.02229 (the prior of lengthscales).
 
+        Swersky, Snoek, Adams. Multi-Task Bayesian Optimization. NeurIPS 2013 (the product of a
+        kernel over configurations and one over tasks, here levels).
+
         Hutter, Osborne. A Kernel for Hierarchical Parameter Spaces. 2013, arXiv 1310.5738 (inactive
         parameters).
 
     Departures:
         Active and inactive parameters are distinguished by a feature of their own rather than by an
-        angle. The variance of the kernel has no prior.
+        angle. The variance of the kernel has no prior. The correlation of levels is not fitted: few
+        trials reach the higher ones.
     """
 
     def __init__(
@@ -88,18 +101,22 @@ class GaussianProcess:
         num_categories: tuple[int, ...],
         noise: Array | None = None,
         *,
+        depths: Array | None = None,
         start: Sequence[float] | None = None,
         num_steps: int = NUM_STEPS,
     ) -> None:
         self._num_categories = num_categories
         self._features, self._owners = _embedded(rows, num_categories)
         self._noise = np.zeros(len(rows)) if noise is None else noise
+        self._depths = np.zeros(len(rows)) if depths is None else depths
+        self._line = 0.0 if depths is None else 1.0
         self.mean = float(targets.mean())
         self._targets = targets - self.mean
         self.logs = tuple(start) if start and not num_steps else self._fitted(start, num_steps)
         self._scales = np.exp(0.5 * np.array(self.logs[:-1]))[self._owners]
         self._noise = self._noise + math.exp(self.logs[-1])
-        self._cholesky = _cholesky(self._kernel(self._features, self._features), self._noise)
+        kernel = self._kernel(self._features, self._depths[:, None])
+        self._cholesky = _cholesky(kernel, self._noise)
         self._alpha = _solve(self._cholesky, self._targets)
         self.variance = max(float(self._targets @ self._alpha) / max(len(rows), 1), 1e-12)
 
@@ -113,8 +130,9 @@ class GaussianProcess:
             Computational Intelligence in Expensive Optimization Problems, 2010.
         """
         embedded, _ = _embedded(points, self._num_categories)
-        cross = self._explained(self._kernel(embedded, self._features))
-        left = self._kernel(embedded, embedded) - cross.T @ cross
+        cross = self._explained(self._kernel(embedded))
+        alone = _matern(self._distances(embedded, embedded)) + self._line
+        left = alone - cross.T @ cross
         num_rows, num_points = cross.shape
         extended = np.zeros((num_rows + num_points, num_rows + num_points), order="F")
         extended[:num_rows, :num_rows] = self._cholesky
@@ -122,6 +140,7 @@ class GaussianProcess:
         extended[num_rows:, num_rows:] = _cholesky(left, math.exp(self.logs[-1]))
         self._cholesky = extended
         self._features = np.concatenate([self._features, embedded])
+        self._depths = np.concatenate([self._depths, np.zeros(num_points)])
         # What was predicted anyway changes no prediction.
         self._alpha = np.concatenate([self._alpha, np.zeros(num_points)])
 
@@ -133,19 +152,32 @@ class GaussianProcess:
     def predict(self, points: Array) -> tuple[Array, Array]:
         """Return the mean and the standard deviation at each point, without noise."""
         embedded, _ = _embedded(points, self._num_categories)
-        cross = self._kernel(embedded, self._features)
+        cross = self._kernel(embedded)
         means = self.mean + cross @ self._alpha
         explained = self._explained(cross).T
-        unexplained = 1 - np.einsum("ij,ij->i", explained, explained)
+        unexplained = 1 + self._line - np.einsum("ij,ij->i", explained, explained)
         return means, np.sqrt(self.variance * np.maximum(unexplained, 1e-12))
 
-    def _kernel(self, first: Array, second: Array) -> Array:
-        """Return the kernel of the features, by row of each."""
+    def _kernel(self, features: Array, depths: Array | float = 0.0) -> Array:
+        """Return the kernel of these features and of what was observed, by row of each.
+
+        Args:
+            features: The features of points or rows.
+            depths: Their distances below the highest level, in a column.
+        """
+        kernel = _matern(self._distances(features, self._features))
+        kernel *= _memory(depths, self._depths)
+        kernel += self._line * (1 + depths * self._depths)
+        return kernel
+
+    def _distances(self, first: Array, second: Array) -> Array:
+        """Return the weighted squared distances of the features, by row of each."""
         left, right = first * self._scales, second * self._scales
         squares = left @ (-2 * right.T)
         squares += (left**2).sum(axis=1)[:, None]
         squares += (right**2).sum(axis=1)
-        return _matern(np.maximum(squares, 0.0, out=squares))
+        distances: Array = np.maximum(squares, 0.0, out=squares)
+        return distances
 
     def _explained(self, cross: Array) -> Array:
         """Return the part of points in each of the independent components, by component.
@@ -170,8 +202,16 @@ class GaussianProcess:
         mean_log_weight = -2 * (MEAN_LOG_LENGTHSCALE + 0.5 * math.log(max(num_columns, 1)))
         prior_means = np.append(np.full(num_columns, mean_log_weight), MEAN_LOG_NOISE)
         prior_sds = np.append(np.full(num_columns, 2 * SD_LOG_LENGTHSCALE), SD_LOG_NOISE)
+        depths = self._depths[kept]
+        first, second = np.tril_indices(len(kept), -1)
         objective = _negative_log_posterior(
-            gaps, self._targets[kept], self._noise[kept], prior_means, prior_sds
+            gaps,
+            self._targets[kept],
+            self._noise[kept] + self._line * (1 + depths**2),
+            prior_means,
+            prior_sds,
+            factors=_memory(depths[first], depths[second]),
+            offsets=self._line * (1 + depths[first] * depths[second]),
         )
         # A smooth function that is known exactly, or a rough one with noise: there is often an
         # optimum for each.
@@ -192,17 +232,32 @@ class GaussianProcess:
         return tuple(np.round(best.x, NUM_DECIMALS).tolist())
 
 
+def _memory(first: Array | float, second: Array) -> Array:
+    """Return how much is known at a level from another, by their distances below the highest."""
+    memory: Array = np.exp(-np.abs(first - second) / MEMORY)
+    return memory
+
+
 def _negative_log_posterior(
-    gaps: Array, targets: Array, noise: Array, prior_means: Array, prior_sds: Array
+    gaps: Array,
+    targets: Array,
+    noise: Array,
+    prior_means: Array,
+    prior_sds: Array,
+    *,
+    factors: Array | float = 1.0,
+    offsets: Array | float = 0.0,
 ) -> Callable[[Array], tuple[float, Array]]:
     """Return a function of the hyperparameters' logarithms: minus the log density, gradient.
 
     Args:
         gaps: See `_gaps`.
         targets: The value of each row.
-        noise: The known part of its noise.
+        noise: The known part of its noise, and what else is known of its variance.
         prior_means: Means of the logarithms.
         prior_sds: Their standard deviations.
+        factors: By which the Matern kernel of each pair of rows is multiplied.
+        offsets: What is added to it then.
     """
     from scipy.linalg.lapack import dpotri  # noqa: PLC0415  (heavy)
 
@@ -215,10 +270,10 @@ def _negative_log_posterior(
     def evaluate(logs: Array) -> tuple[float, Array]:
         weights, noise_scale = np.exp(logs[:-1]), math.exp(logs[-1])
         root = _SQRT_5 * np.sqrt(weights @ gaps)
-        decay = np.exp(-root)
+        decay = np.exp(-root) * factors
         slope = (1 + root) * decay
         kernel = np.eye(num_rows)
-        kernel.ravel()[below_diagonal] = slope + root**2 / 3 * decay
+        kernel.ravel()[below_diagonal] = slope + root**2 / 3 * decay + offsets
         factor = _cholesky(kernel, noise_scale + noise)
         alpha = _solve(factor, targets)
         variance = max(float(targets @ alpha) / num_rows, 1e-12)

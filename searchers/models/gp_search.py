@@ -8,6 +8,7 @@ import numpy as np
 
 from .candidates import around_best, mutants
 from .encoding import Encoding
+from .forecast import Forecast, forecast_of
 from .gaussian_process import GaussianProcess, log_expected_improvement, one_blas_thread
 from .model_search import ModelSearch
 from .observations import Table, best_and_others, describe_retention, extrapolate_final_scores
@@ -64,6 +65,17 @@ class ProcessSearch(ModelSearch):
             )
         self._logs = process.logs
         return process
+
+    def forecast(self) -> Forecast | None:
+        """See `ModelSearch`; the process goes on from the last hyperparameters."""
+        if not self._num_anew:
+            return super().forecast()
+        return forecast_of(
+            self.observations.table(),
+            self._known_encoding.num_categories,
+            start=self._logs,
+            num_steps=NUM_STEPS_ON,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the base class, and the last hyperparameters."""

@@ -34,15 +34,15 @@ def test_a_slow_learner_left_behind_is_expected_to_overtake():
     forecast = forecast_of(observed(curves), (0,))
     late, early = forecast.trials["t39"], forecast.trials["t0"]
     assert late.mean < early.mean
-    assert late.deviation > early.deviation == 0
+    assert late.deviation > early.deviation
     assert late.improvement(forecast.best) > forecast.trials["t13"].improvement(forecast.best)
 
 
 def test_the_best_score_is_that_of_a_fully_trained_trial():
-    forecast = forecast_of(observed(slow_learners(lambda x: 9 if x < 0.6 else 3)), (0,))
-    trained = {name: each.mean for name, each in forecast.trials.items() if each.deviation == 0}
-    assert 0 < len(trained) < len(forecast.trials)
+    forecast = forecast_of(observed(slow_learners(lambda x: 9 if x < 0.6 else 1)), (0,))
+    trained = {name: each.mean for name, each in forecast.trials.items() if int(name[1:]) < 24}
     assert forecast.best == min(trained.values())
+    assert min(each.mean for each in forecast.trials.values()) < forecast.best
 
 
 def test_a_suggestion_is_expected_to_be_like_the_latest():
@@ -59,12 +59,6 @@ def test_a_failed_trial_has_no_forecast_and_makes_suggestions_look_worse():
     forecast = forecast_of(observed(curves, failed={39}), (0,))
     assert "t39" not in forecast.trials
     assert forecast.suggestion.mean > forecast_of(observed(curves), (0,)).suggestion.mean
-
-
-def test_only_the_order_of_values_counts():
-    curves = slow_learners(lambda x: 9 if x < 0.5 else 1)
-    bent = [(x, {time: np.exp(5 * value) for time, value in curve.items()}) for x, curve in curves]
-    assert forecast_of(observed(curves), (0,)) == forecast_of(observed(bent), (0,))
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,49 @@ def test_the_gradient_is_that_of_the_posterior():
     assert np.allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
 
 
+def test_the_gradient_is_that_of_the_posterior_with_levels():
+    rng = np.random.default_rng(2)
+    num_pairs = 20 * 19 // 2
+    evaluate = _negative_log_posterior(
+        rng.random((3, num_pairs)),
+        rng.normal(size=20),
+        2 + rng.random(20),
+        np.zeros(4),
+        np.ones(4),
+        factors=0.5 + 0.1 * rng.random(num_pairs),
+        offsets=0.1 * rng.random(num_pairs),
+    )
+    logs = rng.normal(size=4)
+    _, gradient = evaluate(logs)
+    steps = 1e-5 * np.eye(4)
+    numeric = [(evaluate(logs + step)[0] - evaluate(logs - step)[0]) / 2e-5 for step in steps]
+    assert np.allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
+
+
+def test_values_of_a_lower_level_tell_the_shape_and_those_of_the_highest_the_height():
+    low, high = np.linspace(0, 1, 15)[:, None], np.array([[0.1], [0.5], [0.8]])
+    rows = np.concatenate([low, high])
+    targets = np.concatenate([3 + np.sin(5 * low[:, 0]), np.sin(5 * high[:, 0])])
+    depths = np.concatenate([np.ones(15), np.zeros(3)])
+    process = GaussianProcess(rows, targets, (0,), depths=depths)
+    probe = np.array([[0.3], [0.65]])
+    means, deviations = process.predict(probe)
+    assert np.abs(means - np.sin(5 * probe[:, 0])).max() < 0.15
+    assert (process.predict(high)[1] < deviations.min()).all()
+
+
+def test_a_believed_point_lowers_deviations_where_rows_have_levels():
+    rng = np.random.default_rng(0)
+    rows, depths = rng.random((12, 1)), np.repeat([1.0, 0.5, 0.0], 4)
+    process = GaussianProcess(rows, rows[:, 0] + depths, (0,), depths=depths)
+    probe = np.array([[0.2], [0.9]])
+    means, deviations = process.predict(probe)
+    process.believe(probe[:1])
+    believed = process.predict(probe)
+    assert np.allclose(believed[0], means)
+    assert believed[1][0] < deviations[0]
+
+
 @pytest.mark.parametrize("z", [-30.0, -5.0, -1.1, -0.9, 0.0, 2.0])
 def test_log_expected_improvement(z):
     found = log_expected_improvement(np.array([-z]), np.array([1.0]), 0.0)[0]
