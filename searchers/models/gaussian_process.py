@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_SQRT_5 = math.sqrt(5)
 MEAN_LOG_LENGTHSCALE = math.sqrt(2)
 """Mean of the logarithm of a lengthscale in one dimension; it grows by half of log d."""
 SD_LOG_LENGTHSCALE = math.sqrt(3)
@@ -113,11 +112,12 @@ class GaussianProcess:
         self.mean = float(targets.mean())
         self._targets = targets - self.mean
         self.logs = tuple(start) if start and not num_steps else self._fitted(start, num_steps)
-        self._scales = np.exp(0.5 * np.array(self.logs[:-1]))[self._owners]
+        self._scales = np.sqrt(5 * np.exp(self.logs[:-1]))[self._owners]
         self._noise = self._noise + math.exp(self.logs[-1])
         kernel = self._kernel(self._features, self._depths[:, None])
-        self._cholesky = _cholesky(kernel, self._noise)
-        self._alpha = _solve(self._cholesky, self._targets)
+        factor = _cholesky(kernel, self._noise)
+        self._alpha = _solve(factor, self._targets)
+        self._whitening = _inverse(factor)
         self.variance = max(float(self._targets @ self._alpha) / max(len(rows), 1), 1e-12)
 
     def believe(self, points: Array) -> None:
@@ -130,19 +130,16 @@ class GaussianProcess:
             Computational Intelligence in Expensive Optimization Problems, 2010.
         """
         embedded, _ = _embedded(points, self._num_categories)
-        cross = self._explained(self._kernel(embedded))
-        alone = _matern(self._distances(embedded, embedded)) + self._line
-        left = alone - cross.T @ cross
-        num_rows, num_points = cross.shape
-        extended = np.zeros((num_rows + num_points, num_rows + num_points), order="F")
-        extended[:num_rows, :num_rows] = self._cholesky
-        extended[num_rows:, :num_rows] = cross.T
-        extended[num_rows:, num_rows:] = _cholesky(left, math.exp(self.logs[-1]))
-        self._cholesky = extended
+        explained = self._kernel(embedded) @ self._whitening.T
+        left = self._matern(embedded, embedded) + self._line - explained @ explained.T
+        below = _inverse(_cholesky(left, math.exp(self.logs[-1])))
+        beside = -below @ explained @ self._whitening
+        beyond = np.zeros((len(explained.T), len(points)))
+        self._whitening = np.block([[self._whitening, beyond], [beside, below]])
         self._features = np.concatenate([self._features, embedded])
-        self._depths = np.concatenate([self._depths, np.zeros(num_points)])
+        self._depths = np.concatenate([self._depths, np.zeros(len(points))])
         # What was predicted anyway changes no prediction.
-        self._alpha = np.concatenate([self._alpha, np.zeros(num_points)])
+        self._alpha = np.concatenate([self._alpha, np.zeros(len(points))])
 
     def means(self) -> Array:
         """Return the predicted mean of each row that the process was fitted to."""
@@ -154,7 +151,7 @@ class GaussianProcess:
         embedded, _ = _embedded(points, self._num_categories)
         cross = self._kernel(embedded)
         means = self.mean + cross @ self._alpha
-        explained = self._explained(cross).T
+        explained = cross @ self._whitening.T
         unexplained = 1 + self._line - np.einsum("ij,ij->i", explained, explained)
         return means, np.sqrt(self.variance * np.maximum(unexplained, 1e-12))
 
@@ -165,31 +162,26 @@ class GaussianProcess:
             features: The features of points or rows.
             depths: Their distances below the highest level, in a column.
         """
-        kernel = _matern(self._distances(features, self._features))
-        kernel *= _memory(depths, self._depths)
-        kernel += self._line * (1 + depths * self._depths)
+        kernel = self._matern(features, self._features)
+        if self._line:
+            kernel *= _memory(depths, self._depths)
+            kernel += self._line * (1 + depths * self._depths)
         return kernel
 
-    def _distances(self, first: Array, second: Array) -> Array:
-        """Return the weighted squared distances of the features, by row of each."""
+    def _matern(self, first: Array, second: Array) -> Array:
+        """Return (1 + r + r^2 / 3) exp(-r) for the features, by row of each."""
         left, right = first * self._scales, second * self._scales
-        squares = left @ (-2 * right.T)
-        squares += (left**2).sum(axis=1)[:, None]
-        squares += (right**2).sum(axis=1)
-        distances: Array = np.maximum(squares, 0.0, out=squares)
-        return distances
-
-    def _explained(self, cross: Array) -> Array:
-        """Return the part of points in each of the independent components, by component.
-
-        Args:
-            cross: The kernel of points, by row, and of what was observed; it is overwritten.
-        """
-        from scipy.linalg.lapack import dtrtrs  # noqa: PLC0415  (heavy)
-
-        explained: Array
-        explained, _ = dtrtrs(self._cholesky, cross.T, lower=1, overwrite_b=1)
-        return explained
+        # In one product: |a - b|^2 = (a, |a|^2, 1) . (-2b, 1, |b|^2).
+        squares = np.column_stack([left, (left**2).sum(axis=1), np.ones(len(left))]) @ (
+            np.column_stack([-2 * right, np.ones(len(right)), (right**2).sum(axis=1)]).T
+        )
+        root = np.sqrt(np.maximum(squares, 0.0, out=squares))
+        kernel: Array = squares
+        kernel *= 1 / 3
+        kernel += root
+        kernel += 1
+        kernel *= np.exp(np.negative(root, out=root), out=root)
+        return kernel
 
     def _fitted(self, start: Sequence[float] | None, num_steps: int) -> tuple[float, ...]:
         """Return the most probable logarithms of the hyperparameters, see `logs`."""
@@ -269,11 +261,12 @@ def _negative_log_posterior(
 
     def evaluate(logs: Array) -> tuple[float, Array]:
         weights, noise_scale = np.exp(logs[:-1]), math.exp(logs[-1])
-        root = _SQRT_5 * np.sqrt(weights @ gaps)
+        squares = (5 * weights) @ gaps
+        root = np.sqrt(squares)
         decay = np.exp(-root) * factors
         slope = (1 + root) * decay
         kernel = np.eye(num_rows)
-        kernel.ravel()[below_diagonal] = slope + root**2 / 3 * decay + offsets
+        kernel.ravel()[below_diagonal] = slope + squares / 3 * decay + offsets
         factor = _cholesky(kernel, noise_scale + noise)
         alpha = _solve(factor, targets)
         variance = max(float(targets @ alpha) / num_rows, 1e-12)
@@ -362,31 +355,20 @@ def _embedded(rows: Array, num_categories: tuple[int, ...]) -> tuple[Array, Arra
     A number is one feature, and a category one for each option. Where a column may be inactive,
     another feature tells whether it is.
     """
-    features, owners = [], []
-    for column, count in enumerate(num_categories):
-        entries = rows[:, column]
-        is_absent = np.isnan(entries)
-        parts = (
-            [(entries == option) / math.sqrt(2) for option in range(count)]
-            if count
-            else [np.where(is_absent, 0.5, entries)]
-        )
-        parts.append(is_absent / math.sqrt(2) if count else is_absent.astype(float))
-        features += parts
-        owners += [column] * len(parts)
-    return np.array(features).T.reshape(len(rows), len(owners)), np.array(owners, dtype=int)
-
-
-def _matern(distances: Array) -> Array:
-    """Return the Matern 5/2 kernel of squared distances, which are overwritten."""
-    root = np.sqrt(distances, out=distances)
-    root *= _SQRT_5
-    kernel = root / 3
-    kernel += 1
-    kernel *= root
-    kernel += 1
-    kernel *= np.exp(np.negative(root, out=root), out=root)
-    return kernel
+    counts = np.array(num_categories, dtype=int)
+    numbers, categories = np.flatnonzero(counts == 0), np.flatnonzero(counts)
+    owners = np.repeat(categories, counts[categories])
+    options = np.concatenate([np.arange(count) for count in num_categories] or [counts])
+    is_absent = np.isnan(rows)
+    features = np.hstack(
+        [
+            np.where(is_absent, 0.5, rows)[:, numbers],
+            is_absent[:, numbers],
+            (rows[:, owners] == options) * math.sqrt(0.5),
+            is_absent[:, categories] * math.sqrt(0.5),
+        ]
+    )
+    return features, np.concatenate([numbers, numbers, owners, categories])
 
 
 def _cholesky(kernel: Array, noise: Array | float) -> Array:
@@ -412,3 +394,12 @@ def _solve(factor: Array, targets: Array) -> Array:
     solved: Array
     solved, _ = dpotrs(factor, targets, lower=1)
     return solved
+
+
+def _inverse(factor: Array) -> Array:
+    """Return the inverse of a lower factor: products with it are faster than solving."""
+    from scipy.linalg.lapack import dtrtri  # noqa: PLC0415  (heavy)
+
+    inverse: Array
+    inverse, _ = dtrtri(factor, lower=1)
+    return inverse
