@@ -13,6 +13,11 @@ s` times the probability of one that was not compared. So more good trials are f
 cost if ``r * s > 1 + (r - 1) / k``: with a factor of 3 and levels three times apart, if more than
 5/9 of the good trials are among the best third already.
 
+**When a comparison has lost the best.** Trials that were spared all comparisons show most: those of
+them that are among the best third at the highest level would be missing if they had been dropped
+below. If hardly any would have survived, trials are compared later, however well the ranks of all
+others agree: those were chosen by their early ranks.
+
 **When a comparison misleads.** If no more of the best were among the best before than by chance,
 one in `r`, their order at the lower level says nothing, and it is better to train longer. This can
 also be seen from trials that were compared at the lower level: chance is the same for them. Between
@@ -45,6 +50,8 @@ best there."""
 TRUST_WEIGHT = 1
 """So many good trials are assumed to speak for a level that may mislead: half-way between chance
 and full agreement."""
+SPARED_WEIGHT = 3
+"""So many of the best trials that were spared all comparisons are assumed to speak for a level."""
 
 
 @final
@@ -58,12 +65,14 @@ class Evidence:
         num_found: How many of the best trials at `high` were among the best at `low`; of those that
             tie with others there, a part.
         num_best: How many trials count as the best.
+        is_of_spared: Whether only those count that were not compared up to the lower level.
     """
 
     low: int
     high: int
     num_found: float
     num_best: int
+    is_of_spared: bool = False
 
     def share(self, expected: float, weight: float) -> float:
         """Return the share that was found, as if `weight` more trials had shown the expected one.
@@ -143,6 +152,11 @@ class RankAgreement:
             if not self._pays(evidence):
                 break
             index -= 1
+        while index < top:
+            evidence = self._evidence_of_spared(index, top)
+            if self._trust(evidence, SPARED_WEIGHT) >= 1 / self._reduction_factor:
+                break
+            index, decisive = index + 1, evidence
         return index, decisive
 
     def _evidence(self, low: int, high: int, since: int) -> Evidence:
@@ -171,6 +185,26 @@ class RankAgreement:
         )
         return Evidence(low, high, num_found, num_best)
 
+    def _evidence_of_spared(self, low: int, top: int) -> Evidence:
+        """Return how many of the best that were not compared up to a level were good enough there.
+
+        The best are a part of all trials at the highest level.
+        """
+        factor = self._reduction_factor
+        below = sorted(values[low] for _, values in self._trials.values() if low in values)
+        num_kept = math.floor(len(below) / factor)
+        finished = [each for each in self._trials.values() if top in each[1]]
+        finished.sort(key=lambda each: each[1][top])
+        spared = [
+            values[low]
+            for first, values in finished[: math.ceil(len(finished) / factor)]
+            if first > low and low in values
+        ]
+        if not num_kept:
+            return Evidence(low, top, 0, 0, is_of_spared=True)
+        num_found = sum(value <= below[num_kept - 1] for value in spared)
+        return Evidence(low, top, num_found, len(spared), is_of_spared=True)
+
     def _pays(self, evidence: Evidence) -> bool:
         factor, low = self._reduction_factor, evidence.low
         required = (1 + (factor - 1) * self._levels[low] / self._levels[low + 1]) / factor
@@ -178,14 +212,16 @@ class RankAgreement:
         expected = min(EXPECTED_SHARE, required)
         return evidence.share(expected, EXPECTED_WEIGHT) > required
 
-    def _trust(self, evidence: Evidence) -> float:
-        return evidence.share((1 + 1 / self._reduction_factor) / 2, TRUST_WEIGHT)
+    def _trust(self, evidence: Evidence, weight: float = TRUST_WEIGHT) -> float:
+        return evidence.share((1 + 1 / self._reduction_factor) / 2, weight)
 
     def described(self, evidence: Evidence) -> str:
         """Return evidence as text."""
+        high, low = self._levels[evidence.high], self._levels[evidence.low]
+        spared = f" that were not compared at {low:g}" if evidence.is_of_spared else ""
         return (
-            f"{evidence.num_found:.3g} of the {evidence.num_best} best at "
-            f"{self._levels[evidence.high]:g} were among the best at {self._levels[evidence.low]:g}"
+            f"{evidence.num_found:.3g} of the {evidence.num_best} best at {high:g}{spared} were "
+            f"among the best at {low:g}"
         )
 
     def state_dict(self) -> list[Any]:

@@ -17,6 +17,7 @@ from schedulers.scheduler import TrialView
 from .agreement import PROBE_SHARE, Evidence, RankAgreement
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .promotion_rule import PromotionRule
+from .stagnation import Stagnation
 from .stopping_rule import StoppingRule
 
 _TYPES = ("auto", "promotion", "stopping")
@@ -64,7 +65,10 @@ class ASHAScheduler(HalvingScheduler):
     enough of the trials that were good there had been among the best at the lower one already, so
     that an earlier comparison saves more than it loses; a higher one, up to `max_t`, if what is
     best at `max_t` was not among the best before more often than by chance. One later trial in ten
-    keeps the first choice, so that evidence keeps coming. See `agreement` for the rule. `remarks`
+    keeps the first choice, so that evidence keeps coming. The longer the search finds nothing
+    better, the more of its trials are trained to `max_t` without a comparison, whatever they
+    report: either nothing better is left, and nothing is lost, or comparisons drop it. What becomes
+    of these trials is evidence, too. See `agreement` and `stagnation` for the rules. `remarks`
     say when the choice changes, and the decisions about each trial where it was compared first, and
     on what evidence.
 
@@ -186,6 +190,10 @@ class ASHAScheduler(HalvingScheduler):
         self._scouts: dict[str, bool] = {}
         # Those of them that are trained to the end.
         self._full_scouts: list[str] = []
+        self._stagnation = Stagnation()
+        # Later trials that are trained to the end, with the part of the training by then in which
+        # no better value was found.
+        self._spared: dict[str, float] = {}
         self._plan = RungPlan(
             self.prefix,
             self.levels,
@@ -215,6 +223,8 @@ class ASHAScheduler(HalvingScheduler):
             self._scouts[trial.trial_id] = False
         elif is_new and self._is_from_evidence:
             self._chosen_first[trial.trial_id] = self._choose_first()
+            if self._draw("spared", trial.trial_id) < self._stagnation.spared_share:
+                self._spared[trial.trial_id] = self._stagnation.part
         return super().on_trial_add(trial)
 
     def _choose_first(self) -> tuple[int, Evidence | None]:
@@ -231,19 +241,20 @@ class ASHAScheduler(HalvingScheduler):
 
     def _first_index(self, trial_id: str) -> int:
         """Return the number of the level where a trial is compared first."""
-        if trial_id in self._full_scouts:
+        if trial_id in self._spared or trial_id in self._full_scouts:
             return len(self.levels) - 1
         if trial_id in self._scouts:
             return 0
         index, _ = self._chosen_first.get(trial_id, (self._later_index, None))
         return (
-            self._later_index if index < self._later_index and self._is_probe(trial_id) else index
+            self._later_index
+            if index < self._later_index and self._draw("probe", trial_id) < PROBE_SHARE
+            else index
         )
 
-    def _is_probe(self, trial_id: str) -> bool:
+    def _draw(self, purpose: str, trial_id: str) -> float:
         # As with brackets, neither the order of arrival nor a restore may change it.
-        rng = Random(f"{self._seed}/probe/{trial_id}")  # noqa: S311  (not a secret)
-        return rng.random() < PROBE_SHARE
+        return Random(f"{self._seed}/{purpose}/{trial_id}").random()  # noqa: S311  (not a secret)
 
     def _notes(self, trial_id: str, own: int, first: int) -> dict[str, Number | str]:
         """Return from where on a trial is compared and why, for the reasons of decisions.
@@ -257,7 +268,12 @@ class ASHAScheduler(HalvingScheduler):
             return {}
         index, evidence = self._chosen_first[trial_id]
         why = "none yet" if evidence is None else self._agreement.described(evidence)
-        if own > index:
+        if trial_id in self._spared:
+            why += (
+                f"; trained to the end, since the latest {self._spared[trial_id]:.0%} of all "
+                "training had brought nothing better"
+            )
+        elif own > index:
             why += "; compared later to see whether this still holds"
         return {"compared_from": self.levels[first], "evidence": why}
 
@@ -287,11 +303,19 @@ class ASHAScheduler(HalvingScheduler):
     def _note_value(
         self, trial_id: str, time: float, result: Mapping[str, Any], first: int
     ) -> None:
-        index = bisect_right(self.levels, time) - 1
         value = as_float(result.get(str(self.metric), ""))
-        if index >= 0 and value is not None:
-            value = value if math.isfinite(value) else math.nan
-            self._agreement.note(trial_id, index, -value if self.mode == "max" else value, first)
+        if value is None:
+            return
+        value = value if math.isfinite(value) else math.nan
+        value = -value if self.mode == "max" else value
+        self._stagnation.note(trial_id, time, value)
+        index = bisect_right(self.levels, time) - 1
+        if index >= 0:
+            self._agreement.note(trial_id, index, value, first)
+
+    def _handle_end(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
+        self._stagnation.forget(trial_id)
+        return super()._handle_end(trial_id, is_trained=is_trained)
 
     def _choose(self, trial: TrialView) -> None:
         can_pause = self.experiment.can_save_on_demand or trial.has_checkpoint
@@ -313,6 +337,8 @@ class ASHAScheduler(HalvingScheduler):
                 for name, (index, evidence) in self._chosen_first.items()
             },
             "agreement": self._agreement.state_dict(),
+            "stagnation": self._stagnation.state_dict(),
+            "spared": dict(self._spared),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -333,6 +359,8 @@ class ASHAScheduler(HalvingScheduler):
                 for name, (index, evidence) in state["chosen_first"].items()
             }
             self._agreement.load_state_dict(state["agreement"])
+            self._stagnation.load_state_dict(state["stagnation"])
+            self._spared = dict(state["spared"])
             self._current = self._make_rule(self._chosen or "promotion")
         super().load_state_dict(state)
 

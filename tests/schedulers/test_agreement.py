@@ -1,6 +1,7 @@
 import json
 import math
 import random
+import re
 
 import pytest
 
@@ -125,9 +126,47 @@ def test_a_part_of_the_trials_is_compared_late_nevertheless():
     train(scheduler, random_losses(), reliable)
     bad = {f"bad{number}": 5.0 + number for number in range(60)}
     decided = train(scheduler, bad, lambda loss, time: loss)
-    levels = [time for _, time, _ in decided]
+    levels = [time for _, time, _ in decided if time < 27]
     assert set(levels) == {1, 9}
     assert 0.5 * PROBE_SHARE < levels.count(9) / len(bad) < 2 * PROBE_SHARE
+
+
+def stagnating(loss, time):
+    return loss if loss < 1 else loss + time
+
+
+def test_the_longer_nothing_better_is_found_the_more_trials_are_spared_all_comparisons():
+    scheduler = asha()
+    train(scheduler, random_losses(20), reliable)
+    losses = {f"bad{number}": 5.0 + number for number in range(400)}
+    times = [time for _, time, _ in train(scheduler, losses, stagnating)]
+    shares = [times[begin : begin + 100].count(27) / 100 for begin in range(0, 400, 100)]
+    assert shares[0] < shares[-1]
+    assert 0.2 < shares[-1] < 0.6
+
+
+def test_a_decision_says_that_a_trial_was_spared_comparisons():
+    scheduler = asha()
+    train(scheduler, random_losses(20), reliable)
+    decided = train(scheduler, {f"bad{number}": 5.0 + number for number in range(99)}, stagnating)
+    why = [reason.numbers["evidence"] for _, time, reason in decided if time == 27]
+    assert re.search(r"trained to the end, since the latest \d\d% of all training had", why[-1])
+
+
+def test_trials_are_compared_later_if_the_best_of_those_that_were_spared_would_have_been_dropped():
+    agreement = RankAgreement((1, 3, 9), reduction_factor=3)
+    for number in range(30):
+        for index in range(3):
+            agreement.note(f"t{number}", index, float(number), first=1)
+    for number in range(4):
+        assert agreement.first_comparison(usual=1)[0] == 0
+        for index, value in enumerate([0.5, 99.0, -1.0]):
+            agreement.note(f"spared{number}", index, value, first=2)
+    index, evidence = agreement.first_comparison(usual=1)
+    assert index == 2
+    assert agreement.described(evidence) == (
+        "0 of the 4 best at 9 that were not compared at 3 were among the best at 3"
+    )
 
 
 def test_large_values_are_good_in_mode_max():
