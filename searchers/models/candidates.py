@@ -30,6 +30,8 @@ LEAST_STEP = 0.01
 _SAME = 1e-9
 MAX_CHECKED = 200
 """Number of candidates whose distance from earlier trials is checked."""
+NUM_AT_ONCE = 10
+"""Number of them that are checked at the same time."""
 
 
 def latin(rng: Generator, num_points: int, num_columns: int, num_tries: int = 16) -> Array:
@@ -87,16 +89,21 @@ def spread_out(
         novelty: The required part of the distance in an even filling.
     """
     radius = novelty * (len(known) + 1) ** (-1 / max(len(encoding.columns), 1))
-    is_category = np.array(encoding.num_categories, dtype=bool)
     # Two inactive entries have no distance; an active and an inactive one are at least 1 apart.
     filled, trials = (
         np.nan_to_num(candidates[:MAX_CHECKED], nan=-1.0),
         np.nan_to_num(known, nan=-1.0),
     )
-    for place, candidate in enumerate(filled):
-        gaps = np.abs(trials - candidate)
-        if np.where(is_category, gaps > 0, gaps >= radius).any(axis=1).all():
-            return np.concatenate([candidates[[place]], candidates])
+    # Mostly one of the first is far enough.
+    for start in range(0, len(filled), NUM_AT_ONCE):
+        some = filled[start : start + NUM_AT_ONCE]
+        is_near = np.ones((len(some), len(trials)), dtype=bool)
+        for place, is_one in enumerate(encoding.is_category):
+            gaps = np.abs(some[:, place, None] - trials[:, place])
+            is_near &= gaps == 0 if is_one else gaps < radius
+        is_taken = is_near.any(axis=1)
+        if not is_taken.all():
+            return np.concatenate([candidates[[start + is_taken.argmin()]], candidates])
     return candidates
 
 
@@ -122,12 +129,11 @@ def mutants(
         # Only a change of an active entry makes another configuration.
         chosen = np.where(is_active, rng.random(shape), -1.0).argmax(axis=1)
     is_changed[np.arange(shape[0]), chosen] = True
-    is_category = np.array(encoding.num_categories, dtype=bool)
     # Reflected rather than clipped, which would pile candidates up at the ends.
     moved = _reflected(
-        parents + rng.normal(size=shape) * np.maximum(steps[:, None], _least_steps(encoding))
+        parents + rng.normal(size=shape) * np.maximum(steps[:, None], encoding.least_steps)
     )
-    changed = np.where(is_category, fresh, moved)
+    changed = np.where(encoding.is_category, fresh, moved)
     children = np.where(is_changed, changed, parents)
     return encoding.snapped(np.where(np.isnan(children), fresh, children))
 
@@ -158,16 +164,6 @@ def without_repeated_numbers(
     # Where conditions depend on a number, others may have become active or inactive.
     is_valid = not encoding.missing(values) and np.isnan(settled).sum() == np.isnan(vector).sum()
     return settled if is_valid else list(vector)
-
-
-def _least_steps(encoding: Encoding) -> Array:
-    """Return for each column the step below which a change would be rounded away."""
-    return np.array(
-        [
-            0.0 if column.num_values is None else 0.5 / column.num_values
-            for column in encoding.columns
-        ]
-    )
 
 
 def _reflected(places: Array) -> Array:

@@ -37,6 +37,8 @@ class Encoding:
     Attributes:
         columns: The parameters of a vector's entries.
         num_categories: For each column the number of its categories, 0 for numbers.
+        is_category: For each column whether it is a category.
+        least_steps: For each column the step below which a change would be rounded away.
         has_prior: Whether any of them has a prior.
         is_finite: Whether there are finitely many configurations.
         size: How many there are; None if infinite, or if the conditions are too complex to count.
@@ -64,6 +66,10 @@ class Encoding:
             )
         self.columns = tuple(map(column_of, self._space.parameters))
         self.num_categories = tuple(column.num_categories for column in self.columns)
+        self.is_category = np.array(self.num_categories, dtype=bool)
+        self.least_steps = np.array(
+            [0.5 / column.num_values if column.num_values else 0.0 for column in self.columns]
+        )
         self.has_prior = any(column.prior is not None for column in self.columns)
         # A computed value may differ each time, so that equal vectors may be different
         # configurations.
@@ -156,14 +162,12 @@ class Encoding:
         return self._active.masked(self._rounded(vectors))
 
     def _rounded(self, vectors: Array) -> Array:
-        snapped = np.array(vectors, dtype=float)
+        snapped = np.where(self.is_category, vectors, np.minimum(np.maximum(vectors, 0.0), 1.0))
         for place, column in enumerate(self.columns):
             if column.edges is not None and column.places is not None:
                 index = np.searchsorted(column.edges, snapped[:, place], side="right")
                 known = ~np.isnan(snapped[:, place])
                 snapped[:, place] = np.where(known, column.places[index], np.nan)
-            elif not column.num_categories:
-                snapped[:, place] = np.clip(snapped[:, place], 0.0, 1.0)
         return snapped
 
     def numbered(self, number: int) -> list[float]:

@@ -343,14 +343,17 @@ class ModelSearch(LearningSearcher):
             self._proposals(encoding, rng),
             encoding.from_cube(rng.random((32, len(encoding.columns)))),
         ):
-            for row in proposed:
-                vector = encoding.settled(row.tolist())
+            for row in proposed.tolist():
+                # Most are known where there are few configurations, and settling takes longer.
+                if key(row) in self._seen:
+                    continue
+                vector = encoding.settled(row)
                 if key(vector) not in self._seen:
                     known = self.observations.vectors()
                     return without_repeated_numbers(vector, known, encoding, rng)
             self._why = "random, since all that was proposed had been suggested before"
         if not encoding.is_finite:
-            return vector
+            return encoding.settled(row)
         # Nearly all have been suggested: enumerate the space from a random start.
         return next(
             (vector for vector in encoding.each(rng) if key(vector) not in self._seen), None
