@@ -97,12 +97,15 @@ def features(rows: Array, num_categories: tuple[int, ...]) -> Array:
         rows: Vectors, one per row; NaN for inactive parameters, which have no effect.
         num_categories: For each column the number of its categories, 0 for numbers.
     """
+    is_absent = np.isnan(rows)
+    # From -1 to 1; minus 1/3, the parabola has mean 0 there, as the line has.
+    lines = np.where(is_absent, 0.0, 2 * rows - 1)
+    parabolas = np.where(is_absent, 0.0, lines**2 - 1 / 3)
     columns = [np.ones(len(rows))]
     for place, count in enumerate(num_categories):
-        if count:
-            columns += [np.where(rows[:, place] == category, 1.0, 0.0) for category in range(count)]
-        else:
-            # From -1 to 1; minus 1/3, the parabola has mean 0 there, as the line has.
-            centred = np.nan_to_num(2 * rows[:, place] - 1, nan=0.0)
-            columns += [centred, np.where(np.isnan(rows[:, place]), 0.0, centred**2 - 1 / 3)]
-    return np.array(columns).T
+        columns += (
+            [rows[:, place] == category for category in range(count)]
+            if count
+            else [lines[:, place], parabolas[:, place]]
+        )
+    return np.array(columns, dtype=float).T
