@@ -151,6 +151,10 @@ class CQRSearch(ModelSearch):
             self._fitted = self._fit(self._known_encoding, number, tuple(names), list(scores))
 
     def _up_to_date(self, encoding: Encoding) -> _Fitted:
+        if encoding.branch is not None:
+            # Only its trials are in the table; the fit to all is kept.
+            table = self.observations.table()
+            return self._fit(encoding, self._num_suggested, table.names, table.scores.tolist())
         fitted = self._fitted
         if fitted is None or self._num_suggested - fitted.number >= REFIT_SHARE * len(fitted.names):
             table = self.observations.table()

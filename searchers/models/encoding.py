@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 Array = np.ndarray[Any, Any]
+
+MIN_OWN = 2
+"""Least number of parameters with which an option of a choice is a space of its own."""
 
 
 @final
@@ -42,6 +46,9 @@ class Encoding:
         has_prior: Whether any of them has a prior.
         is_finite: Whether there are finitely many configurations.
         size: How many there are; None if infinite, or if the conditions are too complex to count.
+        branches: The column and the entry of each option that is a space of its own: of a choice in
+            every configuration, with at least two parameters that depend on it.
+        branch: The branch that random and changed vectors are in; None for the whole space.
 
     Raises:
         ValueError: If the space has a grid.
@@ -79,6 +86,33 @@ class Encoding:
         )
         self.size = self._space.num_configurations()
         self._active = ActiveParameters(self._space.parameters, self.columns)
+        self.branches = tuple(self._find_branches())
+        self.branch: tuple[int, float] | None = None
+
+    def within(self, branch: tuple[int, float]) -> Encoding:
+        """Return an encoding of the same vectors of which random and changed ones are in a branch.
+
+        Args:
+            branch: One of `branches`.
+        """
+        narrowed = copy(self)
+        narrowed.branch = branch
+        return narrowed
+
+    def _find_branches(self) -> Iterator[tuple[int, float]]:
+        for place, parameter in enumerate(self._space.parameters):
+            dependent = [
+                condition
+                for other in self._space.parameters
+                for condition in other.conditions
+                if condition.name == parameter.name
+            ]
+            if parameter.conditions or len(dependent) < MIN_OWN:
+                continue
+            for entry in range(self.num_categories[place]):
+                value = self.columns[place].decode(entry)
+                if sum(condition.holds(value) for condition in dependent) >= MIN_OWN:
+                    yield place, float(entry)
 
     def assignments(self, point: Mapping[str, Any]) -> dict[Path, Any]:
         """Return the values of a configuration, which may be partial, by the steps to them.
@@ -168,6 +202,9 @@ class Encoding:
                 index = np.searchsorted(column.edges, snapped[:, place], side="right")
                 known = ~np.isnan(snapped[:, place])
                 snapped[:, place] = np.where(known, column.places[index], np.nan)
+        if self.branch is not None:
+            place, entry = self.branch
+            snapped[:, place] = entry
         return snapped
 
     def numbered(self, number: int) -> list[float]:

@@ -15,10 +15,11 @@ from searchers.seeding import generator
 from searchers.space import Path, merge
 from searchers.space.foreign_domains import check_own_space
 
+from .branches import starved_branch
 from .candidates import latin, without_repeated_numbers
 from .encoding import Encoding, key
 from .forecast import Forecast, forecast_of
-from .observations import Observations, Table, number_in
+from .observations import Observations, Table, extrapolate_final_scores, number_in
 from .prior_band import PriorBand
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class ModelSearch(LearningSearcher):
 
     A subclass returns its preferred vectors from `propose`. This class chooses the initial points,
     keeps the observations, and ensures that no configuration is suggested twice while there are
-    others.
+    others, and that no option with parameters of its own is forgotten (see `starved_branch`).
 
     Args:
         n_initial_points: How many suggestions are spread evenly over the space before the model is
@@ -372,7 +373,36 @@ class ModelSearch(LearningSearcher):
                 else f"random, drawn with random_fraction={self._random_fraction:g}"
             )
             return self.fresh(encoding, rng, NUM_FRESH, self.observations.table())
+        if encoding.branches:
+            table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
+            branch = starved_branch(table, self.observations.vectors(), encoding)
+            proposed = None if branch is None else self._proposed_in(branch, encoding, rng)
+            if proposed is not None:
+                return proposed
         return self.propose(encoding, rng)
+
+    def _proposed_in(
+        self, branch: tuple[int, float], encoding: Encoding, rng: Generator
+    ) -> Array | None:
+        """Return vectors of a branch, by a model of its trials; None if it is exhausted."""
+        everything, (place, entry) = self.observations, branch
+        self.observations = everything.restricted_to(place, entry)
+        inside = encoding.within(branch)
+        try:
+            if self.observations.num_observed < MIN_OBSERVED:
+                self._why = f"random, since fewer than {MIN_OBSERVED} trials have results"
+                proposed = self.fresh(inside, rng, NUM_FRESH, self.observations.table())
+            else:
+                proposed = self.propose(inside, rng)
+        finally:
+            self.observations = everything
+        column = encoding.columns[place]
+        self._why += f"; within {column.name}={column.decode(entry)!r}, which had too few trials"
+        is_new = (
+            key(row) not in self._seen and key(encoding.settled(row)) not in self._seen
+            for row in proposed.tolist()
+        )
+        return proposed if any(is_new) else None
 
     def _first(self, encoding: Encoding, rng: Generator, number: int) -> Array:
         """Return an initial point by number; half of them follow priors if there are any."""

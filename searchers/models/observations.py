@@ -121,6 +121,15 @@ class Observations:
         del self.trials[name]
         self._vectors = None
 
+    def restricted_to(self, place: int, entry: float) -> Observations:
+        """Return the observations of the trials that have this entry in a column; read-only."""
+        part = Observations()
+        part.times = self.times
+        part.trials = {
+            name: trial for name, trial in self.trials.items() if trial.vector[place] == entry
+        }
+        return part
+
     def record(self, name: str, time: float, value: float) -> None:
         """Record a value; a later one for the same time replaces it.
 
