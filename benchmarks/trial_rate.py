@@ -11,16 +11,27 @@ import importlib.util
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tuner as tune
-from searchers import BasicVariantGenerator
+from searchers import AutoSearch, BasicVariantGenerator
+from searchers.searcher import Searcher
 
 from .figure import Figure
 
 NUM_TRIALS = 3_000
 NUM_TORCH_TRIALS = 1_000
+NUM_SEARCHED_TRIALS = 300
+LINE = {"x": tune.uniform(0.0, 1.0)}
+SIX_PARAMETERS = {
+    "x": tune.uniform(0.0, 1.0),
+    "lr": tune.loguniform(1e-5, 1.0),
+    "decay": tune.loguniform(1e-6, 0.1),
+    "momentum": tune.uniform(0.0, 1.0),
+    "width": tune.randint(16, 512),
+    "activation": tune.choice(["relu", "tanh", "gelu"]),
+}
 
 
 def report_once(config: dict[str, Any]) -> None:
@@ -40,16 +51,21 @@ def torch_trainable() -> Callable[[dict[str, Any]], None]:
 
 
 def trials_per_s(
-    trainable: Callable[[dict[str, Any]], None], num_trials: int, storage: str
+    trainable: Callable[[dict[str, Any]], None],
+    num_trials: int,
+    storage: str,
+    *,
+    space: Mapping[str, Any] = LINE,
+    search: Callable[[], Searcher] = BasicVariantGenerator,
 ) -> float:
     """Return trials per second of a whole experiment, its start and end included."""
     tuner = tune.Tuner(
         trainable,
-        param_space={"x": tune.uniform(0.0, 1.0)},
+        param_space=space,
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",
-            search_alg=BasicVariantGenerator(),
+            search_alg=search(),
             num_samples=num_trials,
             max_concurrent_trials=2,
         ),
@@ -64,15 +80,23 @@ def trials_per_s(
 
 
 def main(storage: str) -> None:
-    """Measure both rates.
+    """Measure all rates.
 
-    Both experiments share a directory, so that no file is deleted before the second one ends.
+    All experiments share a directory, so that no file is deleted before the last one ends.
     """
     Figure(
         f"trials, {NUM_TRIALS:,} with a fresh process each",
         trials_per_s(report_once, NUM_TRIALS, storage),
         "/s",
         "300/s",
+    ).print()
+    Figure(
+        f"trials, {NUM_SEARCHED_TRIALS} of six parameters, proposed by AutoSearch",
+        trials_per_s(
+            report_once, NUM_SEARCHED_TRIALS, storage, space=SIX_PARAMETERS, search=AutoSearch
+        ),
+        "/s",
+        "100/s",
     ).print()
     if importlib.util.find_spec("torch"):
         rate = trials_per_s(torch_trainable(), NUM_TORCH_TRIALS, storage)
