@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -122,6 +122,10 @@ class RankAgreement:
                 del self._trials[next(iter(self._trials))]
             self._trials[trial_id] = (first, {})
         self._trials[trial_id][1].setdefault(index, math.inf if math.isnan(value) else value)
+
+    def values(self) -> Mapping[str, Mapping[int, float]]:
+        """Return the values of the latest trials by number of the level, by trial."""
+        return {trial_id: values for trial_id, (_, values) in self._trials.items()}
 
     def first_comparison(self, usual: int) -> tuple[int, Evidence | None]:
         """Return the number of the level where new trials are to be compared first, and why.

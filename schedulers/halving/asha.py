@@ -15,6 +15,7 @@ from schedulers.metric import as_float
 from schedulers.scheduler import TrialView
 
 from .agreement import PROBE_SHARE, Evidence, RankAgreement
+from .freeze_thaw import FreezeThaw, PausedTrial, Promise
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .promotion_rule import PromotionRule
 from .stagnation import Stagnation
@@ -68,7 +69,9 @@ class ASHAScheduler(HalvingScheduler):
     keeps the first choice, so that evidence keeps coming. The longer the search finds nothing
     better, the more of its trials are trained to `max_t` without a comparison, whatever they
     report: either nothing better is left, and nothing is lost, or comparisons drop it. What becomes
-    of these trials is evidence, too. See `agreement` and `stagnation` for the rules. `remarks`
+    of these trials is evidence, too. A paused trial continues, although it is not among the best of
+    its level, if it is forecast to end well, see `freeze_thaw`; none is given up before the last
+    trial has started. See `agreement` and `stagnation` for the other rules. `remarks`
     say when the choice changes, and the decisions about each trial where it was compared first, and
     on what evidence.
 
@@ -191,6 +194,7 @@ class ASHAScheduler(HalvingScheduler):
         # Those of them that are trained to the end.
         self._full_scouts: list[str] = []
         self._stagnation = Stagnation()
+        self._freeze_thaw = FreezeThaw(self.levels)
         # Later trials that are trained to the end, with the part of the training by then in which
         # no better value was found.
         self._spared: dict[str, float] = {}
@@ -211,8 +215,23 @@ class ASHAScheduler(HalvingScheduler):
         return self._current
 
     def _make_rule(self, chosen: str) -> RungRule:
-        make = StoppingRule if chosen == "stopping" else PromotionRule
-        return make(self._plan, self._get_mode)
+        if chosen == "stopping":
+            return StoppingRule(self._plan, self._get_mode)
+        reconsider = self._most_promising if self._is_from_evidence else None
+        return PromotionRule(self._plan, self._get_mode, reconsider)
+
+    def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the search space as it is; forecasts need to know it."""
+        self._freeze_thaw.take_space(space)
+        return space
+
+    def _most_promising(self, paused: Sequence[PausedTrial]) -> Promise | None:
+        return self._freeze_thaw.most_promising(
+            paused,
+            self._agreement.values(),
+            self.experiment.trials,
+            self.levels[self._latest_index],
+        )
 
     def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
         """Draw the trial into its bracket; the first ones are scouts."""
@@ -339,6 +358,7 @@ class ASHAScheduler(HalvingScheduler):
             "agreement": self._agreement.state_dict(),
             "stagnation": self._stagnation.state_dict(),
             "spared": dict(self._spared),
+            "freeze_thaw": self._freeze_thaw.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -361,6 +381,7 @@ class ASHAScheduler(HalvingScheduler):
             self._agreement.load_state_dict(state["agreement"])
             self._stagnation.load_state_dict(state["stagnation"])
             self._spared = dict(state["spared"])
+            self._freeze_thaw.load_state_dict(state["freeze_thaw"])
             self._current = self._make_rule(self._chosen or "promotion")
         super().load_state_dict(state)
 

@@ -27,6 +27,7 @@ from schedulers.decisions import Decision, Number, Pause, Resume, Stop
 from schedulers.metric import strict
 from schedulers.scheduler import ExperimentView, TrialView
 
+from .freeze_thaw import PausedTrial, Promise
 from .halving_scheduler import RungPlan, RungReport, RungRule
 from .rungs import RungSummary, RungSystem
 
@@ -40,6 +41,9 @@ class PromotionRule(RungRule):
     Args:
         plan: Levels and brackets.
         get_mode: Returns ``"min"`` or ``"max"``, not before the first trial.
+        reconsider: Chooses among the trials that wait without being promotable the one to continue
+            nevertheless, if any, when a new one would start otherwise; None for none. Then no trial
+            is given up before the search is over.
 
     Attributes:
         ceiling: Number of the level in bracket 0 above which no trial is promoted;
@@ -56,10 +60,16 @@ class PromotionRule(RungRule):
         ['Pause']
     """
 
-    def __init__(self, plan: RungPlan, get_mode: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        plan: RungPlan,
+        get_mode: Callable[[], str],
+        reconsider: Callable[[Sequence[PausedTrial]], Promise | None] | None = None,
+    ) -> None:
         super().__init__(plan)
         self.ceiling = len(plan.levels) - 1
         self._get_mode = get_mode
+        self._reconsider = reconsider
         self._brackets: tuple[PromotionRungs, ...] = ()
         # The highest level that a trial had reached when it ended by itself.
         self._trained_to: Number = 0
@@ -125,6 +135,8 @@ class PromotionRule(RungRule):
             Resume(trial_id, self._reason("goes_on")) for trial_id in underway[:num_free_slots]
         ]
         resumed += self._promotions(set(paused), num_free_slots - len(resumed))
+        if not resumed and self._reconsider and not experiment.no_more_trials:
+            resumed = self._thaw(set(paused), self._reconsider)
         if (
             resumed
             or not experiment.no_more_trials
@@ -142,9 +154,33 @@ class PromotionRule(RungRule):
                 chosen.append(self._promote(bracket, place, "promotion"))
         return chosen
 
-    def _promote(self, bracket: int, place: PromotionStanding, rule: str) -> Resume:
+    def _thaw(
+        self, paused: set[str], reconsider: Callable[[Sequence[PausedTrial]], Promise | None]
+    ) -> list[Resume]:
+        """Continue a trial that is not among the best of its level, if it promises enough."""
+        places = {
+            trial_id: (bracket, place)
+            for bracket, rungs in enumerate(self._brackets)
+            for _, trial_id in rungs.waiting()
+            if trial_id in paused and not math.isnan((place := rungs.place(trial_id)).value)
+        }
+        levels = self._plan.levels
+        promise = reconsider(
+            [
+                PausedTrial(trial_id, levels[levels.index(place.level) + 1] - place.level)
+                for trial_id, (_, place) in places.items()
+            ]
+        )
+        if promise is None:
+            return []
+        return [self._promote(*places[promise.trial_id], "thaw", promises=round(promise.ratio, 2))]
+
+    def _promote(
+        self, bracket: int, place: PromotionStanding, rule: str, **numbers: Number | str
+    ) -> Resume:
         self._brackets[bracket].promote(place.trial_id)
-        return Resume(place.trial_id, self._reason(rule, self._numbers(bracket, place)))
+        reason = self._reason(rule, {**self._numbers(bracket, place), **numbers})
+        return Resume(place.trial_id, reason)
 
     def _numbers(self, bracket: int, place: PromotionStanding | None) -> dict[str, Number | str]:
         numbers: dict[str, Number | str] = {"bracket": bracket}
@@ -203,7 +239,8 @@ class PromotionRule(RungRule):
 
     def _release(self, bracket: int, experiment: ExperimentView) -> list[Stop]:
         """Stop waiting trials that can never be promoted, so that checkpoints can be deleted."""
-        if experiment.max_trials is None:
+        may_continue = self._reconsider and not experiment.no_more_trials
+        if experiment.max_trials is None or may_continue:
             return []
         num_future = max(0, experiment.max_trials - len(experiment.trials))
         return [

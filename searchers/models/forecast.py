@@ -60,6 +60,7 @@ class Forecast:
         trials: The expected score of each trial that has a value.
         best: The least expected score of the trials at the highest level.
         suggestion: The expected score of the next suggestion.
+        logs: Hyperparameters of the process, from which that of a later forecast can be fitted.
 
     Reference:
         Swersky, Snoek, Adams. Freeze-Thaw Bayesian Optimization. 2014, arXiv 1406.3896 (continuing
@@ -73,6 +74,7 @@ class Forecast:
     trials: Mapping[str, Expectation]
     best: float
     suggestion: Expectation
+    logs: tuple[float, ...] = ()
 
 
 def forecast_of(
@@ -123,4 +125,5 @@ def forecast_of(
         trials,
         float(means[table.levels[-1].places].min()),
         Expectation(float(means[-NUM_RECENT:].mean()), math.sqrt(float(spread))),
+        process.logs,
     )

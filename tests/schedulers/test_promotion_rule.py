@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from schedulers.decisions import Pause, Reason, Resume, Stop
 from schedulers.halving.asha import ASHAScheduler
-from schedulers.halving.promotion_rule import PromotionRungs
+from schedulers.halving.freeze_thaw import PausedTrial, Promise
+from schedulers.halving.halving_scheduler import RungPlan, RungReport
+from schedulers.halving.promotion_rule import PromotionRule, PromotionRungs
 from tests.schedulers.play import Actor, Play, Stage
 from tests.tiers import examples
 
@@ -624,3 +626,69 @@ def test_no_trial_that_is_given_up_could_have_been_promoted(records, mode, facto
             rungs.place(trial_id).rank > rungs.place(trial_id).num_promotable
             for trial_id in given_up
         )
+
+
+class Chooser:
+    """Promises much of one trial, and records what it could choose among."""
+
+    def __init__(self, chosen=None):
+        self.chosen, self.offered = chosen, []
+
+    def __call__(self, trials):
+        self.offered.append(list(trials))
+        return Promise(self.chosen, 3.14159) if self.chosen else None
+
+
+def reconsidering(chooser, losses, max_trials=None):
+    """Return a rule whose trials have all reached the first level, and its experiment."""
+    stage = Stage(max_trials)
+    rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", chooser)
+    given_up = []
+    for name, loss in losses.items():
+        stage.trials[name] = Actor(name, status="PAUSED")
+        rule.join(name, 0)
+        decided = rule.judge(RungReport(name, 0, time=1, value=loss), stage)
+        given_up += [decision for decision in decided if isinstance(decision, Stop)]
+    return rule, stage, given_up
+
+
+def test_a_trial_that_promises_much_continues_though_it_is_not_among_the_best():
+    chooser = Chooser("b")
+    rule, stage, _ = reconsidering(chooser, {"a": 0.1, "b": 0.9, "c": 0.5, "d": NAN})
+    trials = list(stage.trials.values())
+    assert rule.on_idle(trials, 1, stage)[0].reason.rule == "asha.promotion"
+    assert not chooser.offered
+    trials = [trial for trial in trials if trial.trial_id != "a"]
+    (resume,) = rule.on_idle(trials, 1, stage)
+    assert chooser.offered == [[PausedTrial("c", 2), PausedTrial("b", 2)]]
+    assert (resume.trial_id, resume.reason.rule) == ("b", "asha.thaw")
+    assert resume.reason.numbers["promises"] == 3.14
+    chooser.chosen = None
+    trials = [trial for trial in trials if trial.trial_id != "b"]
+    assert rule.on_idle(trials, 1, stage) == []
+    assert chooser.offered[-1] == [PausedTrial("c", 2)]
+
+
+def test_a_trial_that_continues_waits_again_at_the_next_level():
+    rule, stage, _ = reconsidering(Chooser("b"), {"b": 0.9, "c": 0.5})
+    rule.on_idle([stage.trials["b"], stage.trials["c"]], 1, stage)
+    (pause,) = rule.judge(RungReport("b", 0, time=3, value=0.2), stage)
+    assert isinstance(pause, Pause)
+    assert pause.reason.numbers["rung"] == 3
+
+
+def test_once_no_new_trial_comes_none_is_continued_for_its_promise():
+    chooser = Chooser("b")
+    rule, stage, _ = reconsidering(chooser, {"b": 0.9, "c": 0.5})
+    stage.no_more_trials = True
+    rule.on_idle([stage.trials["b"], stage.trials["c"]], 1, stage)
+    assert not chooser.offered
+
+
+def test_what_may_be_continued_for_its_promise_is_not_given_up_before_the_search_is_over():
+    losses = {f"t{number}": float(number) for number in range(9)}
+    rule, stage, given_up = reconsidering(Chooser(), losses, max_trials=9)
+    assert not given_up
+    stage.no_more_trials = True
+    decided = rule.leave("t0", 0, stage, is_trained=False)
+    assert {stop.trial_id for stop in decided} >= {"t7", "t8"}
