@@ -131,6 +131,18 @@ def test_a_starved_branch_is_searched_by_a_model_of_its_own_trials(kind):
     assert searcher.observations.num_observed == 24
 
 
+def test_a_branch_without_trials_begins_with_random_points():
+    own = [{"depth": randint(1, 20), "leaf": uniform(0, 1)}, {"rate": uniform(0, 1, prior=0.3)}]
+    space = {"learner": choice([*own, {"width": randint(1, 9), "gain": uniform(0, 1)}])}
+    searcher = TreeSearch(metric="loss", mode="min", n_initial_points=0, random_fraction=0.0)
+    searcher.set_search_properties(None, None, space, seed=0)
+    for number in range(20):
+        point = {"learner": {"depth": 5, "leaf": number / 20}}
+        searcher.add_evaluated_point(point, 1.0 - 0.01 * number)
+    assert "width" in searcher.suggest("a")["learner"]
+    assert "within learner=2, which had too few" in searcher.explain_suggestion()
+
+
 @pytest.mark.property
 @pytest.mark.parametrize("kind", [AutoSearch, CQRSearch])
 def test_a_restored_search_of_branches_continues_as_if_uninterrupted(kind):
