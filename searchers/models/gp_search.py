@@ -33,11 +33,8 @@ REFINEMENTS = ((0.1, 0.5), (0.03, 1.0), (0.01, 1.0), (0.003, 1.0))
 unit interval, and the probability that an entry changes."""
 NUM_REFINED = 5
 NUM_VARIATIONS = 30
-FIT_ON, FIT_ANEW = 1.05, 1.2
-"""Factors of the number of trials after which hyperparameters are fitted again: from the last ones
-on, and from all starts."""
-NUM_STEPS_ON = 8
-"""Most steps of the optimiser from the last hyperparameters."""
+REFIT = 1.05
+"""Factor of the number of trials after which hyperparameters are fitted again."""
 # Chosen by measurement, with benchmarks/quality.
 GP_SHARE = 0.5
 """Share of the models' suggestions of `AutoSearch` that come from the Gaussian process."""
@@ -48,53 +45,49 @@ GP_SHARE_OF_SEVERAL_LEVELS = 0.2
 class ProcessSearch(ModelSearch):
     """Base class of searches that fit a Gaussian process.
 
-    Hyperparameters are fitted again when trials have become more by a twentieth, from the last ones
-    on, or by a fifth, from all starts. In between only the new trials are added.
+    Hyperparameters are fitted again when trials have become more by a twentieth. In between only
+    the new trials are added. Each fit begins anew: one that goes on from the last hyperparameters
+    stays where that one ended, which was much worse on the functions of benchmarks/quality.
     """
 
     _logs: Sequence[float] = ()
-    _num_fitted = _num_anew = 0
-    """Numbers of trials at the last fit, and at the last one from all starts."""
+    _num_fitted = 0
 
     def process(
         self, rows: Array, targets: Array, num_categories: tuple[int, ...], noise: Array
     ) -> GaussianProcess:
         """Return a process fitted to the rows."""
         num_trials = self.observations.num_observed
-        if not self._logs or num_trials >= FIT_ANEW * self._num_anew:
-            self._num_fitted = self._num_anew = num_trials
+        if not self._logs or num_trials >= REFIT * self._num_fitted:
+            self._num_fitted = num_trials
             process = GaussianProcess(rows, targets, num_categories, noise)
         else:
-            is_due = num_trials >= FIT_ON * self._num_fitted
-            self._num_fitted = num_trials if is_due else self._num_fitted
-            num_steps = NUM_STEPS_ON if is_due else 0
             process = GaussianProcess(
-                rows, targets, num_categories, noise, start=self._logs, num_steps=num_steps
+                rows, targets, num_categories, noise, start=self._logs, num_steps=0
             )
         self._logs = process.logs
         return process
 
     def forecast(self) -> Forecast | None:
         """See `ModelSearch`; the process goes on from the last hyperparameters."""
-        if not self._num_anew:
+        if not self._logs:
             return super().forecast()
         return forecast_of(
             self.observations.table(),
             self._known_encoding.num_categories,
             start=self._logs,
-            num_steps=NUM_STEPS_ON,
+            num_steps=0,
         )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the base class, and the last fit."""
-        fit = [self._num_fitted, self._num_anew, list(self._logs)]
-        return {**super().state_dict(), "process": fit}
+        return {**super().state_dict(), "process": [self._num_fitted, list(self._logs)]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; metric, mode and space must be known already."""
         super().load_state_dict(state)
         # Searches of earlier versions have fitted each process anew.
-        self._num_fitted, self._num_anew, self._logs = state.get("process", (0, 0, ()))
+        self._num_fitted, self._logs = state.get("process", (0, ()))
 
 
 @final
