@@ -379,9 +379,11 @@ class ASHAScheduler(HalvingScheduler):
                 for name, (index, evidence) in state["chosen_first"].items()
             }
             self._agreement.load_state_dict(state["agreement"])
-            self._stagnation.load_state_dict(state["stagnation"])
-            self._spared = dict(state["spared"])
-            self._freeze_thaw.load_state_dict(state["freeze_thaw"])
+            # Schedulers of earlier versions spared no trials and made no forecasts.
+            if "stagnation" in state:
+                self._stagnation.load_state_dict(state["stagnation"])
+                self._spared = dict(state["spared"])
+                self._freeze_thaw.load_state_dict(state["freeze_thaw"])
             self._current = self._make_rule(self._chosen or "promotion")
         super().load_state_dict(state)
 

@@ -218,3 +218,14 @@ def test_the_first_value_at_a_level_counts():
     agreement.note("a", 0, 0.5, first=1)
     agreement.note("a", 0, 0.1, first=1)
     assert agreement.state_dict() == [["a", 1, [[0, 0.5]]]]
+
+
+def test_a_state_of_an_earlier_version_is_restored():
+    first = asha()
+    train(first, random_losses(30), reliable)
+    state = first.state_dict()
+    for added in ("stagnation", "spared", "freeze_thaw"):
+        del state[added]
+    second = asha()
+    second.load_state_dict(state)
+    assert second.state_dict()["agreement"] == first.state_dict()["agreement"]
