@@ -27,6 +27,8 @@ STARTS = ((10.0, 1e-4), (1.0, 0.1))
 """Weights of columns and noise from which the hyperparameters are optimised."""
 NUM_STEPS = 20
 """Most steps of the optimiser that fits the hyperparameters."""
+LEAST_GAIN = 1e-5
+"""Part of the log density by which it has to grow in a step, else the optimiser ends."""
 NUM_DECIMALS = 6
 """Decimals of the hyperparameters' logarithms."""
 MEMORY = 1.0
@@ -215,7 +217,7 @@ class GaussianProcess:
                 jac=True,
                 method="L-BFGS-B",
                 bounds=[_BOUNDS_LOG_WEIGHT] * num_columns + [_BOUNDS_LOG_NOISE],
-                options={"maxiter": num_steps},
+                options={"maxiter": num_steps, "ftol": LEAST_GAIN},
             )
             for each in (starts if start is None else [start])
         ]
