@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from .gaussian_process import NUM_STEPS, GaussianProcess, one_blas_thread
-from .level_rows import level_rows
+from .level_rows import level_rows, spans_levels
 from .linear_trend import stable
-from .observations import MIN_TRIALS, Table
+from .observations import Table
+
+Array = np.ndarray[Any, Any]
 
 NUM_RECENT = 20
 """Number of the latest trials from which the next suggestion's score is estimated."""
@@ -57,7 +59,7 @@ class Forecast:
     warped values, as in `level_rows`; they compare within a forecast only.
 
     Attributes:
-        trials: The expected score of each trial that has a value.
+        trials: The expected score of each trial whose last value is a number.
         best: The least expected score of the trials at the highest level.
         suggestion: The expected score of the next suggestion.
         logs: Hyperparameters of the process, from which that of a later forecast can be fitted.
@@ -84,7 +86,7 @@ def forecast_of(
     start: Sequence[float] = (),
     num_steps: int = NUM_STEPS,
 ) -> Forecast | None:
-    """Return the forecast for the trials of a table; None if they are few or at one level.
+    """Return the forecast for the trials of a table; None if they are few, or at one level.
 
     A Gaussian process is fitted to the values of all levels (see `level_rows`): it learns from
     those trained further what others with similar configurations would gain.
@@ -99,8 +101,7 @@ def forecast_of(
         start: Hyperparameters from which the process is fitted; empty to begin anew.
         num_steps: Most steps of that.
     """
-    # What trials gain from level to level is only seen with two.
-    if len(table.levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004
+    if not spans_levels(table):
         return None
     rows = level_rows(table)
     with one_blas_thread():
@@ -109,21 +110,37 @@ def forecast_of(
             rows.targets,
             num_categories,
             depths=rows.depths,
+            trials=rows.places,
             start=start or None,
             num_steps=num_steps,
         )
-        means, deviations = (stable(each) for each in process.predict(table.vectors))
-    has_failed = np.ones(len(table.names), dtype=bool)
-    for level in table.levels:
-        has_failed[level.places] = False
+        scores, deviations = expected_scores(process, table)
+    is_known = np.isfinite(scores)
+    trained = table.levels[-1].places
+    if not is_known[trained].any():
+        return None
     trials = {
-        table.names[place]: Expectation(float(means[place]), float(deviations[place]))
-        for place in np.flatnonzero(~has_failed).tolist()
+        table.names[place]: Expectation(float(scores[place]), float(deviations[place]))
+        for place in np.flatnonzero(is_known).tolist()
     }
-    spread = means[-NUM_RECENT:].var() + (deviations[-NUM_RECENT:] ** 2).mean()
+    # A failed trial counts like the worst of the others.
+    latest = np.minimum(scores, scores[is_known].max())[-NUM_RECENT:]
+    spread = latest.var() + (deviations[-NUM_RECENT:] ** 2).mean()
     return Forecast(
         trials,
-        float(means[table.levels[-1].places].min()),
-        Expectation(float(means[-NUM_RECENT:].mean()), math.sqrt(float(spread))),
+        float(scores[trained].min()),
+        Expectation(float(latest.mean()), math.sqrt(float(spread))),
         process.logs,
     )
+
+
+def expected_scores(process: GaussianProcess, table: Table) -> tuple[Array, Array]:
+    """Return each trial's expected final score and its deviation.
+
+    The score of a trial that has failed, or whose last value counts as worst, is infinite.
+    """
+    means, deviations = process.predict(table.vectors, np.arange(len(table.names)))
+    has_value = np.zeros(len(table.names), dtype=bool)
+    for level in table.levels:
+        has_value[level.places] = np.isfinite(level.values)
+    return np.where(has_value, stable(means), np.inf), np.where(has_value, stable(deviations), 0.0)

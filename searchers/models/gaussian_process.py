@@ -34,6 +34,8 @@ NUM_DECIMALS = 6
 MEMORY = 1.0
 """Over so many times the distance of the lowest level from the highest one, the correlation of a
 configuration's values falls to 1/e."""
+LASTING = 0.8
+"""Part of the noise of a trial's values that is the same at all levels, up to `MEMORY`."""
 MAX_ROWS_FITTED = 100
 """Most rows that the hyperparameters are fitted to; the posterior uses all of them."""
 
@@ -57,10 +59,9 @@ class GaussianProcess:
         rows: Vectors, one per row; NaN for inactive parameters.
         targets: The value of each row.
         num_categories: For each column the number of its categories, 0 for numbers.
-        noise: Known part of the variance of each row's noise, as a share of the variance of the
-            targets; a part that is equal for all rows is fitted. None for no known part.
         depths: For each row the distance of its level below the highest one, from 0 to 1; None if
             all were measured at the same level.
+        trials: With `depths`, the number of each row's trial, from 0.
         start: The `logs` of an earlier process, from which the optimiser goes on; None to begin
             anew, at `STARTS`.
         num_steps: Most steps of the optimiser, from each start; 0 to keep `start`.
@@ -100,23 +101,24 @@ class GaussianProcess:
         rows: Array,
         targets: Array,
         num_categories: tuple[int, ...],
-        noise: Array | None = None,
         *,
         depths: Array | None = None,
+        trials: Array | None = None,
         start: Sequence[float] | None = None,
         num_steps: int = NUM_STEPS,
     ) -> None:
         self._num_categories = num_categories
         self._features, self._owners = _embedded(rows, num_categories)
-        self._noise = np.zeros(len(rows)) if noise is None else noise
         self._depths = np.zeros(len(rows)) if depths is None else depths
-        self._line = 0.0 if depths is None else 1.0
+        self._trials = np.full(len(rows), -1) if trials is None else trials
+        self._line, self._lasting = (0.0, 0.0) if depths is None else (1.0, LASTING)
         self.mean = float(targets.mean())
         self._targets = targets - self.mean
         self.logs = tuple(start) if start and not num_steps else self._fitted(start, num_steps)
         self._scales = np.sqrt(5 * np.exp(self.logs[:-1]))[self._owners]
-        self._noise = self._noise + math.exp(self.logs[-1])
-        kernel = self._kernel(self._features, self._depths[:, None])
+        self._lasting *= math.exp(self.logs[-1])
+        self._noise = math.exp(self.logs[-1]) - self._lasting
+        kernel = self._kernel(self._features, self._depths[:, None], self._trials)
         factor = _cholesky(kernel, self._noise)
         self._alpha = _solve(factor, self._targets)
         self._whitening = _inverse(factor)
@@ -140,6 +142,7 @@ class GaussianProcess:
         self._whitening = np.block([[self._whitening, beyond], [beside, below]])
         self._features = np.concatenate([self._features, embedded])
         self._depths = np.concatenate([self._depths, np.zeros(len(points))])
+        self._trials = np.concatenate([self._trials, np.full(len(points), -1)])
         # What was predicted anyway changes no prediction.
         self._alpha = np.concatenate([self._alpha, np.zeros(len(points))])
 
@@ -148,25 +151,37 @@ class GaussianProcess:
         means: Array = self.mean + self._targets - self._noise * self._alpha[: len(self._targets)]
         return means
 
-    def predict(self, points: Array) -> tuple[Array, Array]:
-        """Return the mean and the standard deviation at each point, without noise."""
+    def predict(self, points: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """Return the mean and the standard deviation at each point, without noise.
+
+        Args:
+            points: Vectors, one per row.
+            trials: The trial that each is of, whose noise is known in part; None for new points.
+        """
         embedded, _ = _embedded(points, self._num_categories)
-        cross = self._kernel(embedded)
+        cross = self._kernel(embedded, trials=trials)
         means = self.mean + cross @ self._alpha
         explained = cross @ self._whitening.T
-        unexplained = 1 + self._line - np.einsum("ij,ij->i", explained, explained)
+        total = 1 + self._line + (0.0 if trials is None else self._lasting)
+        unexplained = total - np.einsum("ij,ij->i", explained, explained)
         return means, np.sqrt(self.variance * np.maximum(unexplained, 1e-12))
 
-    def _kernel(self, features: Array, depths: Array | float = 0.0) -> Array:
+    def _kernel(
+        self, features: Array, depths: Array | float = 0.0, trials: Array | None = None
+    ) -> Array:
         """Return the kernel of these features and of what was observed, by row of each.
 
         Args:
             features: The features of points or rows.
             depths: Their distances below the highest level, in a column.
+            trials: Their trials; None for new points.
         """
         kernel = self._matern(features, self._features)
         if self._line:
-            kernel *= _memory(depths, self._depths)
+            memory = _memory(depths, self._depths)
+            if trials is not None:
+                kernel += self._lasting * (trials[:, None] == self._trials)
+            kernel *= memory
             kernel += self._line * (1 + depths * self._depths)
         return kernel
 
@@ -196,16 +211,17 @@ class GaussianProcess:
         mean_log_weight = -2 * (MEAN_LOG_LENGTHSCALE + 0.5 * math.log(max(num_columns, 1)))
         prior_means = np.append(np.full(num_columns, mean_log_weight), MEAN_LOG_NOISE)
         prior_sds = np.append(np.full(num_columns, 2 * SD_LOG_LENGTHSCALE), SD_LOG_NOISE)
-        depths = self._depths[kept]
+        depths, trials = self._depths[kept], self._trials[kept]
         first, second = np.tril_indices(len(kept), -1)
         objective = _negative_log_posterior(
             gaps,
             self._targets[kept],
-            self._noise[kept] + self._line * (1 + depths**2),
+            self._line * (1 + depths**2),
             prior_means,
             prior_sds,
             factors=_memory(depths[first], depths[second]),
             offsets=self._line * (1 + depths[first] * depths[second]),
+            lasting=self._lasting * (trials[first] == trials[second]),
         )
         # A smooth function that is known exactly, or a rough one with noise: there is often an
         # optimum for each.
@@ -235,23 +251,25 @@ def _memory(first: Array | float, second: Array) -> Array:
 def _negative_log_posterior(
     gaps: Array,
     targets: Array,
-    noise: Array,
+    known: Array,
     prior_means: Array,
     prior_sds: Array,
     *,
     factors: Array | float = 1.0,
     offsets: Array | float = 0.0,
+    lasting: Array | float = 0.0,
 ) -> Callable[[Array], tuple[float, Array]]:
     """Return a function of the hyperparameters' logarithms: minus the log density, gradient.
 
     Args:
         gaps: See `_gaps`.
         targets: The value of each row.
-        noise: The known part of its noise, and what else is known of its variance.
+        known: What its variance is known to be besides that of the kernel.
         prior_means: Means of the logarithms.
         prior_sds: Their standard deviations.
         factors: By which the Matern kernel of each pair of rows is multiplied.
         offsets: What is added to it then.
+        lasting: The part of the noise that a pair shares, before it is multiplied by its factor.
     """
     from scipy.linalg.lapack import dpotri  # noqa: PLC0415  (heavy)
 
@@ -260,6 +278,7 @@ def _negative_log_posterior(
     # Of symmetric matrices only the lower half is computed. They are in the order of columns that
     # LAPACK works in.
     below_diagonal = second * num_rows + first
+    shared = lasting * factors * np.ones(len(first))
 
     def evaluate(logs: Array) -> tuple[float, Array]:
         weights, noise_scale = np.exp(logs[:-1]), math.exp(logs[-1])
@@ -268,8 +287,10 @@ def _negative_log_posterior(
         decay = np.exp(-root) * factors
         slope = (1 + root) * decay
         kernel = np.eye(num_rows)
-        kernel.ravel()[below_diagonal] = slope + squares / 3 * decay + offsets
-        factor = _cholesky(kernel, noise_scale + noise)
+        kernel.ravel()[below_diagonal] = (
+            slope + squares / 3 * decay + offsets + noise_scale * shared
+        )
+        factor = _cholesky(kernel, noise_scale + known)
         alpha = _solve(factor, targets)
         variance = max(float(targets @ alpha) / num_rows, 1e-12)
         standard = (logs - prior_means) / prior_sds
@@ -285,6 +306,7 @@ def _negative_log_posterior(
         # counts twice.
         by_weight = -5 / 6 * (gaps @ (sensitivity * slope))
         by_noise = 0.5 * (float(inverse.trace()) - float(alpha @ alpha) / variance)
+        by_noise += float(sensitivity @ shared)
         gradient = np.append(weights * by_weight, noise_scale * by_noise)
         return value, gradient + standard / prior_sds
 

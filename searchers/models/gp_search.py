@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .candidates import around_best, mutants
 from .encoding import Encoding
-from .forecast import Forecast, forecast_of
+from .forecast import Forecast, expected_scores, forecast_of
 from .gaussian_process import GaussianProcess, log_expected_improvement, one_blas_thread
+from .level_rows import level_rows, retained_parts, spans_levels
 from .model_search import ModelSearch
-from .observations import Table, best_and_others, describe_retention, extrapolate_final_scores
+from .observations import Table, best_and_others, describe_retention, ranks
 from .tree_search import candidates_by_trees
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ GP_SHARE = 0.5
 """Share of the models' suggestions of `AutoSearch` that come from the Gaussian process."""
 GP_SHARE_OF_SEVERAL_LEVELS = 0.2
 """That share when trials have been measured at several levels of training."""
+TEMPER = 0.3
+"""Factor of the deviations then: what is explored is mostly stopped at the first level."""
 
 
 class ProcessSearch(ModelSearch):
@@ -54,19 +58,45 @@ class ProcessSearch(ModelSearch):
     _num_fitted = 0
 
     def process(
-        self, rows: Array, targets: Array, num_categories: tuple[int, ...], noise: Array
+        self,
+        rows: Array,
+        targets: Array,
+        num_categories: tuple[int, ...],
+        depths: Array | None = None,
+        trials: Array | None = None,
     ) -> GaussianProcess:
-        """Return a process fitted to the rows."""
+        """Return a process fitted to the rows; see `GaussianProcess` for the arguments."""
         num_trials = self.observations.num_observed
         if not self._logs or num_trials >= REFIT * self._num_fitted:
             self._num_fitted = num_trials
-            process = GaussianProcess(rows, targets, num_categories, noise)
+            process = GaussianProcess(rows, targets, num_categories, depths=depths, trials=trials)
         else:
             process = GaussianProcess(
-                rows, targets, num_categories, noise, start=self._logs, num_steps=0
+                rows,
+                targets,
+                num_categories,
+                depths=depths,
+                trials=trials,
+                start=self._logs,
+                num_steps=0,
             )
         self._logs = process.logs
         return process
+
+    def process_of_levels(
+        self, table: Table, num_categories: tuple[int, ...]
+    ) -> tuple[GaussianProcess, Table, int]:
+        """Return a process fitted to all levels, the final ranks it expects, its number of trials.
+
+        The ranks are those of a table that is else as given.
+        """
+        rows = level_rows(table)
+        process = self.process(
+            table.vectors[rows.places], rows.targets, num_categories, rows.depths, rows.places
+        )
+        scores, _ = expected_scores(process, table)
+        expected = replace(table, quantiles=ranks(scores), retained=retained_parts(rows, scores))
+        return process, expected, len(np.unique(rows.places))
 
     def forecast(self) -> Forecast | None:
         """See `ModelSearch`; the process goes on from the last hyperparameters."""
@@ -97,10 +127,10 @@ class GPSearch(ProcessSearch):
     The process has a Matern kernel with a lengthscale for each parameter, categories and inactive
     parameters included (see `GaussianProcess`). While all trials have been measured at the same
     level of training, it is fitted to the values of the metric, those of the worst trials clipped.
-    With several levels it is fitted to expected final ranks (see `extrapolate_final_scores`), and
-    knows how uncertain those of stopped trials are. Running trials count with their predicted
-    values. The best of several hundred candidates, variations of the best configurations and random
-    ones, are refined in four rounds with smaller and smaller steps.
+    With several levels it is fitted to the values of all levels, warped (see `level_rows`), and the
+    improvement is that after a full training. Running trials count with their predicted values. The
+    best of several hundred candidates, variations of the best configurations and random ones, are
+    refined in four rounds with smaller and smaller steps.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -143,20 +173,21 @@ class GPSearch(ProcessSearch):
         Jones, Schonlau, Welch. Efficient Global Optimization of Expensive Black-Box Functions.
         Journal of Global Optimization 13, 1998.
 
-        Salinas, Shen, Perrone. A Quantile-based Approach for Hyperparameter Transfer Learning.
-        ICML 2020, arXiv 1909.13595 (ranks as normal scores in place of values).
+        Kandasamy, Dasarathy, Schneider, Poczos. Multi-fidelity Bayesian Optimisation with
+        Continuous Approximations. ICML 2017, arXiv 1703.06240 (one process over configurations and
+        fidelities).
 
     Departures:
         The improvement is over the least mean that the process predicts for a trial, since values
         may be noisy. It is maximised by random variation rather than by gradients, which categories
         and integers do not have. Of more than 200 trials, the process is fitted to the best 100 and
-        100 others.
+        100 others. With several levels, deviations count less than in the paper (see `TEMPER`), and
+        the scheduler chooses the level rather than the searcher.
     """
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return candidates, those with the largest expected improvement first."""
-        table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
-        return _candidates_by_process(self, table, encoding, rng)
+        return _candidates_by_process(self, self.observations.table(), encoding, rng)
 
 
 @final
@@ -166,8 +197,8 @@ class AutoSearch(ProcessSearch):
     Which of `GPSearch` and `TreeSearch` makes a suggestion is drawn, and both learn from all
     results. A smooth metric suits the process, which comes much closer to the best values; many
     choices, steps and noise suit the trees. While all trials have been measured at the same level
-    of training, half of the suggestions are the process's. With several levels, one in five is: it
-    then sees ranks instead of values, and gains less from a smooth metric.
+    of training, half of the suggestions are the process's. With several levels, one in five is, and
+    the trees are fitted to the final ranks that the process expects of all trials.
 
     Args:
         metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
@@ -222,10 +253,13 @@ class AutoSearch(ProcessSearch):
 
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
         """Return the candidates of one of the two models, the best first."""
-        table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
+        table = self.observations.table()
         share = GP_SHARE if len(table.levels) == 1 else GP_SHARE_OF_SEVERAL_LEVELS
         if rng.random() < share:
             return _candidates_by_process(self, table, encoding, rng)
+        if spans_levels(table):
+            with one_blas_thread():
+                _, table, _ = self.process_of_levels(table, encoding.num_categories)
         return candidates_by_trees(self, table, encoding, rng)
 
 
@@ -240,19 +274,25 @@ def _candidates_by_process(
 def _refined_candidates(
     searcher: ProcessSearch, table: Table, encoding: Encoding, rng: Generator
 ) -> Array:
-    targets, noise = _targets(table)
-    kept = best_and_others(table, MAX_ROWS, rng)
-    searcher.note_model("Gaussian process", len(kept), describe_retention(table))
-    process = searcher.process(
-        table.vectors[kept], targets[kept], encoding.num_categories, noise[kept]
-    )
-    best = float(process.means().min())
+    has_levels = spans_levels(table)
+    if has_levels:
+        process, table, num_fitted = searcher.process_of_levels(table, encoding.num_categories)
+        best = float(process.predict(table.vectors, np.arange(len(table.names)))[0].min())
+    else:
+        kept = best_and_others(table, MAX_ROWS, rng)
+        process = searcher.process(
+            table.vectors[kept], _targets(table)[kept], encoding.num_categories
+        )
+        best = float(process.means().min())
+        num_fitted = len(kept)
+    searcher.note_model("Gaussian process", num_fitted, describe_retention(table))
     running = searcher.observations.running_vectors()
     if len(running):
         process.believe(running)
 
     def improvement(points: Array) -> Array:
-        return log_expected_improvement(*process.predict(points), best)
+        means, deviations = process.predict(points)
+        return log_expected_improvement(means, deviations * (TEMPER if has_levels else 1), best)
 
     pool = np.concatenate(
         [around_best(table, encoding, rng), searcher.fresh(encoding, rng, NUM_FRESH, table)]
@@ -268,16 +308,17 @@ def _refined_candidates(
     return pool[order]
 
 
-def _targets(table: Table) -> tuple[Array, Array]:
-    """Return what the process is fitted to, standardised, and the known variance of its noise."""
+def _targets(table: Table) -> Array:
+    """Return what the process is fitted to where all trials count alike, standardised."""
     values = np.full(len(table.names), np.inf)
     for level in table.levels:
         values[level.places] = level.values
     known = values[np.isfinite(values)]
     # Values of several levels do not compare. Ranks would bend a smooth function where it is best.
     if len(table.levels) > 1 or len(known) == 0 or known.min() == known.max():
-        return table.scores, table.noise
+        return table.scores
     middle = float(np.median(known))
     worst = min(float(known.max()), middle + CLIP * (middle - float(known.min())))
     clipped = np.minimum(values, worst)
-    return (clipped - clipped.mean()) / max(float(clipped.std()), 1e-300), np.zeros(len(values))
+    targets: Array = (clipped - clipped.mean()) / max(float(clipped.std()), 1e-300)
+    return targets

@@ -7,11 +7,11 @@ from typing import Any, final
 
 import numpy as np
 
-from .observations import Table, assign_by_rank, normal_scores
+from .observations import MIN_TRIALS, Table, assign_by_rank, normal_scores
 
 Array = np.ndarray[Any, Any]
 
-MAX_ROWS = 300
+MAX_ROWS = 200
 """Most rows: half are those at the highest levels, half evenly spaced among the others."""
 
 
@@ -30,6 +30,11 @@ class LevelRows:
     places: Array
     depths: Array
     targets: Array
+
+
+def spans_levels(table: Table) -> bool:
+    """Return whether trials have shown what is gained from one level to the next."""
+    return len(table.levels) > 1 and len(table.names) >= MIN_TRIALS
 
 
 def level_rows(table: Table) -> LevelRows:
@@ -59,6 +64,22 @@ def _kept(heights: Array, values: Array) -> Array:
     others = np.sort(order[MAX_ROWS // 2 :])
     spaced = np.linspace(0, len(others) - 1, MAX_ROWS - MAX_ROWS // 2).astype(int)
     return np.sort(np.concatenate([order[: MAX_ROWS // 2], others[spaced]]))
+
+
+def retained_parts(rows: LevelRows, scores: Array) -> tuple[float, ...]:
+    """Return for each level the part of a lead there that is expected to remain at the highest one.
+
+    Args:
+        rows: The values of all levels.
+        scores: The expected final score of each trial, infinite for failed ones.
+    """
+    parts = []
+    for depth in np.unique(rows.depths)[::-1]:
+        is_here = (rows.depths == depth) & np.isfinite(scores[rows.places])
+        leads, ends = rows.targets[is_here], scores[rows.places[is_here]]
+        leads = leads - leads.mean() if len(leads) else leads
+        parts.append(float(np.clip(leads @ ends / max(leads @ leads, 1e-12), -1, 1)))
+    return tuple(parts)
 
 
 def half_warped(values: Array) -> Array:

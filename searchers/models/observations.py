@@ -211,9 +211,7 @@ class Observations:
             )
             quantiles[places] = assign_by_rank(values, shares)
             heights[places] = height
-        return Table(
-            names, self.vectors()[is_known], quantiles, heights, levels, np.zeros(len(known))
-        )
+        return Table(names, self.vectors()[is_known], quantiles, heights, levels)
 
     def _levels_with_values(self, known: list[ObservedTrial]) -> Iterator[Level]:
         """Yield the levels with the values there, from the lowest to the highest."""
@@ -321,10 +319,9 @@ class Table:
         quantiles: Rank of each among all trials, from near 0 for the best to near 1 for the worst.
         heights: The number of the highest level that each has reached, from 0.
         levels: The levels, from the lowest to the highest.
-        noise: For each trial the variance of its final score around `scores`, beyond what a full
-            training has; 0 for those that had one, and where final scores are not extrapolated.
-        retained: For each level the part of a trial's residual from the trend that is expected to
-            remain at the highest level; empty where final scores are not extrapolated.
+        retained: For each level the part of a trial's lead over what is usual for such
+            configurations that is expected to remain at the highest level; empty where final scores
+            are not extrapolated.
     """
 
     names: tuple[str, ...]
@@ -332,7 +329,6 @@ class Table:
     quantiles: Array
     heights: Array
     levels: tuple[Level, ...]
-    noise: Array
     retained: tuple[float, ...] = ()
 
     @property
@@ -422,55 +418,13 @@ MIN_TRIALS = 8
 def extrapolate_final_scores(table: Table, num_categories: tuple[int, ...]) -> Table:
     """Return the table with the ranks that trials are expected to have after a full training.
 
-    Failed trials stay last.
-
-    Args:
-        table: The trials, with their values at the levels they have reached.
-        num_categories: For each column of their vectors the number of its categories, 0 for
-            numbers.
-
-    Returns:
-        The same trials with other quantiles and their noise; `table` itself if there are few trials
-        or only one level.
-    """
-    expected = expected_final_scores(table, num_categories)
-    if expected is None:
-        return table
-    order = np.argsort(np.argsort(expected.scores, kind="stable"), kind="stable")
-    last = 1 - 0.5 / len(order)
-    quantiles = np.where(np.isfinite(expected.scores), (order + 0.5) / len(order), last)
-    return replace(
-        table, quantiles=quantiles, noise=expected.noise, retained=tuple(expected.retained.tolist())
-    )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ExpectedScores:
-    """Scores that trials are expected to have after a full training.
-
-    Attributes:
-        scores: The score of each trial, infinite for failed ones; smaller is better.
-        noise: The variance of the final score around it, 0 after a full training and for failed
-            ones.
-        retained: See `Table`.
-    """
-
-    scores: Array
-    noise: Array
-    retained: Array
-
-
-def expected_final_scores(table: Table, num_categories: tuple[int, ...]) -> ExpectedScores | None:
-    """Return the scores that trials are expected to have after a full training.
-
     The score of a value is its rank among all values of all levels, as a normal score, so that only
     order counts. A ridge regression predicts scores from the features of configurations, alone and
     multiplied by the distance to the highest level on a logarithmic scale. A trial's extrapolated
     score is its prediction at the highest level plus a part of the residual of its last value. That
     part is estimated for each level from the trials that have been trained to the end, and begins
     with `RETAINED` to the power of the number of levels in between: it is small where the level
-    says little about the end, and negative where it misleads.
+    says little about the end, and negative where it misleads. Failed trials stay last.
 
     Args:
         table: The trials, with their values at the levels they have reached.
@@ -478,12 +432,13 @@ def expected_final_scores(table: Table, num_categories: tuple[int, ...]) -> Expe
             numbers.
 
     Returns:
-        The scores; None if there are few trials or only one level.
+        The same trials with other quantiles; `table` itself if there are few trials or only one
+        level.
     """
     levels = table.levels
     # What trials gain from level to level is only seen with two.
     if len(levels) < 2 or len(table.names) < MIN_TRIALS:  # noqa: PLR2004
-        return None
+        return table
     places = np.concatenate([level.places for level in levels])
     heights = np.repeat(np.arange(len(levels)), [len(level.places) for level in levels])
     values = np.concatenate([level.values for level in levels])
@@ -494,14 +449,19 @@ def expected_final_scores(table: Table, num_categories: tuple[int, ...]) -> Expe
     _, weights = ridge(both, scores, unpenalised=[0, single.shape[1]])
     expected = np.full(len(table.names), np.inf)
     residuals = scores - stable(both @ weights)
-    retained, noise = _retention(residuals, places, heights, len(levels))
+    retained = _retention(residuals, places, heights, len(levels))
     # A trial has several values in `places`; the last one, at its highest level, overwrites the
     # others. At the highest level the distance is 0, so that its half of the weights drops out.
     final = stable(single @ weights[: single.shape[1]])
     expected[places] = final[places] + retained[heights] * residuals
-    # That a failed trial is worst is certain.
-    known_noise = np.where(np.isfinite(expected), noise[table.heights], 0.0)
-    return ExpectedScores(expected, known_noise, retained)
+    return replace(table, quantiles=ranks(expected), retained=tuple(retained.tolist()))
+
+
+def ranks(scores: Array) -> Array:
+    """Return the ranks of scores as quantiles; infinite ones share the last."""
+    order = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
+    quantiles: Array = np.where(np.isfinite(scores), order + 0.5, len(order) - 0.5) / len(order)
+    return quantiles
 
 
 def describe_retention(table: Table) -> str:
@@ -513,7 +473,7 @@ def describe_retention(table: Table) -> str:
         ...     for time, count in [(1, 20), (9, 8), (27, 5)]
         ... )
         >>> no = np.zeros(0)
-        >>> describe_retention(Table((), no, no, no, levels, no, (0.2, 0.85, 1.0)))
+        >>> describe_retention(Table((), no, no, no, levels, (0.2, 0.85, 1.0)))
         'share of a lead expected to last until 27: 0.20 from 1, 0.85 from 9; 5 trials reached 27'
     """
     if not table.retained:
@@ -529,31 +489,25 @@ def describe_retention(table: Table) -> str:
     )
 
 
-def _retention(
-    residuals: Array, places: Array, heights: Array, num_levels: int
-) -> tuple[Array, Array]:
-    """Return for each level how its residuals predict those at the highest one.
+def _retention(residuals: Array, places: Array, heights: Array, num_levels: int) -> Array:
+    """Return for each level the part of a residual that remains at the highest one, from -1 to 1.
 
-    Both come from the trials that have values at the level and at the highest one. That only the
-    best are trained to the end does not bias a regression on what they were chosen by.
+    It comes from the trials that have values at both. That only the best are trained to the end
+    does not bias a regression on what they were chosen by.
 
     Args:
         residuals: Scores minus the trend, one per value.
         places: The trial of each.
         heights: The level of each.
         num_levels: How many levels there are.
-
-    Returns:
-        The part of a residual that remains at the highest level, between -1 and 1, and the variance
-        of the final score around the prediction.
     """
     by_level = np.full((num_levels, places.max() + 1), np.nan)
     by_level[heights, places] = residuals
     last = by_level[-1]
-    retained, noise = np.ones(num_levels), np.zeros(num_levels)
+    retained = np.ones(num_levels)
     for level, own in enumerate(by_level[:-1]):
         expected = RETAINED ** (num_levels - 1 - level)
-        own_variance, last_variance = np.nanmean(own**2), np.nanmean(last**2)
+        own_variance = np.nanmean(own**2)
         has_both = ~np.isnan(own + last)
         x, y = own[has_both], last[has_both]
         # As if PRIOR_TRIALS more trials had shown what is expected.
@@ -561,10 +515,7 @@ def _retention(
             x @ x + PRIOR_TRIALS * own_variance + 1e-12
         )
         retained[level] = np.clip(slope, -1.0, 1.0)
-        squares = np.sum((y - retained[level] * x) ** 2)
-        unknown = last_variance * (1 - expected**2)
-        noise[level] = (squares + PRIOR_TRIALS * unknown) / (len(x) + PRIOR_TRIALS)
-    return stable(retained), stable(noise)
+    return stable(retained)
 
 
 def _distances(levels: tuple[Level, ...]) -> Array:

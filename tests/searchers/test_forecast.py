@@ -1,5 +1,7 @@
 """Expected final scores of trials and of the next suggestion."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,28 @@ def test_the_best_score_is_that_of_a_fully_trained_trial():
     trained = {name: each.mean for name, each in forecast.trials.items() if int(name[1:]) < 24}
     assert forecast.best == min(trained.values())
     assert min(each.mean for each in forecast.trials.values()) < forecast.best
+
+
+def test_forecasts_are_uncertain_where_early_values_say_little_about_the_end():
+    rng = np.random.default_rng(0)
+    x, early, other = rng.random((3, 40))
+
+    def deviation_of_paused(final):
+        curves = [
+            (place, {1: 1 + low} | ({9: end} if number % 2 else {}))
+            for number, (place, low, end) in enumerate(zip(x, early, final, strict=True))
+        ]
+        trials = forecast_of(observed(curves), (0,)).trials
+        return np.mean([trials[f"t{number}"].deviation for number in range(0, 40, 2)])
+
+    assert deviation_of_paused(early) < 0.9 * deviation_of_paused(other)
+
+
+def test_a_diverged_trial_has_no_forecast():
+    curves = slow_learners(lambda x: 9 if x < 0.6 else 1)
+    curves[39] = (0.98, {1: 1.0, 3: math.nan})
+    forecast = forecast_of(observed(curves), (0,))
+    assert set(forecast.trials) == {f"t{number}" for number in range(39)}
 
 
 def test_a_suggestion_is_expected_to_be_like_the_latest():

@@ -52,17 +52,6 @@ def test_noise_is_learnt_from_repeated_points():
     assert abs(means[0] - 0.5) < 0.15
 
 
-def test_a_row_whose_noise_is_known_to_be_large_counts_less():
-    rows = np.linspace(0, 1, 11)[:, None]
-    targets = rows[:, 0].copy()
-    targets[5] = 3.0
-    noise = np.zeros(11)
-    noise[5] = 10.0
-    trusted, _ = GaussianProcess(rows, targets, (0,)).predict(rows[[5]])
-    doubted, _ = GaussianProcess(rows, targets, (0,), noise).predict(rows[[5]])
-    assert abs(doubted[0] - 0.5) < 0.3 < abs(trusted[0] - 0.5)
-
-
 def test_categories_have_no_order():
     rng = np.random.default_rng(2)
     rows = np.column_stack([rng.random(60), rng.integers(4, size=60)])
@@ -116,8 +105,7 @@ def test_believed_points_count_like_observed_means():
 def test_means_are_the_predictions_for_the_rows_themselves():
     rng = np.random.default_rng(8)
     rows = rng.random((20, 2))
-    noise = rng.random(20)
-    process = GaussianProcess(rows, smooth(rows) + rng.normal(size=20), (0, 0), noise)
+    process = GaussianProcess(rows, smooth(rows) + rng.normal(size=20), (0, 0))
     before = process.means()
     process.believe(rng.random((2, 2)))
     assert np.allclose(before, process.predict(rows)[0])
@@ -159,6 +147,7 @@ def test_the_gradient_is_that_of_the_posterior_with_levels():
         np.ones(4),
         factors=0.5 + 0.1 * rng.random(num_pairs),
         offsets=0.1 * rng.random(num_pairs),
+        lasting=0.1 * (rng.random(num_pairs) < 0.2),
     )
     logs = rng.normal(size=4)
     _, gradient = evaluate(logs)
@@ -177,6 +166,21 @@ def test_values_of_a_lower_level_tell_the_shape_and_those_of_the_highest_the_hei
     means, deviations = process.predict(probe)
     assert np.abs(means - np.sin(5 * probe[:, 0])).max() < 0.15
     assert (process.predict(high)[1] < deviations.min()).all()
+
+
+def test_a_trial_that_differs_from_others_like_it_is_expected_to_go_on_like_that():
+    rng = np.random.default_rng(0)
+    x, own = rng.random(40), rng.normal(size=40)
+    rows = np.repeat(x, 2)[:, None]
+    depths, trials = np.tile([1.0, 0.0], 40), np.repeat(np.arange(40), 2)
+    targets = np.repeat(own, 2) + depths + 0.1 * rng.normal(size=80)
+    is_seen = (trials < 30) | (depths == 1.0)
+    process = GaussianProcess(
+        rows[is_seen], targets[is_seen], (0,), depths=depths[is_seen], trials=trials[is_seen]
+    )
+    means, deviations = process.predict(x[30:, None], np.arange(30, 40))
+    assert np.corrcoef(means, own[30:])[0, 1] > 0.9
+    assert (deviations > process.predict(x[:10, None], np.arange(10))[1]).all()
 
 
 def test_a_believed_point_lowers_deviations_where_rows_have_levels():
