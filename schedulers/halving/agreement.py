@@ -152,10 +152,11 @@ class RankAgreement:
             index, decisive = index + 1, evidence
         while 0 < index <= usual:
             evidence = self._evidence(index - 1, usual, since=usual)
-            decisive = evidence if evidence.num_best else decisive
             if not self._pays(evidence):
+                # What speaks against a still lower level is no reason for this one.
+                decisive = evidence if evidence.num_best and index == usual else decisive
                 break
-            index -= 1
+            index, decisive = index - 1, evidence
         while index < top:
             evidence = self._evidence_of_spared(index, top)
             if self._trust(evidence, SPARED_WEIGHT) >= 1 / self._reduction_factor:

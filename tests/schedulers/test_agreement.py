@@ -87,6 +87,16 @@ def test_where_low_levels_are_noise_the_usual_one_is_kept():
     assert not scheduler.remarks
 
 
+def test_the_reason_for_a_lower_level_is_what_speaks_for_it():
+    agreement = RankAgreement((1, 3, 9, 27), reduction_factor=3)
+    for number in range(60):
+        for index, value in enumerate([-number, number, number]):
+            agreement.note(f"t{number}", index, float(value), first=2)
+    index, evidence = agreement.first_comparison(usual=2)
+    assert index == 1
+    assert agreement.described(evidence) == "20 of the 20 best at 9 were among the best at 3"
+
+
 def test_where_the_usual_level_misleads_new_trials_are_trained_to_the_end():
     scheduler = asha()
     decided = train(scheduler, random_losses(), misleading)
