@@ -102,11 +102,17 @@ def half_warped(values: Array) -> Array:
         There the better half keeps its values, and the ranks of the others are scaled.
     """
     scores = normal_scores(assign_by_rank(values, (np.arange(len(values)) + 0.5) / len(values)))
-    middle = float(np.median(values[np.isfinite(values)])) if np.isfinite(values).any() else 0.0
-    is_better = values < middle
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return scores
+    # Neither sums nor squares overflow or vanish: all are divided by a power of two.
+    exponent = int(np.frexp(np.abs(finite).max())[1]) + 2
+    middle = float(np.median(np.ldexp(finite, -exponent)))
+    scaled = np.ldexp(values, -exponent)
+    is_better = scaled < middle
     if not is_better.any():
         return scores
-    gaps = values[is_better] - middle
+    gaps = scaled[is_better] - middle
     spread = np.sqrt(np.mean(gaps**2))
     warped = np.maximum(scores, 0.0)
     warped[is_better] = gaps / max(float(spread), 1e-300)

@@ -54,6 +54,13 @@ def test_the_better_half_keeps_its_shape_and_the_worse_half_only_its_order():
     assert bent.tolist() == warped.tolist()
 
 
+@pytest.mark.parametrize("scale", [2.0**-1000, 2.0**1021])
+def test_values_of_any_scale_have_the_same_targets(scale):
+    values = np.array([-3.0, 1.0, 2.0, 3.0, 3.5, np.inf])
+    with np.errstate(all="raise"):
+        assert half_warped(values * scale).tolist() == half_warped(values).tolist()
+
+
 @pytest.mark.parametrize("values", [[2.0, 2.0, 2.0], [np.inf, np.inf], [1.0], [1.0, 1.0, 5.0]])
 def test_any_values_have_finite_targets(values):
     assert np.isfinite(half_warped(np.array(values))).all()
