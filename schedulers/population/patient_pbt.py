@@ -36,10 +36,9 @@ class PatientPopulationBasedTraining(PopulationScheduler):
     and none are drawn afresh. At its turn a member is compared, cloned and varied as in
     `PopulationBasedTraining`.
 
-    Where members are not equally fast, the first to come to an early turn are compared with few
-    others, and many become clones of the one that is best at its first result. With several
-    hyperparameters that keep out noise, `PopulationBasedTraining` with long intervals was as good
-    or better then; equally fast members, or those that wait (`synch`), lose nothing.
+    Where several hyperparameters keep out noise and members are not equally fast,
+    `PopulationBasedTraining` with long intervals was as good or better; equally fast members, or
+    those that wait (`synch`), lose nothing.
 
     Args:
         max_t: How long each member will be trained, in units of `time_attr`, as your stop criterion
