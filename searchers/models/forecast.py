@@ -9,8 +9,8 @@ from typing import Any, final
 
 import numpy as np
 
-from .gaussian_process import NUM_STEPS, GaussianProcess, one_blas_thread
-from .level_rows import level_rows, spans_levels
+from .gaussian_process import GaussianProcess, one_blas_thread
+from .level_rows import NUM_STEPS, level_rows, spans_levels
 from .linear_trend import stable
 from .observations import Table
 

@@ -10,7 +10,8 @@ import numpy as np
 from .candidates import around_best, mutants
 from .encoding import Encoding
 from .forecast import Forecast, expected_scores, forecast_of
-from .gaussian_process import GaussianProcess, log_expected_improvement, one_blas_thread
+from .gaussian_process import NUM_STEPS, GaussianProcess, log_expected_improvement, one_blas_thread
+from .level_rows import NUM_STEPS as NUM_STEPS_OF_LEVELS
 from .level_rows import level_rows, retained_parts, spans_levels
 from .model_search import ModelSearch
 from .observations import Table, best_and_others, describe_retention, ranks
@@ -69,7 +70,14 @@ class ProcessSearch(ModelSearch):
         num_trials = self.observations.num_observed
         if not self._logs or num_trials >= REFIT * self._num_fitted:
             self._num_fitted = num_trials
-            process = GaussianProcess(rows, targets, num_categories, depths=depths, trials=trials)
+            process = GaussianProcess(
+                rows,
+                targets,
+                num_categories,
+                depths=depths,
+                trials=trials,
+                num_steps=NUM_STEPS if depths is None else NUM_STEPS_OF_LEVELS,
+            )
         else:
             process = GaussianProcess(
                 rows,

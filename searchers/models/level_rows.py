@@ -11,6 +11,8 @@ from .observations import MIN_TRIALS, Table, assign_by_rank, normal_scores
 
 Array = np.ndarray[Any, Any]
 
+NUM_STEPS = 10
+"""Most steps of the optimiser that fits the process; more predict final scores no better."""
 MAX_ROWS = 200
 """Most rows: half are those at the highest levels, half evenly spaced among the others."""
 

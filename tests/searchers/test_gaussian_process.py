@@ -10,6 +10,7 @@ from scipy.stats import norm
 from searchers import AutoSearch, GPSearch
 from searchers.models import gp_search
 from searchers.models.gaussian_process import (
+    NUM_STEPS,
     GaussianProcess,
     _gaps,
     _negative_log_posterior,
@@ -330,7 +331,7 @@ def test_hyperparameters_are_fitted_again_when_there_are_more_trials(monkeypatch
     searcher = GPSearch(n_initial_points=20)
     played(searcher, SPACE, bowl, 25)
     # With 20, 21 and 23 (of 22.05) trials; not with 22 and 24 (of 24.15).
-    assert num_steps == [None, None, 0, None, 0]
+    assert num_steps == [NUM_STEPS, NUM_STEPS, 0, NUM_STEPS, 0]
 
 
 def test_a_state_without_hyperparameters_is_fitted_anew():
