@@ -104,18 +104,14 @@ def half_warped(values: Array) -> Array:
         There the better half keeps its values, and the ranks of the others are scaled.
     """
     scores = normal_scores(assign_by_rank(values, (np.arange(len(values)) + 0.5) / len(values)))
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return scores
-    # Neither sums nor squares overflow or vanish: all are divided by a power of two.
-    exponent = int(np.frexp(np.abs(finite).max())[1]) + 2
-    middle = float(np.median(np.ldexp(finite, -exponent)))
-    scaled = np.ldexp(values, -exponent)
-    is_better = scaled < middle
+    # Neither differences of halves nor squares of parts of the largest overflow.
+    halves = values / 2
+    middle = float(np.median(halves[np.isfinite(values)])) if np.isfinite(values).any() else 0.0
+    is_better = halves < middle
     if not is_better.any():
         return scores
-    gaps = scaled[is_better] - middle
-    spread = np.sqrt(np.mean(gaps**2))
+    gaps = halves[is_better] - middle
+    gaps /= -gaps.min()
     warped = np.maximum(scores, 0.0)
-    warped[is_better] = gaps / max(float(spread), 1e-300)
+    warped[is_better] = gaps / np.sqrt(np.mean(gaps**2))
     return warped

@@ -61,6 +61,11 @@ def test_values_of_any_scale_have_the_same_targets(scale):
         assert half_warped(values * scale).tolist() == half_warped(values).tolist()
 
 
+def test_how_bad_the_worst_value_is_changes_nothing():
+    bad, worse = np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 2.0, 3.0, 1e300])
+    assert half_warped(worse).tolist() == half_warped(bad).tolist()
+
+
 @pytest.mark.parametrize("values", [[2.0, 2.0, 2.0], [np.inf, np.inf], [1.0], [1.0, 1.0, 5.0]])
 def test_any_values_have_finite_targets(values):
     assert np.isfinite(half_warped(np.array(values))).all()
