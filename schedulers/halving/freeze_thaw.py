@@ -73,11 +73,12 @@ class FreezeThaw:
         self._vectors: dict[str, Any] = {}
         self._logs: tuple[float, ...] = ()
         self._num_fitted = 0
+        self._latest: tuple[Any, Promise | None] | None = None
 
     def take_space(self, space: Mapping[str, Any]) -> None:
         """Set the search space; without one there are no forecasts."""
         self._space, self._encoding, self._vectors = space, None, {}
-        self._logs, self._num_fitted = (), 0
+        self._logs, self._num_fitted, self._latest = (), 0, None
 
     def most_promising(
         self,
@@ -100,6 +101,19 @@ class FreezeThaw:
         """
         if not self._space or not paused:
             return None
+        # While a slot stays free, the same is asked at every report of every trial.
+        question = (tuple(paused), first, {name: dict(found) for name, found in values.items()})
+        if self._latest is None or self._latest[0] != question:
+            self._latest = question, self._forecast(paused, values, trials, first)
+        return self._latest[1]
+
+    def _forecast(
+        self,
+        paused: Sequence[PausedTrial],
+        values: Mapping[str, Mapping[int, float]],
+        trials: Mapping[str, TrialView],
+        first: Number,
+    ) -> Promise | None:
         # Heavy, and needed only where trials are paused.
         from searchers.models.encoding import Encoding  # noqa: PLC0415  (see above)
         from searchers.models.forecast import forecast_of  # noqa: PLC0415  (see above)
@@ -150,6 +164,7 @@ class FreezeThaw:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._logs, self._num_fitted = tuple(state["logs"]), state["num_fitted"]
+        self._latest = None
 
 
 def _vector(encoding: Any, config: Mapping[str, Any]) -> list[float] | None:

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from schedulers.halving.freeze_thaw import REQUIRED_RATIO, FreezeThaw, PausedTrial
+from searchers.models import forecast
 from searchers.space import choice, grid_search, uniform
 from tests.schedulers.play import Actor
 
@@ -78,6 +79,20 @@ def test_trials_of_another_space_are_left_out():
     waiting = [*paused, *(PausedTrial(name, 2) for name in others), PausedTrial("unknown", 2)]
     more = {**values, **{name: {0: -99.0} for name in (*others, "unknown")}}
     assert freeze_thaw.most_promising(waiting, more, trials | others, first=9) == expected
+
+
+def test_nothing_is_forecast_again_before_there_is_something_new(monkeypatch):
+    tables = []
+    monkeypatch.setattr(forecast, "forecast_of", lambda table, *_, **__: tables.append(table))
+    freeze_thaw, paused, values, trials = experiment()
+    for _ in range(3):
+        assert freeze_thaw.most_promising(paused, values, trials, first=9) is None
+    assert len(tables) == 1
+    values["t20"][1] = 0.5
+    freeze_thaw.most_promising(paused, values, trials, first=9)
+    freeze_thaw.most_promising(paused[1:], values, trials, first=9)
+    freeze_thaw.most_promising(paused[1:], values, trials, first=3)
+    assert len(tables) == 4
 
 
 def test_a_restored_one_promises_the_same():
