@@ -13,6 +13,7 @@ from schedulers import (
     MedianStoppingRule,
     PASHAScheduler,
 )
+from searchers.random_search import BasicVariantGenerator
 from tuner.journal.reader import read_events
 
 STOPPING = {
@@ -87,6 +88,29 @@ def test_an_experiment_decides_again_what_it_decided(record, worlds, name, seed,
     answer = tune.what_if(ran.grid, (STOPPING | PAUSING)[name]())
     assert_same(answer, ran)
     assert answer.num_run_out == 0
+
+
+def test_forecasts_for_paused_trials_are_made_again_with_the_recorded_space(record, worlds):
+    curves = [
+        [(1 - x) + 3 * x / time for time in range(1, 10)] for x in (i / 40 for i in range(40))
+    ]
+    scheduler = ASHAScheduler(
+        max_t=9,
+        reduction_factor=3,
+        later_grace_period="auto",
+        num_scouts=8,
+        num_full_scouts=3,
+    )
+    ran = record(
+        worlds.World(curves, [1.0] * len(curves)),
+        scheduler,
+        space={"number": tune.randint(0, len(curves))},
+        search_alg=BasicVariantGenerator(),
+        num_samples=14,
+        can_save=True,
+    )
+    assert "asha.thaw" in [decision.reason.rule for decision in ran.decisions]
+    assert_same(tune.what_if(ran.path, scheduler), ran)
 
 
 def test_the_answer_is_the_same_each_time_and_leaves_the_scheduler_alone(record, worlds):

@@ -26,6 +26,7 @@ from tuner.core.worker_records import Failure, WorkerGroup
 from tuner.journal.reader import read
 from tuner.journal.records import RESULT, ROUTINE_END, VALIDATED
 from tuner.journal.rows import Row
+from tuner.spec.argument_codec import Absent, constructed
 from tuner.storage.declaration import read_declaration
 from tuner.storage.layout import DECLARATION
 from tuner.virtual.executor import Curve, CurvePoint, VirtualValidation
@@ -334,6 +335,7 @@ class Recording:
         caveats: Why a replay may be inexact, one sentence each.
         several: Metric and mode of each objective if it optimised several; there is no single
             `metric` then.
+        space: Its search space; empty if not recorded, or not completely.
     """
 
     path: str
@@ -347,6 +349,7 @@ class Recording:
     is_inline: bool
     caveats: Sequence[str]
     several: Objectives = ()
+    space: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -399,7 +402,14 @@ def read_recording(grid: ResultGrid) -> Recording:
         max_concurrent=_max_concurrent(settings, declared),
         is_inline=_declared_field(declared, "run_config", "executor") == "inline",
         caveats=[*_caveats(grid.trials, len(trials), settings, declared)],
+        space=_space(declared),
     )
+
+
+def _space(declared: Mapping[str, Any]) -> Mapping[str, Any]:
+    absent: list[Absent] = []
+    space = constructed(declared.get("param_space"), "param_space", absent)
+    return space if isinstance(space, dict) and not absent else {}
 
 
 def _num_slots(trials: Sequence[Trial], settings: ExperimentSettings | None) -> int | None:

@@ -124,7 +124,7 @@ def objective_for(
 
 
 def connect(scheduler: Scheduler, objective: Objective, recording: Recording) -> None:
-    """Set a scheduler's metric, mode and seed, as the recorded experiment would have.
+    """Set a scheduler's metric, mode, seed and space, as the recorded experiment would have.
 
     Raises:
         ValueError: If it does not accept them.
@@ -132,6 +132,8 @@ def connect(scheduler: Scheduler, objective: Objective, recording: Recording) ->
     metric = None if scheduler.metric else objective.metric
     mode = None if scheduler.mode else objective.mode
     scheduler.set_search_properties(metric, mode, seed=derived_seed(recording.seed, "scheduler"))
+    if recording.space:
+        scheduler.completed_space(recording.space)
 
 
 def description_of(scheduler: Scheduler) -> str:
