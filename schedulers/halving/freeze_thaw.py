@@ -9,7 +9,7 @@ from schedulers.decisions import Number
 from schedulers.scheduler import TrialView
 
 # Chosen by measurement, with benchmarks/quality.
-REQUIRED_RATIO = 2.0
+REQUIRED_RATIO = 4.0
 """A paused trial continues if it promises more than so many times what a new one does."""
 REFIT = 1.2
 """Factor of the number of values after which the process is fitted again; in between it keeps its
