@@ -73,6 +73,8 @@ class FreezeThaw:
         self._vectors: dict[str, Any] = {}
         self._logs: tuple[float, ...] = ()
         self._num_fitted = 0
+        # The latest trial of that fit: once it is forgotten, so are all others of it.
+        self._last_fitted: str | None = None
         self._latest: tuple[Any, Promise | None] | None = None
 
     def take_space(self, space: Mapping[str, Any]) -> None:
@@ -138,7 +140,11 @@ class FreezeThaw:
         num_values = sum(map(len, values.values()))
         # A restore may have changed the space.
         is_other_space = len(self._logs) != len(num_categories) + 1
-        is_due = is_other_space or num_values >= REFIT * self._num_fitted
+        is_due = (
+            is_other_space
+            or num_values >= REFIT * self._num_fitted
+            or self._last_fitted not in values
+        )
         forecast = (
             forecast_of(table, num_categories)
             if is_due
@@ -148,6 +154,7 @@ class FreezeThaw:
             return None
         if is_due:
             self._num_fitted, self._logs = num_values, forecast.logs
+            self._last_fitted = list(values)[-1]
         new = forecast.suggestion.improvement(forecast.best) / first
         promises = [
             Promise(trial.trial_id, found.improvement(forecast.best) / trial.cost / max(new, 1e-12))
@@ -159,11 +166,16 @@ class FreezeThaw:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last fit, as JSON values."""
-        return {"logs": list(self._logs), "num_fitted": self._num_fitted}
+        return {
+            "logs": list(self._logs),
+            "num_fitted": self._num_fitted,
+            "last_fitted": self._last_fitted,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._logs, self._num_fitted = tuple(state["logs"]), state["num_fitted"]
+        self._last_fitted = state.get("last_fitted")
         self._latest = None
 
 

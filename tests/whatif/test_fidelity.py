@@ -90,6 +90,7 @@ def test_an_experiment_decides_again_what_it_decided(record, worlds, name, seed,
     assert answer.num_run_out == 0
 
 
+@pytest.mark.process
 def test_forecasts_for_paused_trials_are_made_again_with_the_recorded_space(record, worlds):
     curves = [
         [(1 - x) + 3 * x / time for time in range(1, 10)] for x in (i / 40 for i in range(40))
