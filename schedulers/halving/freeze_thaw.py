@@ -145,11 +145,7 @@ class FreezeThaw:
             or num_values >= REFIT * self._num_fitted
             or self._last_fitted not in values
         )
-        forecast = (
-            forecast_of(table, num_categories)
-            if is_due
-            else forecast_of(table, num_categories, start=self._logs, num_steps=0)
-        )
+        forecast = forecast_of(table, num_categories, None if is_due else self._logs)
         if forecast is None:
             return None
         if is_due:

@@ -62,7 +62,7 @@ class Forecast:
         trials: The expected score of each trial whose last value is a number.
         best: The least expected score of the trials at the highest level.
         suggestion: The expected score of the next suggestion.
-        logs: Hyperparameters of the process, from which that of a later forecast can be fitted.
+        logs: Hyperparameters of the process, which a later forecast can keep.
 
     Reference:
         Swersky, Snoek, Adams. Freeze-Thaw Bayesian Optimization. 2014, arXiv 1406.3896 (continuing
@@ -82,9 +82,7 @@ class Forecast:
 def forecast_of(
     table: Table,
     num_categories: tuple[int, ...],
-    *,
-    start: Sequence[float] = (),
-    num_steps: int = NUM_STEPS,
+    logs: Sequence[float] | None = None,
 ) -> Forecast | None:
     """Return the forecast for the trials of a table; None if they are few, or at one level.
 
@@ -98,8 +96,7 @@ def forecast_of(
         table: The trials, with their values at the levels they have reached.
         num_categories: For each column of their vectors the number of its categories, 0 for
             numbers.
-        start: Hyperparameters from which the process is fitted; empty to begin anew.
-        num_steps: Most steps of that.
+        logs: Hyperparameters of the process; None to fit them.
     """
     if not spans_levels(table):
         return None
@@ -111,8 +108,8 @@ def forecast_of(
             num_categories,
             depths=rows.depths,
             trials=rows.places,
-            start=start or None,
-            num_steps=num_steps,
+            logs=logs,
+            num_steps=NUM_STEPS,
         )
         scores, deviations = expected_scores(process, table)
     is_known = np.isfinite(scores)

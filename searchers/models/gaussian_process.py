@@ -62,9 +62,8 @@ class GaussianProcess:
         depths: For each row the distance of its level below the highest one, from 0 to 1; None if
             all were measured at the same level.
         trials: With `depths`, the number of each row's trial, from 0.
-        start: The `logs` of an earlier process, from which the optimiser goes on; None to begin
-            anew, at `STARTS`.
-        num_steps: Most steps of the optimiser, from each start; 0 to keep `start`.
+        logs: The `logs` of an earlier process, to be kept; None to fit them.
+        num_steps: Most steps of the optimiser, from each of `STARTS`.
 
     Attributes:
         logs: Logarithms of the weights of the columns (lengthscale ** -2) and, last, of the noise.
@@ -104,7 +103,7 @@ class GaussianProcess:
         *,
         depths: Array | None = None,
         trials: Array | None = None,
-        start: Sequence[float] | None = None,
+        logs: Sequence[float] | None = None,
         num_steps: int = NUM_STEPS,
     ) -> None:
         self._num_categories = num_categories
@@ -114,7 +113,7 @@ class GaussianProcess:
         self._line, self._lasting = (0.0, 0.0) if depths is None else (1.0, LASTING)
         self.mean = float(targets.mean())
         self._targets = targets - self.mean
-        self.logs = tuple(start) if start and not num_steps else self._fitted(start, num_steps)
+        self.logs = self._fitted(num_steps) if logs is None else tuple(logs)
         self._scales = np.sqrt(5 * np.exp(self.logs[:-1]))[self._owners]
         self._lasting *= math.exp(self.logs[-1])
         self._noise = math.exp(self.logs[-1]) - self._lasting
@@ -200,7 +199,7 @@ class GaussianProcess:
         kernel *= np.exp(np.negative(root, out=root), out=root)
         return kernel
 
-    def _fitted(self, start: Sequence[float] | None, num_steps: int) -> tuple[float, ...]:
+    def _fitted(self, num_steps: int) -> tuple[float, ...]:
         """Return the most probable logarithms of the hyperparameters, see `logs`."""
         from scipy.optimize import minimize  # noqa: PLC0415  (heavy)
 
@@ -235,7 +234,7 @@ class GaussianProcess:
                 bounds=[_BOUNDS_LOG_WEIGHT] * num_columns + [_BOUNDS_LOG_NOISE],
                 options={"maxiter": num_steps, "ftol": LEAST_GAIN},
             )
-            for each in (starts if start is None else [start])
+            for each in starts
         ]
         best = min(found, key=lambda each: float(each.fun))
         # Rounded, so that rounding errors do not grow from one fit to the next.

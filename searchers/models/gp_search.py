@@ -55,7 +55,7 @@ class ProcessSearch(ModelSearch):
     stays where that one ended, which was much worse on the functions of benchmarks/quality.
     """
 
-    _logs: Sequence[float] = ()
+    _logs: Sequence[float] | None = None
     _num_fitted = 0
 
     def process(
@@ -68,26 +68,18 @@ class ProcessSearch(ModelSearch):
     ) -> GaussianProcess:
         """Return a process fitted to the rows; see `GaussianProcess` for the arguments."""
         num_trials = self.observations.num_observed
-        if not self._logs or num_trials >= REFIT * self._num_fitted:
+        is_due = self._logs is None or num_trials >= REFIT * self._num_fitted
+        if is_due:
             self._num_fitted = num_trials
-            process = GaussianProcess(
-                rows,
-                targets,
-                num_categories,
-                depths=depths,
-                trials=trials,
-                num_steps=NUM_STEPS if depths is None else NUM_STEPS_OF_LEVELS,
-            )
-        else:
-            process = GaussianProcess(
-                rows,
-                targets,
-                num_categories,
-                depths=depths,
-                trials=trials,
-                start=self._logs,
-                num_steps=0,
-            )
+        process = GaussianProcess(
+            rows,
+            targets,
+            num_categories,
+            depths=depths,
+            trials=trials,
+            logs=None if is_due else self._logs,
+            num_steps=NUM_STEPS if depths is None else NUM_STEPS_OF_LEVELS,
+        )
         self._logs = process.logs
         return process
 
@@ -107,25 +99,21 @@ class ProcessSearch(ModelSearch):
         return process, expected, len(np.unique(rows.places))
 
     def forecast(self) -> Forecast | None:
-        """See `ModelSearch`; the process goes on from the last hyperparameters."""
-        if not self._logs:
-            return super().forecast()
-        return forecast_of(
-            self.observations.table(),
-            self._known_encoding.num_categories,
-            start=self._logs,
-            num_steps=0,
-        )
+        """See `ModelSearch`; the process has the hyperparameters of the last suggestion's."""
+        table = self.observations.table()
+        return forecast_of(table, self._known_encoding.num_categories, self._logs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the base class, and the last fit."""
-        return {**super().state_dict(), "process": [self._num_fitted, list(self._logs)]}
+        logs = None if self._logs is None else list(self._logs)
+        return {**super().state_dict(), "process": [self._num_fitted, logs]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; metric, mode and space must be known already."""
         super().load_state_dict(state)
         # Searches of earlier versions have fitted each process anew.
-        self._num_fitted, self._logs = state.get("process", (0, ()))
+        self._num_fitted, logs = state.get("process", (0, None))
+        self._logs = logs or None
 
 
 @final

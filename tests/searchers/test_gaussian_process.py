@@ -10,7 +10,6 @@ from scipy.stats import norm
 from searchers import AutoSearch, GPSearch
 from searchers.models import gp_search
 from searchers.models.gaussian_process import (
-    NUM_STEPS,
     GaussianProcess,
     _gaps,
     _negative_log_posterior,
@@ -95,8 +94,7 @@ def test_believed_points_count_like_observed_means():
         np.concatenate([rows, believed]),
         np.concatenate([targets, means]),
         (0, 0),
-        start=process.logs,
-        num_steps=0,
+        logs=process.logs,
     )
     _, expected = together.predict(probe)
     ratios = deviations / expected
@@ -113,16 +111,12 @@ def test_means_are_the_predictions_for_the_rows_themselves():
     assert (process.means() == before).all()
 
 
-def test_a_fit_goes_on_from_an_earlier_one():
+def test_a_process_may_keep_the_hyperparameters_of_an_earlier_one():
     rng = np.random.default_rng(9)
     rows = rng.random((31, 2))
     earlier = GaussianProcess(rows[:30], smooth(rows[:30]), (0, 0))
-    anew = GaussianProcess(rows, smooth(rows), (0, 0))
-    further = GaussianProcess(rows, smooth(rows), (0, 0), start=earlier.logs)
-    kept = GaussianProcess(rows, smooth(rows), (0, 0), start=earlier.logs, num_steps=0)
-    assert np.allclose(further.logs, anew.logs, atol=0.3)
-    assert further.logs != earlier.logs
-    assert kept.logs == earlier.logs
+    assert GaussianProcess(rows, smooth(rows), (0, 0)).logs != earlier.logs
+    assert GaussianProcess(rows, smooth(rows), (0, 0), logs=earlier.logs).logs == earlier.logs
 
 
 def test_the_gradient_is_that_of_the_posterior():
@@ -321,17 +315,17 @@ def test_a_search_that_is_restored_before_each_suggestion_goes_on_the_same(kind,
 
 
 def test_hyperparameters_are_fitted_again_when_there_are_more_trials(monkeypatch):
-    num_steps = []
+    is_fitted = []
 
     def counted(*arguments, **named):
-        num_steps.append(named.get("num_steps"))
+        is_fitted.append(named["logs"] is None)
         return GaussianProcess(*arguments, **named)
 
     monkeypatch.setattr(gp_search, "GaussianProcess", counted)
     searcher = GPSearch(n_initial_points=20)
     played(searcher, SPACE, bowl, 25)
     # With 20, 21 and 23 (of 22.05) trials; not with 22 and 24 (of 24.15).
-    assert num_steps == [NUM_STEPS, NUM_STEPS, 0, NUM_STEPS, 0]
+    assert is_fitted == [True, True, False, True, False]
 
 
 def test_a_state_without_hyperparameters_is_fitted_anew():
