@@ -10,6 +10,7 @@ import pytest
 
 import tuner as tune
 from tests.cluster.fake_cluster import FakeCluster
+from tests.waiting import wait_until
 from tuner.analysis.node_history import read_nodes
 from tuner.cluster.shared_directory import SharedProof
 
@@ -19,6 +20,12 @@ class Counter(tune.Trainable):
 
     def setup(self, config):
         self.n = 0
+        if "started" in config:
+            # The first two trials wait for each other, so that each node has one.
+            started = Path(config["started"])
+            started.mkdir(exist_ok=True)
+            (started / str(config["x"])).touch()
+            wait_until(lambda: len(list(started.iterdir())) > 1)
 
     def step(self):
         self.n += 1
@@ -41,7 +48,7 @@ def cluster():
 def tuner_on(cluster, path, *, iterations=2, resume=None, **run):
     return tune.Tuner(
         Counter,
-        param_space={"x": tune.grid_search([1.0, 2.0, 3.0])},
+        param_space={"x": tune.grid_search([1.0, 2.0, 3.0]), "started": str(path / "started")},
         tune_config=tune.TuneConfig(metric="loss", mode="min"),
         run_config=tune.RunConfig(
             name="e",
