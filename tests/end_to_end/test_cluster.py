@@ -50,11 +50,14 @@ def cluster():
 def count(config):
     """Report and save each of some steps."""
 
-    def until_draining(step):
+    def wait(step):
+        if step == 3 and "until_joined" in config:  # a slow start must not leave a node out
+            directory = Path(config["until_joined"])
+            wait_until(lambda: len(records(directory, "node_joined")) >= len(NODES))
         if step > NUM_STEPS // 2 and "until_draining" in config:
             wait_until(lambda: records(Path(config["until_draining"]), "node_draining"))
 
-    take_steps(config, until_draining)
+    take_steps(config, wait)
 
 
 def take_steps(config, before_step):
@@ -107,6 +110,11 @@ def run(build, cluster, *, num_samples=6, callbacks=None, space=None, **run):
     return tuner.fit()
 
 
+def on_both(tmp_path):
+    """Return a space whose trials go on when both nodes have joined."""
+    return {"x": tune.uniform(0, 1), "until_joined": str(tmp_path / "experiment")}
+
+
 def check_complete(results, num_steps=NUM_STEPS):
     """Check that each trial has all its rows, each once."""
     assert results.num_errors == 0, results.errors
@@ -131,7 +139,7 @@ def records(directory, kind):
 
 
 def test_results_are_those_of_one_machine_and_no_process_is_left(build, cluster, tmp_path):
-    results = run(build, cluster())
+    results = run(build, cluster(), space=on_both(tmp_path))
     assert processes_of(tmp_path) == []
     alone = run(build, None, storage_path=tmp_path / "alone")
     check_complete(results)
@@ -146,7 +154,8 @@ def test_results_are_those_of_one_machine_and_no_process_is_left(build, cluster,
 
 def test_trials_of_a_node_that_dies_continue_on_others(build, cluster, tmp_path):
     nodes = cluster()
-    results = run(build, nodes, callbacks=[Once(at_step(3), lambda: nodes.kill_node("a"))])
+    die = Once(at_step(3), lambda: nodes.kill_node("a"))
+    results = run(build, nodes, callbacks=[die], space=on_both(tmp_path))
     check_complete(results)
     (left,) = records(tmp_path / "experiment", "node_left")
     assert (left["node"], left["why"]) == ("a", "the machine has lost its power")
@@ -178,7 +187,7 @@ def test_trials_of_a_node_that_is_cut_off_continue_on_others(build, cluster, tmp
     def cut():
         nodes.set_network("a", is_cut=True)
 
-    results = run(build, nodes, callbacks=[Once(at_step(3), cut)])
+    results = run(build, nodes, callbacks=[Once(at_step(3), cut)], space=on_both(tmp_path))
     check_complete(results)
     (left,) = records(tmp_path / "experiment", "node_left")
     assert left["node"] == "a"
@@ -212,15 +221,8 @@ def test_a_network_that_loses_doubles_and_reorders_changes_nothing(build, cluste
 
 def test_trials_move_from_a_node_that_announces_its_end(build, cluster, tmp_path):
     nodes = cluster({"a": {"cpu": 1}, "b": {"cpu": 1}})
-    ended = threading.Event()
-
-    def drain():
-        nodes.drain_node("a", 30.0)
-        ended.set()
-
-    results = run(
-        build, nodes, num_samples=2, callbacks=[Once(at_step(3), drain)], space={"x": 1.0}
-    )
+    drain = Once(at_step(3), lambda: nodes.drain_node("a", 30.0))
+    results = run(build, nodes, num_samples=2, callbacks=[drain], space=on_both(tmp_path))
     check_complete(results)
     (draining,) = records(tmp_path / "experiment", "node_draining")
     assert (draining["node"], draining["within"]) == ("a", 30.0)
@@ -254,7 +256,8 @@ def test_a_host_that_hangs_is_replaced(build, cluster, tmp_path):
 
 def test_a_gateway_that_dies_is_replaced(build, cluster, tmp_path):
     nodes = cluster()
-    results = run(build, nodes, callbacks=[Once(at_step(3), nodes.kill_gateway)])
+    die = Once(at_step(3), nodes.kill_gateway)
+    results = run(build, nodes, callbacks=[die], space=on_both(tmp_path))
     check_complete(results)
     joined = [record["node"] for record in records(tmp_path / "experiment", "node_joined")]
     assert sorted(joined) == ["a", "a-2", "b", "b-2"]
