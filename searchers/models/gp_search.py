@@ -9,7 +9,7 @@ import numpy as np
 
 from .candidates import around_best, mutants
 from .encoding import Encoding
-from .forecast import Forecast, expected_scores, forecast_of
+from .forecast import expected_scores
 from .gaussian_process import NUM_STEPS, GaussianProcess, log_expected_improvement, one_blas_thread
 from .level_rows import NUM_STEPS as NUM_STEPS_OF_LEVELS
 from .level_rows import level_rows, retained_parts, spans_levels
@@ -97,11 +97,6 @@ class ProcessSearch(ModelSearch):
         scores, _ = expected_scores(process, table)
         expected = replace(table, quantiles=ranks(scores), retained=retained_parts(rows, scores))
         return process, expected, len(np.unique(rows.places))
-
-    def forecast(self) -> Forecast | None:
-        """See `ModelSearch`; the process has the hyperparameters of the last suggestion's."""
-        table = self.observations.table()
-        return forecast_of(table, self._known_encoding.num_categories, self._logs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the base class, and the last fit."""

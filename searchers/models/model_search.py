@@ -18,7 +18,6 @@ from searchers.space.foreign_domains import check_own_space
 from .branches import starved_branch
 from .candidates import latin, without_repeated_numbers
 from .encoding import Encoding, key
-from .forecast import Forecast, forecast_of
 from .observations import Observations, Table, extrapolate_final_scores, number_in
 from .prior_band import PriorBand
 
@@ -206,13 +205,6 @@ class ModelSearch(LearningSearcher):
     def explain_suggestion(self) -> str:
         """Return which model made the last suggestion, or why none did."""
         return self._why
-
-    def forecast(self) -> Forecast | None:
-        """Return what trials and the next suggestion are expected to reach after a full training.
-
-        None if trials are few or all at one level.
-        """
-        return forecast_of(self.observations.table(), self._known_encoding.num_categories)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record a value; a result without the metric is ignored."""

@@ -5,10 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from searchers import AutoSearch
 from searchers.models.forecast import NUM_RECENT, Expectation, forecast_of
 from searchers.models.observations import MIN_TRIALS, Observations
-from searchers.space import uniform
 
 
 def observed(curves, failed=()):
@@ -98,21 +96,3 @@ def test_improvement_is_what_samples_gain_on_average():
     samples = np.random.default_rng(0).normal(0.3, 0.7, size=100_000)
     gains = np.maximum(-0.2 - samples, 0)
     assert expectation.improvement(-0.2) == pytest.approx(gains.mean(), rel=0.03)
-
-
-def test_asking_for_a_forecast_changes_no_suggestion():
-    def played(*, asks):
-        searcher = AutoSearch(metric="loss", mode="max", n_initial_points=4)
-        searcher.set_search_properties(None, None, {"x": uniform(0, 1)}, seed=0)
-        for number in range(14):
-            x = searcher.suggest(f"t{number}")["x"]
-            for time in (1, 3) if number % 2 else (1,):
-                result = {"loss": -abs(x - 0.3) / time, "training_iteration": time}
-                searcher.on_trial_result(f"t{number}", result)
-            if asks:
-                searcher.forecast()
-        return searcher
-
-    asked = played(asks=True)
-    assert asked.state_dict() == played(asks=False).state_dict()
-    assert set(asked.forecast().trials) == {f"t{number}" for number in range(14)}
