@@ -198,6 +198,8 @@ class RankAgreement:
         factor = self._reduction_factor
         below = sorted(values[low] for _, values in self._trials.values() if low in values)
         num_kept = math.floor(len(below) / factor)
+        if not num_kept:
+            return Evidence(low, top, 0, 0, is_of_spared=True)
         finished = [each for each in self._trials.values() if top in each[1]]
         finished.sort(key=lambda each: each[1][top])
         spared = [
@@ -205,8 +207,6 @@ class RankAgreement:
             for first, values in finished[: math.ceil(len(finished) / factor)]
             if first > low and low in values
         ]
-        if not num_kept:
-            return Evidence(low, top, 0, 0, is_of_spared=True)
         num_found = sum(value <= below[num_kept - 1] for value in spared)
         return Evidence(low, top, num_found, len(spared), is_of_spared=True)
 

@@ -4,31 +4,20 @@ import numpy as np
 import pytest
 
 from searchers.models.level_rows import MAX_ROWS, half_warped, level_rows
-from searchers.models.observations import Observations
-
-
-def observed(curves, failed=()):
-    observations = Observations()
-    for name, curve in curves.items():
-        observations.add(name, [0.5])
-        for time, value in curve.items():
-            observations.record(name, time, value)
-        if name in failed:
-            observations.end(name, is_failed=True)
-    return observations.table()
+from tests.searchers.observed import observed
 
 
 def test_a_trial_has_a_row_for_each_level_that_it_has_reached():
-    rows = level_rows(
-        observed({"a": {1: 3.0, 4: 2.0, 16: 1.0}, "b": {1: 5.0, 4: 4.0}, "c": {1: 6.0}})
-    )
+    curves = {"a": {1: 3.0, 4: 2.0, 16: 1.0}, "b": {1: 5.0, 4: 4.0}, "c": {1: 6.0}}
+    rows = level_rows(observed(curves).table())
     assert rows.places.tolist() == [0, 1, 2, 0, 1, 0]
     assert rows.depths.tolist() == [1.0, 1.0, 1.0, 0.5, 0.5, 0.0]
     assert rows.targets.argsort().tolist() == [5, 3, 0, 4, 1, 2]
 
 
 def test_a_failed_trial_is_worst_after_a_full_training():
-    rows = level_rows(observed({"a": {1: 3.0, 4: 2.0}, "b": {1: 1.0}, "c": {}}, failed={"c"}))
+    curves = {"a": {1: 3.0, 4: 2.0}, "b": {1: 1.0}, "c": {}}
+    rows = level_rows(observed(curves, failed={"c"}).table())
     assert (rows.places[-1], rows.depths[-1]) == (2, 0.0)
     assert rows.targets.argmax() == 3
 
@@ -36,7 +25,7 @@ def test_a_failed_trial_is_worst_after_a_full_training():
 def test_of_many_rows_the_highest_levels_and_some_of_all_others_are_kept():
     curves = {f"t{number}": {1: 1.0 + number} for number in range(2 * MAX_ROWS)}
     curves |= {f"t{number}": {1: 1.0 + number, 9: 0.5} for number in range(40, 60)}
-    rows = level_rows(observed(curves))
+    rows = level_rows(observed(curves).table())
     assert len(rows.places) == MAX_ROWS
     assert rows.places[rows.depths == 0].tolist() == list(range(40, 60))
     assert rows.places[rows.depths == 1].max() > 1.9 * MAX_ROWS

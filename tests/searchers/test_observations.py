@@ -13,17 +13,7 @@ from searchers.models.observations import (
     number_in,
     slot_of,
 )
-
-
-def observed(curves, failed=()):
-    observations = Observations()
-    for name, curve in curves.items():
-        observations.add(name, [0.5])
-        for time, value in curve.items():
-            observations.record(name, time, value)
-    for name in failed:
-        observations.end(name, is_failed=True)
-    return observations
+from tests.searchers.observed import observed
 
 
 def order_of(observations):
