@@ -43,6 +43,7 @@ TIERS = {
     },
     "process": {
         "searchers.models.cqr_search",
+        "searchers.models.gaussian_process",
         "searchers.models.gp_search",
         "tuner.analysis.charts.plots",
         "tuner.analysis.result_grid",
