@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, final
 
+from searchers.objectives.outcome_constraint import OutcomeConstraint
 from searchers.recorded_arguments import Declared
 
 from .decisions import Decision
@@ -113,6 +114,7 @@ class Scheduler(Declared, ABC):
     Attributes:
         metric: Flattened name of the metric; None while it is unknown.
         mode: ``"min"`` or ``"max"``: its direction.
+        constraints: What results have to keep, see `TuneConfig`; empty while unknown.
         experiment: View of the experiment; the engine sets it before the first trial is added.
         changes_trials: Whether trials may continue with another configuration, or other resources,
             than they began with; a what-if replay of recorded results is then impossible.
@@ -125,6 +127,7 @@ class Scheduler(Declared, ABC):
 
     metric: str | None = None
     mode: str | None = None
+    constraints: tuple[OutcomeConstraint, ...] = ()
     experiment: ExperimentView = NoExperiment()
     changes_trials: ClassVar[bool] = False
     first_comparison: ClassVar[str | None] = None
@@ -142,7 +145,10 @@ class Scheduler(Declared, ABC):
             metric: Name of the metric in flattened form (``"val/loss"``), or None where the
                 experiment names none.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
-            **spec: ``seed`` (int), from which all of its random numbers must be drawn.
+            **spec: ``seed`` (int), from which all of its random numbers must be drawn;
+                ``objectives``, metric and mode of each objective, where there are several of which
+                `metric` and `mode` are None; and ``constraints``, the `OutcomeConstraint` of each
+                metric that has one.
 
         Returns:
             False if the scheduler already has another metric or mode; the same one is accepted.
@@ -153,6 +159,7 @@ class Scheduler(Declared, ABC):
             return False
         self.metric = metric or self.metric
         self.mode = mode or self.mode
+        self.constraints = tuple(spec.get("constraints", self.constraints))
         return True
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:

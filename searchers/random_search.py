@@ -60,6 +60,9 @@ class BasicVariantGenerator(Searcher):
         numpy's global generator.
     """
 
+    takes_several_metrics = True
+    takes_constraints = True
+
     def __init__(
         self,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
+from .objectives.outcome_constraint import OutcomeConstraint
 from .recorded_arguments import Declared
 
 MODES = ("min", "max")
@@ -35,6 +36,9 @@ class Searcher(Declared, ABC):
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.
 
+    Attributes:
+        constraints: What results have to keep, see `TuneConfig`; empty while unknown.
+
     Raises:
         TypeError: If `metric` is no name.
         ValueError: If `mode` is neither of the two.
@@ -45,9 +49,17 @@ class Searcher(Declared, ABC):
     """
 
     FINISHED: ClassVar[str] = "FINISHED"
+    takes_several_metrics: ClassVar[bool] = False
+    """Whether it searches for trade-offs between several metrics; true as well of one that does not
+    look at any."""
+    takes_constraints: ClassVar[bool] = False
+    """Whether it keeps to the feasible trials where ``TuneConfig(constraints=...)`` bounds what
+    they may report; true as well of one that does not look at any metric."""
 
     _metric: str | None = None
     _mode: str | None = None
+    _several_objectives: tuple[tuple[str, str], ...] = ()
+    constraints: tuple[OutcomeConstraint, ...] = ()
     _num_samples: int | None = None
     _total_samples: int | None = None
     _wrapped: Searcher | None = None
@@ -89,7 +101,8 @@ class Searcher(Declared, ABC):
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
         """Metric and mode (``"min"`` or ``"max"``) of each objective; empty while unknown."""
-        return ((self.metric, self.mode),) if self.metric and self.mode else ()
+        one = ((self.metric, self.mode),) if self.metric and self.mode else ()
+        return self._several_objectives or one
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
@@ -100,8 +113,10 @@ class Searcher(Declared, ABC):
             metric: Name of the metric in flattened form, or None.
             mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
             config: The search space, constants included.
-            **spec: ``seed`` (int), ``num_samples`` (int, -1 for endless), and ``experiment`` (str),
-                an id of the experiment, which is the same when it is restored.
+            **spec: ``seed`` (int), ``num_samples`` (int, -1 for endless), ``experiment`` (str), an
+                id of the experiment, which is the same when it is restored, ``objectives``, metric
+                and mode of each objective, of which `metric` and `mode` are None where there are
+                several, and ``constraints``, the `OutcomeConstraint` of each metric that has one.
 
         Returns:
             False where the searcher already has a metric, mode or space that differs from the one
@@ -114,6 +129,10 @@ class Searcher(Declared, ABC):
         self.metric = metric or self.metric
         self.mode = mode or self.mode
         self._num_samples = spec.get("num_samples", self._num_samples)
+        objectives = tuple(spec.get("objectives", ()))
+        if len(objectives) > 1:
+            self._several_objectives = objectives
+        self.constraints = tuple(spec.get("constraints", self.constraints))
         return True
 
     @abstractmethod

@@ -12,9 +12,9 @@ from typing import Any, final
 
 from schedulers.arguments import check_entry
 from schedulers.decisions import Decision, Number, Stop
-from schedulers.dominance import Point, dominates
 from schedulers.metric import strict
 from schedulers.scheduler import MODES, ExperimentView, TrialView
+from searchers.objectives import Point, dominates
 
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .rungs import RungSystem

@@ -57,6 +57,10 @@ class Repeater(SearcherWrapper):
         a scheduler that stops trials early, since which repeat is stopped is random.
     """
 
+    # It passes on the mean of one metric.
+    takes_several_metrics = False
+    takes_constraints = False
+
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
         super().__init__(searcher)
         if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:

@@ -19,6 +19,10 @@ class SearcherWrapper(Searcher, ABC):
         TypeError: If `searcher` is no searcher.
     """
 
+    # Whether the wrapped one does is another question.
+    takes_several_metrics = True
+    takes_constraints = True
+
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
             raise TypeError(f"searcher must be a Searcher, got {searcher!r}; construct it first")

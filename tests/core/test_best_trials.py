@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from searchers.objectives import outcome_constraints
 from tuner.core.best_trials import BestTrials
 from tuner.core.trial import Trial, trial_fields, trial_from
 
@@ -40,6 +41,23 @@ def test_nothing_is_best_before_a_finite_value_comes():
     consider(board, trial, other=0.1)
     assert (board.trial, board.leaders) == (None, ())
     assert math.isnan(board.value)
+
+
+def test_a_trial_that_misses_a_constraint_is_never_best():
+    board = BestTrials("loss", "min", outcome_constraints({"size": "<= 4"}))
+    small, large, unknown = trials(3)
+    consider(board, large, loss=0.1, size=4.43)
+    consider(board, unknown, loss=0.2)
+    assert (board.trial, board.leaders) == (None, ())
+    consider(board, small, loss=0.9, size=3)
+    assert board.leaders == (small,)
+    # The newest value counts, from whichever result it is.
+    consider(board, small, loss=0.8)
+    consider(board, large, loss=0.1, size=4)
+    consider(board, unknown, size=1)
+    assert board.leaders == (large, unknown, small)
+    consider(board, large, loss=0.05, size=math.nan)
+    assert board.leaders == (unknown, small)
 
 
 def test_without_a_metric_there_is_no_board():

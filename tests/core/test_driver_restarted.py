@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from schedulers.decisions import Pause, Reason, Stop
+from searchers.objectives import outcome_constraints
 from tests.core.conversation import (
     BOOM,
     Conversation,
@@ -279,3 +280,16 @@ def test_a_trial_that_cannot_be_paused_is_interrupted():
     talk.say(result("t00001", 1), StopRequested("signal.SIGINT"))
     talk.exit("t00001", Outcome.STOPPED)
     assert talk.trial("t00001").ending is TerminationReason.INTERRUPTED
+
+
+def test_other_constraints_after_a_restart_hold_for_all_trials_so_far(restart):
+    talk = Conversation(capacity={"cpu": 2.0}, metric="loss", mode="min")
+    talk.begin(2)
+    talk.report("t00000", 1, loss=0.1, size=5)
+    talk.report("t00001", 1, loss=0.2, size=3)
+    assert talk.experiment.best.trial.trial_id == "t00000"
+    limits = outcome_constraints({"size": "<= 4"})
+    restart(talk, dataclasses.replace(talk.experiment.settings, constraints=limits))
+    assert [trial.trial_id for trial in talk.experiment.best.leaders] == ["t00001"]
+    restart(talk, dataclasses.replace(talk.experiment.settings, constraints=()))
+    assert talk.experiment.best.trial.trial_id == "t00000"

@@ -5,9 +5,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from searchers.objectives import outcome_constraints, pareto_front
 from tests.core.conversation import Conversation
 from tuner.core.events import Outcome, WorkerStarted
-from tuner.core.pareto import best_trials, pareto_front, values_of
+from tuner.core.pareto import best_trials, values_of
 from tuner.core.settings import ExperimentSettings
 from tuner.core.worker_records import CheckpointRecord, Failure
 
@@ -85,3 +86,24 @@ def test_a_value_that_a_failed_attempt_reported_in_vain_does_not_count():
     talk.say(WorkerStarted("t00000", 2, pid=2))
     talk.report("t00000", 2, size=1)
     assert values_of(talk.trial("t00000"), (("loss", "min"), ("size", "min"))) == (3.0, 1.0)
+
+
+def test_a_trial_that_misses_a_constraint_is_not_on_the_front():
+    limits = outcome_constraints({"size": "<= 4"})
+    talk = Conversation(
+        capacity={"cpu": 4.0},
+        several_objectives=(("acc", "max"), ("size", "min")),
+        constraints=limits,
+    )
+    talk.begin(3)
+    for trial_id, acc, size in [("t00000", 0.9, 5), ("t00001", 0.7, 4), ("t00002", 0.5, 1)]:
+        talk.report(trial_id, 1, acc=acc, size=size)
+    settings = talk.experiment.settings
+    assert [
+        trial.trial_id
+        for trial in best_trials(
+            talk.experiment.trials, settings.several_objectives, constraints=limits
+        )
+    ] == ["t00001", "t00002"]
+    assert settings.watched_metrics == ("acc", "size")
+    assert ExperimentSettings.from_fields(settings.as_fields()) == settings

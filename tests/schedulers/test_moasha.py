@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers.decisions import Reason, Stop
-from schedulers.dominance import dominates
 from schedulers.halving.moasha import MOASHAScheduler, ParetoRungs, epsilon_net
+from searchers.objectives import dominates
 from tests.schedulers.play import Actor
 from tests.tiers import examples
 

@@ -1,8 +1,9 @@
 """Ranking of trials by the newest value of the experiment's metric.
 
 The best trial is the one whose newest value is best; of equal ones, the one that was created first.
-A trial whose newest value is not finite is not ranked. `ResultGrid.get_best_result` uses the same
-definition, and everything that shows a best trial asks here.
+A trial whose newest value is not finite is not ranked, nor is one that misses a constraint.
+`ResultGrid.get_best_result` uses the same definition, and everything that shows a best trial asks
+here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from searchers.objectives.outcome_constraint import Constraints
+
+from .feasibility import is_feasible
 from .result import flatten
 from .trial import Trial
 from .trial_metrics import sign_of
@@ -24,10 +28,11 @@ _NUM_STALE: Final = 64
 class BestTrials:
     """Keeps the trials in the order of their newest values, in O(log n) for each result."""
 
-    __slots__ = ("_heap", "_metric", "_mode", "_ranked", "_sign")
+    __slots__ = ("_constraints", "_heap", "_metric", "_mode", "_ranked", "_sign")
 
-    def __init__(self, metric: str | None, mode: str | None) -> None:
+    def __init__(self, metric: str | None, mode: str | None, constraints: Constraints = ()) -> None:
         """Create an empty board for a metric that is minimised or maximised."""
+        self._constraints = constraints
         self._metric = metric
         self._mode = mode
         self._sign = sign_of(mode)
@@ -102,7 +107,11 @@ class BestTrials:
 
     def _rank(self, trial: Trial) -> None:
         last = trial.objective.last
-        if last is None or not math.isfinite(last.value):
+        if (
+            last is None
+            or not math.isfinite(last.value)
+            or not is_feasible(trial, self._constraints)
+        ):
             self._ranked.pop(trial.number, None)
             return
         cost = self._sign * last.value

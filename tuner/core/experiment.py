@@ -113,7 +113,7 @@ class Experiment:
         self.settings = settings
         self.trial_table = TrialTable(settings.capacity, settings.max_concurrent)
         self.exploits = ExploitTracker(self.trial_table)
-        self.best = BestTrials(settings.metric, settings.mode)
+        self.best = BestTrials(settings.metric, settings.mode, settings.constraints)
         self.policies = Policies(scheduler, stopper)
         self.suggestion_budget = SuggestionBudget(settings.max_trials)
         scheduler.experiment = LiveExperimentView(
@@ -135,11 +135,15 @@ class Experiment:
     def _begin_session(self, settings: ExperimentSettings, declaration: str = "") -> None:
         """Apply the settings of a new driver; no worker is alive."""
         self._stopping: Intention | None = None
-        if (settings.metric, settings.mode) != (self.settings.metric, self.settings.mode):
-            self.best = BestTrials(settings.metric, settings.mode)
+        before = self.settings
+        if (settings.metric, settings.mode) != (before.metric, before.mode):
+            self.best = BestTrials(settings.metric, settings.mode, settings.constraints)
             for trial in self.trials:
                 trial.objective = TrackedMetric()
             self.best.rebuild(self.trials)
+        elif settings.constraints != before.constraints:
+            self.best = BestTrials(settings.metric, settings.mode, settings.constraints)
+            self.best.load(self.trials)
         self.settings = settings
         for part in self.parts:
             part.end_processes()

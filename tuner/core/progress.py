@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from searchers.objectives.outcome_constraint import Constraints
+
 from .experiment import Experiment
 from .pareto import Objectives, best_trials
 from .result import TIME_TOTAL_S, flatten
@@ -53,6 +55,7 @@ class Progress:
             are yet to be validated.
         num_errors: How many attempts have failed, those that were tried again included.
         several_objectives: Metric and mode of each objective where there are several; else empty.
+        constraints: What trials have to keep to be among the best, or on the front.
         front: Then the trials on the Pareto front, best in the first objective first.
         longest_left_s: How many seconds the running trial with most left to train will take at its
             own pace; 0 where that is open.
@@ -86,6 +89,7 @@ class Progress:
     held: Sequence[Trial] = ()
     num_errors: int = 0
     several_objectives: Objectives = ()
+    constraints: Constraints = ()
     front: Sequence[Trial] = ()
     longest_left_s: float = 0.0
     quiet_s: float = 0.0
@@ -241,7 +245,10 @@ def look_at(
         **{name: value for part in experiment.parts for name, value in part.progress.items()},
         num_errors=trial_table.num_failed_attempts,
         several_objectives=settings.several_objectives,
-        front=best_trials(trial_table.trials, settings.several_objectives)
+        constraints=settings.constraints,
+        front=best_trials(
+            trial_table.trials, settings.several_objectives, constraints=settings.constraints
+        )
         if settings.several_objectives
         else (),
         longest_left_s=max(

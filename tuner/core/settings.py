@@ -7,6 +7,11 @@ from dataclasses import field
 from functools import partial
 from typing import Annotated, Any
 
+from searchers.objectives.outcome_constraint import (
+    Constraints,
+    OutcomeConstraint,
+    outcome_constraints,
+)
 from tuner.wire.declared import OPTIONAL, Form, decode, encode
 from tuner.wire.record import record
 
@@ -43,6 +48,11 @@ def _in_full(group: WorkerGroup) -> dict[str, Any]:
     return fields | ({"labels": labels} if labels else {})
 
 
+def _comparisons(constraints: Constraints) -> dict[str, str]:
+    """Return constraints as settings are written, like those of a `TuneConfig`."""
+    return {each.metric: each.comparison for each in constraints}
+
+
 @record
 class ExperimentSettings:
     """The settings of an experiment that its decisions depend on.
@@ -65,9 +75,10 @@ class ExperimentSettings:
         report_timeout_s: How long a worker may stay silent before it counts as hung; None for
             no limit.
         checkpoints: When to save, what to keep.
-        several_objectives: Metric and mode of each objective where searcher or scheduler have
+        several_objectives: Metric and mode of each objective where there are
             several, and `metric` may be None; else empty. What is optimised in either case is
             `objectives`.
+        constraints: What a trial has to keep to be the best one, or on the Pareto front.
         is_metric_required: Whether the experiment ends with an error once a trial has completed and
             no trial has reported the metric.
         retry_on: Names of exceptions that are worth all retries, see `RetryPolicy`.
@@ -129,6 +140,9 @@ class ExperimentSettings:
     max_validation_losses: Annotated[int | None, OPTIONAL] = None
     preemption_grace_s: Annotated[float | None, OPTIONAL] = None
     node_wait_s: Annotated[float | None, OPTIONAL] = None
+    constraints: Annotated[
+        tuple[OutcomeConstraint, ...], OPTIONAL, Form(_comparisons, outcome_constraints)
+    ] = ()
 
     @property
     def usual_demand(self) -> Demand:
@@ -147,9 +161,10 @@ class ExperimentSettings:
     @property
     def watched_metrics(self) -> tuple[str, ...]:
         """The metrics that trials have to report sooner or later."""
-        return tuple(metric for metric, _ in self.several_objectives) or (
+        objectives = tuple(metric for metric, _ in self.several_objectives) or (
             (self.metric,) if self.metric else ()
         )
+        return tuple(dict.fromkeys([*objectives, *(each.metric for each in self.constraints)]))
 
     @property
     def retries(self) -> RetryPolicy:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import schedulers
 import searchers
 from schedulers.scheduler import Scheduler
+from searchers.objectives.outcome_constraint import outcome_constraints
 from searchers.searcher import POLICIES, Duplicates, Searcher
 from tuner import capabilities
 from tuner.callbacks.callback import Callback
@@ -719,9 +720,15 @@ class TuneConfig(Settings):
     """What to optimise, and how to search.
 
     Attributes:
-        metric: Name of the metric to optimise, nested ones as ``"a/b"``.
+        metric: Name of the metric to optimise, nested ones as ``"a/b"``; a list of several for the
+            best trade-offs between them.
         mode: ``"min"`` if a smaller value of `metric` is better, ``"max"`` if a larger one is.
-            Required with a metric, since neither direction is a safe guess.
+            Required with a metric, since neither direction is a safe guess. With several metrics a
+            list with one for each, or one for all.
+        constraints: Bounds that the best trials have to keep, by metric: ``{"size_mb": "<= 4",
+            "fairness": ">= 0.8"}``. A trial counts as infeasible if the newest value that it has
+            reported misses a bound, is NaN or infinite, or if there is none. An infeasible trial is
+            never the best one.
         num_samples: How many trials; with ``grid_search`` in the space, how often the grid is
             repeated. -1 for no limit, until another limit stops the experiment.
         search_alg: A `Searcher`, the short name of one, such as ``"optuna"``, see
@@ -758,8 +765,8 @@ class TuneConfig(Settings):
         TypeError: If a value has the wrong type.
     """
 
-    metric: str | None = None
-    mode: Literal["min", "max"] | None = None
+    metric: str | Sequence[str] | None = None
+    mode: Literal["min", "max"] | Sequence[Literal["min", "max"]] | None = None
     num_samples: int = 1
     search_alg: Searcher | str | None = None
     scheduler: Scheduler | str | None = None
@@ -771,12 +778,11 @@ class TuneConfig(Settings):
     trial_name_creator: Any = None
     trial_dirname_creator: Any = None
     chdir_to_trial_dir: bool | None = None
+    constraints: Mapping[str, str] | None = None
 
     def _check(self) -> None:
-        if self.metric is not None and (not isinstance(self.metric, str) or not self.metric):
-            raise TypeError(f"metric must be the name of a reported value, got {self.metric!r}")
-        if self.mode is not None and self.mode not in MODES:
-            raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}")
+        self._check_objectives()
+        outcome_constraints(self.constraints)
         check_whole("num_samples", self.num_samples)
         if self.num_samples != -1 and self.num_samples < 1:
             raise ValueError(
@@ -815,8 +821,32 @@ class TuneConfig(Settings):
         _check_part("scheduler", self.scheduler, Scheduler, named_scheduler)
         _check_part("search_alg", self.search_alg, Searcher, named_searcher)
 
+    def _check_objectives(self) -> None:
+        names = _listed(self.metric)
+        if any(not isinstance(name, str) or not name for name in names):
+            raise TypeError(
+                "metric must be the name of a reported value, or a list of several, got "
+                f"{self.metric!r}"
+            )
+        if len(set(names)) < len(names) or self.metric in ([], ()):
+            raise ValueError(
+                f"metric must name one metric or several different ones, got {self.metric!r}"
+            )
+        if any(mode not in MODES for mode in _listed(self.mode)) or self.mode in ([], ()):
+            raise ValueError(
+                f"mode must be 'min' or 'max', or a list with one for each metric, got "
+                f"{self.mode!r}"
+            )
+
     def _check_together(self) -> None:
-        parts = (self, self.scheduler, self.search_alg)
+        num_metrics, num_modes = len(_listed(self.metric)), len(_listed(self.mode))
+        if num_modes > 1 and num_modes != num_metrics:
+            raise ValueError(
+                f"mode must be one for each metric, or one for all, got {self.mode!r} for "
+                f"metric={self.metric!r}"
+            )
+        # Several metrics have theirs here: an algorithm's own is that of one metric.
+        parts = (self, self.scheduler, self.search_alg)[: None if num_metrics < 2 else 1]  # noqa: PLR2004
         if self.metric is not None and not any(getattr(part, "mode", None) for part in parts):
             raise ValueError(
                 "mode must be 'min' or 'max' where a metric is named, got "
@@ -824,6 +854,24 @@ class TuneConfig(Settings):
                 f"TuneConfig(metric={self.metric!r}, mode='max') if a larger value is better, "
                 "mode='min' if a smaller one is"
             )
+
+    @property
+    def objectives(self) -> tuple[tuple[str, str], ...]:
+        """Metric and mode of each objective; empty where one of them is not given."""
+        metrics, modes = _listed(self.metric), _listed(self.mode)
+        return tuple(zip(metrics, modes * len(metrics) if len(modes) == 1 else modes, strict=False))
+
+    @property
+    def only_metric(self) -> str | None:
+        """The metric if there is one, None for none and for several."""
+        metrics = _listed(self.metric)
+        return metrics[0] if len(metrics) == 1 else None
+
+    @property
+    def only_mode(self) -> Literal["min", "max"] | None:
+        """The mode where there are not several metrics, None if it is not given."""
+        modes = _listed(self.mode)
+        return modes[0] if len(modes) == 1 and len(_listed(self.metric)) <= 1 else None
 
     @property
     def budget_s(self) -> float | None:
@@ -894,6 +942,13 @@ class ResumeConfig(Settings):
             events.ResumeType, (self.unfinished, self.errored, self.finished)
         )
         return events.DriverRestarted(settings, unfinished, errored, finished)
+
+
+def _listed(given: Any) -> list[Any]:
+    """Return one name or several as a list, nothing for None."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def _check_part(name: str, value: Any, kind: type, named: Callable[[Any], Any]) -> None:

@@ -86,7 +86,7 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
         searcher = tune.search_alg
     elif wants_model:
         # What TuneConfig names reaches it from there, also when a restore changes it.
-        is_named = tune.metric is not None and tune.mode is not None
+        is_named = tune.only_metric is not None and tune.only_mode is not None
         searcher = (
             searchers.AutoSearch() if is_named else searchers.AutoSearch(metric=metric, mode=mode)
         )
@@ -195,13 +195,14 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
 def _objective(tune: TuneConfig) -> tuple[str | None, str | None]:
     """Return metric and mode, from the settings or else from a scheduler that was given.
 
-    Neither is known where the scheduler compares several metrics.
+    Neither is known where there are several metrics, or the scheduler compares several.
     """
-    if not isinstance(tune.scheduler, Scheduler):
-        return tune.metric, tune.mode
+    metric, mode = tune.only_metric, tune.only_mode
+    if not isinstance(tune.scheduler, Scheduler) or len(tune.objectives) > 1:
+        return metric, mode
     if len(tune.scheduler.objectives) > 1:
         return None, None
-    return tune.metric or tune.scheduler.metric, tune.mode or tune.scheduler.mode
+    return metric or tune.scheduler.metric, mode or tune.scheduler.mode
 
 
 def _varies_itself(scheduler: Any) -> bool:

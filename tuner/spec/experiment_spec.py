@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import searchers
 from schedulers.fifo import FIFOScheduler
 from schedulers.scheduler import Scheduler
+from searchers.objectives.outcome_constraint import OutcomeConstraint, outcome_constraints
 from searchers.random_search import BasicVariantGenerator
 from searchers.searcher import Searcher, pass_search_properties, unwrapped
 from searchers.space import flat_name, is_word, leaves
@@ -127,20 +128,29 @@ class ExperimentSpec:
 
     @property
     def metric(self) -> str | None:
-        """Name of the metric to optimise, from the settings or else from an algorithm."""
-        return self.tune.metric or self.scheduler.metric or self.searcher.metric
+        """Name of the metric to optimise, from the settings or else from an algorithm.
+
+        None where the settings name several; schedulers may still compare one of them.
+        """
+        if len(self.tune.objectives) > 1:
+            return None
+        return self.tune.only_metric or self.scheduler.metric or self.searcher.metric
 
     @property
     def mode(self) -> str | None:
         """``"min"`` or ``"max"``: its direction, from the settings or else from an algorithm."""
+        if len(self.tune.objectives) > 1:
+            return None
         # Not the direction of another metric than that.
         parts = (self.scheduler, self.searcher)
         own = (part.mode for part in parts if part.metric in (None, self.metric))
-        return self.tune.mode or next(filter(None, own), None)
+        return self.tune.only_mode or next(filter(None, own), None)
 
     @property
     def several_objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode of each objective if an algorithm has several, else empty."""
+        """Metric and mode of each objective where settings or an algorithm have several."""
+        if len(self.tune.objectives) > 1:
+            return self.tune.objectives
         return next(
             (
                 part.objectives
@@ -149,6 +159,11 @@ class ExperimentSpec:
             ),
             (),
         )
+
+    @property
+    def constraints(self) -> tuple[OutcomeConstraint, ...]:
+        """What a trial has to keep to be the best one, or on the Pareto front."""
+        return outcome_constraints(self.tune.constraints)
 
     @property
     def validation_config(self) -> ValidationConfig | None:
@@ -204,15 +219,17 @@ class ExperimentSpec:
                 with the space, or was used by another experiment.
         """
         _check_unused(self)
+        goals = {"objectives": self.tune.objectives, "constraints": self.constraints}
         metric, mode = self._objective_for(self.scheduler, self.searcher)
         if not self.scheduler.set_search_properties(
-            metric, mode, seed=derived_seed(self.seed, "scheduler")
+            metric, mode, seed=derived_seed(self.seed, "scheduler"), **goals
         ):
-            raise _conflict(self.scheduler, metric, mode)
+            raise _conflict(self.scheduler, self.tune)
         properties = {
             "seed": derived_seed(self.seed, "searcher"),
             "num_samples": self.tune.num_samples,
             "experiment": self.experiment_id,
+            **goals,
         }
         metric, mode = self._objective_for(self.searcher, self.scheduler)
         if not pass_search_properties(self.searcher, metric, mode, self.space, properties):
@@ -225,8 +242,9 @@ class ExperimentSpec:
         self, part: Scheduler | Searcher, other: Scheduler | Searcher
     ) -> tuple[str | None, str | None]:
         """Return metric and mode of the settings, completed by what only the other part names."""
-        metric, mode = self.tune.metric, self.tune.mode
-        if part.objectives or len(other.objectives) > 1:
+        metric, mode = self.tune.only_metric, self.tune.only_mode
+        is_known = part.objectives or len(self.tune.objectives) > 1
+        if is_known or len(other.objectives) > 1:
             return metric, mode
         metric = metric or (other.metric if part.metric is None else None)
         is_same = other.metric in (None, metric or part.metric)
@@ -305,6 +323,7 @@ class ExperimentSpec:
                 is_class=is_class_trainable(self.trainable), can_save=can_be_saved(self.trainable)
             ),
             several_objectives=self.several_objectives,
+            constraints=self.constraints,
             is_metric_required=os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING") != "1",
             validation=self.validation_config.policy if self.validation_config else None,
             # Only suggestions that no result can change may be made early, so that users see them.
@@ -426,9 +445,10 @@ def make_spec(
     _check_group(spec)
     _check_labels(spec)
     for part in (spec.scheduler, spec.searcher):
-        if _has_other_objective(part, tune.metric, tune.mode):
-            raise _conflict(part, tune.metric, tune.mode)
+        if _has_other_objective(part, tune):
+            raise _conflict(part, tune)
     _check_objective(spec)
+    _check_searcher_takes(spec)
     return spec
 
 
@@ -440,7 +460,7 @@ def _completed(tune: TuneConfig) -> TuneConfig:
     modes: Iterator[Any] = (
         part.mode
         for part in (scheduler, searcher)
-        if isinstance(part, Scheduler | Searcher) and part.metric in (None, tune.metric)
+        if isinstance(part, Scheduler | Searcher) and part.metric in (None, tune.only_metric)
     )
     mode: Any = tune.mode or (next(filter(None, modes), None) if tune.metric else None)
     return replace(tune, scheduler=scheduler, search_alg=searcher, mode=mode)
@@ -547,16 +567,24 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     return replace(value)  # copied, against later assignments, and checked as a whole
 
 
-def _conflict(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> ValueError:
+def _conflict(part: Scheduler | Searcher, tune: TuneConfig) -> ValueError:
+    own = part.objectives
+    metric, mode = (
+        (part.metric, part.mode) if len(own) < 2 else tuple(map(list, zip(*own, strict=True)))  # noqa: PLR2004
+    )
     return ValueError(
-        f"metric and mode must be the same everywhere, got metric={metric!r}, mode={mode!r} "
-        f"in TuneConfig and metric={part.metric!r}, "
-        f"mode={part.mode!r} in {_kind_of(part)}; give them in one of the two places"
+        f"metric and mode must be the same everywhere, got metric={tune.metric!r}, "
+        f"mode={tune.mode!r} in TuneConfig and metric={metric!r}, "
+        f"mode={mode!r} in {_kind_of(part)}; give them in one of the two places"
     )
 
 
-def _has_other_objective(part: Scheduler | Searcher, metric: str | None, mode: str | None) -> bool:
+def _has_other_objective(part: Scheduler | Searcher, tune: TuneConfig) -> bool:
     """Return whether a scheduler or searcher was given another metric or mode."""
+    if len(tune.objectives) > 1:
+        # A scheduler may compare others than are optimised: one of them, or a cheaper one.
+        return isinstance(part, Searcher) and part.objectives not in ((), tune.objectives)
+    metric, mode = tune.only_metric, tune.only_mode
     return bool(
         (metric and part.metric not in (None, metric)) or (mode and part.mode not in (None, mode))
     )
@@ -564,10 +592,9 @@ def _has_other_objective(part: Scheduler | Searcher, metric: str | None, mode: s
 
 def _refusal(searcher: Searcher, spec: ExperimentSpec) -> ValueError:
     """Return why a searcher has refused its search properties: objective or space conflict."""
-    metric, mode = spec.tune.metric, spec.tune.mode
     searched = [flat_name(path) for path, leaf in leaves(spec.space) if is_word(leaf)]
-    if _has_other_objective(searcher, metric, mode) or not searched:
-        return _conflict(searcher, metric, mode)
+    if _has_other_objective(searcher, spec.tune) or not searched:
+        return _conflict(searcher, spec.tune)
     return ValueError(
         f"the search space must be given once, got one in {_kind_of(searcher)} and "
         f"{', '.join(map(repr, searched))} to search in "
@@ -594,6 +621,23 @@ def _check_objective(spec: ExperimentSpec) -> None:
         "Tuner.restore(..., mode='max') for an experiment that exists, if a larger value is "
         "better, mode='min' if a smaller one is"
     )
+
+
+def _check_searcher_takes(spec: ExperimentSpec) -> None:
+    """Check that the searcher takes several metrics, and constraints, where there are any."""
+    for part in _chain([spec.searcher]):
+        kind = type(part).__name__
+        if len(spec.tune.objectives) > 1 and not part.takes_several_metrics:
+            raise ValueError(
+                f"metric must be one metric with {kind}, got {spec.tune.metric!r}; leave "
+                "search_alg out for AutoSearch, which takes several"
+            )
+        if spec.constraints and not part.takes_constraints:
+            listed = ", ".join(map(str, spec.constraints))
+            raise ValueError(
+                f"constraints must be None with {kind}, which would not respect {listed}; leave "
+                "search_alg out for AutoSearch, which does"
+            )
 
 
 def _check_unused(spec: ExperimentSpec) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
+from searchers.objectives import pareto_front
 from tuner.analysis.ranking import check_mode, unknown_metric
-from tuner.core.pareto import Objectives, pareto_front, values_of
+from tuner.core.pareto import Objectives, values_of
 
 from .source import Source, state_of
 from .style import BEST, OTHER, label, metric_axis, new_panels, offer_log_scale

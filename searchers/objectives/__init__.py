@@ -1,0 +1,42 @@
+"""Several metrics and constraints on them: which results are feasible, and which are better.
+
+Pure functions of numbers, which searchers, schedulers and everything that shows results share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from searchers.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .dominance import Point, dominates, minimised, pareto_front
+    from .hypervolume import hypervolume, hypervolumes
+    from .outcome_constraint import Constraints, OutcomeConstraint, outcome_constraints, violations
+
+__all__ = [
+    "Constraints",
+    "OutcomeConstraint",
+    "Point",
+    "dominates",
+    "hypervolume",
+    "hypervolumes",
+    "minimised",
+    "outcome_constraints",
+    "pareto_front",
+    "violations",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".dominance": ["Point", "dominates", "minimised", "pareto_front"],
+        ".hypervolume": ["hypervolume", "hypervolumes"],
+        ".outcome_constraint": [
+            "Constraints",
+            "OutcomeConstraint",
+            "outcome_constraints",
+            "violations",
+        ],
+    },
+)

@@ -1,0 +1,129 @@
+"""Constraints on what trials report, such as a limit on the size of a model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Final, final
+
+_COMPARISON: Final = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
+_HOW: Final = "write a comparison such as '<= 4' or '>= 0.8'"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OutcomeConstraint:
+    """A bound that a metric must keep.
+
+    Attributes:
+        metric: Flattened name of the metric.
+        operator: ``"<="`` or ``">="``.
+        bound: The largest or smallest value that is accepted.
+
+    Example:
+        >>> limit = OutcomeConstraint("size_mb", "<=", 4.0)
+        >>> str(limit), limit.violation(4.43)
+        ('size_mb <= 4', 0.4299999999999997)
+    """
+
+    metric: str
+    operator: str
+    bound: float
+
+    def violation(self, value: float | None) -> float:
+        """Return by how much a value misses the bound.
+
+        Args:
+            value: The metric's value, None if it was not reported.
+
+        Returns:
+            0 if the value keeps the bound; infinity for a value that is missing, NaN or infinite.
+        """
+        if value is None or not math.isfinite(value):
+            return math.inf
+        excess = value - self.bound if self.operator == "<=" else self.bound - value
+        return max(excess, 0.0)
+
+    @property
+    def comparison(self) -> str:
+        """The comparison, as in ``TuneConfig(constraints={metric: comparison})``."""
+        return f"{self.operator} {self.bound:.12g}"
+
+    def __str__(self) -> str:
+        """Return the metric with its comparison."""
+        return f"{self.metric} {self.comparison}"
+
+
+Constraints = Sequence[OutcomeConstraint]
+
+
+def outcome_constraints(given: Mapping[str, str] | None) -> tuple[OutcomeConstraint, ...]:
+    """Return the constraints of a `TuneConfig`.
+
+    Args:
+        given: A comparison for each metric, such as ``{"size_mb": "<= 4"}``; None for none.
+
+    Raises:
+        TypeError: If `given` is no dictionary, or has a key or value that is no text.
+        ValueError: If a comparison cannot be read.
+
+    Example:
+        >>> [str(each) for each in outcome_constraints({"size_mb": "<= 4", "fairness": ">=0.8"})]
+        ['size_mb <= 4', 'fairness >= 0.8']
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            "constraints must be a dictionary of comparisons by metric, such as "
+            f"{{'size_mb': '<= 4'}}, got {given!r}"
+        )
+    return tuple(_parsed(metric, comparison) for metric, comparison in given.items())
+
+
+def _parsed(metric: Any, comparison: Any) -> OutcomeConstraint:
+    if not isinstance(metric, str) or not metric:
+        raise TypeError(f"constraints must have names of metrics as keys, got {metric!r}")
+    if not isinstance(comparison, str):
+        raise TypeError(f"constraints[{metric!r}] must be a text, got {comparison!r}; {_HOW}")
+    found = _COMPARISON.fullmatch(comparison)
+    try:
+        bound = float(found[2]) if found else math.nan
+    except ValueError:
+        bound = math.nan
+    if found is None or not math.isfinite(bound):
+        raise ValueError(
+            f"constraints[{metric!r}] must be '<=' or '>=' and a number, got {comparison!r}; {_HOW}"
+        )
+    return OutcomeConstraint(metric, found[1], bound)
+
+
+def violations(constraints: Constraints, result: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return by how much a result misses the bound of each constraint.
+
+    Args:
+        constraints: The constraints.
+        result: Metrics by flattened name.
+
+    Returns:
+        One number for each constraint, see `OutcomeConstraint.violation`; the result is feasible if
+        all are 0.
+
+    Example:
+        >>> limits = outcome_constraints({"size_mb": "<= 4", "fairness": ">= 0.8"})
+        >>> violations(limits, {"size_mb": 5}), violations(limits, {"size_mb": 3, "fairness": 0.9})
+        ((1.0, inf), (0.0, 0.0))
+    """
+    return tuple(each.violation(_number(result.get(each.metric))) for each in constraints)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, float | int | Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

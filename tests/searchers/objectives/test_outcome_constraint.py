@@ -1,0 +1,45 @@
+"""Constraints on what trials report."""
+
+import math
+
+import pytest
+
+from searchers.objectives import OutcomeConstraint, outcome_constraints, violations
+
+
+def test_a_bound_is_kept_by_the_value_that_equals_it():
+    limits = outcome_constraints({"size_mb": "<=4", "fairness": " >= 0.8 "})
+    assert limits == (
+        OutcomeConstraint("size_mb", "<=", 4.0),
+        OutcomeConstraint("fairness", ">=", 0.8),
+    )
+    assert violations(limits, {"size_mb": 4, "fairness": 0.8}) == (0, 0)
+    assert violations(limits, {"size_mb": 6.5, "fairness": 0.3}) == (2.5, 0.5)
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, "3", True, 10**400])
+def test_what_is_no_finite_number_misses_every_bound(value):
+    limits = outcome_constraints({"size_mb": "<= 4", "fairness": ">= 0"})
+    assert violations(limits, {"size_mb": value, "fairness": value}) == (math.inf, math.inf)
+    assert violations(limits, {}) == (math.inf, math.inf)
+
+
+def test_a_comparison_reads_back_what_it_says():
+    for text in ("<= 4", ">= 0.8", "<= -1e-09", ">= 123456789.123"):
+        (limit,) = outcome_constraints({"m": text})
+        assert limit.comparison == text
+        assert outcome_constraints({"m": limit.comparison}) == (limit,)
+
+
+@pytest.mark.parametrize("text", ["4", "< 4", "== 4", "<= four", "<= nan", ">= inf", "", "<=4<=5"])
+def test_what_is_no_comparison_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match=r"constraints\['size'\].*write a comparison such as"):
+        outcome_constraints({"size": text})
+
+
+@pytest.mark.parametrize(
+    "given", [["size <= 4"], "size <= 4", {"size": 4}, {3: "<= 4"}, {"": "<= 4"}]
+)
+def test_what_is_no_dictionary_of_texts_is_refused(given):
+    with pytest.raises(TypeError, match="constraints"):
+        outcome_constraints(given)
