@@ -150,8 +150,9 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
         resume_config: ResumeConfig | None = None,
-        metric: str | None = None,
-        mode: Literal["min", "max"] | None = None,
+        metric: str | Sequence[str] | None = None,
+        mode: Literal["min", "max"] | Sequence[Literal["min", "max"]] | None = None,
+        constraints: Mapping[str, str] | None = None,
         scheduler: Scheduler | None = None,
         search_alg: Searcher | None = None,
         num_samples: int | None = None,
@@ -201,9 +202,10 @@ class Tuner:
             tune_config: Replaces all objective and search settings.
             run_config: Replaces all run settings; its ``name`` and ``storage_path`` are ignored.
             resume_config: How to continue which trials, instead of the three switches.
-            metric: As in `TuneConfig`, like the following six. With another metric, all earlier
-                results are passed to scheduler and searcher again.
+            metric: As in `TuneConfig`, like the following seven. With another metric or other
+                constraints, all earlier results are passed to scheduler and searcher again.
             mode: The direction of `metric`.
+            constraints: ``{}`` for none.
             scheduler: Applies to continued and future trials.
             search_alg: Another searcher learns from earlier trials as well, where their
                 configurations are in its space and it can learn from what it has not suggested.
@@ -268,6 +270,7 @@ class Tuner:
             tune=_given(
                 metric=metric,
                 mode=mode,
+                constraints=constraints,
                 scheduler=scheduler,
                 search_alg=search_alg,
                 num_samples=num_samples,

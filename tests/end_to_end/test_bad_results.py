@@ -87,6 +87,25 @@ def test_a_metric_that_trials_never_report_ends_the_experiment_and_a_restore_nam
     assert [str(result.ending) for result in results] == ["completed"] * 30
 
 
+def test_a_constraint_on_a_metric_that_no_trial_reports_ends_the_experiment(build, tmp_path):
+    tune = {"metric": "loss", "mode": "min", "constraints": {"val/acuracy": ">= 0.4"}}
+    tuner = build(train, tune={**tune, "num_samples": 3, "search_alg": "random"})
+    with pytest.raises(MetricNotReported, match="no trial has reported the metric") as raised:
+        tuner.fit()
+    assert "train, constraints={'val/accuracy': '>= 0.4'}).fit()" in str(raised.value)
+    again = Tuner.restore(
+        tmp_path / "experiment", train, constraints={"val/accuracy": ">= 0.4"}
+    ).fit()
+    assert (again.num_terminated, again.get_best_result().metrics["loss"]) == (3, 1.0)
+
+
+def test_one_of_several_metrics_that_no_trial_reports_ends_the_experiment(build):
+    tune = {"metric": ["loss", "val/acuracy"], "mode": ["min", "max"], "search_alg": "random"}
+    with pytest.raises(MetricNotReported) as raised:
+        build(train, tune=tune).fit()
+    assert "train, metric=['loss', 'val/accuracy']).fit()" in str(raised.value)
+
+
 def test_a_metric_that_is_reported_as_text_ends_the_experiment(build):
     def train(config):
         tune.report({"loss": str(config["x"])})

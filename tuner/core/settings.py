@@ -159,12 +159,17 @@ class ExperimentSettings:
         )
 
     @property
-    def watched_metrics(self) -> tuple[str, ...]:
-        """The metrics that trials have to report sooner or later."""
-        objectives = tuple(metric for metric, _ in self.several_objectives) or (
+    def objective_metrics(self) -> tuple[str, ...]:
+        """The metrics that are optimised."""
+        return tuple(metric for metric, _ in self.several_objectives) or (
             (self.metric,) if self.metric else ()
         )
-        return tuple(dict.fromkeys([*objectives, *(each.metric for each in self.constraints)]))
+
+    @property
+    def watched_metrics(self) -> tuple[str, ...]:
+        """The metrics that trials have to report sooner or later."""
+        bounded = (each.metric for each in self.constraints)
+        return tuple(dict.fromkeys([*self.objective_metrics, *bounded]))
 
     @property
     def retries(self) -> RetryPolicy:

@@ -331,16 +331,26 @@ def how_to_name_the_metric(directory: Path, spec: ExperimentSpec, reason: Reason
             f"report a number for it, and continue with\n    {restore_line(directory, spec)}\n"
             f"{leniency}"
         )
-    parts = (("search_alg", spec.searcher), ("scheduler", spec.scheduler))
-    named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
-    named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
-    name = "metric" if spec.tune.metric or not named_by else named_by
-    given = (
-        (repr(reason.numbers["meant"]) if reason.numbers["meant"] else "...")
-        if name == "metric"
-        else name
-    )
+    name, given = _argument_with_metric(spec, reason.numbers["metric"], reason.numbers["meant"])
     return (
         "have it reported, or name one that is, and continue with\n"
         f"    {restore_line(directory, spec, **{name: given})}\n{leniency}"
     )
+
+
+def _argument_with_metric(spec: ExperimentSpec, metric: Any, meant: Any) -> tuple[str, str]:
+    """Return the argument of a restore that replaces a metric by another one, and its value."""
+    instead = str(meant or "...")
+    constraints = spec.tune.constraints or {}
+    if metric in constraints and metric not in (spec.metric, *dict(spec.several_objectives)):
+        replaced = {instead if name == metric else name: constraints[name] for name in constraints}
+        return "constraints", repr(replaced)
+    if len(spec.tune.objectives) > 1:
+        names = [instead if name == metric else name for name, _ in spec.tune.objectives]
+        return "metric", repr(names)
+    parts = (("search_alg", spec.searcher), ("scheduler", spec.scheduler))
+    named_by = next((name for name, part in parts if len(part.objectives) > 1), "")
+    named_by = named_by or next((name for name, part in reversed(parts) if part.metric), "")
+    if spec.tune.metric or not named_by:
+        return "metric", repr(meant) if meant else "..."
+    return named_by, named_by

@@ -156,7 +156,8 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
 
     Returns:
         The snapshot; None where the whole journal has to be replayed, since scheduler, searcher,
-        stop criterion, space or metric were replaced: the new ones need all earlier results.
+        stop criterion, space, metric or constraints were replaced: the new ones need all earlier
+        results.
     """
     snapshot = load_newest(directory)
     if snapshot is None:
@@ -181,6 +182,9 @@ def identity(spec: ExperimentSpec) -> dict[str, Any]:
         "searcher": spec.searcher,
         "stop": spec.run.stop,
     }
-    return {name: note(part) for name, part in parts.items()} | {
+    identity = {name: note(part) for name, part in parts.items()} | {
         "objective": [spec.metric, spec.mode]
     }
+    if spec.several_objectives or spec.constraints:
+        identity["goals"] = [*map(list, spec.several_objectives), *map(str, spec.constraints)]
+    return identity

@@ -40,14 +40,21 @@ class LateResults:
         self._core = core
         self._validations = validations
 
-    def lacks_metric(self, flat: Mapping[str, Any]) -> bool:
-        """Return whether a result lacks a metric by which scheduler and searcher decide."""
-        return any(metric not in flat for metric in self._core.settings.watched_metrics)
+    def lacks_metric(self, trial: Trial, flat: Mapping[str, Any]) -> bool:
+        """Return whether a result lacks a metric by which scheduler and searcher decide.
+
+        What a constraint bounds may have been reported once before, as a size is.
+        """
+        settings = self._core.settings
+        return any(metric not in flat for metric in settings.objective_metrics) or any(
+            each.metric not in flat and each.metric not in trial.summary
+            for each in settings.constraints
+        )
 
     def note_reported(self, trial: Trial, event: ResultReported, flat: Mapping[str, Any]) -> None:
         """Note what is needed of a result once its checkpoint is stored and validated."""
         known = trial.validation_part
-        if known and known.judged_index is not None and not self.lacks_metric(flat):
+        if known and known.judged_index is not None and not self.lacks_metric(trial, flat):
             known.judged_index = known.judged_result = None
             self._core.out.delete(trial, self._core.checkpoints.drop_superseded(trial))
         index = event.checkpoint.index if event.checkpoint else event.upload
@@ -65,7 +72,7 @@ class LateResults:
         if known is None or request is None:
             return
         result = known.checkpoint_results[checkpoint.index]
-        if known.judged_index is None and self.lacks_metric(flatten(result)):
+        if known.judged_index is None and self.lacks_metric(trial, flatten(result)):
             # Until the next one is validated, schedulers see the one that is the latest now.
             latest = trial.latest_checkpoint
             known.judged_index = latest.index if latest else -1

@@ -205,7 +205,7 @@ class Validations(Part):
             self._core.intend_pause(trial, late_pause)
         elif known.dismissed_row is not None and trial.intention is None:
             self._late_results.judge_held_back(trial, known)
-        return known.dismissed_row is None or not self._late_results.lacks_metric(flat)
+        return known.dismissed_row is None or not self._late_results.lacks_metric(trial, flat)
 
     def holds_report(self, trial: Trial) -> bool:
         """Return whether fewer validations of the trial have to be open first."""
