@@ -622,6 +622,7 @@ def _grid(
         retention=retention,
         persistence=finished.persistence,
         several=spec.several_objectives,
+        constraints=spec.constraints,
         storage=storage,
     )
 

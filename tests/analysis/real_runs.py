@@ -55,6 +55,7 @@ def run(
     scheduler=None,
     metric="loss",
     mode="min",
+    constraints=None,
     **more,
 ):
     """Run an experiment and return its grid."""
@@ -64,6 +65,7 @@ def run(
         tune_config=tune.TuneConfig(
             metric=metric,
             mode=mode,
+            constraints=constraints,
             num_samples=num_samples,
             scheduler=scheduler or FIFOScheduler(),
             search_alg="random",
@@ -166,6 +168,33 @@ def tradeoff(path):
     )
 
 
+def limited(path):
+    """Two metrics, and a limit that the most accurate trials exceed."""
+
+    def train(config):
+        width = config["width"]
+        for step in range(1, 4):
+            tune.report(
+                {
+                    "accuracy": 1 - 1 / (width * step),
+                    "latency_ms": width * config["layers"],
+                    "size_mb": width * config["layers"] / 4,
+                }
+            )
+
+    space = {"width": tune.uniform(1, 10), "layers": tune.choice([1, 2, 3])}
+    return run(
+        path,
+        "limited",
+        train,
+        space,
+        num_samples=24,
+        metric=["accuracy", "latency_ms"],
+        mode=["max", "min"],
+        constraints={"size_mb": "<= 4"},
+    )
+
+
 KINDS = {
     "asha": asha,
     "promotion": promotion,
@@ -173,4 +202,5 @@ KINDS = {
     "pbt": pbt,
     "plain": plain,
     "tradeoff": tradeoff,
+    "limited": limited,
 }

@@ -74,6 +74,20 @@ def test_the_frames_of_results_have_these_columns(grid):
     assert names[-1] == "logdir"
 
 
+def test_the_tables_of_several_metrics_have_these_columns(experiment):
+    grid = experiment("limited")
+    assert set(grid.get_dataframe()) - set(grid[:1].feasible.get_dataframe()) <= {"feasible"}
+    front = {"<metric>": ["accuracy", "latency_ms", "size_mb"]}
+    front["config/<parameter>"] = ["config/width", "config/layers"]
+    told = [
+        column
+        for name, _ in ROW.findall(SECTIONS["ResultGrid.pareto"])
+        for column in front.get(name, [name])
+    ]
+    assert list(grid.pareto().columns) == told
+    assert list(grid.hypervolume().columns) == list(columns("ResultGrid.hypervolume"))
+
+
 def test_the_files_of_a_trial_have_these_keys(grid):
     directory = Path(grid[0].path)
     rows = [json.loads(line) for line in (directory / "result.json").read_text().splitlines()]

@@ -200,15 +200,18 @@ class ExperimentAnalysis:
         """Return the best trial; see `ResultGrid.get_best_result` for the arguments.
 
         Returns:
-            The trial; None, with a warning, if no trial reported the metric, or none a finite
-            value. The only trial of an experiment is returned without a comparison.
+            The trial; None, with a warning, if no trial reported the metric, none a finite value,
+            or none is feasible. The only trial of an experiment is returned without a comparison.
 
         Raises:
             ValueError: If no metric is named here or in the `TuneConfig`, or mode or scope is
                 unknown.
         """
-        if len(self._grid) == 1:
+        if len(self._grid.feasible) == len(self._grid) == 1:
             return self._grid.trials[0]
+        if why := self._grid.why_none_feasible:
+            warnings.warn(f"there is no best trial, as {why}", RuntimeWarning, stacklevel=2)
+            return None
         ranked = self._grid.ranked(metric, mode, scope, filter_nan_and_inf)
         if not ranked:
             name, _ = self._grid.objective(metric, mode)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from schedulers.fifo import FIFOScheduler
+from searchers.objectives.outcome_constraint import Constraints
 from tuner.core.checkpoints import RetentionPolicy
 from tuner.core.experiment import Experiment
 from tuner.core.pareto import Objectives
@@ -155,6 +156,7 @@ class OpenedExperiment:
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None if unknown.
         retention: How its checkpoints are ranked.
         several: Metric and mode of each objective if it has several; else empty.
+        constraints: What its trials have to keep; empty if unknown.
     """
 
     trials: Sequence[Trial]
@@ -163,6 +165,7 @@ class OpenedExperiment:
     mode: Mode | None = None
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     several: Objectives = ()
+    constraints: Constraints = ()
 
 
 def read_directory(directory: Path) -> OpenedExperiment:
@@ -200,6 +203,7 @@ def read_directory(directory: Path) -> OpenedExperiment:
         mode,
         settings.checkpoints.retention,
         settings.several_objectives,
+        settings.constraints,
     )
 
 

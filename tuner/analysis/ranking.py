@@ -7,6 +7,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
+from searchers.objectives.outcome_constraint import Constraints
+from tuner.core.feasibility import is_feasible
 from tuner.core.metric_watch import meant_by
 from tuner.core.result import DELIMITER, TRAINING_ITERATION
 from tuner.core.trial import Trial
@@ -89,7 +91,8 @@ def objective_of(
         names = ", ".join(name for name, _ in several)
         raise ValueError(
             f"metric must be given, as the experiment has {len(several)} objectives: {names}; "
-            f"name one, or take the Pareto front with get_best_results()"
+            f"name one, weigh them with get_best_result(weights=...), or take the Pareto front "
+            f"with get_best_results()"
         )
     if not metric:
         raise ValueError(
@@ -199,12 +202,18 @@ def value_of(
 
 
 def best_first(
-    trials: Sequence[Trial], rows: Rows, metric: str, mode: Mode, scope: Scope = "last"
+    trials: Sequence[Trial],
+    rows: Rows,
+    metric: str,
+    mode: Mode,
+    *,
+    scope: Scope = "last",
+    constraints: Constraints = (),
 ) -> list[tuple[int, float]]:
     """Return index and value of each trial that reported the metric, best first.
 
     Of equal trials the one created first comes first. NaN comes last, and infinities are compared
-    as numbers.
+    as numbers. Trials that miss a constraint come behind all that are feasible.
     """
     values = [
         (index, value_of(trial, rows, metric, mode, scope))
@@ -212,7 +221,11 @@ def best_first(
         if metric in trial.summary
     ]
     # Sorting is stable, also in reverse: equal trials stay in the order of creation.
-    return sorted(values, key=lambda found: rank(found[1], mode), reverse=True)
+    return sorted(
+        values,
+        key=lambda found: (is_feasible(trials[found[0]], constraints), *rank(found[1], mode)),
+        reverse=True,
+    )
 
 
 def best_row_index(rows: Sequence[Mapping[str, Any]], metric: str, mode: Mode) -> int | None:

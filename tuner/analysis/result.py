@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from searchers.objectives.outcome_constraint import Constraints
 from tuner import capabilities
 from tuner.core.checkpoints import RetentionPolicy, ranked
+from tuner.core.feasibility import missed
 from tuner.core.result import (
     AUTO_FILLED,
     CHECKPOINT_DIR_NAME,
@@ -151,6 +153,9 @@ class Result:
         num_to_keep: How many of them `best_checkpoints` lists; None for all.
         validations: How its checkpoints were validated, by the names of their directories; without
             those for which no validation was asked.
+        violations: The constraints of the experiment that it misses, e.g. ``"size_mb <= 4"``, and
+            by how much; infinity for a metric that is missing or not finite. Its newest values
+            count. Empty if it is feasible, and if only its directory was read.
         rows: Source of all of its results, read on demand.
         frames: The frames of all trials of the experiment; None for a trial read alone.
         storage: The object store that the experiment is in; None if it is in none.
@@ -177,6 +182,7 @@ class Result:
     kept_checkpoints: Sequence[Checkpoint] = ()
     num_to_keep: int | None = None
     validations: Mapping[str, CheckpointValidation] = field(default_factory=dict)
+    violations: Mapping[str, float] = field(default_factory=dict)
     rows: Rows = field(default_factory=lambda: MemoryRows({}))
     frames: FramesOnDemand | None = None
     storage: ObjectStorage | None = None
@@ -230,6 +236,14 @@ class Result:
             },
             rows=rows,
         )
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it keeps all constraints of the experiment, by the newest value of each metric.
+
+        True without constraints, and if only its directory was read, which does not have them.
+        """
+        return not self.violations
 
     @functools.cached_property
     def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
@@ -528,6 +542,7 @@ def _from_store(path: str, filesystem: Any) -> Result:
                     found.retention,
                     metric=found.metric,
                     mode=mode_for(None, found.metric, found.mode, found.several),
+                    constraints=found.constraints,
                     storage=ObjectStorage(experiment, filesystem, copy),
                 )
     raise FileNotFoundError(
@@ -544,6 +559,7 @@ def result_of(
     *,
     metric: str | None,
     mode: Mode | None,
+    constraints: Constraints = (),
     frames: FramesOnDemand | None = None,
     storage: ObjectStorage | None = None,
 ) -> Result:
@@ -557,6 +573,7 @@ def result_of(
         metric: The metric that the experiment optimises, flattened, if it names one; it chooses the
             best step.
         mode: ``"min"`` or ``"max"``: the direction in which that metric is optimised.
+        constraints: What trials of the experiment have to keep.
         frames: The frames of all trials.
         storage: The object store that the experiment is in; None if it is in none.
     """
@@ -594,6 +611,7 @@ def result_of(
         kept_checkpoints=[checkpoint(record) for record in ranked(trial.checkpoints, retention)],
         num_to_keep=retention.num_to_keep,
         validations=_validations_of(trial),
+        violations=missed(trial, constraints),
         rows=rows,
         frames=frames,
     )

@@ -7,12 +7,13 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final, overload
 
 from tuner import capabilities
 from tuner.core.checkpoints import RetentionPolicy
+from tuner.core.feasibility import is_feasible
 from tuner.core.trial import Status, Trial
 from tuner.errors import TrialFailed
 from tuner.journal.rows import JournalRows, Rows, histories_of
@@ -24,6 +25,7 @@ from tuner.storage.urls import is_like_url
 if TYPE_CHECKING:
     import pandas as pd
 
+    from searchers.objectives.outcome_constraint import Constraints
     from tuner.core.pareto import Objectives
 
     from .charts import Plots, Source
@@ -51,6 +53,7 @@ class ResultGrid(Sequence["Result"]):
         persistence: Cost of saving the experiment.
         several: Metric and mode of each objective if the experiment has several; there may be no
             single `metric` then.
+        constraints: What a trial has to keep to be the best one, or on the Pareto front.
         storage: The object store that the experiment is in; None if it is in none.
 
     Departures:
@@ -69,6 +72,7 @@ class ResultGrid(Sequence["Result"]):
         retention: RetentionPolicy | None = None,
         persistence: Persistence | None = None,
         several: Objectives = (),
+        constraints: Constraints = (),
         storage: ObjectStorage | None = None,
     ) -> None:
         self._trials = tuple(trials)
@@ -80,6 +84,7 @@ class ResultGrid(Sequence["Result"]):
         self._retention = retention or RetentionPolicy()
         self._persistence = persistence
         self._several = several
+        self._constraints = tuple(constraints)
 
     @functools.cached_property
     def _frames(self) -> FramesOnDemand:
@@ -99,6 +104,7 @@ class ResultGrid(Sequence["Result"]):
                 self._retention,
                 metric=self._metric,
                 mode=self._mode,
+                constraints=self._constraints,
                 frames=self._frames,
                 storage=self._storage,
             )
@@ -189,6 +195,7 @@ class ResultGrid(Sequence["Result"]):
             mode or mode_for(metric, found.metric, found.mode, found.several),
             retention=found.retention,
             several=found.several,
+            constraints=found.constraints,
             storage=storage,
         )
 
@@ -264,6 +271,9 @@ class ResultGrid(Sequence["Result"]):
         mode: Mode | None = None,
         scope: Scope = "last",
         filter_nan_and_inf: bool = True,
+        *,
+        feasible: bool = True,
+        weights: Mapping[str, float] | None = None,
     ) -> Result:
         """Return the result of the best trial; of equally good ones, the one created first.
 
@@ -277,6 +287,13 @@ class ResultGrid(Sequence["Result"]):
                 ``all``, the best finite one it ever reported.
             filter_nan_and_inf: Leave out trials whose value is NaN or infinite. Otherwise
                 infinities are compared as numbers, and NaN is worse than any number.
+            feasible: Leave out trials that miss a constraint of the `TuneConfig` by the newest
+                value of its metric, in any scope. Otherwise they are compared like the others.
+            weights: How much each of several objectives matters, instead of `metric`, e.g.
+                ``{"accuracy": 0.7, "latency_ms": 0.3}``; one without a weight has 0. Of the Pareto
+                front, the trial with the smallest augmented Chebyshev distance from the best value
+                of each objective is taken, where the best and the worst value on the front are 0
+                and 1: the largest weighted distance, plus 0.05 times the sum of all.
 
         Returns:
             The best trial's result. Its `best_metrics` and `best_checkpoint` belong to the step at
@@ -285,10 +302,15 @@ class ResultGrid(Sequence["Result"]):
             returned without a comparison if neither the call nor the `TuneConfig` names a metric.
 
         Raises:
-            ValueError: If no metric is named, no trial reported the one named here, or mode or
-                scope is unknown.
-            RuntimeError: If no trial can be compared: none reported the metric, or none a finite
-                value.
+            ValueError: If no metric is named, no trial reported the one named here, mode or scope
+                is unknown, or weights are given with them or for other metrics than the objectives.
+            RuntimeError: If no trial can be compared: none reported the metric, none a finite
+                value, or none is feasible.
+
+        Reference:
+            Knowles. ParEGO: A Hybrid Algorithm With On-Line Landscape Approximation for Expensive
+            Multiobjective Optimization Problems. IEEE Transactions on Evolutionary Computation
+            10(1), 2006, equation 2.
 
         Departures:
             The `TuneConfig`'s mode applies to its own metric only; Ray Tune applies it to any
@@ -296,19 +318,53 @@ class ResultGrid(Sequence["Result"]):
             whether or not it is left out, and the error for an unknown metric lists those that
             exist.
         """
+        if weights is not None:
+            return self._compromise(weights, (metric, mode, scope), feasible=feasible)
         if len(self) == 1 and metric is None and self._metric is None:
+            self._check_feasible(feasible=feasible)
             return self._results[0]
         from .shortfalls import check_reported  # noqa: PLC0415  (not after every run)
 
         name, direction = self.objective(metric, mode)
         check_reported(self._trials, name, is_default=metric is None)
-        ranked = self.ranked(name, direction, scope, filter_nan_and_inf)
+        ranked = self.ranked(name, direction, scope, filter_nan_and_inf, feasible=feasible)
         if not ranked:
+            self._check_feasible(feasible=feasible)
+            which = "feasible trial" if feasible and self._constraints else "trial"
             raise RuntimeError(
-                f"no trial has a finite value of {name!r} (scope {scope!r}); "
+                f"no {which} has a finite value of {name!r} (scope {scope!r}); "
                 f"filter_nan_and_inf=False compares the others"
             )
         return ranked[0][0]
+
+    def _compromise(
+        self, weights: Mapping[str, float], others: tuple[Any, Any, Scope], *, feasible: bool
+    ) -> Result:
+        from .charts.pareto import checked_objectives  # noqa: PLC0415  (of several metrics only)
+        from .trade_offs import compromise  # noqa: PLC0415  (likewise)
+
+        if others != (None, None, "last"):
+            raise ValueError(
+                f"metric, mode and scope must be left out with weights, got {others!r}; weights "
+                "compare last values of all objectives"
+            )
+        source = self._source(feasible=feasible)
+        if not (found := compromise(source, checked_objectives(source), weights)):
+            self._check_feasible(feasible=feasible)
+            raise RuntimeError("no trial has a finite value of each objective")
+        return self._results[self._trials.index(found)]
+
+    def _check_feasible(self, *, feasible: bool) -> None:
+        """Check that a trial is feasible, where that is asked for."""
+        if feasible and (why := self.why_none_feasible):
+            raise RuntimeError(f"{why}; feasible=False compares the trials all the same")
+
+    @property
+    def why_none_feasible(self) -> str:
+        """What trials miss and which one is closest, where none is feasible; else empty."""
+        from tuner.core.near_misses import why_none_feasible  # noqa: PLC0415  (rarely needed)
+
+        return why_none_feasible(self._trials, self._constraints)
 
     def ranked(
         self,
@@ -316,6 +372,8 @@ class ResultGrid(Sequence["Result"]):
         mode: Mode | None = None,
         scope: Scope = "last",
         filter_nan_and_inf: bool = True,
+        *,
+        feasible: bool = True,
     ) -> list[tuple[Result, float]]:
         """Return the trials that can be compared with their values, best first.
 
@@ -330,14 +388,32 @@ class ResultGrid(Sequence["Result"]):
         name, direction = self.objective(metric, mode)
         if scope not in SCOPES:
             raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
-        found = best_first(self._trials, self._rows, name, direction, scope)
+        constraints = self._constraints if feasible else ()
+        found = best_first(
+            self._trials, self._rows, name, direction, scope=scope, constraints=constraints
+        )
         # The best step of each result is to be that of the compared metric, which may not be the
         # experiment's.
         return [
             (dataclasses.replace(self._results[index], metric=name, mode=direction), value)
             for index, value in found
-            if math.isfinite(value) or not filter_nan_and_inf
+            if (math.isfinite(value) or not filter_nan_and_inf)
+            and is_feasible(self._trials[index], constraints)
         ]
+
+    @property
+    def constraints(self) -> dict[str, str]:
+        """What a trial has to keep, as in the `TuneConfig`: a comparison for each metric."""
+        return {each.metric: each.comparison for each in self._constraints}
+
+    @property
+    def feasible(self) -> ResultGrid:
+        """The results of the trials that keep all constraints, of any status.
+
+        The newest value of each metric counts; a trial that has not reported one of them, or NaN,
+        is not feasible.
+        """
+        return self._of([one for one in self._trials if is_feasible(one, self._constraints)])
 
     @property
     def objectives(self) -> Objectives:
@@ -347,12 +423,11 @@ class ResultGrid(Sequence["Result"]):
     def get_best_results(
         self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
     ) -> ResultGrid:
-        """Return the results of the trials on the Pareto front.
+        """Return the results of the feasible trials on the Pareto front.
 
-        No other trial is better than these in one metric and at least as good in all others. Trials
-        of any status are compared by their last values; a trial without a finite value of each
-        metric is left out. Constraints of a searcher are not known here, so the front may contain
-        trials that violate them.
+        No other feasible trial is better than these in one metric and at least as good in all
+        others. Trials of any status are compared by their last values; a trial without a finite
+        value of each metric is left out, and so is one that misses a constraint.
 
         Args:
             metrics: At least two metrics, ``"a/b"`` for a nested one; None for all objectives of
@@ -367,13 +442,98 @@ class ResultGrid(Sequence["Result"]):
             ValueError: If they are not at least two with as many modes, or no trial reported one of
                 the metrics.
         """
-        from tuner.core.pareto import best_trials  # noqa: PLC0415  (of several metrics only)
-
-        from .charts.pareto import checked_objectives  # noqa: PLC0415  (likewise)
+        from .charts.pareto import checked_objectives  # noqa: PLC0415  (of several metrics only)
+        from .trade_offs import front_of  # noqa: PLC0415  (likewise)
 
         source = self._source()
-        aims = checked_objectives(source, metrics, modes)
-        return self._of(best_trials(self._trials, aims, source.value_of))
+        return self._of(front_of(source, checked_objectives(source, metrics, modes)))
+
+    def pareto(
+        self, metrics: Sequence[str] | None = None, modes: Sequence[Mode] | None = None
+    ) -> pd.DataFrame:
+        """Return the feasible trials on the Pareto front as a table.
+
+        The best one in the first metric comes first.
+
+        Args:
+            metrics: As for `get_best_results`.
+            modes: As for `get_best_results`.
+
+        Returns:
+            Columns ``trial_id``; the metrics; those that constraints bound; and the hyperparameters
+            in force at the last result as ``config/...``. All values are the newest ones.
+
+        Raises:
+            ValueError: As `get_best_results`.
+
+        Example:
+            >>> import tuner as tune
+            >>> def train(config):
+            ...     width = config["width"]
+            ...     tune.report({"loss": 1 / width, "latency_ms": width, "size_mb": width / 2})
+            >>> results = tune.Tuner(
+            ...     train,
+            ...     param_space={"width": tune.grid_search([1, 2, 4, 8, 16])},
+            ...     tune_config=tune.TuneConfig(
+            ...         metric=["loss", "latency_ms"],
+            ...         mode="min",
+            ...         constraints={"size_mb": "<= 4"},
+            ...     ),
+            ...     run_config=tune.RunConfig(
+            ...         name="trade_offs", storage_path=getfixture("tmp_path"), verbose=0
+            ...     ),
+            ... ).fit()
+            >>> print(results.pareto())
+              trial_id   loss  latency_ms  size_mb  config/width
+            0   t00003  0.125           8      4.0             8
+            1   t00002  0.250           4      2.0             4
+            2   t00001  0.500           2      1.0             2
+            3   t00000  1.000           1      0.5             1
+            >>> results.get_best_result(weights={"loss": 0.5, "latency_ms": 0.5}).config
+            {'width': 4}
+            >>> print(results.hypervolume({"loss": 1.0, "latency_ms": 10})["hypervolume"].iloc[-1])
+            5.25
+        """
+        from .charts.pareto import checked_objectives  # noqa: PLC0415  (of several metrics only)
+        from .frames import with_hints  # noqa: PLC0415  (likewise)
+        from .trade_offs import front_frame  # noqa: PLC0415  (likewise)
+
+        source = self._source()
+        return with_hints(front_frame(source, checked_objectives(source, metrics, modes)))
+
+    def hypervolume(
+        self,
+        reference: Mapping[str, float] | None = None,
+        metrics: Sequence[str] | None = None,
+        modes: Sequence[Mode] | None = None,
+    ) -> pd.DataFrame:
+        """Return how much of the space of several metrics the feasible trials dominate, over time.
+
+        Args:
+            reference: The corner from which it is measured: a value for each metric, in its own
+                units, that is just not acceptable any more, e.g. ``{"accuracy": 0.5, "latency_ms":
+                100}``. Trials that are not better than it in each metric add nothing. None for the
+                worst value of each metric among the feasible trials, which tells how a search went
+                on; give one to compare experiments.
+            metrics: As for `get_best_results`.
+            modes: As for `get_best_results`.
+
+        Returns:
+            A row for each trial that is over, in the order in which they ended: ``num_trials``, how
+            many were over; ``time_s``, when, in seconds of experiment time, missing without a
+            journal; ``trial_id``; and the ``hypervolume`` of the feasible ones so far, by their
+            newest values, in the product of the metrics' units. Its ``attrs`` hold the
+            ``reference``.
+
+        Raises:
+            TypeError: If `reference` is no mapping.
+            ValueError: As `get_best_results`, or if `reference` lacks a metric or has another one.
+        """
+        from .charts.pareto import checked_objectives  # noqa: PLC0415  (of several metrics only)
+        from .trade_offs import hypervolume_frame  # noqa: PLC0415  (likewise)
+
+        source = self._source()
+        return hypervolume_frame(source, checked_objectives(source, metrics, modes), reference)
 
     @property
     def plot(self) -> Plots:
@@ -423,13 +583,21 @@ class ResultGrid(Sequence["Result"]):
         from .tables import last_rows, write_tables  # noqa: PLC0415  (not after every run)
 
         chosen = last_rows(self._trials, self._rows, self._metric)
-        return write_tables(self._results, chosen, self._rows, path)
+        return write_tables(
+            self._results, chosen, self._rows, path, has_constraints=bool(self._constraints)
+        )
 
-    def _source(self) -> Source:
+    def _source(self, *, feasible: bool = True) -> Source:
         from .charts import Source  # noqa: PLC0415  (not after every run)
 
         return Source(
-            self._trials, self._rows, self._path, self._metric, self._mode, several=self._several
+            self._trials,
+            self._rows,
+            self._path,
+            self._metric,
+            self._mode,
+            several=self._several,
+            constraints=self._constraints if feasible else (),
         )
 
     def _of(self, trials: Sequence[Trial]) -> ResultGrid:
@@ -441,6 +609,7 @@ class ResultGrid(Sequence["Result"]):
             self._mode,
             retention=self._retention,
             several=self._several,
+            constraints=self._constraints,
             storage=self._storage,
         )
 
@@ -470,7 +639,8 @@ class ResultGrid(Sequence["Result"]):
 
         Returns:
             Columns: ``trial_id``; the metrics under flattened names; ``training_iteration``;
-            ``metric_iteration``; the hyperparameters as ``config/...``; ``status``, ``ending``
+            ``metric_iteration``; the hyperparameters as ``config/...``; ``feasible``, if there are
+            constraints: whether the trial keeps them by its newest values; ``status``, ``ending``
             (``completed``, ``stopped_early``, ``interrupted`` or ``failed``, missing if the trial
             is not over) and ``error``; the fields that the engine adds to each result; and
             ``logdir``, the path of the trial's directory. Last results have the newest value of the
@@ -506,7 +676,8 @@ class ResultGrid(Sequence["Result"]):
             _, direction = objective_of(filter_metric, direction, name="filter_mode")
             check_reported(self._trials, filter_metric, is_default=False)
             chosen = best_rows(self._trials, self._rows, filter_metric, direction)
-        return with_hints(trials_frame(self._results, chosen))
+        has_constraints = bool(self._constraints)
+        return with_hints(trials_frame(self._results, chosen, has_constraints=has_constraints))
 
     def get_metrics_dataframe(self) -> pd.DataFrame:
         """Return a table with a row for every result of every trial, ordered by trial.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+FEASIBLE = "feasible"
 STATUS = "status"
 ENDING = "ending"
 ERROR = "error"
@@ -40,25 +41,30 @@ _CHUNK: Final = 50_000
 """Rows that are held as dictionaries at once while results are written."""
 
 
-def trials_frame(results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def trials_frame(
+    results: Sequence[Result],
+    chosen: Sequence[Mapping[str, Any]],
+    *,
+    has_constraints: bool = False,
+) -> pd.DataFrame:
     """Return the table of `ResultGrid.get_dataframe`.
 
     Args:
         results: The results of the trials.
         chosen: A row of each trial, with the ``config`` in force at it; empty if it has none.
+        has_constraints: Whether a column says which trials are feasible.
     """
-    return to_frame(*trials_rows(results, chosen))
+    return to_frame(*trials_rows(results, chosen, has_constraints=has_constraints))
 
 
 def trials_rows(
-    results: Sequence[Result], chosen: Sequence[Mapping[str, Any]]
+    results: Sequence[Result], chosen: Sequence[Mapping[str, Any]], *, has_constraints: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the same table as flat rows, and the names of its columns in their order."""
     metrics = [flat_metrics(row) for row in chosen]
     # A metric named like a fact about the trial, e.g. "error", replaces it in the table.
-    fact_names = [
-        name for name in (STATUS, ENDING, ERROR, LOGDIR) if not any(name in row for row in metrics)
-    ]
+    facts = (*([FEASIBLE] if has_constraints else []), STATUS, ENDING, ERROR, LOGDIR)
+    fact_names = [name for name in facts if not any(name in row for row in metrics)]
     configs = [row.get(CONFIG, result.config) for result, row in zip(results, chosen, strict=True)]
     rows = [_trial_row(*one, fact_names) for one in zip(results, metrics, configs, strict=True)]
     return rows, in_usual_order(
@@ -101,6 +107,7 @@ def _trial_row(
     result: Result, metrics: Mapping[str, Any], config: Mapping[str, Any], fact_names: Sequence[str]
 ) -> dict[str, Any]:
     facts = {
+        FEASIBLE: result.feasible,
         STATUS: str(result.status),
         ENDING: result.ending.word if result.ending else None,
         ERROR: error_text(result),
@@ -175,6 +182,8 @@ def write_tables(
     last: Sequence[Mapping[str, Any]],
     rows: Rows,
     path: str | os.PathLike[str],
+    *,
+    has_constraints: bool = False,
 ) -> list[Path]:
     """Write the files of `ResultGrid.to_parquet`, and return their paths.
 
@@ -183,6 +192,7 @@ def write_tables(
         last: The last row of each trial, empty for none.
         rows: Source of all of their results.
         path: A directory, or a file for the table of trials alone.
+        has_constraints: Whether a column says which trials are feasible.
 
     Raises:
         ImportError: If PyArrow is not installed.
@@ -194,7 +204,7 @@ def write_tables(
     if is_file:
         require_parent(target)
     target = target.absolute()
-    trials = _arrow_table(arrow, *trials_rows(results, last))
+    trials = _arrow_table(arrow, *trials_rows(results, last, has_constraints=has_constraints))
     if is_file:
         return [_write(trials, target)]
     target.mkdir(parents=True, exist_ok=True)

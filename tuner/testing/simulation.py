@@ -248,4 +248,5 @@ def _grid(experiment: Experiment, log: MemoryLog) -> ResultGrid:
         mode,
         retention=retention,
         several=settings.several_objectives,
+        constraints=settings.constraints,
     )

@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
+from searchers.objectives.outcome_constraint import Constraints
 from tuner.analysis.ranking import Mode, best_first, config_of, mode_for, objective_of, value_of
+from tuner.core.feasibility import is_feasible
 from tuner.core.pareto import Objectives
 from tuner.core.result import flatten
 from tuner.core.trial import Status, TerminationReason, Trial
@@ -33,6 +35,7 @@ class Source:
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
         several: Metric and mode of each objective if it has several; there may be no single
             `metric` then.
+        constraints: What a trial has to keep to be the best one, or on the Pareto front.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Source:
         mode: Mode | None = None,
         *,
         several: Objectives = (),
+        constraints: Constraints = (),
     ) -> None:
         self.trials = trials
         self.rows = rows
@@ -51,6 +55,7 @@ class Source:
         self.metric = metric
         self.mode = mode
         self.several = several
+        self.constraints = constraints
         self._configs: dict[str, Mapping[str, Any]] = {}
 
     @property
@@ -74,7 +79,13 @@ class Source:
         if (name, direction) == (self.metric, self.mode):
             return self
         return Source(
-            self.trials, self.rows, self.experiment_path, name, direction, several=self.several
+            self.trials,
+            self.rows,
+            self.experiment_path,
+            name,
+            direction,
+            several=self.several,
+            constraints=self.constraints,
         )
 
     @property
@@ -107,8 +118,9 @@ class Source:
 
     @functools.cached_property
     def best(self) -> Trial | None:
-        """The trial with the best last value, as by `get_best_result`; None without one."""
-        return next(iter(self.ranked()), None) if self.mode else None
+        """The feasible trial with the best last value, as by `get_best_result`; None for none."""
+        first = next(iter(self.ranked()), None) if self.mode else None
+        return first if first and self.is_feasible(first) else None
 
     @property
     def best_id(self) -> str | None:
@@ -116,14 +128,23 @@ class Source:
         return self.best.trial_id if self.best else None
 
     def ranked(self) -> list[Trial]:
-        """Return the trials that have a finite value, best first; ties in the order of creation."""
+        """Return the trials that have a finite value, best first; ties in the order of creation.
+
+        Those that are not feasible come last.
+        """
         if self.metric is None or self.mode is None:
             return [trial for trial in self.trials if math.isfinite(self.value_of(trial))]
         return [
             self.trials[index]
-            for index, value in best_first(self.trials, self.rows, self.metric, self.mode)
+            for index, value in best_first(
+                self.trials, self.rows, self.metric, self.mode, constraints=self.constraints
+            )
             if math.isfinite(value)
         ]
+
+    def is_feasible(self, trial: Trial) -> bool:
+        """Return whether a trial keeps all constraints."""
+        return is_feasible(trial, self.constraints)
 
 
 def state_of(trial: Trial) -> str:
