@@ -485,14 +485,14 @@ class ResultGrid(Sequence["Result"]):
             ... ).fit()
             >>> print(results.pareto())
               trial_id   loss  latency_ms  size_mb  config/width
-            0   t00003  0.125           8      4.0             8
-            1   t00002  0.250           4      2.0             4
-            2   t00001  0.500           2      1.0             2
-            3   t00000  1.000           1      0.5             1
-            >>> results.get_best_result(weights={"loss": 0.5, "latency_ms": 0.5}).config
+            0   t00003  0.125         8.0      4.0             8
+            1   t00002  0.250         4.0      2.0             4
+            2   t00001  0.500         2.0      1.0             2
+            3   t00000  1.000         1.0      0.5             1
+            >>> results.get_best_result(weights={"loss": 0.7, "latency_ms": 0.3}).config
             {'width': 4}
             >>> print(results.hypervolume({"loss": 1.0, "latency_ms": 10})["hypervolume"].iloc[-1])
-            5.25
+            5.75
         """
         from .charts.pareto import checked_objectives  # noqa: PLC0415  (of several metrics only)
         from .frames import with_hints  # noqa: PLC0415  (likewise)
