@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 
 from .arguments import check_names, checked_time, whole_number
 from .decisions import Decision, Number, Pause, Reason, Resume, Stop
-from .metric import MetricReader, MetricScheduler, require_mode, strict
+from .metric import MetricReader, MetricScheduler, require_mode, strict, violation_number
 from .scheduler import TrialView
 
 _PAUSED, _STOPPED = "median.pause", "median.stop"
@@ -26,21 +26,26 @@ class RunningAverages:
     Attributes:
         times: When it reported from the grace period on, ascending.
         averages: Mean cost of all its results from the grace period to that time.
+        violations: By how much it missed the constraints then.
         best: Its smallest cost, before the grace period included.
         last: When it reported last.
+        violation: By how much it misses the constraints now.
     """
 
     times: array[float] = field(default_factory=lambda: array("d"))
     averages: array[float] = field(default_factory=lambda: array("d"))
+    violations: array[float] = field(default_factory=lambda: array("d"))
     best: float = math.inf
     last: float = -math.inf
+    violation: float = 0.0
 
-    def add(self, time: float, cost: float, *, counts: bool) -> None:
+    def add(self, time: float, cost: float, violation: float, *, counts: bool) -> None:
         """Record a result; include it in the average if it counts."""
         self.best = min(self.best, cost)
-        self.last = time
+        self.last, self.violation = time, violation
         if counts:
             self.averages.append(self._average_with(cost))
+            self.violations.append(violation)
             self.times.append(time)
 
     def _average_with(self, cost: float) -> float:
@@ -52,17 +57,19 @@ class RunningAverages:
         # As two quotients: the difference of two costs near the largest float would overflow.
         return average + (cost / num_results - average / num_results)
 
-    def average_at(self, time: float) -> float | None:
-        """Return the running average at a time; None before the first result that counts."""
+    def standing_at(self, time: float) -> tuple[float, float] | None:
+        """Return violation and running average at a time; None before the first that counts."""
         index = bisect_right(self.times, time)
-        return self.averages[index - 1] if index else None
+        return (self.violations[index - 1], self.averages[index - 1]) if index else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the averages as JSON values."""
         averages = [strict(average) for average in self.averages]
+        violations = [strict(violation) for violation in (*self.violations, self.violation)]
         return {
             "times": list(self.times),
             "averages": averages,
+            **({"violations": violations} if any(violations) else {}),
             "best": strict(self.best),
             "last": strict(self.last),
         }
@@ -71,7 +78,15 @@ class RunningAverages:
     def from_state(cls, state: Mapping[str, Any]) -> RunningAverages:
         """Return the averages that `state_dict` was returned from."""
         averages = array("d", map(float, state["averages"]))
-        return cls(array("d", state["times"]), averages, float(state["best"]), float(state["last"]))
+        *violations, violation = map(float, state.get("violations", [0.0] * (len(averages) + 1)))
+        return cls(
+            array("d", state["times"]),
+            averages,
+            array("d", violations),
+            float(state["best"]),
+            float(state["last"]),
+            violation,
+        )
 
 
 @final
@@ -95,10 +110,13 @@ class MedianStoppingRule(MetricScheduler):
     None, NaN or infinite is worse than every number: it makes an average worst from then on, and a
     trial that has reported no number yet is worse than any median.
 
+    **With constraints**, a trial that misses one is worse than every trial that keeps all, see
+    `schedulers.feasible_first`; the median is that of this order.
+
     **Repeated results**, after a crash or a restore, are not judged again; earlier decisions to
     stop or pause are returned again.
 
-    Each result costs 16 bytes of memory and, to be judged, a binary search in the curve of every
+    Each result costs 24 bytes of memory and, to be judged, a binary search in the curve of every
     other trial and their median.
 
     Args:
@@ -215,13 +233,14 @@ class MedianStoppingRule(MetricScheduler):
     def _record(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Record a complete result, and return whether it was a new one."""
         time, cost = self._metrics.amount(result, self._time_attr), self._cost(result)
+        violation = self._feasible.note(trial_id, result)
         if time is None or cost is None or math.isinf(time):
             return False
         curve = self._curves.setdefault(trial_id, RunningAverages())
         # A trial that has crashed repeats results from its checkpoint on.
         if time <= curve.last:
             return False
-        curve.add(time, cost, counts=time >= self._grace_period)
+        curve.add(time, cost, violation, counts=time >= self._grace_period)
         return True
 
     def _cost(self, result: Mapping[str, Any]) -> float | None:
@@ -239,20 +258,24 @@ class MedianStoppingRule(MetricScheduler):
             return None
         # Others that have not come this far count with their last average: trials that run side by
         # side would otherwise hardly ever be judged.
-        averages = [
-            other.average_at(curve.last) for name, other in self._curves.items() if name != trial_id
+        standings = [
+            other.standing_at(curve.last)
+            for name, other in self._curves.items()
+            if name != trial_id
         ]
-        known = [average for average in averages if average is not None]
+        known = sorted(standing for standing in standings if standing is not None)
         if len(known) < self._min_samples_required:
             return None
-        middle = median(known)
+        violation, middle = _median(known)
         # Google Vizier, section 3.2.2: stop if the best result so far is worse than the median of
         # the running averages. A trial without any number is worse than an infinite median, too.
-        if math.isfinite(curve.best) and curve.best <= middle:
+        if math.isfinite(curve.best) and (curve.violation, curve.best) <= (violation, middle):
             return None
         numbers = {
             "best": self._as_metric(curve.best),
+            **violation_number(curve.violation),
             "median": self._as_metric(middle),
+            **violation_number(violation, "median_violation"),
             "num_compared": len(known),
             "time": curve.last,
         }
@@ -275,7 +298,7 @@ class MedianStoppingRule(MetricScheduler):
     def state_dict(self) -> dict[str, Any]:
         """Return the recorded values and decisions, as JSON values."""
         return {
-            "settings": self._settings(),
+            **self._base_state(),
             "curves": {trial_id: curve.state_dict() for trial_id, curve in self._curves.items()},
             "verdicts": {name: why.state_dict() for name, why in self._reasons.items()},
             "resumed": sorted(self._resumed),
@@ -291,7 +314,7 @@ class MedianStoppingRule(MetricScheduler):
             ValueError: If it comes from a scheduler with another metric, mode or beginning of
                 averages: recorded values would not compare.
         """
-        self._check_settings(state)
+        self._load_base_state(state)
         self._curves = {
             trial_id: RunningAverages.from_state(saved)
             for trial_id, saved in state["curves"].items()
@@ -319,3 +342,10 @@ class MedianStoppingRule(MetricScheduler):
         parts = [f"{type(self).__name__}: {counts}"]
         parts += [str(self._metrics)] if self._metrics.missing else []
         return "; ".join(parts)
+
+
+def _median(standings: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return violation and average in the middle of ascending ones."""
+    below, above = standings[(len(standings) - 1) // 2], standings[len(standings) // 2]
+    # Of two that miss the constraints differently there is no mean: the worse one stops less.
+    return above if below[0] != above[0] else (above[0], median({below[1], above[1]}))

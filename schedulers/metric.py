@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any, final
 
+from .feasible_first import FeasibleFirst
 from .scheduler import MODES, Scheduler
 
 
@@ -15,17 +16,30 @@ class MetricScheduler(Scheduler):
     """Base class of schedulers that compare a metric, whose name and mode they must know."""
 
     _seed = 0
+    # What `set_search_properties` makes anew; without constraints it remembers nothing.
+    _feasible = FeasibleFirst()
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Set the experiment's metric, mode and seed.
 
         Raises:
-            ValueError: If neither the scheduler nor the experiment names a metric and a mode.
+            ValueError: If neither the scheduler nor the experiment names a metric and a mode, or
+                the experiment names several of which the scheduler compares none.
         """
         if not super().set_search_properties(metric, mode, **spec):
             return False
+        several = spec.get("objectives", ())
+        if not self.metric and len(several) > 1:
+            listed = ", ".join(repr(name) for name, _ in several)
+            owner = type(self).__name__
+            raise ValueError(
+                f"{owner} must compare one metric, got several: {listed}; give "
+                f"{owner}(metric=..., mode=...) one of them, or take MOASHAScheduler, which "
+                "compares all of them"
+            )
         self.check_ready()
         self._seed = int(spec.get("seed") or 0)
+        self._feasible = FeasibleFirst(self.constraints)
         return True
 
     def check_ready(self) -> None:
@@ -40,17 +54,28 @@ class MetricScheduler(Scheduler):
     def _settings(self) -> dict[str, Any]:
         """Return what has to be the same for one scheduler to continue from another's state."""
 
-    def _check_settings(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a scheduler with other settings, whose values would not compare.
+    @property
+    def _all_settings(self) -> dict[str, Any]:
+        """The settings, with the experiment's constraints if it has any."""
+        listed = [str(each) for each in self.constraints]
+        return {**self._settings(), **({"constraints": listed} if listed else {})}
+
+    def _base_state(self) -> dict[str, Any]:
+        """Return settings and what is known about constraints, as JSON values."""
+        return {"settings": self._all_settings, **self._feasible.state_dict()}
+
+    def _load_base_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `_base_state` returned; refuse a scheduler with other settings.
 
         Raises:
-            ValueError: If the settings differ.
+            ValueError: If the settings differ: values would not compare.
         """
-        if state["settings"] != self._settings():
+        if state["settings"] != self._all_settings:
             raise ValueError(
-                f"state must come from a scheduler with {self._settings()}, got "
+                f"state must come from a scheduler with {self._all_settings}, got "
                 f"{state['settings']}; construct it with the same arguments"
             )
+        self._feasible.load_state_dict(state)
 
 
 def require_mode(scheduler: Scheduler) -> str:
@@ -157,6 +182,16 @@ def as_float(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return None
+
+
+def violation_number(violation: float, name: str = "violation") -> dict[str, float | str]:
+    """Return a violation as a number of a reason, nothing for a trial that keeps all constraints.
+
+    Example:
+        >>> violation_number(0.25), violation_number(0.0)
+        ({'violation': 0.25}, {})
+    """
+    return {name: strict(violation)} if violation else {}
 
 
 def strict(value: float) -> float | str:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Final, final
 
+from searchers.objectives.outcome_constraint import OutcomeConstraint
 from searchers.recorded_arguments import Declared
 
 from .arguments import check_names, whole_number
 from .decisions import Decision, Exploit, Number, Pause, Reason, Resize, Stop
+from .feasible_first import FeasibleFirst
 from .fifo import FIFOScheduler
 from .metric import MetricReader, as_float, checked_mode, strict
 from .scheduler import ExperimentView, Scheduler, TrialView
@@ -218,6 +220,7 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         self._metric = metric
         self._mode = mode
         self._values: dict[str, float] = {}
+        self._feasible = FeasibleFirst()
 
     def check_ready(self, scheduler: ResourceChangingScheduler) -> None:
         """Check that metric and mode are known if they are needed.
@@ -228,6 +231,7 @@ class DistributeResourcesToTopJob(ResourceAllocation):
         checked_mode(
             self._metric or scheduler.metric, self._mode or scheduler.mode, type(self).__name__
         )
+        self._feasible = FeasibleFirst(scheduler.constraints)
 
     def __call__(
         self,
@@ -238,6 +242,7 @@ class DistributeResourcesToTopJob(ResourceAllocation):
     ) -> Resources | None:
         """Return the trial's request, raised by all that is free if it is the best."""
         value = MetricReader().finite(result, str(self._metric or scheduler.metric))
+        self._feasible.note(trial.trial_id, result)
         if value is not None:
             self._values[trial.trial_id] = value
         self._forget_ended(experiment)
@@ -260,18 +265,26 @@ class DistributeResourcesToTopJob(ResourceAllocation):
                 del self._values[trial_id]
 
     def _best(self, mode: str | None) -> str | None:
-        """Return the trial with the best value, of equal ones the one that reported first."""
+        """Return the best trial, of equal ones the one that reported first.
+
+        Trials that keep all constraints are better than those that do not.
+        """
+        sign = 1.0 if mode == "min" else -1.0
         known = {
-            trial_id: value for trial_id, value in self._values.items() if not math.isnan(value)
+            trial_id: (self._feasible.violation(trial_id), sign * value)
+            for trial_id, value in self._values.items()
+            if not math.isnan(value)
         }
-        return (min if mode == "min" else max)(known, key=known.__getitem__, default=None)
+        return min(known, key=known.__getitem__, default=None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the latest value of each trial."""
-        return {"values": [[trial_id, strict(value)] for trial_id, value in self._values.items()]}
+        values = [[trial_id, strict(value)] for trial_id, value in self._values.items()]
+        return {"values": values, **self._feasible.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
+        self._feasible.load_state_dict(state)
         self._values = {trial_id: float(value) for trial_id, value in state["values"]}
 
 
@@ -444,6 +457,15 @@ class ResourceChangingScheduler(Scheduler):
     def objectives(self) -> tuple[tuple[str, str], ...]:
         """Metric and mode of each objective of the base scheduler."""
         return self._base.objectives
+
+    @property
+    def constraints(self) -> tuple[OutcomeConstraint, ...]:
+        """Constraints of the base scheduler."""
+        return self._base.constraints
+
+    @constraints.setter
+    def constraints(self, constraints: tuple[OutcomeConstraint, ...]) -> None:
+        self._base.constraints = constraints
 
     @property
     def experiment(self) -> ExperimentView:

@@ -18,6 +18,7 @@ from .agreement import PROBE_SHARE, Evidence, RankAgreement
 from .freeze_thaw import FreezeThaw, PausedTrial, Promise
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .promotion_rule import PromotionRule
+from .promotion_rungs import ValueRung
 from .stagnation import Stagnation
 from .stopping_rule import StoppingRule
 
@@ -88,6 +89,11 @@ class ASHAScheduler(HalvingScheduler):
 
     **Repeated results**, after a crash or a restore, are not recorded again; earlier decisions to
     stop or pause are returned again.
+
+    **With constraints**, trials that keep all of them rank before those that do not, see
+    `schedulers.feasible_first`; what a trial has reported when it is recorded at a level decides.
+    To evidence and forecasts one that misses a constraint counts as worst, and it never continues
+    for what it promises.
 
     Args:
         time_attr: Entry of a result that tells how long the trial has trained; must grow. `max_t`
@@ -218,7 +224,7 @@ class ASHAScheduler(HalvingScheduler):
         if chosen == "stopping":
             return StoppingRule(self._plan, self._get_mode)
         reconsider = self._most_promising if self._is_from_evidence else None
-        return PromotionRule(self._plan, self._get_mode, reconsider)
+        return PromotionRule(self._plan, lambda: ValueRung(self._get_mode()), reconsider)
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the search space as it is; forecasts need to know it."""
@@ -300,8 +306,9 @@ class ASHAScheduler(HalvingScheduler):
         bracket = self._bracket_of(trial.trial_id)
         own = self._first_index(trial.trial_id)
         first = max(bracket, own)
+        violation = self._feasible.note(trial.trial_id, result)
         if self._is_from_evidence:
-            self._note_value(trial.trial_id, time, result, first)
+            self._note_value(trial.trial_id, time, result, violation, first)
         # Below `lowest` the report has no value, and the rule records nothing.
         lowest = self.levels[first]
         is_at_level = time >= lowest
@@ -315,22 +322,31 @@ class ASHAScheduler(HalvingScheduler):
             bracket,
             time,
             value,
+            violation=violation,
             lowest=lowest,
             notes=self._notes(trial.trial_id, own, first),
         )
 
     def _note_value(
-        self, trial_id: str, time: float, result: Mapping[str, Any], first: int
+        self,
+        trial_id: str,
+        time: float,
+        result: Mapping[str, Any],
+        violation: float,
+        first: int,
     ) -> None:
         value = as_float(result.get(str(self.metric), ""))
         if value is None:
             return
         value = value if math.isfinite(value) else math.nan
         value = -value if self.mode == "max" else value
-        self._stagnation.note(trial_id, time, value)
+        self._stagnation.note(trial_id, time, value, violation)
         index = bisect_right(self.levels, time) - 1
         if index >= 0:
-            self._agreement.note(trial_id, index, value, first)
+            # What misses a constraint is worth nothing, so it counts as worst, to forecasts as
+            # well. Where the constraint is not known yet, ranks are by the metric alone.
+            is_worthless = 0 < violation < math.inf
+            self._agreement.note(trial_id, index, math.nan if is_worthless else value, first)
 
     def _handle_end(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
         self._stagnation.forget(trial_id)
@@ -369,7 +385,7 @@ class ASHAScheduler(HalvingScheduler):
                 compare.
         """
         # The rule is chosen before the base class loads the recorded values into it.
-        if state["settings"] == self._settings():
+        if state["settings"] == self._all_settings:
             self._chosen = state["chosen"]
             self._scouts = dict(state["scouts"])
             self._full_scouts = list(state["full_scouts"])

@@ -46,6 +46,7 @@ class RungReport:
         value: Its metric, NaN if that is not a finite number; None if the result lacks it.
         values: Several metrics, negated where more is better; None if there is one metric, or one
             is missing.
+        violation: By how much the trial misses the experiment's constraints.
         lowest: The level at which it is compared for the first time; it is not recorded at those
             below.
         notes: More numbers for the reasons of decisions about the trial.
@@ -56,8 +57,14 @@ class RungReport:
     time: float
     value: float | None
     values: tuple[float, ...] | None = None
+    violation: float = 0.0
     lowest: Number = 0
     notes: Mapping[str, Number | str] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> tuple[float, ...] | None:
+        """Its metrics, one or several; None if the result lacks one."""
+        return self.values if self.value is None else (self.value,)
 
 
 class RungRule(ABC):
@@ -268,7 +275,7 @@ class HalvingScheduler(MetricScheduler):
     def state_dict(self) -> dict[str, Any]:
         """Return the recorded values and decisions, as JSON values."""
         return {
-            "settings": self._settings(),
+            **self._base_state(),
             "seed": self._seed,
             **self._rule.state_dict(),
             "verdicts": {name: why.state_dict() for name, why in self._stop_reasons.items()},
@@ -283,7 +290,7 @@ class HalvingScheduler(MetricScheduler):
             ValueError: If it comes from a scheduler with other levels, or another metric or mode:
                 recorded values would not compare.
         """
-        self._check_settings(state)
+        self._load_base_state(state)
         self._seed = state["seed"]
         self._rule.load_state_dict(state)
         self._stop_reasons = {

@@ -1,6 +1,6 @@
 """Synchronous HyperBand: brackets of trials that are halved together.
 
-Four choices that change results are made here:
+Five choices that change results are made here:
 
 * **Levels and sizes are built by multiplication**, never by a logarithm:
   ``int(log(1000) / log(10))`` is 2, which would lose a bracket.
@@ -8,6 +8,8 @@ Four choices that change results are made here:
   ``floor(n / reduction_factor)`` continue, but at least one.
 * **Equal values rank in the order in which the trials joined**, so that no more trials continue
   than allowed.
+* **A trial that misses a constraint ranks behind all that do not**, see
+  `schedulers.feasible_first`.
 * **A value that is not a number is worse than every number**, and does not continue. Only if no
   trial of the bracket has a number at its lowest level, where results may not be defined yet, some
   continue without.
@@ -24,7 +26,13 @@ from typing import Any, final, overload
 
 from schedulers.arguments import check_names, check_ranges, plain_number
 from schedulers.decisions import Decision, Number, Pause, Reason, Resume, Stop
-from schedulers.metric import MetricReader, MetricScheduler, require_mode, strict
+from schedulers.metric import (
+    MetricReader,
+    MetricScheduler,
+    require_mode,
+    strict,
+    violation_number,
+)
 from schedulers.scheduler import TrialView
 
 _FULL = "hyperband.max_t"
@@ -151,6 +159,7 @@ class HyperBandScheduler(MetricScheduler):
         time = self._metrics.amount(result, self._time_attr)
         if time is None:
             return ()
+        violation = self._feasible.note(trial_id, result)
         if time >= self._max_t:
             return self._complete(bracket, member, time, result)
         # One that had failed may have been brought back by a restore.
@@ -158,7 +167,7 @@ class HyperBandScheduler(MetricScheduler):
         was_waiting = bracket.is_waiting(trial_id)
         value = self._metrics.finite(result, str(self.metric))
         if value is not None:
-            bracket.record(trial_id, time, value)
+            bracket.record(trial_id, time, value, violation)
         # Judged before it is paused: if it completes the rung and survives, it need not wait.
         decisions = (
             self._judge(bracket, reporter=trial_id)
@@ -276,6 +285,7 @@ class HyperBandScheduler(MetricScheduler):
             "s": bracket.plan.s,
             "level": bracket.level_of(member.trial_id),
             "value": strict(member.values[member.rung]),
+            **violation_number(member.violations[member.rung]),
             "num_waiting": bracket.num_waiting(member.rung),
             "num_joined": len(bracket.members),
             "num_planned": bracket.plan.num_trials,
@@ -285,7 +295,7 @@ class HyperBandScheduler(MetricScheduler):
     def state_dict(self) -> dict[str, Any]:
         """Return the recorded values and decisions, as JSON values."""
         return {
-            "settings": self._settings(),
+            **self._base_state(),
             "brackets": [bracket.state_dict() for bracket in self._brackets],
             "without_number": sorted(self._metrics.missing),
         }
@@ -297,7 +307,7 @@ class HyperBandScheduler(MetricScheduler):
             ValueError: If it comes from a scheduler with other levels, or another metric or mode:
                 recorded values would not compare.
         """
-        self._check_settings(state)
+        self._load_base_state(state)
         self._brackets = []
         for saved in state["brackets"]:
             self._open_bracket().load_state_dict(saved)
@@ -452,6 +462,7 @@ class BracketMember:
         trial_id: Its name.
         values: Its value at each level that it has reached, from the lowest on; NaN for what is not
             a number.
+        violations: By how much it missed the constraints at each of them.
         rung: At how many rungs it has been among the best.
         status: Its status in the bracket.
         reason: Why the last decision about it was made; None before the first.
@@ -459,6 +470,7 @@ class BracketMember:
 
     trial_id: str
     values: list[float] = field(default_factory=list)
+    violations: list[float] = field(default_factory=list)
     rung: int = 0
     status: MemberStatus = MemberStatus.IN
     reason: Reason | None = None
@@ -529,12 +541,13 @@ class Bracket:
         else:
             self._climbing.pop(trial_id, None)
 
-    def record(self, trial_id: str, time: float, value: float) -> None:
+    def record(self, trial_id: str, time: float, value: float, violation: float = 0.0) -> None:
         """Record a value at every level up to `time` at which the trial has none yet."""
-        values = self.members[trial_id].values
+        member = self.members[trial_id]
         # At all levels but the last, a full training, where no trial is compared.
-        while len(values) < self.plan.s and self.plan.levels[len(values)] <= time:
-            values.append(value)
+        while len(member.values) < self.plan.s and self.plan.levels[len(member.values)] <= time:
+            member.values.append(value)
+            member.violations.append(violation)
 
     def is_waiting(self, trial_id: str) -> bool:
         """Return whether the trial has reached its next rung and was not judged there yet."""
@@ -586,9 +599,9 @@ class Bracket:
             or (member.status is not MemberStatus.FAILED and member.was_judged_at(rung))
         ]
         # The sort is stable: equal values keep the order in which the trials joined.
-        compared.sort(key=lambda member: self._sort_key(member.values[rung]))
+        compared.sort(key=lambda member: self._sort_key(member, rung))
         places = num_places(len(compared), self._reduction_factor)
-        cutoff = compared[places - 1].values[rung]
+        worst = compared[places - 1]
         ranked = [
             (rank, member)
             for rank, member in enumerate(compared, start=1)
@@ -602,7 +615,8 @@ class Bracket:
                 "rank": rank,
                 "num_compared": len(compared),
                 "num_kept": places,
-                "cutoff": strict(cutoff),
+                "cutoff": strict(worst.values[rung]),
+                **violation_number(worst.violations[rung], "cutoff_violation"),
             }
             is_eligible = is_undefined or not math.isnan(member.values[rung])
             self._decide(
@@ -616,17 +630,20 @@ class Bracket:
         self, member: BracketMember, numbers: Mapping[str, Number | str], *, survives: bool
     ) -> None:
         where = {"bracket": self.number, "s": self.plan.s, "level": self.plan.levels[member.rung]}
-        member.reason = Reason(
-            "hyperband.rung", {**where, "value": strict(member.values[member.rung]), **numbers}
-        )
+        own = {
+            "value": strict(member.values[member.rung]),
+            **violation_number(member.violations[member.rung]),
+        }
+        member.reason = Reason("hyperband.rung", {**where, **own, **numbers})
         member.rung += survives
         self.set_status(member.trial_id, MemberStatus.IN if survives else MemberStatus.STOPPED)
 
-    def _sort_key(self, value: float) -> tuple[bool, float]:
-        """Return a key that sorts values from best to worst, NaN last."""
-        return (
-            (True, 0.0) if math.isnan(value) else (False, value if self._mode == "min" else -value)
-        )
+    def _sort_key(self, member: BracketMember, rung: int) -> tuple[bool, float, float]:
+        """Return a key that sorts from best to worst: feasible, infeasible, NaN."""
+        value = member.values[rung]
+        if math.isnan(value):
+            return True, 0.0, 0.0
+        return False, member.violations[rung], value if self._mode == "min" else -value
 
     def __str__(self) -> str:
         """Return a summary, e.g. ``bracket 0 (s=4): 81 of 81 joined, 27 to be compared``."""
@@ -648,6 +665,7 @@ class Bracket:
             {
                 "trial_id": member.trial_id,
                 "values": [strict(value) for value in member.values],
+                **_violations_state(member),
                 "rung": member.rung,
                 "standing": str(member.status),
                 "verdict": member.reason and member.reason.state_dict(),
@@ -662,10 +680,18 @@ class Bracket:
             self.set_status(member.trial_id, member.status)
 
 
+def _violations_state(member: BracketMember) -> dict[str, Any]:
+    if not any(member.violations):
+        return {}
+    return {"violations": [strict(violation) for violation in member.violations]}
+
+
 def _member(saved: Mapping[str, Any]) -> BracketMember:
+    values = [float(value) for value in saved["values"]]
     return BracketMember(
         trial_id=saved["trial_id"],
-        values=[float(value) for value in saved["values"]],
+        values=values,
+        violations=[float(each) for each in saved.get("violations", [0.0] * len(values))],
         rung=saved["rung"],
         status=MemberStatus(saved["standing"]),
         reason=saved["verdict"] and Reason.from_state(saved["verdict"]),

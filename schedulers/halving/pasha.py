@@ -13,6 +13,7 @@ from schedulers.scheduler import TrialView
 
 from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
 from .promotion_rule import PromotionRule
+from .promotion_rungs import ValueRung
 
 _FIRST_CEILING = 1
 """Index of the first ceiling: the second level, since rankings are compared between levels."""
@@ -103,7 +104,7 @@ class PASHAScheduler(HalvingScheduler):
             )
         self._promotion = PromotionRule(
             RungPlan(self.prefix, self.levels, self._reduction_factor),
-            self._get_mode,
+            lambda: ValueRung(self._get_mode()),
         )
         self._promotion.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
         self._epsilon = float(self._given_epsilon or 0)
@@ -133,12 +134,13 @@ class PASHAScheduler(HalvingScheduler):
             # The first value counts: results that are repeated after a crash may differ.
             self._curves.setdefault(trial.trial_id, {}).setdefault(time, value)
             self._over.discard(trial.trial_id)
-        return RungReport(trial.trial_id, 0, time, value)
+        violation = self._feasible.note(trial.trial_id, result)
+        return RungReport(trial.trial_id, 0, time, value, violation=violation)
 
     def on_trial_result(self, trial: TrialView, result: Mapping[str, Any]) -> Sequence[Decision]:
         """Pause the trial at a level; raise the ceiling if the ranking has changed."""
         decisions = super().on_trial_result(trial, result)
-        ranking = self._promotion.recorded_at(self._promotion.ceiling)
+        ranking = self._recorded_at(self._promotion.ceiling)
         if trial.trial_id in ranking and trial.trial_id not in self._at_ceiling:
             # Epsilon first: the ranking of the paper is soft, equal up to the noise seen so far.
             self._measure_noise(trial.trial_id)
@@ -160,7 +162,12 @@ class PASHAScheduler(HalvingScheduler):
     def _is_settled(self, ranking: Sequence[str]) -> bool:
         # With a single level there is nothing to compare the ranking with.
         below = self._promotion.ceiling - 1
-        return below < 0 or is_settled(self._promotion.recorded_at(below), ranking, self._epsilon)
+        return below < 0 or is_settled(self._recorded_at(below), ranking, self._epsilon)
+
+    def _recorded_at(self, index: int) -> dict[str, float]:
+        """Return all values at a level by trial, the best first; see `ValueRung.values`."""
+        rung = self._promotion.rung_at(index)
+        return rung.values() if isinstance(rung, ValueRung) else {}
 
     def _raise_ceiling(self) -> None:
         if self._promotion.ceiling == len(self.levels) - 1:

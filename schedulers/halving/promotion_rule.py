@@ -1,6 +1,6 @@
 """Promotion rule of successive halving: pause trials at rungs, resume the best when slots are free.
 
-Four choices that change results are made here:
+Five choices that change results are made here:
 
 * **The number of promotions is rounded down**: of `n` values the best
   ``floor(n / reduction_factor)`` may be promoted, as in the paper. So a short rung promotes no
@@ -8,6 +8,8 @@ Four choices that change results are made here:
 * **Equal values rank in the order in which they were recorded**, so that a coarse metric does not
   promote more trials than allowed.
 * **A value that is not a number is worse than every number**, and is never promoted.
+* **A trial that misses a constraint when it is recorded ranks behind all that do not**, see
+  `schedulers.feasible_first`. It may be promoted where too few others are there.
 * **Only rank decides**, as in the paper. Each trial among the best ``floor(n / reduction_factor)``
   may be promoted once, however many were promoted before; a promoted trial that is overtaken later
   does not use up the promotion of the trial that overtook it. So a rung may promote more than its
@@ -16,12 +18,8 @@ Four choices that change results are made here:
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
 
 from schedulers.decisions import Decision, Number, Pause, Resume, Stop
 from schedulers.metric import strict
@@ -29,7 +27,7 @@ from schedulers.scheduler import ExperimentView, TrialView
 
 from .freeze_thaw import PausedTrial, Promise
 from .halving_scheduler import RungPlan, RungReport, RungRule
-from .rungs import RungSummary, RungSystem
+from .promotion_rungs import PromotionRung, PromotionRungs, PromotionStanding
 
 _UNDERWAY = ("PENDING", "RUNNING")
 
@@ -40,7 +38,8 @@ class PromotionRule(RungRule):
 
     Args:
         plan: Levels and brackets.
-        get_mode: Returns ``"min"`` or ``"max"``, not before the first trial.
+        make_rung: Makes an empty rung, whose kind decides which trials are better; it is not called
+            before the first trial.
         reconsider: Chooses among the trials that wait without being promotable the one to continue
             nevertheless, if any, when a new one would start otherwise; None for none. Then no trial
             is given up before the search is over.
@@ -51,7 +50,8 @@ class PromotionRule(RungRule):
 
     Example:
         >>> from schedulers.scheduler import NoExperiment
-        >>> rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min")
+        >>> from .promotion_rungs import ValueRung
+        >>> rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: ValueRung("min"))
         >>> rule.join("a", 0)
         >>> [
         ...     type(decision).__name__
@@ -63,12 +63,12 @@ class PromotionRule(RungRule):
     def __init__(
         self,
         plan: RungPlan,
-        get_mode: Callable[[], str],
+        make_rung: Callable[[], PromotionRung],
         reconsider: Callable[[Sequence[PausedTrial]], Promise | None] | None = None,
     ) -> None:
         super().__init__(plan)
         self.ceiling = len(plan.levels) - 1
-        self._get_mode = get_mode
+        self._make_rung = make_rung
         self._reconsider = reconsider
         self._brackets: tuple[PromotionRungs, ...] = ()
         # The highest level that a trial had reached when it ended by itself.
@@ -99,9 +99,11 @@ class PromotionRule(RungRule):
 
     def _record(self, report: RungReport, rungs: PromotionRungs) -> bool:
         level = rungs.reached(report.time)
-        if level is None or report.value is None:
+        if level is None or (reached := report.reached) is None:
             return False
-        return rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
+        return rungs.record(
+            report.trial_id, level, reached, lowest=report.lowest, violation=report.violation
+        )
 
     def _judge_own(self, report: RungReport, rungs: PromotionRungs) -> Sequence[Decision]:
         max_t = self._plan.levels[-1]
@@ -162,7 +164,9 @@ class PromotionRule(RungRule):
             trial_id: (bracket, place)
             for bracket, rungs in enumerate(self._brackets)
             for _, trial_id in rungs.waiting()
-            if trial_id in paused and not math.isnan((place := rungs.place(trial_id)).value)
+            if trial_id in paused
+            and (place := rungs.place(trial_id)).is_number
+            and place.is_feasible
         }
         levels = self._plan.levels
         promise = reconsider(
@@ -209,7 +213,7 @@ class PromotionRule(RungRule):
         places = (
             (bracket, self._brackets[bracket].place(trial_id)) for _, bracket, trial_id in left
         )
-        best = next((found for found in places if not math.isnan(found[1].value)), None)
+        best = next((found for found in places if found[1].is_number), None)
         is_over = (
             experiment.max_trials is not None and len(experiment.trials) >= experiment.max_trials
         )
@@ -248,16 +252,16 @@ class PromotionRule(RungRule):
             for place, num_possible in list(self._rungs_of(bracket).hopeless(num_future))
         ]
 
-    def recorded_at(self, index: int) -> dict[str, float]:
-        """Return all values at a level of bracket 0 by trial, the best first."""
-        return self._rungs_of(0).recorded_at(index)
+    def rung_at(self, index: int) -> PromotionRung:
+        """Return the rung of a level of bracket 0."""
+        return self._rungs_of(0).rung_at(index)
 
     def _rungs_of(self, bracket: int) -> PromotionRungs:
-        # Made at the first trial: the experiment's mode is not known at construction.
+        # Made at the first trial: the experiment's metrics are not known at construction.
         if not self._brackets:
-            plan, mode = self._plan, self._get_mode()
+            plan = self._plan
             self._brackets = tuple(
-                PromotionRungs(plan.levels[start:], plan.reduction_factor, mode)
+                PromotionRungs(plan.levels[start:], plan.reduction_factor, self._make_rung)
                 for start in range(plan.num_brackets)
             )
         return self._brackets[bracket]
@@ -280,314 +284,3 @@ class PromotionRule(RungRule):
             self._rungs_of(bracket).load_state_dict(saved)
         self.ceiling = state["ceiling"]
         self._trained_to = state["trained_to"]
-
-
-@dataclass(frozen=True, slots=True)
-class PromotionStanding:
-    """Current rank of a trial on a rung.
-
-    Attributes:
-        trial_id: The trial.
-        level: The rung's level.
-        value: The value recorded, NaN for one that is not a number.
-        rank: 1 for the best; no two trials share a rank.
-        num_recorded: How many values the rung holds, this one included.
-        num_promotable: How many of the best may be promoted.
-        cutoff: The worst value that may be promoted, NaN where there is none.
-    """
-
-    trial_id: str
-    level: Number
-    value: float
-    rank: int
-    num_recorded: int
-    num_promotable: int
-    cutoff: float
-
-    @property
-    def is_promotable(self) -> bool:
-        """Whether the trial is good enough to be promoted."""
-        return self.rank <= self.num_promotable and not math.isnan(self.value)
-
-    @property
-    def numbers(self) -> dict[str, Number | str]:
-        """The same as numbers of a reason."""
-        return {
-            "rung": self.level,
-            "value": strict(self.value),
-            "cutoff": strict(self.cutoff),
-            "rank": self.rank,
-            "num_recorded": self.num_recorded,
-            "num_promotable": self.num_promotable,
-        }
-
-
-class _Entry(NamedTuple):
-    """What a trial left on a rung; sorts from best to worst."""
-
-    key: float
-    order: int
-    trial_id: str
-    value: float
-
-
-class _Rung:
-    """The trials of one rung, best first."""
-
-    __slots__ = ("_mode", "entries", "num_skipped", "promoted", "ranking", "waiting")
-
-    def __init__(self, mode: str) -> None:
-        self._mode = mode
-        self.entries: dict[str, _Entry] = {}
-        # Both sorted: a rank is found by bisection, and the best that wait come first.
-        self.ranking: list[_Entry] = []
-        self.waiting: list[_Entry] = []
-        self.promoted: set[str] = set()
-        self.num_skipped = 0
-
-    @property
-    def num_recorded(self) -> int:
-        return len(self.entries)
-
-    def add(self, trial_id: str, value: float) -> None:
-        key = math.inf if math.isnan(value) else value if self._mode == "min" else -value
-        entry = self.entries[trial_id] = _Entry(key, len(self.entries), trial_id, value)
-        insort(self.ranking, entry)
-
-    def rank(self, entry: _Entry) -> int:
-        return bisect_left(self.ranking, entry) + 1
-
-    def leave(self, trial_id: str) -> None:
-        del self.waiting[bisect_left(self.waiting, self.entries[trial_id])]
-
-    def state_dict(self) -> dict[str, Any]:
-        recorded = [[entry.trial_id, strict(entry.value)] for entry in self.entries.values()]
-        return {
-            "recorded": recorded,
-            "promoted": sorted(self.promoted),
-            "num_skipped": self.num_skipped,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for trial_id, value in state["recorded"]:
-            self.add(trial_id, float(value))
-        self.promoted = set(state["promoted"])
-        self.num_skipped = int(state["num_skipped"])
-
-
-@final
-class PromotionRungs(RungSystem[_Rung]):
-    """Rungs at which trials wait until they are promoted.
-
-    A trial joins the bracket, waits at each level that it reaches until it is promoted, and leaves
-    when it is over. What it has recorded stays. Finding a rank costs O(log n) comparisons.
-
-    Args:
-        levels: Ascending amounts of training, at least one; see `rungs.rung_levels`.
-        reduction_factor: One trial in this many is promoted from a rung.
-        mode: ``"min"`` or ``"max"``: whether smaller or larger values are better.
-
-    Example:
-        >>> rungs = PromotionRungs((1, 3, 9), reduction_factor=3, mode="min")
-        >>> for trial_id, value in (("a", 0.5), ("b", 0.7), ("c", 0.4)):
-        ...     rungs.join(trial_id)
-        ...     _ = rungs.record(trial_id, level=1, value=value)
-        >>> [place.trial_id for place in rungs.promotable()]
-        ['c']
-        >>> rungs.promote("c")
-        >>> rungs.is_waiting("c"), rungs.is_waiting("a")
-        (False, True)
-    """
-
-    def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
-        self._mode = mode
-        super().__init__(levels, reduction_factor)
-        self._live: set[str] = set()
-        self._waiting: set[str] = set()
-        # Number of live trials by highest level reached; first, those that have reached none.
-        self._num_live_at = [0] * (len(self.levels) + 1)
-
-    def _empty_rung(self) -> _Rung:
-        return _Rung(self._mode)
-
-    def join(self, trial_id: str) -> None:
-        """Add a running trial: a new one, or one that had ended and is run again."""
-        if trial_id in self._live:
-            return
-        self._live.add(trial_id)
-        index = self._highest.get(trial_id, -1)
-        self._num_live_at[index + 1] += 1
-        if index >= 0 and trial_id not in self._rungs[index].promoted:
-            self._wait(trial_id, index)
-
-    def leave(self, trial_id: str) -> None:
-        """Remove a trial that has ended or will not be promoted; its recorded values stay."""
-        if trial_id not in self._live:
-            return
-        self._live.remove(trial_id)
-        index = self._highest.get(trial_id, -1)
-        self._num_live_at[index + 1] -= 1
-        self._no_longer_wait(trial_id, index)
-
-    def record(self, trial_id: str, level: Number, value: float, lowest: Number = 0) -> bool:
-        """Record a trial's value at a level, where it then waits unless it is the last.
-
-        Levels that it jumped over are counted as skipped.
-
-        Args:
-            trial_id: The trial; it has joined.
-            level: One of `levels`.
-            value: What it has reached; NaN where that is not a number.
-            lowest: The level at which it was to be compared first; it has skipped none below.
-
-        Returns:
-            False where it has been at this level or a higher one before, and nothing is recorded.
-
-        Raises:
-            ValueError: If there is no such level.
-        """
-        climbed = self._climb(trial_id, level, lowest)
-        if climbed is None:
-            return False
-        before, index = climbed
-        # It waits below if it was to pause there, but has trained on until it could be saved.
-        self._no_longer_wait(trial_id, before)
-        self._num_live_at[before + 1] -= 1
-        self._num_live_at[index + 1] += 1
-        self._rungs[index].add(trial_id, value)
-        self._wait(trial_id, index)
-        return True
-
-    def _wait(self, trial_id: str, index: int) -> None:
-        # Above the last level there is nothing to wait for.
-        if index < len(self.levels) - 1:
-            self._waiting.add(trial_id)
-            insort(self._rungs[index].waiting, self._rungs[index].entries[trial_id])
-
-    def _no_longer_wait(self, trial_id: str, index: int) -> None:
-        if trial_id in self._waiting:
-            self._waiting.remove(trial_id)
-            self._rungs[index].leave(trial_id)
-
-    def has_place(self, trial_id: str) -> bool:
-        """Return whether the trial has been at any level."""
-        return trial_id in self._highest
-
-    def place(self, trial_id: str) -> PromotionStanding:
-        """Return the trial's current rank on the highest rung it has reached."""
-        index = self._highest[trial_id]
-        return self._place(index, self._rungs[index].entries[trial_id])
-
-    def is_waiting(self, trial_id: str) -> bool:
-        """Return whether the trial waits for a promotion."""
-        return trial_id in self._waiting
-
-    @property
-    def names_waiting(self) -> AbstractSet[str]:
-        """All trials that wait for a promotion; not to be modified."""
-        return self._waiting
-
-    def is_reached(self, index: int) -> bool:
-        """Return whether any trial has been recorded at the level with this number."""
-        return bool(self._rungs[index].entries)
-
-    def promotable(self, top: int | None = None) -> Iterator[PromotionStanding]:
-        """Yield the waiting trials that may be promoted, highest rung and best first.
-
-        Args:
-            top: Index of the level above which no trial is promoted; None for the last one.
-        """
-        for index in reversed(range(len(self.levels) - 1 if top is None else top)):
-            num_promotable = self._num_promotable(index)
-            for entry in self._rungs[index].waiting[:num_promotable]:
-                place = self._place(index, entry, num_promotable)
-                if not place.is_promotable:
-                    break
-                yield place
-
-    def waiting(self) -> Iterator[tuple[Number, str]]:
-        """Yield level and id of all waiting trials, highest rung and best first."""
-        for level, rung in zip(reversed(self.levels), reversed(self._rungs), strict=True):
-            yield from ((level, entry.trial_id) for entry in rung.waiting)
-
-    def hopeless(self, num_future: int) -> Iterator[tuple[PromotionStanding, int]]:
-        """Yield the waiting trials that can never be promoted, however bad later results are.
-
-        The best of a rung is never among them.
-
-        Args:
-            num_future: How many trials may still join.
-
-        Yields:
-            The trial's place, and how many values its rung can come to hold at most.
-        """
-        for index, rung in enumerate(self._rungs):
-            # All that are there, all live ones below, and all that are yet to be suggested.
-            num_possible = len(rung.entries) + sum(self._num_live_at[: index + 1]) + num_future
-            room = max(1, math.floor(num_possible / self._reduction_factor))
-            # A rank never gets better, so that a trial without a chance never gets one; and if one
-            # has a chance, so have all that are better.
-            for entry in reversed(rung.waiting):
-                if rung.rank(entry) <= room:
-                    break
-                yield self._place(index, entry), num_possible
-
-    def promote(self, trial_id: str) -> None:
-        """Send a trial that waits on its way to the next level."""
-        index = self._highest[trial_id]
-        self._no_longer_wait(trial_id, index)
-        self._rungs[index].promoted.add(trial_id)
-
-    def recorded_at(self, index: int) -> dict[str, float]:
-        """Return all values at the level with this number, by trial, the best first."""
-        return {entry.trial_id: entry.value for entry in self._rungs[index].ranking}
-
-    def _num_promotable(self, index: int) -> int:
-        return math.floor(len(self._rungs[index].entries) / self._reduction_factor)
-
-    def _place(
-        self, index: int, entry: _Entry, num_promotable: int | None = None
-    ) -> PromotionStanding:
-        rung = self._rungs[index]
-        room = self._num_promotable(index) if num_promotable is None else num_promotable
-        cutoff = rung.ranking[room - 1].value if room else math.nan
-        return PromotionStanding(
-            entry.trial_id,
-            self.levels[index],
-            entry.value,
-            rung.rank(entry),
-            len(rung.entries),
-            room,
-            cutoff,
-        )
-
-    def __iter__(self) -> Iterator[RungSummary]:
-        """Yield a summary of each rung, lowest first."""
-        for index, (level, rung) in enumerate(zip(self.levels, self._rungs, strict=True)):
-            room = self._num_promotable(index)
-            yield RungSummary(
-                level,
-                len(rung.entries),
-                rung.num_skipped,
-                rung.ranking[room - 1].value if room else math.nan,
-            )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything recorded, as JSON values."""
-        # The highest level of each trial follows from the rungs.
-        return {
-            "live": sorted(self._live),
-            "waiting": sorted(self._waiting),
-            "rungs": [rung.state_dict() for rung in self._rungs],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned from rungs with the same levels."""
-        for index, (rung, saved) in enumerate(zip(self._rungs, state["rungs"], strict=True)):
-            rung.load_state_dict(saved)
-            self._highest.update(dict.fromkeys(rung.entries, index))
-        self._live = set(state["live"])
-        for trial_id in self._live:
-            self._num_live_at[self._highest.get(trial_id, -1) + 1] += 1
-        for trial_id in state["waiting"]:
-            self._wait(trial_id, self._highest[trial_id])

@@ -16,6 +16,8 @@ Four choices that change results are made here:
 * **A value that is not a number is worse than every number, and ties with nothing**: it ranks last,
   behind earlier ones of its kind. A trial survives with it only if it is alone on the first rung
   it reaches, where results may not be defined yet; on any later rung it has diverged.
+* **A trial that misses a constraint when it is recorded ranks behind all that do not**, but before
+  those without a number; see `schedulers.feasible_first` for the order among them.
 """
 
 from __future__ import annotations
@@ -95,6 +97,8 @@ class RungStanding:
         num_kept: How many of them survive, not counting ties at the cutoff.
         cutoff: The worst value that survives, NaN where that is not a number.
         is_first: Whether it is the first rung that the trial has come to.
+        violation: By how much the trial misses the constraints.
+        cutoff_violation: By how much the trial does whose value is `cutoff`.
     """
 
     level: Number
@@ -104,6 +108,8 @@ class RungStanding:
     num_kept: int
     cutoff: float
     is_first: bool = True
+    violation: float = 0.0
+    cutoff_violation: float = 0.0
 
     @property
     def survives(self) -> bool:
@@ -204,45 +210,70 @@ class RungSystem(ABC, Generic[RungT]):
 
 
 class _Rung:
-    """The values of one rung in ascending order, for both directions of optimisation."""
+    """The values of one rung, best last where they are maximised.
 
-    __slots__ = ("num_invalid", "num_skipped", "values")
+    Those of trials that miss a constraint are apart, behind them.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_sign", "infeasible", "num_invalid", "num_skipped", "values")
+
+    def __init__(self, mode: str) -> None:
+        self._sign = 1.0 if mode == "min" else -1.0
         self.values = array("d")
+        # Violations and costs, smaller ones being better.
+        self.infeasible: list[tuple[float, float]] = []
         self.num_invalid = 0
         self.num_skipped = 0
 
     @property
     def num_recorded(self) -> int:
-        return len(self.values) + self.num_invalid
+        return len(self.values) + len(self.infeasible) + self.num_invalid
 
-    def add(self, value: float) -> None:
+    def add(self, value: float, violation: float = 0.0) -> None:
         # NaN compares False with everything and would break the order: such values are counted.
         if math.isnan(value):
             self.num_invalid += 1
+        elif violation:
+            insort(self.infeasible, (violation, self._sign * value))
         else:
             insort(self.values, value)
 
-    def rank(self, value: float, mode: str) -> int:
+    def rank(self, value: float, violation: float = 0.0) -> int:
         if math.isnan(value):
             return self.num_recorded
-        if mode == "min":
+        if violation:
+            place = bisect_left(self.infeasible, (violation, self._sign * value))
+            return len(self.values) + place + 1
+        if self._sign > 0:
             return bisect_left(self.values, value) + 1
         return len(self.values) - bisect_right(self.values, value) + 1
 
-    def at_rank(self, rank: int, mode: str) -> float:
+    def at_rank(self, rank: int) -> tuple[float, float]:
+        """Return the value with this rank, NaN where that is not a number, and its violation."""
+        place = rank - len(self.values)
+        if 1 <= place <= len(self.infeasible):
+            violation, cost = self.infeasible[place - 1]
+            return self._sign * cost, violation
         if not 1 <= rank <= len(self.values):
-            return math.nan
-        return self.values[rank - 1] if mode == "min" else self.values[-rank]
+            return math.nan, 0.0
+        return self.values[rank - 1] if self._sign > 0 else self.values[-rank], 0.0
 
     def state_dict(self) -> dict[str, Any]:
         values = [strict(value) for value in self.values]
-        return {"values": values, "num_invalid": self.num_invalid, "num_skipped": self.num_skipped}
+        apart = [[strict(violation), strict(cost)] for violation, cost in self.infeasible]
+        return {
+            "values": values,
+            **({"infeasible": apart} if apart else {}),
+            "num_invalid": self.num_invalid,
+            "num_skipped": self.num_skipped,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         # float() also reads the infinities, which `strict` has written by name.
         self.values = array("d", map(float, state["values"]))
+        self.infeasible = [
+            (float(violation), float(cost)) for violation, cost in state.get("infeasible", ())
+        ]
         self.num_invalid = int(state["num_invalid"])
         self.num_skipped = int(state["num_skipped"])
 
@@ -293,14 +324,19 @@ class Rungs(RungSystem[_Rung]):
     """
 
     def __init__(self, levels: Sequence[Number], reduction_factor: Number, mode: str) -> None:
-        super().__init__(levels, reduction_factor)
         self._mode = mode
+        super().__init__(levels, reduction_factor)
 
     def _empty_rung(self) -> _Rung:
-        return _Rung()
+        return _Rung(self._mode)
 
     def record(
-        self, trial_id: str, level: Number, value: float, lowest: Number = 0
+        self,
+        trial_id: str,
+        level: Number,
+        value: float,
+        lowest: Number = 0,
+        violation: float = 0.0,
     ) -> RungStanding | None:
         """Record a trial's value at a level; count levels that it jumped over as skipped.
 
@@ -309,6 +345,7 @@ class Rungs(RungSystem[_Rung]):
             level: One of `levels`.
             value: What it has reached; NaN where that is not a number.
             lowest: The level at which it was to be compared first; it has skipped none below.
+            violation: By how much it misses the constraints.
 
         Returns:
             How it stands among all that were recorded there so far; None where it has been at this
@@ -323,20 +360,23 @@ class Rungs(RungSystem[_Rung]):
         before, index = climbed
         rung = self._rungs[index]
         # Recorded before it is ranked: a trial is compared with its own value, too.
-        rung.add(value)
+        rung.add(value, violation)
         num_kept = self._num_kept(rung)
+        cutoff, cutoff_violation = rung.at_rank(num_kept)
         return RungStanding(
             level=self.levels[index],
             value=value,
-            rank=rung.rank(value, self._mode),
+            rank=rung.rank(value, violation),
             num_recorded=rung.num_recorded,
             num_kept=num_kept,
-            cutoff=rung.at_rank(num_kept, self._mode),
+            cutoff=cutoff,
             is_first=before < 0,
+            violation=violation,
+            cutoff_violation=cutoff_violation,
         )
 
     def __iter__(self) -> Iterator[RungSummary]:
         """Yield a summary of each rung, lowest first."""
         for level, rung in zip(self.levels, self._rungs, strict=True):
-            cutoff = rung.at_rank(self._num_kept(rung), self._mode)
+            cutoff, _ = rung.at_rank(self._num_kept(rung))
             yield RungSummary(level, rung.num_recorded, rung.num_skipped, cutoff)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, final
 
 from schedulers.decisions import Number
+from schedulers.metric import strict
 
 # Chosen by measurement, with benchmarks/quality.
 PATIENCE = 0.2
@@ -36,24 +38,28 @@ class Stagnation:
     def __init__(self) -> None:
         self._spent: Number = 0
         self._spent_at_best: Number = 0
-        self._best: float | None = None
+        # Violation of the constraints and value.
+        self._best: tuple[float, float] | None = None
         # How long each trial has trained that is not over.
         self._times: dict[str, Number] = {}
 
-    def note(self, trial_id: str, time: Number, value: float) -> None:
+    def note(self, trial_id: str, time: Number, value: float, violation: float = 0.0) -> None:
         """Count a trial's training up to a result.
 
         Args:
             trial_id: The trial.
             time: How long it has trained; of repeated results, none is counted twice.
             value: Smaller is better; NaN is no improvement.
+            violation: By how much the trial misses the constraints; less of it is better than any
+                value.
         """
         before = self._times.get(trial_id, 0)
         if time > before:
             self._times[trial_id] = time
             self._spent += time - before
-        if value == value and (self._best is None or value < self._best):  # noqa: PLR0124  (NaN)
-            self._best = value
+        found = (violation, value)
+        if not math.isnan(value) and (self._best is None or found < self._best):
+            self._best = found
             self._spent_at_best = self._spent
 
     def forget(self, trial_id: str) -> None:
@@ -75,7 +81,8 @@ class Stagnation:
         return {
             "spent": self._spent,
             "spent_at_best": self._spent_at_best,
-            "best": self._best,
+            "best": self._best and self._best[1],
+            **({"violation_of_best": strict(self._best[0])} if self._best else {}),
             "times": dict(self._times),
         }
 
@@ -83,5 +90,8 @@ class Stagnation:
         """Restore the state that `state_dict` returned."""
         self._spent = state["spent"]
         self._spent_at_best = state["spent_at_best"]
-        self._best = state["best"]
+        best = state["best"]
+        # Earlier versions knew no constraints.
+        violation = float(state.get("violation_of_best", 0.0))
+        self._best = None if best is None else (violation, best)
         self._times = dict(state["times"])

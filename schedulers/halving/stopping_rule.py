@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from schedulers.decisions import Decision, Number, Stop
-from schedulers.metric import strict
+from schedulers.metric import strict, violation_number
 from schedulers.scheduler import ExperimentView
 
 from .halving_scheduler import RungPlan, RungReport, RungRule
@@ -56,7 +56,13 @@ class StoppingRule(RungRule):
         level = rungs.reached(report.time)
         if level is None or report.value is None:
             return None
-        return rungs.record(report.trial_id, level, report.value, lowest=report.lowest)
+        return rungs.record(
+            report.trial_id,
+            level,
+            report.value,
+            lowest=report.lowest,
+            violation=report.violation,
+        )
 
     def _rungs_of(self, bracket: int) -> Rungs:
         # Made at the first report: the experiment's mode is not known at construction.
@@ -94,7 +100,9 @@ def _numbers_of(report: RungReport, standing: RungStanding | None) -> dict[str, 
     return {
         "rung": standing.level,
         "value": strict(standing.value),
+        **violation_number(standing.violation),
         "cutoff": strict(standing.cutoff),
+        **violation_number(standing.cutoff_violation, "cutoff_violation"),
         "rank": standing.rank,
         "num_recorded": standing.num_recorded,
         "num_kept": standing.num_kept,

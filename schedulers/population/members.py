@@ -4,7 +4,7 @@ The results of a member are kept as a curve of scores over time, where time is t
 ``time_attr``. A curve belongs to the weights: a member that takes over a donor's weights takes over
 its curve as well, up to the checkpoint from which it continues.
 
-Four choices that change results are made here:
+Five choices that change results are made here:
 
 * **All members are compared at one step**, the latest that all of them have reached; a curve
   without a point there is interpolated linearly between its two neighbours, and before its first
@@ -16,13 +16,15 @@ Four choices that change results are made here:
   its donor's score there, and is left out.
 * **Diverged members are worst.** A member whose latest score is not a number ranks last, even if
   earlier scores were good, and never donates.
+* **Members that miss a constraint rank before those, behind all others**, by what they have
+  reported last; see `schedulers.feasible_first`.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, final
@@ -305,11 +307,13 @@ class Comparison:
         step: Where they are compared.
         members: Best first.
         scores: What each has at that step, in the same order; NaN for what has diverged.
+        violations: By how much each misses the constraints, in the same order.
     """
 
     step: float
     members: tuple[Member, ...]
     scores: tuple[float, ...]
+    violations: tuple[float, ...]
 
     def rank(self, member: Member) -> int:
         """Return the member's place, 1 for the best."""
@@ -319,6 +323,10 @@ class Comparison:
         """Return the member's score at the step."""
         return self.scores[self.members.index(member)]
 
+    def violation(self, member: Member) -> float:
+        """Return by how much the member misses the constraints."""
+        return self.violations[self.members.index(member)]
+
     def quantile_size(self, fraction: float) -> int:
         """Return the size of the best and worst `fraction`, rounded up, at most half of all."""
         num = len(self.members)
@@ -326,7 +334,13 @@ class Comparison:
         return min(math.ceil(fraction * num - 1e-9), num // 2)
 
 
-def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Comparison | None:
+def compare(
+    member: Member,
+    others: Iterable[Member],
+    mode: str,
+    key: str,
+    violation_of: Callable[[str], float] = lambda _: 0.0,
+) -> Comparison | None:
     """Compare a member with others at the latest step that all have reached.
 
     Args:
@@ -334,6 +348,7 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
         others: Those it may be compared with, in any order.
         mode: ``"min"`` or ``"max"``: whether smaller or larger scores are better.
         key: Seed of the random order of equal scores.
+        violation_of: Returns by how much a trial misses the constraints.
 
     Returns:
         How they stand; None if the member itself is left out.
@@ -360,12 +375,17 @@ def compare(member: Member, others: Iterable[Member], mode: str, key: str) -> Co
     standing = []
     for other in compared:
         score = other.curve.at(step) if math.isfinite(other.curve.score) else math.nan
+        violation = violation_of(other.trial_id)
         # Drawn by name, not in order: a tie must not favour the oldest, nor change at a restore.
         tie = Random(f"{key}/{other.trial_id}").random()  # noqa: S311  (not a secret)
-        standing.append(
-            ((math.isnan(score), 0.0 if math.isnan(score) else sign * score, tie), other, score)
-        )
+        place = (True, 0.0, 0.0, tie)
+        if not math.isnan(score):
+            place = (False, violation, sign * score, tie)
+        standing.append((place, other, score, violation))
     standing.sort(key=lambda entry: entry[0])
     return Comparison(
-        step, tuple(other for _, other, _ in standing), tuple(score for *_, score in standing)
+        step,
+        tuple(other for _, other, *_ in standing),
+        tuple(score for *_, score, _ in standing),
+        tuple(violation for *_, violation in standing),
     )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 from schedulers.decisions import Number
 
 from .explore import CustomExplore, Explorer, named_generator
-from .members import Comparison, Member, compare
+from .members import Comparison, Member
 from .population_scheduler import ClonePlan, PopulationScheduler, comparison_numbers
 
 _QUARTERS = 4
@@ -148,7 +148,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
     def _plan(self, member: Member, event: str) -> ClonePlan | None:
         own, key = self._sub_population(member), f"{self._seed}/{event}"
         peers = [other for other in self._peers(member) if self._sub_population(other) == own]
-        comparison = compare(member, peers, str(self.mode), key)
+        comparison = self._compare(member, peers, key)
         if comparison is None or len(comparison.members) < 2:  # noqa: PLR2004  (it is alone)
             return None
         num, share = len(comparison.members), max(1, len(comparison.members) // _QUARTERS)
@@ -165,7 +165,7 @@ class MFPopulationBasedTraining(PopulationScheduler):
         self, member: Member, comparison: Comparison, place: int, event: str
     ) -> ClonePlan | None:
         """Clone the member at this place of the first quarter, counted from 1."""
-        donor = comparison.members[place - 1]
+        donor = self._best_feasible(comparison, place)
         if not self._can_donate(donor):
             return None
         numbers = {
@@ -173,6 +173,13 @@ class MFPopulationBasedTraining(PopulationScheduler):
             "sub_population": self._sub_population(member),
         }
         return ClonePlan(member, donor, self._new_config(member, donor, event), "exploit", numbers)
+
+    @staticmethod
+    def _best_feasible(comparison: Comparison, place: int) -> Member:
+        """Return the member at a place, or the last better one if only that keeps constraints."""
+        members = comparison.members[:place]
+        feasible = [member for member in members if not comparison.violation(member)]
+        return (feasible or members)[-1]
 
     def _migration(self, member: Member, best: Member, place: int, key: str) -> ClonePlan | None:
         """Clone the external member with this rank, counted from 1, if it is better."""
@@ -182,10 +189,10 @@ class MFPopulationBasedTraining(PopulationScheduler):
             for other in self._peers(member)
             if self._sub_population(other) != own and self._can_donate(other)
         ]
-        comparison = compare(member, external, str(self.mode), key)
+        comparison = self._compare(member, external, key)
         if comparison is None or comparison.rank(member) <= place:
             return None
-        donor = comparison.members[place - 1]
+        donor = self._best_feasible(comparison, place)
         theirs = self._sub_population(donor)
         # Weights may come from anywhere, but hyperparameters not from a faster sub-population: they
         # may be good only at first.

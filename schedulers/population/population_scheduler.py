@@ -11,7 +11,13 @@ from typing import Any, ClassVar
 
 from schedulers.arguments import check_names, checked_time, plain_number
 from schedulers.decisions import Decision, Exploit, Number, Pause, Reason, Resume, Save
-from schedulers.metric import MetricReader, MetricScheduler, require_mode, strict
+from schedulers.metric import (
+    MetricReader,
+    MetricScheduler,
+    require_mode,
+    strict,
+    violation_number,
+)
 from schedulers.scheduler import ExperimentView, TrialView
 
 from .members import Comparison, CurvePoint, Member, compare
@@ -67,6 +73,10 @@ class PopulationScheduler(MetricScheduler):
     and the clone waits for it; otherwise it is passed over, and where no trial has ever saved, a
     remark is added to `remarks`. A donor's checkpoint may be older than the weights it replaces: a
     clone becomes one again only after it has been trained for longer than those.
+
+    **With constraints**, members that keep all of them rank before those that do not, see
+    `schedulers.feasible_first`, and as long as there is one of the former, none of the latter is a
+    donor. A clone counts as its donor until it reports.
 
     **When something is missing.** A result without ``time_attr`` or the metric decides nothing;
     `debug_string` shows which was missing, and `remarks` as well with `require_attrs`. A metric
@@ -136,7 +146,7 @@ class PopulationScheduler(MetricScheduler):
 
     def _plan(self, member: Member, event: str) -> ClonePlan | None:
         """Choose a donor by truncation selection: for the worst, a random one of the best."""
-        comparison = compare(member, self._peers(member), str(self.mode), f"{self._seed}/{event}")
+        comparison = self._compare(member, self._peers(member), f"{self._seed}/{event}")
         # Without results of its own at the step of the comparison it has no rank yet.
         if comparison is None:
             return None
@@ -158,6 +168,10 @@ class PopulationScheduler(MetricScheduler):
             "exploit",
             {**comparison_numbers(comparison, member, donor), "num_in_quantile": size},
         )
+
+    def _compare(self, member: Member, others: Sequence[Member], key: str) -> Comparison | None:
+        """Compare a member with others; `key` is the seed of the order of equal scores."""
+        return compare(member, others, str(self.mode), key, self._feasible.violation)
 
     def _next_turn(self, begin: float) -> float:
         """Return the end of the interval that begins at a time."""
@@ -197,6 +211,7 @@ class PopulationScheduler(MetricScheduler):
         """Give the member its turn if its interval is over."""
         require_mode(self)
         member = self._member(trial)
+        self._feasible.note(trial.trial_id, result)
         point = self._read(result)
         if point is None:
             return ()
@@ -344,6 +359,7 @@ class PopulationScheduler(MetricScheduler):
             numbers["checkpoint_iteration"] = donor.checkpoint_iteration
         iteration = donor.checkpoint_iteration if is_saved else None
         target.become_clone(plan.donor, iteration, own, is_awaited=not is_saved)
+        self._feasible.take_over(target.trial_id, donor.trial_id)
         target.resume()
         self._num_clones += 1
         index = donor.checkpoint_index if is_saved else None
@@ -380,6 +396,11 @@ class PopulationScheduler(MetricScheduler):
         trial = self.experiment.trials.get(member.trial_id)
         if trial is None or not self._is_present(member) or not math.isfinite(member.curve.score):
             return False
+        if self._feasible.violation(member.trial_id) and any(
+            math.isfinite(other.curve.score) and not self._feasible.violation(other.trial_id)
+            for other in self._peers(member)
+        ):
+            return False
         return has_own_checkpoint(trial, member) or (
             self.experiment.can_save_on_demand and trial.status == "RUNNING"
         )
@@ -403,6 +424,7 @@ class PopulationScheduler(MetricScheduler):
                 trial, self._member(trial)
             ):
                 member.undo_clone()
+                self._feasible.undo_take_over(member.trial_id)
         return ()
 
     def _read(self, result: Mapping[str, Any]) -> CurvePoint | None:
@@ -427,7 +449,7 @@ class PopulationScheduler(MetricScheduler):
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state, as JSON values."""
         return {
-            "settings": self._settings(),
+            **self._base_state(),
             "seed": self._seed,
             "members": [member.state_dict() for member in self._members.values()],
             "num_generations": dict(self._num_generations),
@@ -443,7 +465,7 @@ class PopulationScheduler(MetricScheduler):
             ValueError: If it comes from a scheduler that measures otherwise: recorded values
                 would not compare.
         """
-        self._check_settings(state)
+        self._load_base_state(state)
         self._seed = state["seed"]
         self._members = {
             saved["trial_id"]: Member.from_state(number, saved)
@@ -489,7 +511,9 @@ def comparison_numbers(
     return {
         "step": strict(comparison.step),
         "score": strict(comparison.score(member)),
+        **violation_number(comparison.violation(member)),
         "donor_score": strict(comparison.score(donor)),
+        **violation_number(comparison.violation(donor), "donor_violation"),
         "rank": comparison.rank(member),
         "donor_rank": comparison.rank(donor),
         "num_compared": len(comparison.members),

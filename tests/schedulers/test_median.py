@@ -234,16 +234,18 @@ NUMBERS = st.floats(-1e9, 1e9)
 def test_a_curve_knows_its_average_at_every_time(costs, time):
     curve = RunningAverages()
     for number, cost in enumerate(costs):
-        curve.add(number, cost, counts=True)
-    assert curve.average_at(time) == pytest.approx(mean(costs[: time + 1]), rel=1e-6, abs=1e-6)
-    assert RunningAverages().average_at(time) is None
+        curve.add(number, cost, number, counts=True)
+    violation, average = curve.standing_at(time)
+    assert average == pytest.approx(mean(costs[: time + 1]), rel=1e-6, abs=1e-6)
+    assert violation == min(time, len(costs) - 1)
+    assert RunningAverages().standing_at(time) is None
 
 
 def test_an_average_of_huge_values_is_finite():
     curve = RunningAverages()
     for time in range(4):
-        curve.add(time, 1.5e308 * (-1) ** time, counts=True)
-    assert curve.average_at(1) == pytest.approx(0)
+        curve.add(time, 1.5e308 * (-1) ** time, 0.0, counts=True)
+    assert curve.standing_at(1) == (0.0, pytest.approx(0))
 
 
 @settings(max_examples=examples(50))

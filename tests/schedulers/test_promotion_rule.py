@@ -10,7 +10,8 @@ from schedulers.decisions import Pause, Reason, Resume, Stop
 from schedulers.halving.asha import ASHAScheduler
 from schedulers.halving.freeze_thaw import PausedTrial, Promise
 from schedulers.halving.halving_scheduler import RungPlan, RungReport
-from schedulers.halving.promotion_rule import PromotionRule, PromotionRungs
+from schedulers.halving.promotion_rule import PromotionRule
+from schedulers.halving.promotion_rungs import PromotionRungs, ValueRung
 from tests.schedulers.play import Actor, Play, Stage
 from tests.tiers import examples
 
@@ -552,10 +553,10 @@ def test_in_the_end_all_the_best_of_every_rung_were_promoted(rows, num_slots, ar
         for index, level in enumerate(rungs.levels[:-1]):
             ranking = [
                 (trial_id, value)
-                for trial_id, value in rungs.recorded_at(index).items()
+                for trial_id, value in rungs.rung_at(index).values().items()
                 if not math.isnan(value)
             ]
-            room = len(rungs.recorded_at(index)) // arguments["reduction_factor"]
+            room = rungs.rung_at(index).num_recorded // arguments["reduction_factor"]
             assert {(trial_id, level) for trial_id, _ in ranking[:room]} <= resumed
 
 
@@ -608,7 +609,7 @@ RECORDS = st.lists(
 @settings(max_examples=examples(80))
 @given(RECORDS, st.sampled_from(["min", "max"]), st.sampled_from([2, 3]), st.integers(0, 4))
 def test_no_trial_that_is_given_up_could_have_been_promoted(records, mode, factor, num_future):
-    rungs = PromotionRungs((1, 3, 9), factor, mode)
+    rungs = PromotionRungs((1, 3, 9), factor, lambda: ValueRung(mode))
     names = sorted({trial_id for trial_id, *_ in records})
     given_up = set()
     for trial_id in names:
@@ -616,7 +617,7 @@ def test_no_trial_that_is_given_up_could_have_been_promoted(records, mode, facto
     for trial_id, index, value in records:
         if trial_id in given_up:
             continue
-        rungs.record(trial_id, rungs.levels[index], value)
+        rungs.record(trial_id, rungs.levels[index], (value,))
         promotable = {place.trial_id for place in rungs.promotable()}
         assert not promotable & given_up
         for place, _ in list(rungs.hopeless(num_future)):
@@ -642,7 +643,7 @@ class Chooser:
 def reconsidering(chooser, losses, max_trials=None):
     """Return a rule whose trials have all reached the first level, and its experiment."""
     stage = Stage(max_trials)
-    rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: "min", chooser)
+    rule = PromotionRule(RungPlan("asha", (1, 3, 9), 3), lambda: ValueRung("min"), chooser)
     given_up = []
     for name, loss in losses.items():
         stage.trials[name] = Actor(name, status="PAUSED")

@@ -1,0 +1,109 @@
+"""Constraints in the ranks of a scheduler: trials that keep them come first.
+
+**Order.** A trial that keeps all constraints ranks before every trial that does not; of two that do
+not, the one that misses them by less. Only trials that miss them equally, above all those that keep
+all, are compared by their metrics. By how much a trial misses its constraints is the sum of its
+violations, each divided by the size of its bound, so that units do not matter. A constraint whose
+metric was not reported, or is None, NaN or infinite, is missed infinitely: such trials rank behind
+those that are known to miss it by a finite amount, and are compared with each other by their
+metrics. So a constraint that is measured only at the end of the training changes no earlier rank.
+
+**What was reported once stays.** The newest value of a metric counts, also of one that the latest
+result does not have: the size of a model is often reported only once.
+
+Reference:
+    Deb. An Efficient Constraint Handling Method for Genetic Algorithms. Computer Methods in Applied
+    Mechanics and Engineering 186, 2000: feasible first, without penalty factors.
+
+    Deb, Pratap, Agarwal, Meyarivan. A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II.
+    IEEE Transactions on Evolutionary Computation 6(2), 2002, section VI: constrained domination.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, final
+
+from searchers.objectives.outcome_constraint import Constraints, violations
+
+
+@final
+class FeasibleFirst:
+    """By how much each trial misses the constraints, by the newest values that it has reported.
+
+    Args:
+        constraints: What trials have to keep; none for every trial to be feasible.
+
+    Example:
+        >>> from searchers.objectives import outcome_constraints
+        >>> feasible_first = FeasibleFirst(outcome_constraints({"size_mb": "<= 4"}))
+        >>> feasible_first.note("a", {"loss": 0.5, "size_mb": 5})
+        0.25
+        >>> feasible_first.note("a", {"loss": 0.4}), feasible_first.note("b", {"loss": 0.3})
+        (0.25, inf)
+    """
+
+    def __init__(self, constraints: Constraints = ()) -> None:
+        self._constraints = tuple(constraints)
+        # By trial and metric, the size of the bound being 1.
+        self._newest: dict[str, dict[str, float]] = {}
+        # What a trial that became a clone had before, until the clone reports.
+        self._former: dict[str, dict[str, float]] = {}
+
+    def note(self, trial_id: str, result: Mapping[str, Any]) -> float:
+        """Keep what a result says about constraints, and return the trial's violation."""
+        if not self._constraints:
+            return 0.0
+        known = self._newest.setdefault(trial_id, {})
+        self._former.pop(trial_id, None)
+        missed = violations(self._constraints, result)
+        for each, violation in zip(self._constraints, missed, strict=True):
+            if each.metric in result:
+                known[each.metric] = violation / (abs(each.bound) or 1.0)
+        return self.violation(trial_id)
+
+    def violation(self, trial_id: str) -> float:
+        """Return by how much a trial misses all constraints together; 0 if it keeps them."""
+        known = self._newest.get(trial_id, {})
+        return sum(known.get(each.metric, math.inf) for each in self._constraints)
+
+    def take_over(self, trial_id: str, donor_id: str) -> None:
+        """Let a trial, which becomes a clone of another one, count as that one until it reports."""
+        if self._constraints:
+            self._former[trial_id] = self._newest.get(trial_id, {})
+            self._newest[trial_id] = dict(self._newest.get(donor_id, {}))
+
+    def undo_take_over(self, trial_id: str) -> None:
+        """Undo `take_over`, since the trial has not become a clone."""
+        if trial_id in self._former:
+            self._newest[trial_id] = self._former.pop(trial_id)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all violations, as JSON values; empty without constraints."""
+        if not self._constraints:
+            return {}
+        return {"violations": _plain(self._newest), "former_violations": _plain(self._former)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        self._newest = _read(state.get("violations", {}))
+        self._former = _read(state.get("former_violations", {}))
+
+
+def _plain(values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
+    return {
+        trial_id: {metric: _finite_or_none(value) for metric, value in known.items()}
+        for trial_id, known in values.items()
+    }
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _read(state: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float]]:
+    return {
+        trial_id: {metric: math.inf if value is None else value for metric, value in known.items()}
+        for trial_id, known in state.items()
+    }
