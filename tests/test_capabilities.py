@@ -81,6 +81,7 @@ CAPABILITIES = {
         ("tests/nodes", "tests/analysis/test_node_history.py", "tests/core/test_worker_groups.py"),
     ),
     "report": Capability(("tuner/analysis/report",), ("tests/analysis/report",)),
+    "stopping": Capability(("tuner/stopping",), ("tests/stopping",)),
     "stores": Capability(("tuner/stores",), ("tests/stores",)),
     "testing": Capability(
         ("tuner/testing",),

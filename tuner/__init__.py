@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .handle import Handle, attach
     from .spec.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from .spec.sync_config import SyncConfig
+    from .stopping.stop_search import StopSearch
     from .storage.checkpoints import Checkpoint
     from .tune_run import Experiment, run, run_experiments
     from .tuner import Tuner, rerun
@@ -114,6 +115,7 @@ _NAMES_BY_MODULE = {
     ),
     "tuner.core.trial": ("Trial",),
     "tuner.error": ("TuneError",),
+    "tuner.stopping.stop_search": ("StopSearch",),
     "tuner.errors": ("TunerError",),
     "tuner.execution.resources": ("PlacementGroupFactory",),
     "tuner.execution.session": (
@@ -201,6 +203,7 @@ __all__ = [
     "ResumeConfig",
     "RunConfig",
     "Secret",
+    "StopSearch",
     "Stopper",
     "SyncConfig",
     "TBXLoggerCallback",

@@ -20,6 +20,10 @@ __getattr__, __dir__ = lazy_names(
         "tuner.nodes.part": ("NodeEvents",),
         "tuner.validation.part": ("Validations",),
         "tuner.validation.records": ("TrialValidations",),
+        # Whether a search goes on, and why it has ended.
+        "tuner.stopping.stop_search": ("StopSearch",),
+        "tuner.stopping.stoppable_search": ("StoppableSearch", "check_stop_search"),
+        "tuner.stopping.telling": ("line_at_end", "why_search_ended"),
         # Processes that train one trial together, and those that validate.
         "tuner.groups.groups": ("Groups",),
         "tuner.validation.remote_validator": ("ValidationTry",),

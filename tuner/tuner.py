@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tuner.cluster.cluster import Cluster
     from tuner.driver.continued import Resumption
     from tuner.spec.training_config import ValidationConfig
+    from tuner.stopping.stop_search import StopSearch
     from tuner.stores.readable_copy import ReadableCopy
 
     from .handle import Handle
@@ -158,6 +159,7 @@ class Tuner:
         num_samples: int | None = None,
         time_budget_s: float | dt.timedelta | None = None,
         max_concurrent_trials: int | None = None,
+        stop_search: StopSearch | Literal["auto", "never"] | None = None,
         stop: Any = None,
         callbacks: Sequence[Callback] | None = None,
         checkpoint_config: CheckpointConfig | None = None,
@@ -202,7 +204,7 @@ class Tuner:
             tune_config: Replaces all objective and search settings.
             run_config: Replaces all run settings; its ``name`` and ``storage_path`` are ignored.
             resume_config: How to continue which trials, instead of the three switches.
-            metric: As in `TuneConfig`, like the following seven. With another metric or other
+            metric: As in `TuneConfig`, like the following eight. With another metric or other
                 constraints, all earlier results are passed to scheduler and searcher again.
             mode: The direction of `metric`.
             constraints: ``{}`` for none.
@@ -214,6 +216,8 @@ class Tuner:
             time_budget_s: Counts from the start of the experiment, in seconds; with a larger budget
                 interrupted trials continue.
             max_concurrent_trials: 0 for as many as the resources allow.
+            stop_search: ``"never"`` continues a search that has ended, and any other value than the
+                recorded one does for a while at least.
             stop: As in `RunConfig`, like all that follow; ``{}`` for no criterion.
             callbacks: An empty list for none.
             checkpoint_config: Applies to future checkpoints.
@@ -276,6 +280,7 @@ class Tuner:
                 num_samples=num_samples,
                 time_budget_s=time_budget_s,
                 max_concurrent_trials=max_concurrent_trials,
+                stop_search=stop_search,
             ),
             run=_given(
                 stop=stop,

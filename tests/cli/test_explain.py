@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import pandas as pd
@@ -14,6 +15,27 @@ def test_a_trials_story_is_told(call, odd):
     told = call("explain", "odd", "1").stdout
     assert told.startswith("t00001: ERROR after 2 iterations")
     assert "attempt 1 ends, failed: ValueError: half-way" in told
+
+
+@pytest.mark.process
+def test_why_an_experiment_has_ended_is_told(call, plain):
+    assert call("explain", "plain").stdout == "3 of 3 trials have ended\n"
+    stop_search = tune.StopSearch(patience=3, min_trials=10)
+    tune.Tuner(
+        lambda config: tune.report({"loss": config["x"]}),
+        param_space={"x": tune.choice([1, 2])},
+        tune_config=tune.TuneConfig(
+            "loss", "min", 90, search_alg="random", seed=0, stop_search=stop_search
+        ),
+        run_config=tune.RunConfig(
+            name="ended", storage_path=plain.parent, executor="inline", verbose=0
+        ),
+    ).fit()
+    told = call("explain", "ended").stdout
+    assert re.match(r"stopped after 1\d of 90 trials: the last 3 trials have gained 0 loss, ", told)
+    listed = json.loads(call("ls", "-f", "json").stdout)
+    remarks = {record["name"]: record.get("remark") for record in listed}
+    assert remarks == {"ended": told.strip(), "plain": None}
 
 
 @pytest.fixture

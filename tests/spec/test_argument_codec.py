@@ -116,6 +116,8 @@ EXAMPLES = [
     searchers.DuplicateGuard(searchers.BasicVariantGenerator(), "reuse", max_tries=5),
     searchers.Repeater(searchers.OptunaSearch(seed=1), repeat=3, set_index=False),
     schedulers.PatientPopulationBasedTraining(40, {"lr": tune.loguniform(1e-4, 1e-1)}),
+    tune.TuneConfig(metric="loss", mode="min", stop_search=tune.StopSearch(patience=30)),
+    tune.StopSearch(min_delta=0.1, min_trials=60),
 ]
 """One object at least of each class that is constructed anew."""
 FROM_LIBRARIES = {

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from schedulers.decisions import Reason
+from tuner import capabilities
 from tuner.core.events import Outcome
+from tuner.core.experiment import Experiment
 from tuner.core.result import TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.journal.reader import read
@@ -15,7 +17,7 @@ from tuner.storage.declaration import is_experiment
 from tuner.storage.strict_json import Opaque
 
 from .node_history import NodeHistory, read_nodes
-from .open_experiment import read_stored
+from .open_experiment import StoredExperiment, read_stored
 from .shortfalls import why_trial_never_compared
 
 _DECISION_TEXTS: Final[Mapping[str, str]] = {
@@ -86,6 +88,26 @@ def explain_stored(trial: Trial, directory: Path, metric: str | None) -> list[st
     lines = explain_trial(trial, read(directory), metric, why, history)
     never_compared = why_trial_never_compared(trial, directory)
     return [*lines, never_compared] if never_compared else lines
+
+
+def explain_end(stored: StoredExperiment) -> str:
+    """Return how far an experiment is, and why it has ended if it has."""
+    experiment = stored.experiment
+    if why := why_search_ended(experiment):
+        return why
+    progress = stored.progress()
+    of = "" if progress.num_total is None else f" of {progress.num_total}"
+    done = f"{progress.num_finished}{of} trials have ended"
+    return f"{done}; it stopped for {reason}" if (reason := experiment.stop_reason) else done
+
+
+def why_search_ended(experiment: Experiment) -> str:
+    """Return why no further trials are started although there could be some; empty if it is not so.
+
+    See ``TuneConfig(stop_search=...)``.
+    """
+    why = experiment.suggestion_budget.why_ended
+    return str(capabilities.why_search_ended(why)) if why else ""
 
 
 def _status_text(trial: Trial) -> str:

@@ -242,17 +242,25 @@ class ResultGrid(Sequence["Result"]):
         """How many trials ended without failing, on their own or by a decision."""
         return sum(trial.status is Status.TERMINATED for trial in self._trials)
 
-    def explain(self, trial_id: str, file: TextIO | None = None) -> None:
+    def explain(self, trial_id: str | None = None, file: TextIO | None = None) -> None:
         """Print what happened to a trial: decisions with their numbers, attempts and endings.
 
         Args:
-            trial_id: The trial, e.g. ``"t00003"``.
+            trial_id: The trial, e.g. ``"t00003"``; None for why the experiment has ended.
             file: Where to print; None for the standard output.
 
         Raises:
             ValueError: If there is no such trial.
             StorageError: If the journal cannot be read.
         """
+        from .explain import explain_end, explain_stored  # noqa: PLC0415  (not after every run)
+
+        if trial_id is None:
+            from .open_experiment import read_stored  # noqa: PLC0415  (likewise)
+
+            end = explain_end(read_stored(Path(self.local_directory)))
+            print(end, file=file or sys.stdout)
+            return
         trial = next((trial for trial in self._trials if trial.trial_id == trial_id), None)
         if trial is None:
             known = [trial.trial_id for trial in self._trials]
@@ -260,8 +268,6 @@ class ResultGrid(Sequence["Result"]):
                 f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got "
                 f"{trial_id!r}"
             )
-        from .explain import explain_stored  # noqa: PLC0415  (not after every run)
-
         for line in explain_stored(trial, Path(self.local_directory), self._metric):
             print(line, file=file or sys.stdout)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from tuner.analysis.explain import explain_trial
+from tuner.analysis.explain import explain_end, explain_trial
 from tuner.analysis.node_history import read_nodes
 from tuner.analysis.open_experiment import read_stored
 from tuner.analysis.shortfalls import why_trial_never_compared
@@ -33,6 +33,7 @@ from .arguments import (
     trial_argument,
     trial_folders,
 )
+from .control import optional_trial_argument
 from .experiment_tables import open_grid
 from .plain_output import PlainOutput
 
@@ -44,9 +45,9 @@ _FILES: Final = {"stdout": layout.STDOUT, "stderr": layout.STDERR, "error": layo
 
 @click.command()
 @experiment_argument
-@trial_argument
-def explain(experiment: Path, trial: str) -> int:
-    """Explain what happened to a trial, and why.
+@optional_trial_argument
+def explain(experiment: Path, trial: str | None) -> int:
+    """Explain what happened to a trial, and why; without TRIAL, why the experiment has ended.
 
     Each decision is shown with the numbers that it was based on: rungs and cut-offs, pauses and
     promotions, exploits, attempts and how they ended.
@@ -56,6 +57,9 @@ def explain(experiment: Path, trial: str) -> int:
       tuner explain digits 3
     """
     stored = read_stored(experiment)
+    if trial is None:
+        click.echo(printable(explain_end(stored)))
+        return OK
     by_id = {one.trial_id: one for one in stored.experiment.trials}
     chosen = by_id[find_trial(trial, by_id, experiment)]
     why = stored.experiment.settings.retries.why_given_up(chosen)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from tuner.analysis.explain import why_search_ended
 from tuner.callbacks.formatting import duration, printable
 from tuner.core.trial import Status
 from tuner.maintenance.status import (
@@ -137,6 +138,7 @@ def _record(status: ExperimentStatus, name: str, path: str) -> Record:
         "age_s": status.age_s,
         "created": _local(status.stored.declaration.get("created")),
         "path": path,
+        **({"remark": why} if (why := why_search_ended(status.stored.experiment)) else {}),
     }
 
 

@@ -34,6 +34,11 @@ from .sweep_end import fit_and_show, told_in_one_line
 @click.option(
     "--time-limit", metavar="TIME", help="Time for the whole sweep from its start, e.g. 1h30m."
 )
+@click.option(
+    "--stop-search",
+    metavar="never|auto|N",
+    help="Go on with a search that has ended early; or when it is to end, see tuner run.",
+)
 @click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
 @click.option("--cluster", type=ClusterType(), help="Run trials on a Ray or Dask cluster.")
 def resume(experiment: Path, trial: str | None, **changes: Any) -> int:
@@ -61,6 +66,8 @@ def resume(experiment: Path, trial: str | None, **changes: Any) -> int:
     with told_in_one_line():
         if "time_limit" in given:
             given["time_limit"] = checked("time_limit", given["time_limit"], "--time-limit")
+        if "stop_search" in given:
+            given["stop_search"] = checked("stop_search", given["stop_search"], "--stop-search")
     if trial is not None:
         _refuse(given, "to resume one trial")
         resume_trial(experiment, trial)
@@ -108,6 +115,7 @@ def _continued(experiment: Path, command: Command, state: State, given: Mapping[
             resume_errored=given.get("retry_failed", False),
             num_samples=given.get("num_samples"),
             time_budget_s=given.get("time_limit"),
+            stop_search=given.get("stop_search"),
             cluster=given.get("cluster"),
         ),
         command,

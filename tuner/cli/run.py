@@ -146,6 +146,12 @@ _where: Final = _options(
         "--max-failures", type=int, metavar="N", help="How often a failed trial is tried again."
     ),
     click.option("--time-limit", metavar="TIME", help="Time for the whole sweep, e.g. 1h30m."),
+    click.option(
+        "--stop-search",
+        metavar="auto|N",
+        help="End the search when further trials would gain too little, or N trials in a row have "
+        "gained nothing.",
+    ),
     click.option("--trial-time-limit", metavar="TIME", help="Time for each trial, e.g. 10m."),
     click.option(
         "--storage", metavar="DIR|URL", help="Where to store it; ~/tuner_results by default."

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final, get_args
 
+from schedulers.decisions import Reason
 from tuner.wire.declared import CONFIG, FLAT, NEVER, OPTIONAL, Key, Tagged, tagged
 from tuner.wire.record import record
 
@@ -112,9 +113,11 @@ class SearchEnded:
     Attributes:
         declaration: Identifies the space, the searcher and the number of samples for which that
             holds; empty where that is not known.
+        why: Why it proposes no more although it could; None where it has nothing to propose.
     """
 
     declaration: Annotated[str, Key("declared"), OPTIONAL] = ""
+    why: Annotated[Reason | None, OPTIONAL] = None
 
 
 @tagged("started")

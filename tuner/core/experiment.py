@@ -290,7 +290,7 @@ class Experiment:
             case ev.SuggestionPostponed():
                 self.suggestion_budget.on_postponed()
             case ev.SearchEnded():
-                self.suggestion_budget.on_search_ended(event.declaration)
+                self.suggestion_budget.on_search_ended(event.declaration, event.why)
             case ev.CheckpointRequested():
                 trial = self.trial_table[event.trial_id]
                 trial.owes_save = trial.status is Status.RUNNING

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, final
 
+from schedulers.decisions import Reason
 from tuner.wire.declared import decode, encode
 
 from .checkpoints import CheckpointManager
@@ -29,6 +30,7 @@ class SuggestionBudget:
         is_postponed: Whether the searcher wants to see another result first.
         num_outstanding: How many configurations were asked for and have not yet come.
         has_news: Whether there has been progress since the last one was asked for.
+        why_ended: Why the search has ended although it could go on; None where it did not.
     """
 
     def __init__(self, max_trials: int | None) -> None:
@@ -38,6 +40,7 @@ class SuggestionBudget:
         self._num_refused = 0
         self._has_ended = False
         self._ended_for = ""
+        self.why_ended: Reason | None = None
         self._is_suspended = False
         self.has_news = False
         self.num_outstanding = 0
@@ -110,12 +113,13 @@ class SuggestionBudget:
         # A result that came while the searcher was thinking may be the one that it waits for.
         self.is_postponed = not self.has_news
 
-    def on_search_ended(self, declaration: str = "") -> None:
-        """Record that the searcher has nothing more to propose, as it was declared."""
+    def on_search_ended(self, declaration: str = "", why: Reason | None = None) -> None:
+        """Record that the searcher proposes nothing more, as it was declared."""
         self.num_outstanding -= 1
         self._num_refused += 1
         self._has_ended = True
         self._ended_for = declaration
+        self.why_ended = why
 
     def suspend(self) -> None:
         """Ask for nothing more in this session."""
@@ -130,6 +134,8 @@ class SuggestionBudget:
         """
         self._max_trials = max_trials
         self._has_ended &= declaration == self._ended_for
+        if not self._has_ended:
+            self.why_ended = None
         self._is_suspended = False
         self._num_asked -= self.num_outstanding
         self.num_outstanding = 0
@@ -147,6 +153,7 @@ class SuggestionBudget:
             "has_heard": self.has_news,
             "num_outstanding": self.num_outstanding,
             "is_postponed": self.is_postponed,
+            **({"why_ended": encode(self.why_ended)} if self.why_ended else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -160,6 +167,8 @@ class SuggestionBudget:
         self.has_news = state["has_heard"]
         self.num_outstanding = state["num_outstanding"]
         self.is_postponed = state["is_postponed"]
+        why = state.get("why_ended")
+        self.why_ended = decode(Reason, why) if why else None
 
 
 @final

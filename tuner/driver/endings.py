@@ -8,6 +8,7 @@ from pathlib import Path
 
 from schedulers.decisions import Reason
 from schedulers.fifo import FIFOScheduler
+from tuner import capabilities
 from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, NO_NODE, common_failure
@@ -21,7 +22,7 @@ from .signals import Interrupts, cause_of_interruption, exit_code, is_script
 _log = logging.getLogger("tuner")
 
 
-def report_end(
+def report_end(  # noqa: C901  (one case for each end)
     experiment: Experiment,
     spec: ExperimentSpec,
     directory: Path,
@@ -52,6 +53,8 @@ def report_end(
         line = shell_line(directory, spec, "--time-limit TIME")
         more = line or "restore with a larger time_budget_s"
         console.print_notice(f"the time budget of {budget_s:g} s is used up; to go on, {more}")
+    if not rule and (why_ended := experiment.suggestion_budget.why_ended):
+        console.print_notice(capabilities.line_at_end(why_ended, directory, spec))
     if rule in ("", TIME_BUDGET) and (why := _why_never_compared(experiment, spec)):
         console.print_notice(why)
     if experiment.stop_reason and rule == COMMON_FAILURE:

@@ -71,8 +71,16 @@ class SearchAdapter:
         self._num_suggested = 0
         self.excluded: dict[str, bool] = {}
 
+    @property
+    def num_suggested(self) -> int:
+        """How many trials it has suggested, in earlier sessions too."""
+        return self._num_suggested
+
     def ask(self, trial_id: str) -> Answer:
-        """Ask the searcher for the configuration of a trial."""
+        """Return the configuration of a trial, or why there is none now."""
+        return self._ask_searcher(trial_id)
+
+    def _ask_searcher(self, trial_id: str) -> Answer:
         suggestion = self._searcher.suggest(trial_id)
         if suggestion is None:
             return SuggestionPostponed(trial_id)
@@ -117,7 +125,7 @@ class SearchAdapter:
         if isinstance(recorded, SearchEnded):
             return recorded
         num_before = self._num_suggested
-        answer = self.ask(recorded.trial_id)
+        answer = self._ask_searcher(recorded.trial_id)
         self._num_suggested = num_before + isinstance(recorded, TrialSuggested)
         if isinstance(recorded, TrialSuggested):
             return self._reconciled(recorded, answer)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner import capabilities
 from tuner.core.experiment import Experiment
 from tuner.core.settings import ExperimentSettings
 from tuner.core.trial import Trial, trial_fields, trial_from
@@ -49,18 +50,8 @@ class ExperimentState:
             declared: The settings with which the experiment began.
             configs: How configurations are written down.
         """
-        return cls(
-            Experiment(declared, spec.scheduler, spec.stopper),
-            SearchAdapter(
-                spec.searcher,
-                spec.space,
-                spec.request_for,
-                spec.group_for,
-                spec.labels_for,
-                declaration=_search_key(spec),
-            ),
-            configs,
-        )
+        experiment = Experiment(declared, spec.scheduler, spec.stopper)
+        return cls(experiment, search_adapter_for(spec), configs)
 
     @property
     def search_adapter(self) -> SearchAdapter:
@@ -168,9 +159,27 @@ def usable_snapshot(spec: ExperimentSpec, directory: Path) -> Snapshot | None:
     return snapshot if is_same else None
 
 
+def search_adapter_for(spec: ExperimentSpec) -> SearchAdapter:
+    """Return the adapter of the searcher of an experiment that is going to be driven."""
+    key = _search_key(spec)
+    if spec.may_stop_search:
+        stoppable: SearchAdapter = capabilities.StoppableSearch(spec, key)
+        return stoppable
+    return SearchAdapter(
+        spec.searcher,
+        spec.space,
+        spec.request_for,
+        spec.group_for,
+        spec.labels_for,
+        declaration=key,
+    )
+
+
 def _search_key(spec: ExperimentSpec) -> str:
-    """Return a short text that differs where space, searcher or number of samples do."""
+    """Return a short text that differs where space, searcher, number of samples or end do."""
     declared = [dict(spec.declared_space), spec.searcher, spec.tune.num_samples]
+    if spec.may_stop_search:
+        declared.append(spec.tune.stop_search)
     return hashlib.sha256(strict_json.to_bytes([note(part) for part in declared])).hexdigest()[:8]
 
 
@@ -185,6 +194,8 @@ def identity(spec: ExperimentSpec) -> dict[str, Any]:
     identity = {name: note(part) for name, part in parts.items()} | {
         "objective": [spec.metric, spec.mode]
     }
+    if spec.may_stop_search:
+        identity["stop_search"] = note(spec.tune.stop_search)
     if spec.several_objectives or spec.constraints:
         identity["goals"] = [*map(list, spec.several_objectives), *map(str, spec.constraints)]
     return identity

@@ -29,6 +29,7 @@ from searchers.plain_values import python_scalar
 from searchers.recorded_arguments import Declared
 from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
 from searchers.space.domains import PRIOR_FIELDS
+from tuner import capabilities
 from tuner.core import stoppers
 from tuner.core.secret_reference import Secret
 from tuner.wire.record import record
@@ -97,6 +98,9 @@ def known_class(name: str) -> type | None:
 
         of_training: type = getattr(training_config, name)
         return of_training
+    if name == "StopSearch":
+        criterion: type = capabilities.StopSearch
+        return criterion
     # Packages import a class when it is first asked for: an experiment that uses one scheduler must
     # not wait for the import of all of them.
     kind: Any = next(

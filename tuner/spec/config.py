@@ -40,6 +40,7 @@ from .checked_settings import (
 if TYPE_CHECKING:
     from tuner.callbacks.console.reporter import ProgressReporter
     from tuner.cluster.cluster import Cluster
+    from tuner.stopping.stop_search import StopSearch
 
     from .training_config import ValidationConfig
 
@@ -169,6 +170,8 @@ NOT_WORTH_A_RETRY: Final = (
     "TypeError",
 )
 """Errors that usually come from a bug, so that a retry would fail again."""
+NEVER: Final = "never"
+"""Turns off at a restore what was on."""
 AUTO: Final = "auto"
 """Leaves a choice to the engine: of scheduler or searcher to `tuner.spec.default_algorithms`."""
 _MIN_COMMON_FAILURES: Final = 5
@@ -759,6 +762,9 @@ class TuneConfig(Settings):
             script. In both cases the script's working directory is in the environment variable
             ``TUNE_ORIG_WORKING_DIR``. None, the default, is False unless the environment variable
             ``RAY_CHDIR_TO_TRIAL_DIR`` is 1 when the experiment begins.
+        stop_search: ``"auto"`` or a `StopSearch` ends the search when further trials are expected
+            to gain too little. Running trials go on, and a restore can continue the search. None,
+            the default, and ``"never"``, which a restore can be given, run all samples.
 
     Raises:
         ValueError: If a value is out of range.
@@ -779,6 +785,7 @@ class TuneConfig(Settings):
     trial_dirname_creator: Any = None
     chdir_to_trial_dir: bool | None = None
     constraints: Mapping[str, str] | None = None
+    stop_search: StopSearch | Literal["auto", "never"] | None = None
 
     def _check(self) -> None:
         self._check_objectives()
@@ -811,6 +818,13 @@ class TuneConfig(Settings):
             raise ValueError(
                 f"duplicates must be one of {', '.join(map(repr, POLICIES))}, got "
                 f"{self.duplicates!r}"
+            )
+        if self.stop_search not in (None, AUTO, NEVER) and not isinstance(
+            self.stop_search, capabilities.StopSearch
+        ):
+            raise TypeError(
+                "stop_search must be 'auto', 'never', a StopSearch or None, got "
+                f"{self.stop_search!r}; e.g. StopSearch(patience=30)"
             )
         # An adapter is for those that were written for Ray Tune, which are the user's own.
         is_ours = type(self.scheduler).__module__.partition(".")[0] == "schedulers"

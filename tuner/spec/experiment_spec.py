@@ -18,6 +18,7 @@ from searchers.random_search import BasicVariantGenerator
 from searchers.searcher import Searcher, pass_search_properties, unwrapped
 from searchers.space import flat_name, is_word, leaves
 from searchers.space.foreign_domains import check_no_foreign_domains
+from tuner import capabilities
 from tuner.core.resources import ResourcePool, gpu_misfit
 from tuner.core.settings import ExperimentSettings
 from tuner.core.stoppers import Stopper, stopper_from, unused, users_stoppers
@@ -44,6 +45,7 @@ from tuner.execution.trainable import (
 from tuner.storage.directories import check_working_directory
 
 from .config import (
+    NEVER,
     CheckpointConfig,
     FailureConfig,
     RunConfig,
@@ -304,6 +306,7 @@ class ExperimentSpec:
             type(self.searcher) is BasicVariantGenerator
             and not self.searcher.max_concurrent
             and max_trials is not None
+            and not self.may_stop_search
         )
         return ExperimentSettings(
             capacity=capacity,
@@ -334,6 +337,11 @@ class ExperimentSpec:
             preemption_grace_s=float(self.failure.preemption_grace_s) if is_on_cluster else None,
             node_wait_s=float(self.run.node_wait_s) if is_on_cluster else None,
         )
+
+    @property
+    def may_stop_search(self) -> bool:
+        """Whether the search may end before all samples are drawn."""
+        return self.tune.stop_search not in (None, NEVER)
 
     @property
     def is_searched_at_once(self) -> bool:
@@ -624,7 +632,7 @@ def _check_objective(spec: ExperimentSpec) -> None:
 
 
 def _check_searcher_takes(spec: ExperimentSpec) -> None:
-    """Check that the searcher takes several metrics, and constraints, where there are any."""
+    """Check that the searcher takes metrics and constraints, and that the search can end early."""
     for part in _chain([spec.searcher]):
         kind = type(part).__name__
         if len(spec.tune.objectives) > 1 and not part.takes_several_metrics:
@@ -638,6 +646,8 @@ def _check_searcher_takes(spec: ExperimentSpec) -> None:
                 f"constraints must be None with {kind}, which would not respect {listed}; leave "
                 "search_alg out for AutoSearch, which does"
             )
+    if spec.may_stop_search:
+        capabilities.check_stop_search(spec)
 
 
 def _check_unused(spec: ExperimentSpec) -> None:

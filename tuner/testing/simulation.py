@@ -22,7 +22,7 @@ from tuner.driver.driver import VIRTUAL_TIME
 from tuner.driver.suggestion_queue import SuggestionQueue
 from tuner.execution.trainable import is_class_trainable
 from tuner.journal.rows import History, MemoryRows, histories_of
-from tuner.restore.search_adapter import SearchAdapter
+from tuner.restore.snapshot_state import search_adapter_for
 from tuner.spec.config import RunConfig, TuneConfig
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
 from tuner.virtual.executor import Curves, Duration, SimulatedExecutor, Validate
@@ -210,9 +210,7 @@ def _drive(
 ) -> float:
     """Run the experiment to its end; return how long it took, in virtual seconds."""
     settings = experiment.settings
-    suggestions = SuggestionQueue(
-        SearchAdapter(spec.searcher, spec.space, spec.request_for, spec.group_for, spec.labels_for)
-    )
+    suggestions = SuggestionQueue(search_adapter_for(spec))
     assembly = assemble(
         experiment,
         executor,

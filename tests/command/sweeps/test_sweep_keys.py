@@ -4,6 +4,7 @@ import pytest
 
 from searchers.space import loguniform
 from tuner.command.sweeps.sweep_keys import given_by_file
+from tuner.stopping.stop_search import StopSearch
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ resources: {licence: 1}
 stop: {training_iteration: 27, loss: <= 0.1}
 max_concurrent: 4
 time_limit: 1h30m
+stop_search: {patience: 30, min_delta: 0.01}
 trial_time_limit: 600
 cluster: dask:tcp://10.0.0.1:8786
 seed: 0
@@ -58,6 +60,7 @@ if_exists: new
     assert values["env"] == {"OMP_NUM_THREADS": "1", "DEBUG": "true"}
     assert values["stop"] == {"training_iteration": 27, "loss": "<= 0.1"}
     assert (values["time_limit"], values["trial_time_limit"]) == (5400, 600)
+    assert values["stop_search"] == StopSearch(patience=30, min_delta=0.01)
     assert values["cluster"].describe() == "the Dask cluster at tcp://10.0.0.1:8786"
     assert given.places["metric"] == "sweep.yaml:7"
 
@@ -120,6 +123,10 @@ def test_keys_without_a_value_say_nothing(declare):
         ("max_failures: many", "max_failures must be a whole number, got 'many'"),
         ("time_limit: soon", "time_limit must be a number of seconds, or a text such as 1h30m"),
         ("time_limit: 0", "time_limit must be a number of seconds, or a text such as 1h30m, got 0"),
+        ("stop_search: soon", "stop_search must be auto, never, a number of trials, or a mapping"),
+        ("stop_search: {patience: soon}", "stop_search must be auto, never, a number of trials"),
+        ("stop_search: 0", "stop_search patience must be a whole number of trials, at least 1"),
+        ("stop_search: {wait: 3}", "stop_search mapping got an unexpected keyword argument 'wait'"),
         ("storage: ''", "storage must name a directory"),
         ("cluster: node:1234", "cluster it is not clear whether 'node:1234' is a Ray or a Dask"),
         ("seed: -1", "seed must be a whole number of at least 0, got -1"),

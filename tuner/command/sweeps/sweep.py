@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import schedulers
 from schedulers.by_name import scheduler_class
@@ -23,6 +23,7 @@ from tuner.command.command import Command
 from tuner.core.result import TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.spec.config import AUTO, FailureConfig, RunConfig, TuneConfig
 from tuner.spec.default_algorithms import NO_END, chosen
+from tuner.stopping.stop_search import StopSearch
 
 from .space_text import dotted, space_of, value_of
 from .sweep_values import TYPE
@@ -121,6 +122,7 @@ class Sweep:
         max_concurrent: How many trials run at once.
         max_failures: How often a failed trial is tried again.
         time_limit: How many seconds the sweep may take in all.
+        stop_search: When the search ends early, see `TuneConfig`.
         trial_time_limit: How many seconds a trial may train, and take for each report.
         storage: Where the experiment is stored, see ``RunConfig.storage_path``.
         cluster: The cluster on which trials run; None for this machine.
@@ -155,6 +157,7 @@ class Sweep:
     max_concurrent: int | None = None
     max_failures: int = 0
     time_limit: float | None = None
+    stop_search: StopSearch | Literal["auto", "never"] | None = None
     trial_time_limit: float | None = None
     storage: str | None = None
     cluster: Cluster | None = None
@@ -270,6 +273,7 @@ class Sweep:
             search_alg=searcher,
             max_concurrent_trials=self.max_concurrent,
             time_budget_s=self.time_limit,
+            stop_search=self.stop_search,
             seed=self.seed,
         )
         run = RunConfig(

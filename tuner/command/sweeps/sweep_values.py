@@ -14,7 +14,8 @@ from searchers.space import Path, is_word
 from tuner.callbacks.formatting import seconds_of
 from tuner.cluster.cluster import Cluster, cluster_at
 from tuner.command.reports import compiled
-from tuner.spec.config import AUTO, FailureConfig, RunConfig, TuneConfig
+from tuner.spec.config import AUTO, NEVER, FailureConfig, RunConfig, TuneConfig
+from tuner.stopping.stop_search import StopSearch
 
 from .space_text import path_of, space_of, value_of
 
@@ -213,6 +214,23 @@ def _of_settings(kind: Any, name: str) -> Callable[[Any], Any]:
     return check
 
 
+def _stop_search(value: Any) -> Any:
+    if value in (AUTO, NEVER):
+        return value
+    given = {"patience": value} if isinstance(value, int | str) else value
+    if isinstance(value, str) and value.isdecimal():
+        given = {"patience": int(value)}
+    if not isinstance(given, Mapping) or isinstance(given.get("patience"), str):
+        raise _refusal(
+            "auto, never, a number of trials, or a mapping such as {patience: 30, min_delta: 0.01}",
+            value,
+        )
+    try:
+        return StopSearch(**given)
+    except TypeError as error:
+        raise ValueError(str(error).replace("StopSearch.__init__()", "mapping")) from error
+
+
 def _no_space(value: Any) -> Any:
     raise _refusal("a mapping such as lr: loguniform(1e-5, 1e-1)", value)
 
@@ -246,6 +264,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "max_concurrent": _of_settings(TuneConfig, "max_concurrent_trials"),
     "max_failures": _of_settings(FailureConfig, "max_failures"),
     "time_limit": _seconds,
+    "stop_search": _stop_search,
     "trial_time_limit": _seconds,
     "storage": _of_settings(RunConfig, "storage_path"),
     "cluster": _cluster,

@@ -1,0 +1,128 @@
+"""A search that has ended stays so, until it is declared otherwise."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from searchers import BasicVariantGenerator
+from tuner.core.events import SearchEnded
+from tuner.journal.reader import read_events
+from tuner.journal.snapshot_files import load_newest
+from tuner.stopping.stop_search import StopSearch
+
+pytestmark = pytest.mark.process
+EARLY = StopSearch(patience=6, min_trials=12)
+
+
+def train(config):
+    tune.report({"loss": config["x"] ** 2})
+
+
+class Crash(tune.Callback):
+    """Kills the driver when so many trials have ended."""
+
+    def __init__(self, num_trials):
+        self._num_left = num_trials
+
+    def on_trial_complete(self, iteration, trials, trial, **info):
+        self._num_left -= 1
+        if not self._num_left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash(storage_path, num_trials):
+    tuner_for(storage_path, callbacks=[Crash(num_trials)]).fit()
+
+
+def tuner_for(tmp_path, callbacks=None, **settings):
+    given = {"metric": "loss", "mode": "min", "num_samples": 60, "seed": 1, "stop_search": EARLY}
+    return tune.Tuner(
+        train,
+        param_space={"x": tune.uniform(-1, 1)},
+        tune_config=tune.TuneConfig(search_alg=BasicVariantGenerator(), **(given | settings)),
+        run_config=tune.RunConfig(
+            name="run", storage_path=tmp_path, executor="inline", verbose=0, callbacks=callbacks
+        ),
+    )
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """The directory of an experiment whose search has ended, and how many trials it had."""
+    grid = tuner_for(tmp_path).fit()
+    assert 12 <= len(grid) < 40
+    return tmp_path / "run", len(grid)
+
+
+def ends_in(path):
+    return [
+        past.event.why
+        for past in read_events(path)
+        if isinstance(past.event, SearchEnded) and past.event.why
+    ]
+
+
+def test_it_stays_ended_and_says_why(stopped, capsys):
+    path, num = stopped
+    again = tune.Tuner.restore(path, train, verbose=1).fit()
+    assert len(again) == num
+    assert len(set(map(str, ends_in(path)))) == 1
+    shown = capsys.readouterr().out
+    assert f"stopped after {num} of 60 trials: the last 6 trials have gained 0 loss" in shown
+    assert "train, stop_search='never').fit()" in shown
+    again.explain()
+    assert capsys.readouterr().out.startswith(f"stopped after {num} of 60 trials: ")
+
+
+@pytest.mark.parametrize("with_snapshot", [True, False])
+def test_it_goes_on_without_a_criterion(stopped, with_snapshot):
+    path, num = stopped
+    if not with_snapshot:
+        shutil.rmtree(path / "snapshot")
+    assert (load_newest(path) is not None) == with_snapshot
+    again = tune.Tuner.restore(path, train, stop_search="never").fit()
+    assert len(again) == 60 > num
+    again.explain()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"num_samples": 90}, {"stop_search": "auto"}, {"stop_search": StopSearch(patience=4)}],
+)
+def test_it_goes_on_for_a_while_where_anything_is_declared_otherwise(stopped, changed):
+    path, num = stopped
+    again = tune.Tuner.restore(path, train, **changed).fit()
+    assert len(again) >= num + 4
+    assert json.loads((path / "experiment.json").read_text())["tune_config"]["stop_search"]
+
+
+def test_a_criterion_that_comes_later_knows_the_trials_before(tmp_path):
+    tuner_for(tmp_path, stop_search=None, num_samples=50).fit()
+    again = tune.Tuner.restore(
+        tmp_path / "run", train, num_samples=60, stop_search=StopSearch(patience=6)
+    ).fit()
+    assert len(again) == 50
+    assert len(set(map(str, ends_in(tmp_path / "run")))) == 1
+
+
+@pytest.mark.parametrize("num_left", [5, 1, 0])
+def test_it_ends_after_a_crash_where_it_would_have(stopped, tmp_path, num_left):
+    path, num = stopped
+    configs = [result.config for result in tune.ResultGrid.from_directory(path)]
+    shutil.rmtree(path)
+    code = f"from {__name__} import crash; crash({str(tmp_path)!r}, {num - num_left})"
+    done = subprocess.run(  # noqa: S603  (our own interpreter)
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert len(tune.ResultGrid.from_directory(path)) in (num - num_left, num - num_left + 1)
+    again = tune.Tuner.restore(path, train, callbacks=[]).fit()
+    assert [result.config for result in again] == configs
+    assert {why.numbers["num_trials"] for why in ends_in(path)} == {num}

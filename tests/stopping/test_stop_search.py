@@ -1,0 +1,88 @@
+import math
+
+import numpy as np
+import pytest
+
+from tuner.stopping.stop_search import StopSearch
+
+NEAR_END = [*(10.0 - n for n in range(10)), *([0.0] * 50)]
+"""Ten trials that improve, and fifty that do not."""
+
+
+def numbers(criterion, costs):
+    reason = criterion.reason_to_stop(costs)
+    return reason and reason.numbers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"patience": 0}, "patience must be a whole number of trials, at least 1, got 0"),
+        ({"patience": 2.5}, "patience must be a whole number of trials, at least 1, got 2.5"),
+        ({"patience": True}, "patience must be .* got True"),
+        ({"min_trials": None}, "min_trials must be .* got None"),
+        ({"min_delta": -1.0}, "min_delta must be a finite gain of the metric, at least 0, got -1"),
+        ({"min_delta": math.nan}, "min_delta must be .* got nan; leave it out"),
+        ({"min_delta": "1%"}, "min_delta must be .* got '1%'"),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        StopSearch(**arguments)
+
+
+def test_a_search_ends_where_neither_the_estimate_nor_the_last_trials_gain_anything():
+    found = numbers(StopSearch(), NEAR_END)
+    assert found["gain"] == found["observed"] == 0.0
+    assert found["num_next"] == 20
+
+
+def test_a_search_that_still_improves_goes_on():
+    improving = [100.0 - n for n in range(100)]
+    assert StopSearch().reason_to_stop(improving) is None
+    # Nor does it end right after an improvement that the order of the values does not show.
+    late = [*[5.0, 6.0, 7.0] * 20, *[0.0] * 30]
+    assert StopSearch().reason_to_stop(late) is None
+    assert numbers(StopSearch(), [*late, *[0.0] * 11])["observed"] == 0.0
+
+
+def test_random_draws_with_an_uncertain_best_go_on_until_it_is_certain():
+    rng = np.random.default_rng(1)
+    costs = (rng.random((2_000, 2)) ** 2).sum(axis=1).tolist()
+    criterion = StopSearch()
+    ends = next(n for n in range(1, 2_000) if criterion.reason_to_stop(costs[:n]))
+    assert 80 < ends < 1_000
+    found = numbers(criterion, costs[:ends])
+    gained = min(costs[:ends]) - min(costs[: ends + 20])
+    assert gained <= found["gain"] + 3 * found["deviation"]
+
+
+@pytest.mark.parametrize("num", [1, 20, 49])
+def test_it_never_ends_before_the_least_number_of_trials(num):
+    assert StopSearch().reason_to_stop([0.0] * num) is None
+    assert StopSearch(patience=1).reason_to_stop([0.0] * num) is None
+
+
+def test_patience_counts_the_last_trials():
+    criterion = StopSearch(patience=5, min_trials=20)
+    costs = [*range(30, 10, -1), 9.0, *[9.5] * 4]
+    assert criterion.reason_to_stop(costs) is None
+    assert numbers(criterion, [*costs, 12.0]) == {"num_last": 5, "gain": 0.0, "worth": 0.0}
+    tolerant = StopSearch(patience=5, min_delta=2.5, min_trials=20)
+    assert numbers(tolerant, costs)["gain"] == 2.0
+
+
+def test_a_gain_worth_having_may_be_named():
+    costs = [*(10.0 - n for n in range(10)), 0.2, *[0.5] * 49]
+    assert StopSearch(min_delta=0.01).reason_to_stop(costs) is None
+    assert numbers(StopSearch(min_delta=0.5), costs)["worth"] == 0.5
+
+
+def test_trials_without_a_value_count_like_the_worst_one():
+    failing = [cost for pair in zip(NEAR_END, [math.inf] * 60, strict=True) for cost in pair]
+    assert numbers(StopSearch(), failing)["worth"] == numbers(StopSearch(), NEAR_END)["worth"]
+
+
+def test_it_does_not_end_before_ten_trials_have_a_value():
+    assert StopSearch().reason_to_stop([*[0.0] * 9, *[math.inf] * 60]) is None
+    assert StopSearch().reason_to_stop([*[0.0] * 10, *[math.inf] * 60])

@@ -1,0 +1,205 @@
+import math
+
+import pytest
+
+import tuner as tune
+from schedulers import ASHAScheduler, PopulationBasedTraining
+from schedulers.decisions import Reason
+from searchers import BasicVariantGenerator
+from searchers.objectives.outcome_constraint import outcome_constraints
+from tuner.core.commands import AttemptFailed, TrialEnded, TrialPaused
+from tuner.core.events import SKIPPED, SearchEnded
+from tuner.core.trial import TerminationReason, Trial
+from tuner.core.worker_records import Failure
+from tuner.spec.experiment_spec import make_spec
+from tuner.stopping.stop_search import StopSearch
+from tuner.stopping.telling import why_search_ended
+from tuner.stopping.watch import Objective, SearchWatch, Turn, turn_of
+from tuner.testing import simulate
+
+LOSS = Objective("loss", "min")
+
+
+def ended(loss, ending=TerminationReason.COMPLETED, **others):
+    trial = Trial("t0", {}, {}, "")
+    trial.last_result = {"loss": loss, **others}
+    trial.summarise(trial.last_result)
+    trial.ending = ending
+    return trial
+
+
+def curve(config):
+    for epoch in range(1, 4):
+        loss = config["x"] ** 2 + 1 / epoch
+        yield {"loss": loss, "score": -loss, "size": config["x"]}
+
+
+def run(**settings):
+    given = {
+        "metric": "loss",
+        "mode": "min",
+        "num_samples": 200,
+        "seed": 1,
+        "search_alg": BasicVariantGenerator(),
+        "stop_search": "auto",
+    }
+    return simulate(
+        curve,
+        param_space={"x": tune.uniform(-1, 1)},
+        tune_config=tune.TuneConfig(**(given | settings)),
+    )
+
+
+def end_of(simulation):
+    return next(
+        (each.event.why for each in simulation.history if isinstance(each.event, SearchEnded)), None
+    )
+
+
+@pytest.mark.parametrize("num_samples", [200, -1])
+def test_a_search_ends_before_its_last_sample_and_says_why(num_samples):
+    simulation = run(num_samples=num_samples)
+    why = end_of(simulation)
+    assert 50 <= len(simulation.grid) == why.numbers["num_trials"] < 200
+    assert why.numbers["gain"] + why.numbers["deviation"] <= why.numbers["worth"]
+    of = " of 200" if num_samples > 0 else ""
+    assert f"stopped after {len(simulation.grid)}{of} trials: the next 20" in why_search_ended(why)
+    assert {str(trial.ending) for trial in simulation.grid.trials} == {"completed"}
+
+
+def test_a_larger_value_is_better_with_mode_max():
+    assert len(run(metric="score", mode="max").grid) == len(run().grid) < 200
+
+
+@pytest.mark.parametrize("never", [None, "never"])
+def test_without_it_all_samples_are_run(never):
+    simulation = run(stop_search=never, num_samples=100)
+    assert len(simulation.grid) == 100
+    assert end_of(simulation) is None
+
+
+def test_patience_ends_a_search():
+    simulation = run(stop_search=StopSearch(patience=10, min_trials=15))
+    assert 15 <= len(simulation.grid) < 60
+    assert "the last 10 trials have gained 0 loss" in why_search_ended(end_of(simulation))
+
+
+def test_a_scheduler_may_pause_trials_beside_it():
+    simulation = run(
+        scheduler=ASHAScheduler(max_t=3, reduction_factor=2),
+        stop_search=StopSearch(patience=10, min_trials=20),
+    )
+    assert end_of(simulation)
+    assert any(trial.iteration == 3 for trial in simulation.grid.trials)
+    assert all(trial.is_finished for trial in simulation.grid.trials)
+
+
+def test_only_a_full_training_has_a_value():
+    assert turn_of(TrialEnded(ended(2.0)), LOSS) == Turn("t0", 2.0)
+    assert turn_of(TrialEnded(ended(2.0)), Objective("loss", "max")) == Turn("t0", -2.0)
+    stopped = ended(2.0, TerminationReason.STOPPED_EARLY)
+    failure = Failure("ValueError", "bad")
+    for notice in (
+        TrialEnded(stopped),
+        TrialPaused(ended(2.0, None)),
+        AttemptFailed(ended(2.0), failure, will_retry=False),
+        TrialEnded(ended(math.nan)),
+        TrialEnded(ended("text")),
+    ):
+        assert turn_of(notice, LOSS) == Turn("t0", math.inf)
+
+
+def test_a_trial_that_misses_a_constraint_has_no_value():
+    objective = Objective("loss", "min", outcome_constraints({"size": "<= 4"}))
+    assert turn_of(TrialEnded(ended(2.0, size=3.0)), objective).cost == 2.0
+    assert turn_of(TrialEnded(ended(2.0, size=5.0)), objective).cost == math.inf
+    assert turn_of(TrialEnded(ended(2.0)), objective).cost == math.inf
+
+
+def test_a_trial_that_goes_on_later_has_had_no_turn():
+    interrupted = ended(2.0, TerminationReason.INTERRUPTED)
+    assert turn_of(TrialEnded(interrupted), LOSS) is None
+    assert turn_of(AttemptFailed(ended(2.0), Failure("E", ""), will_retry=True), LOSS) is None
+    interrupted.reason = Reason(SKIPPED)
+    assert turn_of(TrialEnded(interrupted), LOSS) == Turn("t0", math.inf)
+
+
+def watch_after(num, **arguments):
+    watch = SearchWatch(StopSearch(**arguments))
+    for number in range(num):
+        watch.take(Turn(f"t{number}", max(10.0 - number, 0.0)))
+    return watch
+
+
+def test_a_search_that_was_continued_goes_on_for_a_while():
+    watch = watch_after(60)
+    assert watch.reason_to_stop()
+    watch.note_end()
+    restored = SearchWatch(StopSearch())
+    restored.load_state_dict(watch.state_dict())
+    for each in (watch, restored):
+        for number in range(20):
+            assert each.reason_to_stop() is None
+            each.take(Turn(f"later{number}", 1.0 if number else math.inf))
+        assert each.reason_to_stop()
+
+
+def test_a_trial_that_was_paused_counts_where_it_was_trained_to_the_end():
+    watch = watch_after(60)
+    watch.take(Turn("t3", -1.0))
+    assert watch.reason_to_stop() is None
+
+
+def test_a_search_does_not_end_soon_after_the_first_points_of_a_model():
+    watch = SearchWatch(StopSearch(), num_first=30)
+    for number in range(70):
+        assert watch.reason_to_stop() is None
+        watch.take(Turn(f"t{number}", 0.0))
+    assert watch.reason_to_stop()
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "message"),
+    [
+        (
+            {"x": tune.grid_search([1, 2])},
+            {},
+            "stop_search must be None with grid_search, got 'auto' and a grid over x; every point",
+        ),
+        (
+            {},
+            {"scheduler": PopulationBasedTraining(hyperparam_mutations={"x": [1, 2]})},
+            "stop_search must be None with PopulationBasedTraining, got 'auto'; all members",
+        ),
+        (
+            {},
+            {"metric": None, "mode": None},
+            "stop_search needs a metric and its mode, got 'auto' without; set TuneConfig",
+        ),
+    ],
+)
+def test_searches_that_cannot_end_early_are_refused(space, settings, message):
+    given = {"metric": "loss", "mode": "min", "num_samples": 9, "stop_search": "auto"}
+    with pytest.raises(ValueError, match=message):
+        make_spec(
+            curve,
+            {"x": tune.uniform(0, 1), **space},
+            tune.TuneConfig(**(given | settings)),
+            None,
+        )
+
+
+def test_several_metrics_are_refused():
+    config = tune.TuneConfig(
+        metric=["loss", "size"], mode="min", stop_search=StopSearch(patience=30)
+    )
+    with pytest.raises(
+        ValueError, match=r"several metrics, got StopSearch\(patience=30\) and loss"
+    ):
+        make_spec(curve, {"x": 1}, config, None)
+
+
+@pytest.mark.parametrize("given", [True, "soon", 30])
+def test_something_else_is_refused(given):
+    with pytest.raises(TypeError, match=f"stop_search must be 'auto', .* got {given!r}; e.g. "):
+        tune.TuneConfig(stop_search=given)
