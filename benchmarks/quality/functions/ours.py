@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import searchers
@@ -28,7 +28,7 @@ class OurSearch:
     """
 
     def __init__(self, method: Ours, function: Function, num_evaluations: int, seed: int) -> None:
-        space = space_of(function)
+        space = space_of(function.axes)
         self._searcher = (
             _default(space, num_evaluations)
             if method.searcher == AUTO
@@ -69,9 +69,9 @@ class OurSearch:
         self._searcher.on_trial_complete(trial, _result(value, cost_s))
 
 
-def space_of(function: Function) -> dict[str, Any]:
-    """Return the space of a function in the terms of tuner."""
-    return {axis.name: _declared(axis) for axis in function.axes}
+def space_of(axes: Sequence[Axis]) -> dict[str, Any]:
+    """Return a space in the terms of tuner."""
+    return {axis.name: _declared(axis) for axis in axes}
 
 
 def _declared(axis: Axis) -> Any:

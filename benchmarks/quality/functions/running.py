@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import tuner as tune
 from benchmarks.quality.clock import Ask
 from benchmarks.quality.conversation import Conversation
 from benchmarks.quality.environments import python_of
+from benchmarks.quality.evaluations import Evaluations
 from benchmarks.quality.methods import Ours, Peer
 from benchmarks.quality.peers.dialogue import reply_of
 from benchmarks.quality.record import Record
@@ -30,8 +30,6 @@ RESULTS = Path(__file__).parent / "results.jsonl"
 NUM_EVALUATIONS = 80
 NUM_WORKERS = (1, 4)
 """Numbers of evaluations that run at the same time."""
-SPREAD = 0.3
-"""Standard deviation of the logarithm of the time that an evaluation takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +89,6 @@ def _opened(name: str) -> Iterator[Callable[[Task, int], Record]]:
 def run(ask: Ask, name: str, method: Ours | Peer, task: Task, seed: int) -> Record:
     """Run a search on a function and return its record.
 
-    The search is asked for a configuration whenever a worker is free, until all evaluations have
-    been asked for. How long each of them takes depends on its number and the seed alone.
-
     Args:
         ask: Sends requests to the search.
         name: Name of the search for the record.
@@ -108,8 +103,8 @@ def run(ask: Ask, name: str, method: Ours | Peer, task: Task, seed: int) -> Reco
         RuntimeError: If the search waits although no evaluation is running.
     """
     function = task.function
-    durations = np.random.default_rng([seed, 1]).lognormal(0.0, SPREAD, NUM_EVALUATIONS)
     noise = np.random.default_rng([seed, 2])
+    evaluations = Evaluations(ask, task.num_workers, NUM_EVALUATIONS, seed)
     setting = {
         "method": method.method if isinstance(method, Peer) else "",
         "space": [axis.described() for axis in function.axes],
@@ -118,43 +113,25 @@ def run(ask: Ask, name: str, method: Ours | Peer, task: Task, seed: int) -> Reco
         "seed": seed,
         "num_trials": NUM_EVALUATIONS,
     }
-    begun = ask("begin", setting=setting, function=function.name)
-    decision_s = begun["seconds"]
-    running: list[tuple[float, int, str, Mapping[str, Any]]] = []
-    now_s, num_asked, num_ended, best = 0.0, 0, 0, float("inf")
+    begun = evaluations.send("begin", setting=setting, function=function.name)
+    best = float("inf")
     changes: list[tuple[float, float]] = []
-    is_finished = False
-    while True:
-        while len(running) < task.num_workers and num_asked < NUM_EVALUATIONS and not is_finished:
-            order = ask("ask")
-            decision_s += order["seconds"]
-            is_finished = "finished" in order
-            if "trial" not in order:
-                break
-            due = now_s + durations[num_asked]
-            heapq.heappush(running, (due, num_asked, order["trial"], order["config"]))
-            num_asked += 1
-        if not running:
-            break
-        now_s, number, trial, config = heapq.heappop(running)
-        num_ended += 1
-        value = function.observed(config, noise)
+    for ended in evaluations:
+        value = function.observed(ended.config, noise)
         if value < best:
             best = value
-            changes.append((num_ended / NUM_EVALUATIONS, float(f"{function.regret(config):.6g}")))
-        told = {"trial": trial, "epoch": 1, "value": value, "cost_s": durations[number]}
-        decision_s += ask("report", **told)["seconds"]
-        decision_s += ask("complete", **told)["seconds"]
-    if num_asked < NUM_EVALUATIONS and not is_finished:
-        raise RuntimeError(f"{name} waits after {num_asked} evaluations, none of which is running")
+            changes.append((ended.share, float(f"{function.regret(ended.config):.6g}")))
+        told = {"trial": ended.trial, "epoch": 1, "value": value, "cost_s": ended.cost_s}
+        evaluations.send("report", **told)
+        evaluations.send("complete", **told)
     return Record(
         name,
         task.name,
         seed,
         tuple(changes),
-        num_asked,
-        num_ended,
-        round(decision_s, 4),
+        evaluations.num_asked,
+        evaluations.num_ended,
+        round(evaluations.decision_s, 4),
         dict(begun["versions"]),
     )
 

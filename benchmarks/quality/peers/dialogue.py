@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
 
@@ -33,6 +33,8 @@ class Setting:
         seed: Seed of all random numbers.
         num_trials: Number of trials in the budget; None if it is not known.
         interval: Epochs between two turns of a member of a population; None for other searches.
+        num_objectives: Number of metrics to optimise; above 1 for a `MetricsSearch` only.
+        num_constraints: Number of bounds that metrics have to keep, likewise.
     """
 
     method: str
@@ -42,6 +44,8 @@ class Setting:
     seed: int
     num_trials: int | None = None
     interval: int | None = None
+    num_objectives: int = 1
+    num_constraints: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,34 @@ class Search(Protocol):
         """Record that a trial has reached the last epoch of its order, with its last value."""
 
 
-def serve(make: Callable[[Setting], Search], libraries: tuple[str, ...]) -> None:
+class MetricsSearch(Protocol):
+    """Interface of a search with several metrics, which trains every trial to its end."""
+
+    def ask(self) -> Order | None:
+        """Return work as a `Search` does."""
+
+    def tell(
+        self,
+        trial: str,
+        metrics: Mapping[str, float],
+        costs: Sequence[float],
+        excesses: Sequence[float],
+    ) -> None:
+        """Record the result of a trial.
+
+        Args:
+            trial: Name of the trial.
+            metrics: All metrics by name.
+            costs: The objectives, all to be minimised.
+            excesses: By how much each bound is missed; at most 0 where it is kept.
+        """
+
+
+def serve(make: Callable[[Setting], Search | MetricsSearch], libraries: tuple[str, ...]) -> None:
     """Answer requests until standard input ends."""
     # What libraries print must not get between the replies: it goes to standard error.
     replies, sys.stdout = sys.stdout, sys.stderr
-    search: Search | None = None
+    search: Search | MetricsSearch | None = None
     for line in sys.stdin:
         request = json.loads(line)
         start_s = time.process_time()
@@ -104,7 +131,7 @@ def serve(make: Callable[[Setting], Search], libraries: tuple[str, ...]) -> None
         print(json.dumps(reply), file=replies, flush=True)
 
 
-def reply_of(search: Search, request: Mapping[str, Any]) -> dict[str, Any]:
+def reply_of(search: Search | MetricsSearch, request: Mapping[str, Any]) -> dict[str, Any]:
     """Pass a request after the first one to a search, and return the reply without seconds."""
     if request["do"] == "ask":
         try:
@@ -112,6 +139,11 @@ def reply_of(search: Search, request: Mapping[str, Any]) -> dict[str, Any]:
         except Finished:
             return {"finished": True}
         return {"wait": True} if order is None else dict(vars(order))
+    if request["do"] == "tell":
+        told = (request[name] for name in ("trial", "metrics", "costs", "excesses"))
+        cast("MetricsSearch", search).tell(*told)
+        return {}
+    search = cast("Search", search)
     arguments = request["trial"], request["epoch"], request["value"], request["cost_s"]
     if request["do"] == "report":
         return {"verdict": search.report(*arguments)}

@@ -21,7 +21,7 @@ class OptunaStudy:
     def __init__(self, setting: Setting) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._setting = setting
-        self._space = {axis["name"]: _distribution(axis) for axis in setting.space}
+        self._space = {axis["name"]: distribution(axis) for axis in setting.space}
         # A Gaussian process needs the same parameters in all trials; it gets inactive ones as well.
         self._is_by_run = setting.method != "gp" and any("when" in axis for axis in setting.space)
         # The pruner draws a trial's bracket from the study's name.
@@ -81,7 +81,8 @@ def _suggest(trial: optuna.Trial, axis: dict[str, Any]) -> None:
     suggest(axis["name"], axis["low"], axis["high"], log=axis.get("log", False))
 
 
-def _distribution(axis: dict[str, Any]) -> BaseDistribution:
+def distribution(axis: dict[str, Any]) -> BaseDistribution:
+    """Return the distribution of an axis, see `Setting.space`."""
     if axis["scale"] == "choice":
         return CategoricalDistribution(axis["values"])
     kind = FloatDistribution if axis["scale"] == "float" else IntDistribution

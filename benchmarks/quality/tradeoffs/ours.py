@@ -1,0 +1,68 @@
+"""Tuner's searchers with several metrics, asked and told without an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import searchers
+from benchmarks.quality.functions.ours import space_of
+from benchmarks.quality.methods import Ours
+from benchmarks.quality.peers.dialogue import Finished, Order
+
+from .problem import Problem
+
+
+class OurSearch:
+    """A searcher of tuner behind the protocol of searches of other projects.
+
+    Args:
+        method: The searcher and its arguments.
+        problem: What it searches.
+        num_evaluations: Number of evaluations, which the searcher gets to know.
+        seed: Seed of its random numbers.
+    """
+
+    def __init__(self, method: Ours, problem: Problem, num_evaluations: int, seed: int) -> None:
+        self._searcher = getattr(searchers, method.searcher)(**method.arguments)
+        objectives = tuple((each.metric, each.mode) for each in problem.objectives)
+        metric, mode = objectives[0] if len(objectives) == 1 else (None, None)
+        several = {"objectives": objectives} if len(objectives) > 1 else {}
+        self._searcher.set_search_properties(
+            metric,
+            mode,
+            space_of(problem.axes),
+            seed=seed,
+            num_samples=num_evaluations,
+            experiment=f"{problem.name}-{seed}",
+            constraints=tuple(problem.constraints),
+            **several,
+        )
+        self._num_asked = 0
+
+    def ask(self) -> Order | None:
+        """Return a configuration; None while the searcher waits for results.
+
+        Raises:
+            Finished: If the searcher has no more configurations.
+        """
+        name = str(self._num_asked)
+        suggestion = self._searcher.suggest(name)
+        if suggestion is None:
+            return None
+        if isinstance(suggestion, str):  # `Searcher.FINISHED`
+            raise Finished
+        self._num_asked += 1
+        return Order(name, suggestion, 1)
+
+    def tell(
+        self,
+        trial: str,
+        metrics: Mapping[str, float],
+        costs: Sequence[float],
+        excesses: Sequence[float],
+    ) -> None:
+        """Tell the searcher the metrics, and that the trial has ended."""
+        result: dict[str, Any] = {**metrics, "training_iteration": 1, "time_total_s": 1.0}
+        self._searcher.on_trial_result(trial, result)
+        self._searcher.on_trial_complete(trial, result)
