@@ -70,13 +70,16 @@ def explain_trial(
     return lines
 
 
-def explain_stored(trial: Trial, directory: Path, metric: str | None) -> list[str]:
+def explain_stored(
+    trial: Trial, directory: Path, metric: str | None, why_infeasible: str = ""
+) -> list[str]:
     """Return what happened to a trial, from the directory of its experiment.
 
     Args:
         trial: The trial.
         directory: The experiment's directory, or that of a copy.
         metric: See `explain_trial`.
+        why_infeasible: Which constraints it misses; empty for none.
 
     Raises:
         StorageError: If the journal cannot be read.
@@ -87,7 +90,8 @@ def explain_stored(trial: Trial, directory: Path, metric: str | None) -> list[st
     history = read_nodes(directory)[1] if any(trial.nodes) else None
     lines = explain_trial(trial, read(directory), metric, why, history)
     never_compared = why_trial_never_compared(trial, directory)
-    return [*lines, never_compared] if never_compared else lines
+    infeasible = f"infeasible: {why_infeasible}" if why_infeasible else ""
+    return [*lines, *filter(None, [infeasible, never_compared])]
 
 
 def explain_end(stored: StoredExperiment) -> str:

@@ -268,7 +268,8 @@ class ResultGrid(Sequence["Result"]):
                 f"trial_id must be that of one of {len(known)} trials, {known[:3]}..., got "
                 f"{trial_id!r}"
             )
-        for line in explain_stored(trial, Path(self.local_directory), self._metric):
+        directory = Path(self.local_directory)
+        for line in explain_stored(trial, directory, self._metric, self.why_infeasible(trial)):
             print(line, file=file or sys.stdout)
 
     def get_best_result(
@@ -325,7 +326,11 @@ class ResultGrid(Sequence["Result"]):
             exist.
         """
         if weights is not None:
-            return self._compromise(weights, (metric, mode, scope), feasible=feasible)
+            from .trade_offs import compromise  # noqa: PLC0415  (of several metrics only)
+
+            source = self._source(feasible=feasible)
+            chosen = compromise(source, weights, (metric, mode, scope))
+            return self._results[self._trials.index(chosen)]
         if len(self) == 1 and metric is None and self._metric is None:
             self._check_feasible(feasible=feasible)
             return self._results[0]
@@ -343,27 +348,16 @@ class ResultGrid(Sequence["Result"]):
             )
         return ranked[0][0]
 
-    def _compromise(
-        self, weights: Mapping[str, float], others: tuple[Any, Any, Scope], *, feasible: bool
-    ) -> Result:
-        from .charts.pareto import checked_objectives  # noqa: PLC0415  (of several metrics only)
-        from .trade_offs import compromise  # noqa: PLC0415  (likewise)
-
-        if others != (None, None, "last"):
-            raise ValueError(
-                f"metric, mode and scope must be left out with weights, got {others!r}; weights "
-                "compare last values of all objectives"
-            )
-        source = self._source(feasible=feasible)
-        if not (found := compromise(source, checked_objectives(source), weights)):
-            self._check_feasible(feasible=feasible)
-            raise RuntimeError("no trial has a finite value of each objective")
-        return self._results[self._trials.index(found)]
-
     def _check_feasible(self, *, feasible: bool) -> None:
         """Check that a trial is feasible, where that is asked for."""
         if feasible and (why := self.why_none_feasible):
             raise RuntimeError(f"{why}; feasible=False compares the trials all the same")
+
+    def why_infeasible(self, trial: Trial) -> str:
+        """Return which constraints a trial misses, with its values; empty for a feasible one."""
+        from tuner.core.near_misses import why_infeasible  # noqa: PLC0415  (rarely needed)
+
+        return why_infeasible(trial, self._constraints)
 
     @property
     def why_none_feasible(self) -> str:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from searchers.objectives import Point, hypervolumes, minimised
 from tuner.core.feasibility import is_feasible, newest
+from tuner.core.near_misses import why_none_feasible
 from tuner.core.pareto import Objectives, best_trials, values_of
 from tuner.core.result import TRIAL_ID
 from tuner.core.trial import Trial
 
+from .charts.pareto import checked_objectives
 from .flat_results import flat_config
 from .frames import in_order_of_appearance, to_frame
 from .ranking import config_of, is_finite
@@ -102,18 +104,32 @@ def checked_reference(
 
 
 def compromise(
-    source: Source, objectives: Objectives, weights: Mapping[str, float]
-) -> Trial | None:
-    """Return the trial of `ResultGrid.get_best_result` with weights; None without a front.
+    source: Source, weights: Mapping[str, float], others: tuple[str | None, str | None, str]
+) -> Trial:
+    """Return the trial of `ResultGrid.get_best_result` with weights.
+
+    Args:
+        source: The experiment.
+        weights: By objective.
+        others: Metric, mode and scope, which must not be given.
 
     Raises:
         TypeError: If `weights` is no mapping.
-        ValueError: If it has other metrics than the objectives, or no positive numbers.
+        ValueError: If it has other metrics than the objectives or no positive numbers, or one of
+            the others is given.
+        RuntimeError: If no trial is on the front.
     """
+    if others != (None, None, "last"):
+        raise ValueError(
+            f"metric, mode and scope must be left out with weights, got {others!r}; weights "
+            "compare last values of all objectives"
+        )
+    objectives = checked_objectives(source)
     shares = _checked_weights(objectives, weights)
     front = front_of(source, objectives)
     if not front:
-        return None
+        why = why_none_feasible(source.trials, source.constraints)
+        raise RuntimeError(why or "no trial has a finite value of each objective")
     values = [values_of(trial, objectives, source.value_of) or () for trial in front]
     points = minimised(values, [mode for _, mode in objectives])
     ideal, nadir = (tuple(map(bound, zip(*points, strict=True))) for bound in (min, max))

@@ -16,7 +16,7 @@ from tuner.analysis.frames import METRIC_ITERATION
 from tuner.analysis.ranking import MODES, Mode, config_at, tracked, value_of
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
-from tuner.analysis.tables import error_text
+from tuner.analysis.tables import FEASIBLE, error_text
 from tuner.callbacks.formatting import printable
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION
 from tuner.core.trial import Trial
@@ -129,6 +129,22 @@ def node_fields(trial: Trial) -> Record:
     return {"node": ", ".join(names)} if names else {}
 
 
+def feasible_fields(grid: ResultGrid, result: Result) -> Record:
+    """Return whether a trial keeps all constraints; nothing where there are none."""
+    return {FEASIBLE: result.feasible} if grid.constraints else {}
+
+
+def feasible_columns(grid: ResultGrid) -> list[Column]:
+    """Return the column of `feasible_fields`, and those of the metrics that constraints bound."""
+    if not grid.constraints:
+        return []
+    return [Column(FEASIBLE, text=_yes_or_no), *(Column(name, rank=1) for name in grid.constraints)]
+
+
+def _yes_or_no(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else printable(str(value))
+
+
 STATUS_COLUMNS: Final = (Column("trial_id", "trial"), Column("status"), Column("ending", rank=1))
 """The first columns of tables of trials."""
 
@@ -141,12 +157,13 @@ def trial_records(grid: ResultGrid) -> list[Record]:
     records: list[Record] = []
     for index, trial in enumerate(grid.trials):
         row = flat_metrics(trial.last_result)
-        values = row | last_values(trial, grid[index].rows, objectives)
-        own = (
+        values = row | last_values(trial, grid[index].rows, [*objectives, *grid.constraints])
+        own: Record = (
             metric_fields(trial, grid[index].rows, metric, mode)
             if metric
             else dict.fromkeys(objectives)
         )
+        own = {**own, **dict.fromkeys(grid.constraints), **feasible_fields(grid, grid[index])}
         record = _record(trial, grid[index], row, own)
         # A metric of such a name takes precedence: the table's facts about the trial must not
         # overwrite it.
@@ -159,9 +176,7 @@ def trial_records(grid: ResultGrid) -> list[Record]:
     return records
 
 
-def _record(
-    trial: Trial, result: Result, row: Mapping[str, Any], objectives: Mapping[str, Any]
-) -> Record:
+def _record(trial: Trial, result: Result, row: Mapping[str, Any], own: Mapping[str, Any]) -> Record:
     automatic = {
         name: value
         for name, value in row.items()
@@ -171,7 +186,7 @@ def _record(
         "trial_id": trial.trial_id,
         **status_fields(trial),
         TRAINING_ITERATION: trial.iteration,
-        **objectives,
+        **own,
         **{name: value for name, value in row.items() if name not in AUTO_FILLED},
         **flat_config(config_at(trial, result.rows)),
         TIME_TOTAL_S: None,
@@ -223,6 +238,7 @@ def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
         ]
     else:
         columns += [Column(name) for name, _ in grid.objectives]
+    columns = distinct([*columns, *feasible_columns(grid)])
     shown = {column.key for column in columns}
     reported = _reported(grid)
     others = [
@@ -245,7 +261,7 @@ def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
 
 
 def _reported(grid: ResultGrid) -> list[str]:
-    """Return the metrics of the experiment, its objectives first."""
+    """Return the metrics of the experiment: its objectives, those it bounds, and others."""
     metric, _ = objective_of(grid)
     objectives = [metric] if metric else [name for name, _ in grid.objectives]
     names = (
@@ -254,7 +270,7 @@ def _reported(grid: ResultGrid) -> list[str]:
         for name in flat_metrics(trial.last_result)
         if name not in AUTO_FILLED
     )
-    return list(dict.fromkeys([*objectives, *names]))
+    return list(dict.fromkeys([*objectives, *grid.constraints, *names]))
 
 
 def differing(records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,6 +16,7 @@ from tuner.analysis.node_history import read_nodes
 from tuner.analysis.open_experiment import read_stored
 from tuner.analysis.shortfalls import why_trial_never_compared
 from tuner.callbacks.formatting import printable
+from tuner.core.near_misses import why_infeasible
 from tuner.core.progress import why_waiting
 from tuner.journal.reader import read
 from tuner.storage import layout
@@ -60,15 +61,18 @@ def explain(experiment: Path, trial: str | None) -> int:
     if trial is None:
         click.echo(printable(explain_end(stored)))
         return OK
+    settings = stored.experiment.settings
     by_id = {one.trial_id: one for one in stored.experiment.trials}
     chosen = by_id[find_trial(trial, by_id, experiment)]
-    why = stored.experiment.settings.retries.why_given_up(chosen)
+    why = settings.retries.why_given_up(chosen)
     history = read_nodes(experiment)[1] if any(chosen.nodes) else None
-    metric = stored.experiment.settings.metric
+    metric = settings.metric
     for line in explain_trial(chosen, read(experiment), metric, why, history):
         click.echo(printable(line))
     if stored.driver and (why := why_waiting(stored.experiment, chosen)):
         click.echo(f"it {printable(why)}")
+    if why := why_infeasible(chosen, settings.constraints):
+        click.echo(f"infeasible: {printable(why)}")
     if why := why_trial_never_compared(chosen, experiment):
         click.echo(printable(why))
     return OK

@@ -11,6 +11,9 @@ import click
 
 from tuner.analysis.explain import why_search_ended
 from tuner.callbacks.formatting import duration, printable
+from tuner.core.experiment import Experiment
+from tuner.core.near_misses import is_none_feasible
+from tuner.core.progress import Progress
 from tuner.core.trial import Status
 from tuner.maintenance.status import (
     ExperimentStatus,
@@ -138,8 +141,15 @@ def _record(status: ExperimentStatus, name: str, path: str) -> Record:
         "age_s": status.age_s,
         "created": _local(status.stored.declaration.get("created")),
         "path": path,
-        **({"remark": why} if (why := why_search_ended(status.stored.experiment)) else {}),
+        **({"remark": remark} if (remark := _remark(progress, status.stored.experiment)) else {}),
     }
+
+
+def _remark(progress: Progress, experiment: Experiment) -> str:
+    """Return what takes the place of a best trial, if there is none, and why the search ended."""
+    front = f"{len(progress.front)} on the Pareto front" if progress.front else ""
+    lack = "no feasible trial" if is_none_feasible(progress) else ""
+    return "; ".join(filter(None, [front, lack, why_search_ended(experiment)]))
 
 
 def _local(created: Any) -> str | None:

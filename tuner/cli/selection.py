@@ -58,7 +58,10 @@ class Condition:
         if isinstance(value, int | float) and wanted is None:
             wanted = seconds_of(self.value)
         if there is None or wanted is None:
-            return _OPERATORS[self.operator](_text(value), _text(self.value))
+            text = _text(self.value)
+            if isinstance(value, bool):  # as tables show it, or as JSON does
+                text = {"yes": "true", "no": "false"}.get(text, text)
+            return _OPERATORS[self.operator](_text(value), text)
         return _OPERATORS[self.operator](there, wanted)
 
 

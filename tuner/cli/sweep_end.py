@@ -19,6 +19,7 @@ from tuner.tuner import Tuner
 from .app import FOUND, OK
 from .dry_run import line_of
 
+_MAX_COMMANDS: Final = 5
 _OPTIONS: Final = {
     "give RunConfig(resources=...), or a cluster=...": "give --total-resources, or a --cluster",
     "set max_concurrent_trials": "set --max-concurrent",
@@ -72,13 +73,16 @@ def _show_best(grid: ResultGrid, command: Command) -> None:
     if not (grid.trials and grid.objectives):
         return
     try:
-        best = grid.get_best_result()
+        several = grid.get_best_results()[:_MAX_COMMANDS] if len(grid.objectives) > 1 else ()
+        found = [*several] or [grid.get_best_result()]
     except (RuntimeError, ValueError):
-        return  # no trial has reported the metric
-    line = line_of(command, best.config)
-    click.echo(f"command of the best trial:\n    {printable(line)}")
-    if not command.names_all:
-        click.echo(f"with the configuration\n    {json.dumps(best.config, default=str)}")
+        return  # no trial has reported the metric, or none is feasible
+    which = "commands of trials on the Pareto front" if several else "command of the best trial"
+    click.echo(f"{which}:")
+    for best in found:
+        click.echo(f"    {printable(line_of(command, best.config))}")
+        if not command.names_all:
+            click.echo(f"with the configuration\n    {json.dumps(best.config, default=str)}")
 
 
 def _in_options(message: str) -> str:

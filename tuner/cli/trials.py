@@ -25,6 +25,7 @@ from .experiment_tables import (
     Objective,
     best_key,
     differing,
+    feasible_fields,
     known_objective,
     last_values,
     metric_fields,
@@ -118,11 +119,13 @@ def _facts(grid: ResultGrid, index: int) -> Record:
     result = flat_metrics(trial.last_result)
     objectives = [metric] if metric else [name for name, _ in grid.objectives]
     metrics = {name: value for name, value in result.items() if name not in AUTO_FILLED}
-    metrics |= last_values(trial, grid[index].rows, objectives)
+    metrics |= last_values(trial, grid[index].rows, [*objectives, *grid.constraints])
     facts: dict[str, Any] = {
         "trial_id": trial.trial_id,
         **status_fields(trial),
         "reason": str(trial.reason) if trial.reason else None,
+        **feasible_fields(grid, grid[index]),
+        "infeasible": grid.why_infeasible(trial) or None,
         TRAINING_ITERATION: trial.iteration,
         TIME_TOTAL_S: result.get(TIME_TOTAL_S),
         "attempts": trial.attempt,
@@ -161,6 +164,8 @@ def _text(value: Any) -> str:
                     for key, item in value.items()
                 )
             )
+        case bool():
+            return "yes" if value else "no"
         case str():
             return printable(value)
         case _:
@@ -192,10 +197,10 @@ def best(
     The best trial is the one whose last value of the metric is best, as in
     ResultGrid.get_best_result. Its best value and the best checkpoint are shown too, each with its
     iteration, and the configuration of the best value. Failed and running trials are compared by
-    the values that they have reported. Exits with 1 if no trial has a finite value. In JSON one
-    trial is an object, several (--top) are a list. If several metrics are optimised and --metric is
-    not given, the trials on the Pareto front are shown: those that no other trial beats in all
-    metrics.
+    the values that they have reported. A trial that misses a constraint is never shown. Exits with
+    1 if no feasible trial has a finite value. In JSON one trial is an object, several (--top) are a
+    list. If several metrics are optimised and --metric is not given, the trials on the Pareto front
+    are shown: those that no other feasible trial beats in all metrics.
 
     \b
     Examples:
@@ -216,11 +221,9 @@ def best(
     scope = scope or "last"
     leaders = grid.ranked(metric, mode, scope)[: top or 1]
     if not leaders:
-        click.echo(
-            f"tuner best: no trial of {experiment.name} has a finite value of {metric!r} yet",
-            err=True,
+        return _say_none(
+            grid, f"no trial of {experiment.name} has a finite value of {metric!r} yet"
         )
-        return FOUND
     if output.kind == "json":
         records = [
             _best_record(grid, result, value, scope, {"config": result.best_config})
@@ -242,6 +245,7 @@ def best(
         columns += [
             Column(best_key(metric), "best"),
             Column(best_key(TRAINING_ITERATION), "at iter", rank=1),
+            *(Column(name, rank=1) for name in grid.constraints if name != metric),
         ]
         columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(flat)]
         output.write(flat, [*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)])
@@ -251,13 +255,14 @@ def best(
 def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
     """Write the trials on the Pareto front of an experiment with several objectives."""
     names = ", ".join(f"{mode} {metric}" for metric, mode in grid.objectives)
+    metrics = list(dict.fromkeys([*(metric for metric, _ in grid.objectives), *grid.constraints]))
     by_id = {trial.trial_id: trial for trial in grid.trials}
     records: list[Record] = [
         {
             "trial_id": result.trial_id,
             **status_fields(trial),
             TRAINING_ITERATION: trial.iteration,
-            **last_values(trial, result.rows, [metric for metric, _ in grid.objectives]),
+            **last_values(trial, result.rows, metrics),
             **({"config": config} if output.kind == "json" else flat_config(config)),
             TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
             "path": result.path,
@@ -267,17 +272,27 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
         for config in [config_at(trial, result.rows)]
     ]
     if not records:
-        click.echo(f"tuner best: no trial has a finite value of each of {names} yet", err=True)
-        return FOUND
+        return _say_none(grid, f"no trial has a finite value of each of {names} yet")
     columns = [
         *STATUS_COLUMNS,
         Column(TRAINING_ITERATION, "iter"),
-        *(Column(metric) for metric, _ in grid.objectives),
+        *(Column(metric) for metric in metrics),
     ]
     columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(records)]
-    click.echo(f"{len(records)} trials on the Pareto front of {printable(names)}", err=True)
+    bounds = "".join(f", {metric} {bound}" for metric, bound in grid.constraints.items())
+    click.echo(
+        f"{len(records)} trials on the Pareto front of {printable(names + bounds)}", err=True
+    )
     output.write(records, distinct([*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)]))
     return OK
+
+
+def _say_none(grid: ResultGrid, otherwise: str) -> int:
+    """Say why there is no best trial: none is feasible, or else as given."""
+    why = grid.why_none_feasible
+    told = f"{why}; tuner show lists them all" if why else otherwise
+    click.echo(f"tuner best: {printable(told)}", err=True)
+    return FOUND
 
 
 def _best_record(
@@ -293,6 +308,7 @@ def _best_record(
         TRAINING_ITERATION: trial.iteration,
         **values,
         **({} if scope in ("last", "all") else {scope: value}),
+        **last_values(trial, result.rows, [name for name in grid.constraints if name != metric]),
         **config,
         TIME_TOTAL_S: trial.last_result.get(TIME_TOTAL_S),
         **_checkpoint_fields(result, metric),

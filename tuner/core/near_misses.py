@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from searchers.objectives.outcome_constraint import Constraints, OutcomeConstraint
 
 from .feasibility import newest
+from .progress import Progress
 from .trial import Trial
 
 
@@ -57,6 +58,13 @@ def why_none_feasible(trials: Sequence[Trial], constraints: Constraints) -> str:
         f"no trial is feasible: {counts}; the closest is {closest.trial_id}: "
         f"{why_infeasible(closest, constraints)}"
     )
+
+
+def is_none_feasible(progress: Progress) -> bool:
+    """Return whether trials have reported, and none of them keeps all constraints."""
+    if not progress.constraints or progress.best or progress.front:
+        return False
+    return bool(progress.num_finished) or any(trial.summary for trial in progress.running)
 
 
 def _missed(constraint: OutcomeConstraint, trial: Trial) -> str:

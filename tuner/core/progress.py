@@ -114,6 +114,8 @@ class Progress:
             )
         if self.num_validating or self.num_to_validate:
             facts["validations"] = f"{self.num_validating} running, {self.num_to_validate} waiting"
+        if self.constraints and self.num_finished and not (self.best or self.front):
+            facts["feasible trials"] = f"none yet ({', '.join(map(str, self.constraints))})"
         if self.several_objectives:
             facts["Pareto front"] = ", ".join(trial.trial_id for trial in self.front)
         rows = "".join(

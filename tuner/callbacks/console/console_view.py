@@ -10,6 +10,8 @@ from typing import Final
 from tuner.callbacks.formatting import duration, printable, resource_name, shorten, show
 from tuner.callbacks.tables import GAP
 from tuner.core.failure_causes import Cause, by_cause
+from tuner.core.feasibility import is_feasible
+from tuner.core.near_misses import is_none_feasible, why_none_feasible
 from tuner.core.progress import Progress
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.core.trial_metrics import Evaluation
@@ -103,6 +105,7 @@ def summary_view(scene: Scene, width: int) -> View:
     return [
         line((done, "bold"), *_state_counts(progress), is_whole=True),
         *_best_configuration(progress),
+        *_feasible(scene),
         trial_table(leaders, progress, options, scene.curves, width),
         *_failures(
             list(by_cause(failed).values())[: options.max_error_rows], len(failed), scene, width
@@ -131,7 +134,7 @@ def headline(progress: Progress, width: int = 100) -> Line:
 def best_line(progress: Progress) -> Line:
     """Return the best trial so far, with its last value, which ranks trials, and its best."""
     if progress.best is None:
-        return line(_front(progress))
+        return line(_front(progress) or _lack(progress))
     values: list[Part] = [" last ", (_evaluation(progress.best_last), "green")]
     found = Line((f"best trial {progress.best.trial_id}", *values))
     ever = f"best {_evaluation(progress.best_ever)}" if progress.best_ever else ""
@@ -167,7 +170,7 @@ def status_line(progress: Progress) -> Line:
     best = (
         f"best trial {progress.best.trial_id} last {_evaluation(progress.best_last)}"
         if progress.best
-        else _front(progress)
+        else _front(progress) or _lack(progress)
     )
     left = "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
     return line(
@@ -278,6 +281,20 @@ def _front(progress: Progress) -> str:
     shown = ", ".join(trial.trial_id for trial in progress.front[:_NUM_LEADERS])
     more = ", …" if num > _NUM_LEADERS else ""
     return f"{num} trial{'s' if num > 1 else ''} on the Pareto front: {shown}{more}"
+
+
+def _lack(progress: Progress) -> str:
+    return "no feasible trial yet" if is_none_feasible(progress) else ""
+
+
+def _feasible(scene: Scene) -> Iterator[Line]:
+    """Yield how many trials of an experiment with constraints keep them, or what they miss."""
+    if not (constraints := scene.progress.constraints):
+        return
+    num = sum(is_feasible(trial, constraints) for trial in scene.trials)
+    kept = f"{num} of {len(scene.trials)} trials keep {', '.join(map(str, constraints))}"
+    why = why_none_feasible(scene.trials, constraints)
+    yield line((printable(why or kept), "bold" if why else ""), is_whole=True)
 
 
 def _best_configuration(progress: Progress) -> Iterator[Line]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tuner.callbacks.formatting import duration, group_text, printable, show
 from tuner.callbacks.tables import GAP, Column, Table
+from tuner.core.feasibility import is_feasible
 from tuner.core.progress import Progress
 from tuner.core.result import AUTO_FILLED, TIME_TOTAL_S, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, Trial
@@ -116,6 +117,7 @@ def trial_table(
         Column("status", [str(trial.status) for trial in trials], min_width=_MIN_STATUS),
         *_endings(trials),
         *_workers(trials),
+        *_feasible(trials, progress),
         *_metric_columns(trials, results, progress, options, curves, width),
         *_parameter_columns(trials, options),
     ]
@@ -200,6 +202,19 @@ def _endings(trials: Sequence[Trial]) -> list[Column]:
     )
 
 
+def _feasible(trials: Sequence[Trial], progress: Progress) -> list[Column]:
+    """Return a column that says which trials keep all constraints, none if all do."""
+    cells = [_feasibility(trial, progress) for trial in trials]
+    return [Column("feasible", cells, 1)] if set(cells) - {"yes"} else []
+
+
+def _feasibility(trial: Trial, progress: Progress) -> str:
+    if is_feasible(trial, progress.constraints):
+        return "yes"
+    # What a trial has not reported so far it may still report.
+    return "no" if trial.summary or trial.is_finished else "-"
+
+
 def _workers(trials: Sequence[Trial]) -> list[Column]:
     """Return a column with the workers of each trial, none if no trial has several."""
     if not any(trial.group and trial.group.max_workers > 1 for trial in trials):
@@ -237,15 +252,10 @@ def _metric_columns(  # noqa: PLR0917  (everything that a table depends on)
         columns.append(
             Column("iter", [_iteration(trial, progress) for trial in trials], is_number=True)
         )
-    for objective, _ in progress.several_objectives if metric is None else ():
-        columns.append(
-            _column(
-                titles.pop(objective, objective),
-                [_last_of(trial, objective) for trial in trials],
-                0,
-                limit,
-            )
-        )
+    own = {name: 0 for name, _ in progress.several_objectives if metric is None}
+    limited = {each.metric: 1 for each in progress.constraints if each.metric not in (metric, *own)}
+    for name, rank in own.items():
+        columns.append(_last_column(name, trials, titles, rank, limit))
     if metric:
         columns.append(
             _column(
@@ -254,11 +264,20 @@ def _metric_columns(  # noqa: PLR0917  (everything that a table depends on)
         )
         columns.append(Column("best", [_best_of(trial, progress) for trial in trials], 2))
         columns += _curves(trials, curves, width)
+    for name, rank in limited.items():
+        columns.append(_last_column(name, trials, titles, rank, limit))
     rank = 1 if named is not None else 5
     return columns + [
         _column(title, [result.get(name) for result in results], rank, limit)
         for name, title in titles.items()
     ]
+
+
+def _last_column(
+    name: str, trials: Sequence[Trial], titles: dict[str, str], rank: int, limit: int
+) -> Column:
+    """Return the newest values of an objective or a limited metric, and take its title."""
+    return _column(titles.pop(name, name), [_last_of(trial, name) for trial in trials], rank, limit)
 
 
 def _parameter_columns(trials: Sequence[Trial], options: TableOptions) -> list[Column]:
@@ -328,7 +347,13 @@ def _do_differ(values: Sequence[Any]) -> bool:
 def _in_order(trials: Sequence[Trial], progress: Progress, options: TableOptions) -> list[Trial]:
     if not (options.sort_by_metric and progress.metric):
         return list(trials)
-    return sorted(trials, key=lambda trial: cost_of(trial, progress.metric, progress.mode))
+    return sorted(
+        trials,
+        key=lambda trial: (
+            not is_feasible(trial, progress.constraints),
+            cost_of(trial, progress.metric, progress.mode),
+        ),
+    )
 
 
 def cost_of(trial: Trial, metric: str | None, mode: str | None) -> float:
@@ -374,4 +399,6 @@ def _iteration(trial: Trial, progress: Progress) -> str:
 def _style_of(trial: Trial, progress: Progress) -> str:
     if trial is progress.best or trial in progress.front:
         return "bold"
-    return "red" if trial.status is Status.ERROR else ""
+    if trial.status is Status.ERROR:
+        return "red"
+    return "dim" if _feasibility(trial, progress) == "no" else ""

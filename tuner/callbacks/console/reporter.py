@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from tuner.core.feasibility import is_feasible
 from tuner.core.progress import Progress
 from tuner.core.trial import Trial
 from tuner.core.trial_metrics import Evaluation
@@ -218,7 +219,11 @@ class TableReporter(ProgressReporter, ABC):
         metric, mode = self.metric or progress.metric, self.mode or progress.mode
         if (metric, mode) == (progress.metric, progress.mode):
             return progress
-        costs = {trial: cost_of(trial, metric, mode) for trial in trials} if metric and mode else {}
+        costs = {
+            trial: cost_of(trial, metric, mode)
+            for trial in trials
+            if metric and mode and is_feasible(trial, progress.constraints)
+        }
         leaders = [
             trial
             for trial in heapq.nsmallest(_NUM_LEADERS, costs, key=costs.__getitem__)

@@ -1,0 +1,97 @@
+"""Infeasible trials in ``tuner show``, ``best``, ``ls``, ``explain`` and ``export``."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+
+pytestmark = pytest.mark.process
+
+
+def train(config):
+    # The size is reported once, and not with the last result.
+    tune.report({"loss": 2 / config["width"], "cost": config["width"], "size_mb": config["width"]})
+    tune.report({"loss": 1 / config["width"], "cost": config["width"]})
+
+
+@pytest.fixture
+def limited(storage):
+    """Return a function that runs three trials under a limit of their size."""
+
+    def run(name, metric="loss", limit="<= 4"):
+        tuner = tune.Tuner(
+            train,
+            param_space={"width": tune.grid_search([8, 4, 2])},
+            tune_config=tune.TuneConfig(
+                metric=metric, mode="min", constraints={"size_mb": limit}, search_alg="random"
+            ),
+            run_config=tune.RunConfig(
+                name=name, storage_path=storage, verbose=0, executor="inline", resources={"cpu": 1}
+            ),
+        )
+        return Path(tuner.fit().experiment_path)
+
+    return run
+
+
+def columns_of(done, *names):
+    heading, *lines = [re.split(r"\s{2,}", line) for line in done.stdout.splitlines()]
+    return [tuple(line[heading.index(name)] for name in names) for line in lines]
+
+
+def test_one_metric(call, limited):
+    experiment = limited("one")
+    assert columns_of(call("show", experiment), "trial", "feasible", "size_mb") == [
+        ("t00000", "no", "8"),
+        ("t00001", "yes", "4"),
+        ("t00002", "yes", "2"),
+    ]
+    records = json.loads(call("show", experiment, "-f", "json").stdout)
+    assert [(one["feasible"], one["size_mb"]) for one in records] == [
+        (False, 8),
+        (True, 4),
+        (True, 2),
+    ]
+    for number, condition in (
+        (2, "feasible == true"),
+        (2, "feasible == yes"),
+        (1, "feasible = no"),
+    ):
+        assert len(columns_of(call("show", experiment, "--filter", condition), "trial")) == number
+    found = json.loads(call("best", experiment, "-f", "json").stdout)
+    assert (found["trial_id"], found["size_mb"]) == ("t00001", 4)
+    assert columns_of(call("best", experiment, "-n", "5"), "trial") == [("t00001",), ("t00002",)]
+    assert json.loads(call("ls", experiment, "-f", "json").stdout)[0]["best_trial"] == "t00001"
+    facts = json.loads(call("show", experiment, "0", "-f", "json").stdout)
+    assert (facts["feasible"], facts["infeasible"]) == (False, "size_mb 8 misses <= 4 by 4")
+    assert "infeasible" not in json.loads(call("show", experiment, "1", "-f", "json").stdout)
+    told = call("explain", experiment, "0").stdout.splitlines()
+    assert told[-1] == "infeasible: size_mb 8 misses <= 4 by 4"
+    assert "infeasible" not in call("explain", experiment, "1").stdout
+    assert "feasible" in call("export", experiment).stdout.splitlines()[0].split(",")
+
+
+def test_several_metrics(call, limited):
+    experiment = limited("two", metric=["loss", "cost"])
+    done = call("best", experiment)
+    assert columns_of(done, "trial", "size_mb") == [("t00001", "4"), ("t00002", "2")]
+    assert done.stderr == "2 trials on the Pareto front of min loss, min cost, size_mb <= 4\n"
+    assert json.loads(call("ls", experiment, "-f", "json").stdout)[0]["remark"] == (
+        "2 on the Pareto front"
+    )
+    found = json.loads(call("best", experiment, "--metric", "loss", "-f", "json").stdout)
+    assert found["trial_id"] == "t00001"
+
+
+@pytest.mark.parametrize("metric", ["loss", ["loss", "cost"]])
+def test_no_feasible_trial(call, limited, metric):
+    experiment = limited("none", metric, limit="<= 1")
+    assert call("best", experiment, code=1).stderr == (
+        "tuner best: no trial is feasible: 3 of 3 miss size_mb <= 1; the closest is t00002: "
+        "size_mb 2 misses <= 1 by 1; tuner show lists them all\n"
+    )
+    (listed,) = json.loads(call("ls", experiment, "-f", "json").stdout)
+    assert (listed["best_trial"], listed["remark"]) == (None, "no feasible trial")
