@@ -44,8 +44,11 @@ class OutcomeConstraint:
         """
         if value is None or not math.isfinite(value):
             return math.inf
-        excess = value - self.bound if self.operator == "<=" else self.bound - value
-        return max(excess, 0.0)
+        return max(self.excess(value), 0.0)
+
+    def excess(self, value: float) -> float:
+        """Return by how much a finite value misses the bound, or as a negative number keeps it."""
+        return value - self.bound if self.operator == "<=" else self.bound - value
 
     @property
     def comparison(self) -> str:

@@ -71,6 +71,34 @@ def test_an_experiment_needs_no_metric_where_the_searcher_has_several(declare):
     }
 
 
+def test_the_settings_name_metrics_and_constraints_as_the_searcher_itself_does(declare, tmp_path):
+    named = declare(
+        OptunaSearch(),
+        metric=["accuracy", "latency"],
+        mode=["max", "min"],
+        constraints={"memory": "<= 0"},
+    ).fit()
+    shutil.move(tmp_path / "e", tmp_path / "named")
+    own = declare(several()).fit()
+    assert [result.config for result in named] == [result.config for result in own]
+    fronts = [set(grid.pareto()["trial_id"]) for grid in (named, own)]
+    assert fronts[0] == fronts[1]
+    feasible = {result.trial_id: result.feasible for result in own}
+    assert {trial_id for trial_id in feasible if feasible[trial_id]} > fronts[1]
+    assert not all(feasible.values())
+
+
+def test_a_restore_may_change_the_constraints_of_the_settings(declare, tmp_path):
+    declared = {"metric": ["accuracy", "latency"], "mode": ["max", "min"], "num_samples": 8}
+    declare(OptunaSearch(), constraints={"memory": "<= 0"}, **declared).fit()
+    restored = tune.Tuner.restore(
+        tmp_path / "e", trade, constraints={"memory": "<= -0.4"}, num_samples=10
+    )
+    grid = restored.fit()
+    assert {result.feasible for result in grid} == {True, False}
+    assert all(result.feasible == (result.metrics["memory"] <= -0.4) for result in grid)
+
+
 def test_several_metrics_come_back_at_a_restore_without_being_given_again(declare, tmp_path):
     declare(OptunaSearch(metric=["accuracy", "latency"], mode=["max", "min"])).fit()
     grid = tune.Tuner.restore(tmp_path / "e", trade, num_samples=16).fit()
@@ -111,8 +139,8 @@ def test_the_directory_records_the_objectives_of_searcher_or_scheduler(declare, 
 def test_a_metric_beside_several_is_refused_before_anything_is_written(declare, tmp_path):
     with pytest.raises(
         ValueError,
-        match="metric and mode must be left out of TuneConfig "
-        "where OptunaSearch has several metrics",
+        match=r"metric and mode must be the same everywhere, got metric='accuracy'.* in "
+        r"TuneConfig and metric=\['accuracy', 'latency'\].* in OptunaSearch; give all of them",
     ):
         declare(several(), metric="accuracy", mode="max").fit()
     assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ from statistics import mean
 import pytest
 
 from searchers import ConcurrencyLimiter, OptunaSearch
+from searchers.objectives import outcome_constraints
 from searchers.space import (
     SearchSpace,
     choice,
@@ -268,8 +269,8 @@ def test_a_metric_of_the_experiment_is_refused_with_several(metric, mode):
     searcher = OptunaSearch(metric=["a", "b"], mode=["min", "max"])
     with pytest.raises(
         ValueError,
-        match="metric and mode must be left out of TuneConfig where OptunaSearch has several "
-        "metrics, got",
+        match=r"metric and mode must be the same everywhere, got .* in TuneConfig and "
+        r"metric=\['a', 'b'\]",
     ):
         searcher.set_search_properties(metric, mode, OBJECTIVES_SPACE)
 
@@ -339,6 +340,67 @@ def test_a_restored_search_for_several_metrics_continues_as_if_uninterrupted():
     run(first, 14, trade_off)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert [first.suggest(name) for name in "abc"] == [second.suggest(name) for name in "abc"]
+
+
+# What `TuneConfig` says.
+
+
+def told(objectives, bounds, **arguments):
+    searcher = OptunaSearch(**arguments)
+    metric, mode = objectives[0] if len(objectives) == 1 else (None, None)
+    assert searcher.set_search_properties(
+        metric,
+        mode,
+        OBJECTIVES_SPACE,
+        seed=0,
+        objectives=objectives,
+        constraints=outcome_constraints(bounds),
+    )
+    return searcher
+
+
+TRADE_OFF = (("accuracy", "max"), ("latency", "min"))
+
+
+def test_the_metrics_of_the_experiment_are_searched_as_those_of_the_searcher():
+    assert run(told(TRADE_OFF, None), 14, trade_off) == run(several(), 14, trade_off)
+
+
+def test_bounds_are_satisfied_at_zero_or_below_for_optuna():
+    searcher = told(TRADE_OFF, {"size": "<= 4", "accuracy": ">= 0.25"})
+    run(searcher, 1, lambda config: {"accuracy": 0.5, "latency": 1.0, "size": 3})
+    assert searcher.study.trials[0].constraints == {"size": -1.0, "accuracy": -0.25}
+    assert searcher.study.best_trials == searcher.study.trials
+
+
+def test_a_bounded_metric_that_is_reported_once_counts_after_a_restore_too():
+    first, second = (told((("loss", "min"),), {"size": "<= 4"}) for _ in range(2))
+    first.suggest("a")
+    first.on_trial_result("a", {"loss": 2.0, "size": 5, "training_iteration": 1})
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    second.on_trial_complete("a", {"loss": 1.0, "training_iteration": 2})
+    assert second.study.trials[0].constraints == {"size": 1.0}
+    assert second.study.trials[0].values == [1.0]
+    assert second.state_dict()["newest"] == {}
+
+
+def test_a_function_adds_to_the_constraints_of_the_experiment():
+    searcher = told((("loss", "min"),), {"size": "<= 4"}, constraints=lambda result: [-1])
+    run(searcher, 1, lambda config: {"loss": 1.0, "size": 3})
+    assert searcher.study.trials[0].constraints == {"0": -1.0, "size": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("objectives", "constraints", "message"),
+    [
+        ((("loss", "min"),), {"size": "<= 4"}, "constraints must be None with CmaEsSampler"),
+        (TRADE_OFF, None, "sampler must be able to search the space for 2 metrics, CmaEs"),
+    ],
+)
+def test_a_sampler_that_cannot_is_refused(objectives, constraints, message):
+    pytest.importorskip("cmaes")
+    with pytest.raises(ValueError, match=message):
+        told(objectives, constraints, sampler=optuna.samplers.CmaEsSampler(seed=1))
 
 
 # Constraints.

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from schedulers import ASHAScheduler
-from searchers import BasicVariantGenerator, BOHBSearch, OptunaSearch, Repeater
+from searchers import (
+    BasicVariantGenerator,
+    BOHBSearch,
+    ConcurrencyLimiter,
+    OptunaSearch,
+    Repeater,
+)
 from searchers.objectives import OutcomeConstraint
 from searchers.space import uniform
 from tuner.spec.config import RunConfig, TuneConfig
@@ -70,6 +76,31 @@ def test_a_searcher_of_one_metric_is_refused_for_several_and_for_constraints(sea
         spec_of(metric=METRICS, mode=MODES, search_alg=searcher)
     with pytest.raises(ValueError, match=r"constraints must be None with .* size <= 4"):
         spec_of(metric="loss", mode="min", constraints={"size": "<= 4"}, search_alg=searcher)
+
+
+def test_names_of_optuna_search_are_constraints_of_the_experiment():
+    pytest.importorskip("optuna")
+    searcher = ConcurrencyLimiter(OptunaSearch(constraints=["excess"]), 2)
+    spec = spec_of(metric="loss", mode="min", search_alg=searcher)
+    spec.connect()
+    settings = spec.settings({"cpu": 1})
+    assert settings.constraints == (OutcomeConstraint("excess", "<=", 0.0),)
+    assert spec.scheduler.constraints == settings.constraints
+
+
+def test_other_constraints_in_a_searcher_are_refused():
+    pytest.importorskip("optuna")
+    given = {"metric": "loss", "mode": "min", "constraints": {"excess": "<= 1"}}
+    with pytest.raises(ValueError, match=r"got excess <= 1 in TuneConfig and excess <= 0 in Opt"):
+        spec_of(**given, search_alg=OptunaSearch(constraints=["excess"]))
+    same = {**given, "constraints": {"excess": "<= 0"}}
+    assert spec_of(**same, search_alg=OptunaSearch(constraints=["excess"])).constraints
+
+
+def test_a_metric_of_the_searcher_beside_several_is_refused():
+    pytest.importorskip("optuna")
+    with pytest.raises(ValueError, match=r"must be the same everywhere, .*metric='loss'"):
+        spec_of(metric=METRICS, mode=MODES, search_alg=OptunaSearch(metric="loss"))
 
 
 @pytest.mark.heavy

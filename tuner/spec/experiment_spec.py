@@ -164,8 +164,11 @@ class ExperimentSpec:
 
     @property
     def constraints(self) -> tuple[OutcomeConstraint, ...]:
-        """What a trial has to keep to be the best one, or on the Pareto front."""
-        return outcome_constraints(self.tune.constraints)
+        """What a trial has to keep to be the best one, or on the Pareto front.
+
+        It is from the settings or else from the searcher.
+        """
+        return outcome_constraints(self.tune.constraints) or unwrapped(self.searcher).constraints
 
     @property
     def validation_config(self) -> ValidationConfig | None:
@@ -455,6 +458,7 @@ def make_spec(
     for part in (spec.scheduler, spec.searcher):
         if _has_other_objective(part, tune):
             raise _conflict(part, tune)
+    _check_constraints_agree(spec.searcher, tune)
     _check_objective(spec)
     _check_searcher_takes(spec)
     return spec
@@ -591,11 +595,24 @@ def _has_other_objective(part: Scheduler | Searcher, tune: TuneConfig) -> bool:
     """Return whether a scheduler or searcher was given another metric or mode."""
     if len(tune.objectives) > 1:
         # A scheduler may compare others than are optimised: one of them, or a cheaper one.
-        return isinstance(part, Searcher) and part.objectives not in ((), tune.objectives)
+        return isinstance(part, Searcher) and (
+            part.objectives not in ((), tune.objectives) or part.metric is not None
+        )
     metric, mode = tune.only_metric, tune.only_mode
     return bool(
         (metric and part.metric not in (None, metric)) or (mode and part.mode not in (None, mode))
     )
+
+
+def _check_constraints_agree(searcher: Searcher, tune: TuneConfig) -> None:
+    """Check that a searcher was not given other constraints than the settings."""
+    given, own = outcome_constraints(tune.constraints), unwrapped(searcher).constraints
+    if given and own and set(given) != set(own):
+        raise ValueError(
+            f"constraints must be the same everywhere, got {', '.join(map(str, given))} in "
+            f"TuneConfig and {', '.join(map(str, own))} in {_kind_of(searcher)}; give them in "
+            "TuneConfig"
+        )
 
 
 def _refusal(searcher: Searcher, spec: ExperimentSpec) -> ValueError:

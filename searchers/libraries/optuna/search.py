@@ -23,8 +23,9 @@ from .space import (
     DefinedSpace,
     Objective,
     OptunaSpace,
+    as_float,
     as_tuple,
-    check_constraints,
+    bounds_of,
     objective_of,
     with_nested_names,
 )
@@ -70,8 +71,10 @@ class OptunaSearch(LearningSearcher):
     values then, so that the sampler ignores stopped trials, and paused ones stay RUNNING until they
     end.
 
-    Constraints are used by TPE, GP, NSGA-II and NSGA-III; other samplers ignore them. A trial whose
-    last result lacks them is FAIL, and counts as failed unless it was stopped early.
+    Metrics and constraints are best given to `TuneConfig`, as for every searcher. Constraints are
+    used by TPE, GP, NSGA-II and NSGA-III; other samplers ignore them. The newest value of a metric
+    counts, where it is bounded or one of several. A trial that has not reported it is FAIL, and
+    counts as failed unless it was stopped early.
 
     Each suggestion of one of Optuna's own samplers is drawn by a copy that is seeded with its
     number, see `SamplerSource`; a ``QMCSampler(scramble=True)`` needs its own seed. Parameters that
@@ -85,7 +88,7 @@ class OptunaSearch(LearningSearcher):
             Optuna distributions, or a function of an Optuna trial that returns constants or None.
             Names such as ``"a/b"`` become nested dictionaries.
         metric: Name of the metric, flattened, or a list of several; None to take
-            ``TuneConfig(metric=...)``, which must be left out if there are several.
+            ``TuneConfig(metric=...)``.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised, or a list with
             one for each; None to take ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. The sampler chooses
@@ -97,8 +100,10 @@ class OptunaSearch(LearningSearcher):
         seed: Seed of the default sampler; None to take the experiment's.
         evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of
             each. The points then have to be complete and are not run again.
-        constraints: A function of a trial's last result, flattened, that returns a sequence of
-            numbers, or a list of names of metrics. A constraint is satisfied at 0 or less.
+        constraints: Names of metrics that have to be 0 or less, as in ``TuneConfig(constraints={
+            name: "<= 0"})``; or a function of a trial's last result, flattened, that returns a
+            sequence of numbers which have to be. What a function says only the search knows: to the
+            results, the console and the report, all trials are feasible.
         study: A study to continue, in place of its name and storage.
         failed_trials: ``"worst"`` counts failed trials, and values that are NaN or infinite, like
             the worst one seen so far, as described above; ``"ignore"`` hides them from the sampler.
@@ -128,6 +133,8 @@ class OptunaSearch(LearningSearcher):
         scales, and has no constraints.
     """
 
+    takes_several_metrics = True
+    takes_constraints = True
     # A URL may contain a password, and a restore must not open connections named in a file.
     withheld = frozenset({"storage", "study"})
 
@@ -173,7 +180,10 @@ class OptunaSearch(LearningSearcher):
                 f"study must be given without study_name={study_name!r} and storage, got both; it "
                 "has them already"
             )
-        self._constraints = check_constraints(constraints)
+        if len(self._metrics) > 1:
+            self._several_objectives = tuple(zip(self._metrics, self._modes, strict=False))
+        self.constraints = bounds_of(constraints)
+        self._constraint_function = constraints if callable(constraints) else None
         check_study(study)
         self._sampler = study.sampler if sampler is None and study is not None else sampler
         self._study_name = study_name if study is None else study.study_name
@@ -184,17 +194,9 @@ class OptunaSearch(LearningSearcher):
         self._opened: OpenedStudy | None = None
         self._num_suggested = 0
         self._numbers: dict[str, int] = {}
+        self._newest: dict[str, dict[str, float]] = {}
         self._has_finished = False
         self._points = PendingPoints([])
-
-    @property
-    def objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode of each objective."""
-        return (
-            tuple(zip(self._metrics, self._modes, strict=False))
-            if len(self._metrics) > 1
-            else super().objectives
-        )
 
     @classmethod
     def convert_search_space(cls, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,25 +221,32 @@ class OptunaSearch(LearningSearcher):
                 searcher has one.
             config: The space, or the constants beside the searcher's own space.
             **spec: ``seed``, for the default sampler; ``experiment``, an id that distinguishes
-                experiments in one study.
+                experiments in one study; ``objectives`` and ``constraints``, see `Searcher`.
 
         Returns:
             False where the searcher already has a metric, mode or space and another one is given.
 
         Raises:
             ValueError: If metric or mode is missing, Optuna cannot search a parameter, a point to
-                evaluate does not fit, or the sampler cannot search the space.
+                evaluate does not fit, or the sampler cannot search the space, for these metrics and
+                constraints.
         """
         if len(self._metrics) > 1 and (metric or mode):
             raise ValueError(
-                "metric and mode must be left out of TuneConfig where OptunaSearch has several "
-                f"metrics, got {metric!r} and {mode!r}; a scheduler can have a metric of its own"
+                f"metric and mode must be the same everywhere, got metric={metric!r}, "
+                f"mode={mode!r} in TuneConfig and metric={list(self._metrics)}, "
+                f"mode={list(self._modes)} in OptunaSearch; give all of them in TuneConfig, a "
+                "scheduler can have a metric of its own"
             )
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
-        objective = objective_of(
-            self._metrics or self.metric, self._modes or self.mode, self._constraints
-        )
+        function = self._constraint_function
+        metrics: Any = self._metrics or self.metric
+        modes: Any = self._modes or self.mode
+        if len(self.objectives) > 1:
+            metrics, modes = zip(*self.objectives, strict=True)
+        objective = objective_of(metrics, modes, self.constraints, function)
+        check_sampler(self._sampler, is_constrained=bool(self.constraints or function))
         given = self._given_space
         space: OptunaSpace = (
             DefinedSpace(given)
@@ -301,6 +310,7 @@ class OptunaSearch(LearningSearcher):
     def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Put into the study what the trial runs, in place of the suggestion."""
         opened, number = self._open(), self._numbers.pop(trial_id, None)
+        self._newest.pop(trial_id, None)
         if number is not None:
             opened.withdraw(number)
         elif config is not None:
@@ -328,7 +338,10 @@ class OptunaSearch(LearningSearcher):
 
         Nothing is reported without a value or a ``training_iteration``, or with several metrics.
         """
-        if trial_id in self._numbers and self._report(self._numbers[trial_id], result):
+        if trial_id not in self._numbers:
+            return
+        self._with_newest(trial_id, result)
+        if self._report(self._numbers[trial_id], result):
             self._open().write(self._numbers[trial_id])
 
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
@@ -336,7 +349,7 @@ class OptunaSearch(LearningSearcher):
         if trial_id not in self._numbers or not self._known.objective.is_single:
             return
         number = self._numbers[trial_id]
-        constraints = self._known.objective.violations(result or {})
+        constraints = self._known.objective.violations(self._with_newest(trial_id, result or {}))
         self.on_trial_result(trial_id, result or {})
         if constraints is not None:
             self._open().view.show_paused(number, constraints)
@@ -355,13 +368,15 @@ class OptunaSearch(LearningSearcher):
             return
         number, opened, objective = self._numbers.pop(trial_id), self._open(), self._known.objective
         self._report(number, result or {})
-        values = objective.values(result or {})
-        constraints = None if error else objective.violations(result or {})
+        newest = self._with_newest(trial_id, result or {})
+        del self._newest[trial_id]
+        values = objective.values(newest)
+        constraints = None if error else objective.violations(newest)
         if constraints is None or (values is None and not stopped):
             ending = TrialState.FAIL
         else:
             ending = TrialState.PRUNED if stopped else TrialState.COMPLETE
-        if error or objective.is_bad(result or {}) or (ending is TrialState.FAIL and not stopped):
+        if error or objective.is_bad(newest) or (ending is TrialState.FAIL and not stopped):
             opened.view.mark_failed(number)
         self._end(
             number, ending, values if ending is TrialState.COMPLETE else None, constraints or {}
@@ -373,6 +388,7 @@ class OptunaSearch(LearningSearcher):
 
         if trial_id in self._numbers:
             number = self._numbers.pop(trial_id)
+            self._newest.pop(trial_id, None)
             self._end(number, TrialState.FAIL, None, {})
 
     def add_evaluated_point(
@@ -434,6 +450,7 @@ class OptunaSearch(LearningSearcher):
             "has_finished": self._has_finished,
             "points": self._points.taken,
             "numbers": dict(self._numbers),
+            "newest": {trial_id: dict(newest) for trial_id, newest in self._newest.items()},
             "study": None if self._opened is None else self._opened.view.state_dict(),
         }
 
@@ -458,6 +475,9 @@ class OptunaSearch(LearningSearcher):
         self._has_finished = state["has_finished"]
         self._points.mark_taken(state["points"])
         self._numbers = dict(state["numbers"])
+        self._newest = {  # which states of earlier versions lack
+            trial_id: dict(newest) for trial_id, newest in state.get("newest", {}).items()
+        }
         self._opened = None
         if state["study"] is not None:
             self._opened = self._opened_study()
@@ -511,6 +531,18 @@ class OptunaSearch(LearningSearcher):
                 stacklevel=3,
             )
         opened.write(number)
+
+    def _with_newest(self, trial_id: str, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a result with the newest value of metrics that it may lack, and remember its own.
+
+        A size is often reported only once.
+        """
+        newest = self._newest.setdefault(trial_id, {})
+        for name in self._known.objective.remembered:
+            value = as_float(result.get(name))
+            if value is not None:
+                newest[name] = value
+        return {**result, **newest}
 
     def _report(self, number: int, result: Mapping[str, Any]) -> bool:
         """Record an intermediate value and return True, if the result has one."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, final
 
+from searchers.objectives.outcome_constraint import OutcomeConstraint
 from searchers.searcher import MODES
 from searchers.space import (
     Categorical,
@@ -420,11 +421,13 @@ def _is_storable(categories: tuple[Any, ...]) -> bool:
     return are_plain and len(set(categories)) == len(categories)
 
 
-Constraints = Callable[[Mapping[str, Any]], Sequence[float]] | Sequence[str]
-"""A function of a flattened result that returns constraint values or metric names.
+ConstraintFunction = Callable[[Mapping[str, Any]], Sequence[float]]
+"""A function of a flattened result that returns numbers.
 
 A constraint is satisfied at 0 or below.
 """
+Constraints = ConstraintFunction | Sequence[str]
+"""Such a function, or names of metrics that are satisfied at 0 or below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,12 +437,14 @@ class Objective:
     Attributes:
         metrics: Their flattened names.
         modes: ``"min"`` or ``"max"`` for each of them: the direction in which it is optimised.
-        constraints: See `Constraints`; None for none.
+        bounds: The constraints that are known to the experiment.
+        function: Further constraints; None for none.
     """
 
     metrics: tuple[str, ...]
     modes: tuple[str, ...]
-    constraints: Constraints | None = None
+    bounds: tuple[OutcomeConstraint, ...] = ()
+    function: ConstraintFunction | None = None
 
     @property
     def is_single(self) -> bool:
@@ -492,8 +497,14 @@ class Objective:
             )
         return values
 
+    @property
+    def remembered(self) -> frozenset[str]:
+        """The metrics of which the newest value counts, even if the last result has none."""
+        own = () if self.is_single else self.metrics
+        return frozenset([*own, *(bound.metric for bound in self.bounds)])
+
     def violations(self, result: Mapping[str, Any]) -> dict[str, float] | None:
-        """Return the constraints' values by name, or by position in what the function returned.
+        """Return the constraints' values by metric, or by position in what the function returned.
 
         Returns:
             None if a value is missing, NaN or not a number, or the function raised. An empty
@@ -503,6 +514,9 @@ class Objective:
         if given is None:
             return None
         values = {name: as_float(value) for name, value in given.items()}
+        for bound in self.bounds:
+            value = as_float(result.get(bound.metric))
+            values[bound.metric] = None if value is None else bound.excess(value)
         known = {
             name: value
             for name, value in values.items()
@@ -511,10 +525,10 @@ class Objective:
         return known if len(known) == len(values) else None
 
     def _computed(self, result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        if self.constraints is None or not callable(self.constraints):
-            return {name: result.get(name) for name in self.constraints or ()}
+        if self.function is None:
+            return {}
         try:
-            return {str(number): value for number, value in enumerate(self.constraints(result))}
+            return {str(number): value for number, value in enumerate(self.function(result))}
         # The user's function: an error in it must not end the other trials.
         except Exception as error:  # noqa: BLE001
             warnings.warn(
@@ -525,18 +539,23 @@ class Objective:
             return None
 
 
-def objective_of(metric: Any, mode: Any, constraints: Constraints | None) -> Objective:
+def objective_of(
+    metric: Any,
+    mode: Any,
+    bounds: tuple[OutcomeConstraint, ...],
+    function: ConstraintFunction | None,
+) -> Objective:
     """Return the objective for a user's metric and mode.
 
     Args:
         metric: A name, or a list of names for several objectives.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; a list of as
             many for several.
-        constraints: See `Constraints`.
+        bounds: The constraints that are known to the experiment.
+        function: Further constraints; None for none.
 
     Raises:
         ValueError: If there is no metric, no mode, or not as many of one as of the other.
-        TypeError: If `constraints` are neither a function nor names.
     """
     metrics, modes = as_tuple(metric), as_tuple(mode)
     if not metrics or not all(isinstance(name, str) and name for name in metrics):
@@ -553,7 +572,7 @@ def objective_of(metric: Any, mode: Any, constraints: Constraints | None) -> Obj
             f"metric and mode must name as many different metrics as directions, got {metric!r} "
             f"and {mode!r}; give one of each"
         )
-    return Objective(metrics, modes, constraints)
+    return Objective(metrics, modes, bounds, function)
 
 
 def as_tuple(given: Any) -> tuple[Any, ...]:
@@ -563,14 +582,14 @@ def as_tuple(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, list | tuple) else (given,)
 
 
-def check_constraints(constraints: Constraints | None) -> Constraints | None:
-    """Return the constraints if they are a function or names.
+def bounds_of(constraints: Constraints | None) -> tuple[OutcomeConstraint, ...]:
+    """Return the constraints on metrics; none of a function, which only the search knows.
 
     Raises:
-        TypeError: If they are neither.
+        TypeError: If `constraints` are neither a function nor names.
     """
     if constraints is None or callable(constraints):
-        return constraints
+        return ()
     is_list = isinstance(constraints, Sequence) and not isinstance(constraints, str)
     if (
         not is_list
@@ -581,7 +600,7 @@ def check_constraints(constraints: Constraints | None) -> Constraints | None:
             "constraints must be a function of a result or a list of names of metrics, got "
             f"{constraints!r}; leave them out or name one"
         )
-    return tuple(constraints)
+    return tuple(OutcomeConstraint(name, "<=", 0.0) for name in dict.fromkeys(constraints))
 
 
 def as_float(value: Any) -> float | None:
