@@ -37,6 +37,7 @@ class Capability(NamedTuple):
 
 
 CAPABILITIES = {
+    "budgets": Capability(("tuner/budgets",), ("tests/budgets",)),
     "charts": Capability(
         ("tuner/analysis/charts",),
         (

@@ -15,6 +15,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         # Parts of the state machine, see `tuner.core.part`, and the machines of a cluster in it.
+        "tuner.budgets.part": ("Budgets",),
         "tuner.leases.part": ("Leases",),
         "tuner.nodes.nodes": ("Nodes",),
         "tuner.nodes.part": ("NodeEvents",),

@@ -158,6 +158,7 @@ class Tuner:
         search_alg: Searcher | None = None,
         num_samples: int | None = None,
         time_budget_s: float | dt.timedelta | None = None,
+        budget: Mapping[str, float] | None = None,
         max_concurrent_trials: int | None = None,
         stop_search: StopSearch | Literal["auto", "never"] | None = None,
         stop: Any = None,
@@ -215,6 +216,7 @@ class Tuner:
                 in all; without a grid it is the number of trials in all.
             time_budget_s: Counts from the start of the experiment, in seconds; with a larger budget
                 interrupted trials continue.
+            budget: Counts from the start as well; ``{}`` for no limit but that of time.
             max_concurrent_trials: 0 for as many as the resources allow.
             stop_search: ``"never"`` continues a search that has ended, and any other value than the
                 recorded one does for a while at least.
@@ -279,6 +281,7 @@ class Tuner:
                 search_alg=search_alg,
                 num_samples=num_samples,
                 time_budget_s=time_budget_s,
+                budget=budget,
                 max_concurrent_trials=max_concurrent_trials,
                 stop_search=stop_search,
             ),

@@ -35,6 +35,7 @@ def test_experiments_are_listed_with_their_best_trial(call, plain, odd):
         "running": 0,
         "failed": None,
         "elapsed_s": 0,
+        "budget": None,
         "age_s": 0,
         "created": "",
         "path": str(plain),

@@ -89,14 +89,16 @@ mode: min
 report: 'loss=(?P<loss>.*)'
 stop: {loss: 0.1, training_iteration: 9}
 time_limit: 2h
+budget: {cpu_hours: 20, iterations: 50}
 """)
     flags = ("-p", "width=128", "--mode", "max", "--stop", "training_iteration=3", "--gpus", 0.5)
-    more = ("--total-resources", "gpu=1", "--time-limit", "90s")
+    more = ("--total-resources", "gpu=1", "--time-limit", "90s", "--budget", "iterations=9")
     done = call("run", "sweep.yaml", *flags, *more, "--dry-run")
     assert done.stdout.splitlines()[0] == "python train.py --lr 1 --width 128"
     assert facts(done)["metric"].strip() == "loss (max)"
     assert facts(done)["stops"].strip() == "loss: 0.1, training_iteration: 3"
     assert facts(done)["time limit"].strip() == "1m30s"
+    assert facts(done)["budget"].strip() == "20 cpu_hours, 9 iterations"
     assert facts(done)["each trial"].strip() == "1 cpu, 0.5 gpu"
     assert facts(done)["reports"].strip() == "lines of output that match loss=(?P<loss>.*)"
     done = call("run", "sweep.yaml", "--dry-run", "--", "echo", "{lr}", "{width}")
@@ -162,6 +164,10 @@ def test_a_line_for_the_shell_is_shown_as_it_is(call, folder):
         ((*SEARCH, "--stop", "loss", *COMMAND), "--stop must be NAME=VALUE, got 'loss'"),
         ((*SEARCH, "--env", "A=1", "--env", "A=2", *COMMAND), "--env A is given twice"),
         ((*SEARCH, "--report", "loss=.*", *COMMAND), "--report must have a named group"),
+        (
+            (*SEARCH, "--budget", "gpu=1", *COMMAND),
+            "--budget must be in 'iterations', 'trial_hours', or hours of a resource",
+        ),
         (
             (*SEARCH, "--time-limit", "soon", *COMMAND),
             "--time-limit must be a number of seconds, or",

@@ -88,6 +88,7 @@ SETTINGS = st.builds(
     max_failures=st.sampled_from([0, 1, 2, -1]),
     fail_fast=RARELY,
     time_budget_s=st.sampled_from([None, None, 100.0]),
+    budget=st.sampled_from([{}, {}, {"cpu_hours": 0.02}, {"iterations": 20}]),
     stop_grace_s=st.sampled_from([1.0, 30.0]),
     report_timeout_s=st.sampled_from([None, 10.0]),
     checkpoints=st.builds(

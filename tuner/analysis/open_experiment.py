@@ -110,6 +110,20 @@ def read_stored(
     return StoredExperiment(path, declaration, experiment, restored.elapsed_s, driver)
 
 
+def budgets_in(directory: Path) -> Mapping[str, tuple[float, float]]:
+    """Return what is spent of each budget but that of time, and its limit, by its unit.
+
+    Without budgets, and where no experiment can be read, it is empty.
+    """
+    try:
+        stored = read_stored(directory)
+    except StorageError:
+        return {}
+    return {
+        use.unit: (use.spent_at(stored.elapsed_s), use.limit) for use in stored.progress().budgets
+    }
+
+
 def _new_state(declaration: Mapping[str, Any], objects: ArrayStore) -> ExperimentState:
     try:
         settings = ExperimentSettings.from_fields(declaration["settings"])

@@ -221,6 +221,14 @@ class ResultGrid(Sequence["Result"]):
         return self._persistence
 
     @property
+    def budget_left(self) -> dict[str, float]:
+        """What is left of each entry of ``TuneConfig(budget=...)``, read from the directory."""
+        from .open_experiment import budgets_in  # noqa: PLC0415  (seldom)
+
+        budgets = budgets_in(Path(self.local_directory))
+        return {unit: max(limit - spent, 0.0) for unit, (spent, limit) in budgets.items()}
+
+    @property
     def filesystem(self) -> Any:
         """The fsspec file system of `experiment_path`; needs fsspec."""
         return capabilities.filesystem_of(

@@ -254,6 +254,22 @@ def named_value(text: str, option: str) -> tuple[str, Any]:
         return name, value
 
 
+def mapping_of(texts: Iterable[str], flag: str) -> dict[str, Any]:
+    """Return names and values of several ``NAME=VALUE``; those of variables stay texts.
+
+    Raises:
+        click.UsageError: If one has another form.
+        ValueError: If a name is given twice.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, value = named_value(text, flag)
+        if name in found:
+            raise ValueError(f"{flag} {name} is given twice; give it once")
+        found[name] = text.partition("=")[2] if flag == "--env" else value
+    return found
+
+
 def _listed(ids: list[str]) -> str:
     shown = ", ".join(ids[:_MAX_LISTED]) or "none"
     return f"{shown}, ... ({len(ids)} in all)" if len(ids) > _MAX_LISTED else shown

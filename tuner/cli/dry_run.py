@@ -75,6 +75,8 @@ def _facts(sweep: Sweep, spec: ExperimentSpec, command: Command) -> Iterator[tup
         yield "stops", ", ".join(f"{name}: {limit}" for name, limit in spec.run.stop.items())
     if sweep.time_limit is not None:
         yield "time limit", duration(sweep.time_limit)
+    if sweep.budget:
+        yield "budget", ", ".join(f"{amount:g} {unit}" for unit, amount in sweep.budget.items())
     yield "each trial", ", ".join(f"{show(n)} {name}" for name, n in spec.request_for({}).items())
     if spec.run.cluster is not None:
         yield "cluster", spec.run.cluster.describe()

@@ -37,6 +37,13 @@ def _age(seconds: Any) -> str:
     return f"{seconds / _DAY_S:.0f}d" if seconds >= 2 * _DAY_S else duration(seconds)
 
 
+def _spent(budget: Any) -> str:
+    return ", ".join(
+        f"{amounts['spent']:.4g}/{amounts['limit']:g} {printable(unit)}"
+        for unit, amounts in budget.items()
+    )
+
+
 def _whole(text: Any) -> str:
     return printable(str(text))
 
@@ -52,6 +59,7 @@ _COLUMNS: Final = (
     Column("best_iteration", "at iter", rank=3, beside="best"),
     Column("failed", rank=3),
     Column("elapsed_s", "run for", spent, rank=2),
+    Column("budget", "spent", _spent, rank=2),
     Column("age_s", "changed", lambda seconds: f"{_age(seconds)} ago", rank=1),
     Column("remark", text=_whole, rank=4),
 )
@@ -138,6 +146,11 @@ def _record(status: ExperimentStatus, name: str, path: str) -> Record:
         "running": progress.num_trials_by_status.get(Status.RUNNING, 0),
         "failed": progress.num_trials_by_status.get(Status.ERROR, 0) or None,
         "elapsed_s": progress.elapsed_s,
+        "budget": {
+            use.unit: {"spent": use.spent_at(progress.elapsed_s), "limit": use.limit}
+            for use in progress.budgets
+        }
+        or None,
         "age_s": status.age_s,
         "created": _local(status.stored.declaration.get("created")),
         "path": path,

@@ -20,7 +20,7 @@ from tuner.storage.origin import address_of
 from tuner.tuner import Tuner
 
 from .app import FOUND, OK
-from .arguments import ClusterType, experiment_argument, remove_copies
+from .arguments import ClusterType, experiment_argument, mapping_of, remove_copies
 from .control import optional_trial_argument, resume_trial
 from .sweep_end import fit_and_show, told_in_one_line
 
@@ -38,6 +38,12 @@ from .sweep_end import fit_and_show, told_in_one_line
     "--stop-search",
     metavar="never|auto|N",
     help="Go on with a search that has ended early; or when it is to end, see tuner run.",
+)
+@click.option(
+    "--budget",
+    multiple=True,
+    metavar="UNIT=N",
+    help="What the sweep may spend from its start: gpu_hours=20.",
 )
 @click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
 @click.option("--cluster", type=ClusterType(), help="Run trials on a Ray or Dask cluster.")
@@ -62,12 +68,14 @@ def resume(experiment: Path, trial: str | None, **changes: Any) -> int:
       tuner resume digits -n 100
       tuner resume digits 3
     """
-    given = {name: value for name, value in changes.items() if value not in (None, False)}
+    given = {name: value for name, value in changes.items() if value not in (None, False, ())}
     with told_in_one_line():
         if "time_limit" in given:
             given["time_limit"] = checked("time_limit", given["time_limit"], "--time-limit")
         if "stop_search" in given:
             given["stop_search"] = checked("stop_search", given["stop_search"], "--stop-search")
+        if "budget" in given:
+            given["budget"] = checked("budget", mapping_of(given["budget"], "--budget"), "--budget")
     if trial is not None:
         _refuse(given, "to resume one trial")
         resume_trial(experiment, trial)
@@ -102,7 +110,8 @@ def _continued(experiment: Path, command: Command, state: State, given: Mapping[
     """Continue an experiment of a command, and return the exit code."""
     if state is State.FINISHED and not given:
         click.echo(
-            f"{state}; nothing is left to run: give a larger -n, a --time-limit, or --retry-failed",
+            f"{state}; nothing is left to run: give a larger -n, --time-limit or --budget, or "
+            "--retry-failed",
             err=True,
         )
         return FOUND
@@ -116,6 +125,7 @@ def _continued(experiment: Path, command: Command, state: State, given: Mapping[
             num_samples=given.get("num_samples"),
             time_budget_s=given.get("time_limit"),
             stop_search=given.get("stop_search"),
+            budget=given.get("budget"),
             cluster=given.get("cluster"),
         ),
         command,
@@ -141,7 +151,7 @@ def _hint_for(state: State) -> str:
             return "wait for its driver, or end it, before you continue the experiment"
         case State.FINISHED:
             return (
-                "nothing is left to run: raise num_samples= or time_budget_s=, or pass a "
+                "nothing is left to run: raise num_samples=, time_budget_s= or budget=, or pass a "
                 "resume_config=; then continue it with"
             )
         case _:

@@ -21,7 +21,7 @@ from tuner.spec.experiment_location import named_location
 from tuner.tuner import Tuner
 
 from .app import OK
-from .arguments import BEHIND, ClusterType, CommandOfAnother, named_value
+from .arguments import BEHIND, ClusterType, CommandOfAnother, mapping_of
 from .dry_run import show_dry_run
 from .sweep_end import fit_and_show, told_in_one_line
 
@@ -152,6 +152,7 @@ _where: Final = _options(
         help="End the search when further trials would gain too little, or N trials in a row have "
         "gained nothing.",
     ),
+    _several("--budget", "UNIT=N", "What the sweep may spend: gpu_hours=20, iterations=5000."),
     click.option("--trial-time-limit", metavar="TIME", help="Time for each trial, e.g. 10m."),
     click.option(
         "--storage", metavar="DIR|URL", help="Where to store it; ~/tuner_results by default."
@@ -235,26 +236,16 @@ def _given_by_flags(words: Sequence[str], flags: Mapping[str, Any]) -> Given:
         elif key in ("scheduler_arg", "searcher_arg"):
             algorithm = key.removesuffix("_arg")
             named = {} if flags[algorithm] is None else {TYPE: flags[algorithm]}
-            values[algorithm] = named | _mapping_of(value, flag)
+            values[algorithm] = named | mapping_of(value, flag)
             places[algorithm] = flag
         elif key not in values:
-            given = _mapping_of(value, flag) if key in _MAPPINGS else value
+            given = mapping_of(value, flag) if key in _MAPPINGS else value
             values[key] = checked(key, list(given) if isinstance(given, tuple) else given, flag)
             places[key] = flag
     return Given(values, places)
 
 
-_MAPPINGS: Final = ("env", "resources", "stop", "total_resources")
-
-
-def _mapping_of(texts: Iterable[str], flag: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, value = named_value(text, flag)
-        if name in found:
-            raise ValueError(f"{flag} {name} is given twice; give it once")
-        found[name] = text.partition("=")[2] if flag == "--env" else value
-    return found
+_MAPPINGS: Final = ("budget", "env", "resources", "stop", "total_resources")
 
 
 def _space_of(texts: Iterable[str]) -> dict[Any, Any]:

@@ -879,6 +879,7 @@ class Experiment:
             part.resolve_deadlock()
         self.out.remarks = list(self.policies.take_remarks())
         for part in self.parts:
+            part.on_turn_ended()
             self.out.remarks += part.take_remarks()
         self._is_noop_turn = (
             all_continue

@@ -109,6 +109,9 @@ class Part:
     def resolve_deadlock(self) -> None:
         """Let something go on if all processes wait for each other."""
 
+    def on_turn_ended(self) -> None:
+        """Take notice of what has started and ended in the turn."""
+
     def reason_to_end(self, own: Reason | None) -> Reason | None:
         """Return why continuing makes no sense.
 
@@ -128,6 +131,11 @@ class Part:
     def processes(self) -> Sequence[LeaseOwner]:
         """Its processes, beside the workers of trials."""
         return ()
+
+    @property
+    def unbooked(self) -> Mapping[str, float]:
+        """What they occupy beside what `TrialTable.nodes` has granted."""
+        return {}
 
     @property
     def blocked(self) -> set[LeaseOwner]:
@@ -259,8 +267,9 @@ _PARTS: Final = (
         lambda settings: settings.validation is not None,
         lambda trial: bool(trial.group or trial.validation_part),
     ),
+    _Place("budgets", "Budgets", (), lambda settings: bool(settings.budget)),
 )
-"""In the order in which they take resources."""
+"""In the order in which they take resources, and then learn of reasons to end."""
 _PLACE_OF_EVENT: Final = {event: place for place in _PARTS for event in place.events}
 
 

@@ -30,6 +30,9 @@ from .trial_table import TrialTable
 TIME_BUDGET: Final = "time_budget"
 """Rule for which an experiment ends whose time budget is used up."""
 
+BUDGET: Final = "budget"
+"""Rule for which an experiment ends that has spent another budget."""
+
 _DECISIONS: Final = (Stop, Pause, Resume, Save, Exploit, Resize)
 
 
@@ -194,10 +197,10 @@ class Policies:
 def termination_reason_for(reason: Reason) -> TerminationReason:
     """Return how trials end when the experiment does for this reason.
 
-    After a time budget or an error they are interrupted, since a later session may have more time
+    After a budget or an error they are interrupted, since a later session may have a larger budget
     or corrected code. After a stop criterion they are stopped early.
     """
-    if reason.rule in (TIME_BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE):
+    if reason.rule in (TIME_BUDGET, BUDGET, METRIC_NOT_REPORTED, COMMON_FAILURE):
         return TerminationReason.INTERRUPTED
     return TerminationReason.STOPPED_EARLY
 

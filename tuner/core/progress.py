@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -14,6 +15,40 @@ from .pareto import Objectives, best_trials
 from .result import TIME_TOTAL_S, flatten
 from .trial import Status, TerminationReason, Trial
 from .trial_metrics import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """What is spent of a budget.
+
+    Attributes:
+        unit: What is counted: ``"iterations"``, or hours such as ``"gpu_hours"``.
+        limit: How much may be spent.
+        spent: How much had been at `since_s`.
+        rate: How much is spent in each second since then.
+        since_s: Experiment time at which something has last started or ended.
+    """
+
+    unit: str
+    limit: float
+    spent: float
+    rate: float
+    since_s: float
+
+    def spent_at(self, now_s: float) -> float:
+        """Return how much is spent at an experiment time."""
+        return self.spent + self.rate * max(now_s - self.since_s, 0.0)
+
+    def left_at(self, now_s: float) -> float:
+        """Return how much is left at an experiment time."""
+        return max(self.limit - self.spent_at(now_s), 0.0)
+
+    @property
+    def due_s(self) -> float:
+        """Experiment time at which it is used up if nothing changes; infinity for never."""
+        if self.spent >= self.limit:
+            return self.since_s
+        return self.since_s + (self.limit - self.spent) / self.rate if self.rate else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +95,7 @@ class Progress:
         longest_left_s: How many seconds the running trial with most left to train will take at its
             own pace; 0 where that is open.
         quiet_s: For how many seconds no trial has come closer to its end.
+        budgets: What is spent of each budget other than that of time.
     """
 
     name: str
@@ -93,6 +129,7 @@ class Progress:
     front: Sequence[Trial] = ()
     longest_left_s: float = 0.0
     quiet_s: float = 0.0
+    budgets: Sequence[BudgetUse] = ()
 
     def _repr_html_(self) -> str:
         """Return the progress as a table for a notebook."""
@@ -112,6 +149,8 @@ class Progress:
             facts[f"best trial by {self.metric} ({self.mode})"] = (
                 f"{self.best.trial_id}, last value {self.best_last.value:.6g}"
             )
+        for use in self.budgets:
+            facts[use.unit] = f"{use.spent_at(self.elapsed_s):.4g} of {use.limit:g}"
         if self.num_validating or self.num_to_validate:
             facts["validations"] = f"{self.num_validating} running, {self.num_to_validate} waiting"
         if self.constraints and self.num_finished and not (self.best or self.front):
@@ -137,12 +176,12 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """Fraction of the trials, or else of the time, that is done; None without a limit."""
+        """Fraction of the trials, or else of the budgets, that is done; None without a limit."""
         if self.num_total:
             return min(1.0, self.num_behind / self.num_total)
-        if self.time_budget_s:
-            return min(1.0, self.elapsed_s / self.time_budget_s)
-        return None
+        used = [use.spent_at(self.elapsed_s) / use.limit for use in self.budgets]
+        used += [self.elapsed_s / self.time_budget_s] if self.time_budget_s else []
+        return min(1.0, max(used)) if used else None
 
     @property
     def remaining_s(self) -> float | None:
@@ -154,7 +193,9 @@ class Progress:
         up, and where trials are paused and no others are to come: the scheduler may resume few of
         them or all.
         """
-        until_budget = max(0.0, self.time_budget_s - self.elapsed_s) if self.time_budget_s else None
+        ends_s = [use.due_s for use in self.budgets if use.due_s < math.inf]
+        ends_s += [self.time_budget_s] if self.time_budget_s else []
+        until_budget = max(0.0, min(ends_s) - self.elapsed_s) if ends_s else None
         if (until_budget is not None and until_budget < _MIN_LEFT_S) or (
             self.num_total and self.num_finished >= self.num_total
         ):

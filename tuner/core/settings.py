@@ -106,6 +106,8 @@ class ExperimentSettings:
         node_wait_s: For how many seconds what no node that is present could run may wait for one to
             join; None where there is only this machine, with `capacity`, which otherwise does not
             count.
+        budget: How much the experiment may spend, by unit, such as ``"gpu_hours"``; see
+            `tuner.budgets`.
     """
 
     capacity: Mapping[str, float]
@@ -140,6 +142,7 @@ class ExperimentSettings:
     max_validation_losses: Annotated[int | None, OPTIONAL] = None
     preemption_grace_s: Annotated[float | None, OPTIONAL] = None
     node_wait_s: Annotated[float | None, OPTIONAL] = None
+    budget: Annotated[Mapping[str, float], OPTIONAL] = field(default_factory=dict)
     constraints: Annotated[
         tuple[OutcomeConstraint, ...], OPTIONAL, Form(_comparisons, outcome_constraints)
     ] = ()

@@ -13,7 +13,7 @@ from tuner.callbacks.console.silent import SilentConsole
 from tuner.core.experiment import Experiment
 from tuner.core.failure_causes import COMMON_FAILURE, NO_NODE, common_failure
 from tuner.core.metric_watch import METRIC_NOT_REPORTED
-from tuner.core.policies import TIME_BUDGET
+from tuner.core.policies import BUDGET, TIME_BUDGET
 from tuner.errors import CannotPause, ClusterError, MetricNotReported, StorageError, StorageLost
 from tuner.spec.experiment_spec import ExperimentSpec
 
@@ -46,16 +46,11 @@ def report_end(  # noqa: C901  (one case for each end)
         raise CannotPause(f"{experiment.fatal_error}; when this is mended, {how()}")
     if experiment.stall_reason:
         _log.warning("the experiment ended with trials left to run: %s", experiment.stall_reason)
-    if rule == TIME_BUDGET:
-        budget_s = experiment.settings.time_budget_s
-        from tuner.restore.resume_command import shell_line  # noqa: PLC0415  (seldom)
-
-        line = shell_line(directory, spec, "--time-limit TIME")
-        more = line or "restore with a larger time_budget_s"
-        console.print_notice(f"the time budget of {budget_s:g} s is used up; to go on, {more}")
+    if experiment.stop_reason and rule in (TIME_BUDGET, BUDGET):
+        console.print_notice(_why_spent(experiment.stop_reason, directory, spec))
     if not rule and (why_ended := experiment.suggestion_budget.why_ended):
         console.print_notice(capabilities.line_at_end(why_ended, directory, spec))
-    if rule in ("", TIME_BUDGET) and (why := _why_never_compared(experiment, spec)):
+    if rule in ("", TIME_BUDGET, BUDGET) and (why := _why_never_compared(experiment, spec)):
         console.print_notice(why)
     if experiment.stop_reason and rule == COMMON_FAILURE:
         from tuner.restore.resume_command import restore_line, shell_line  # noqa: PLC0415  (seldom)
@@ -73,6 +68,19 @@ def report_end(  # noqa: C901  (one case for each end)
     if cause := cause_of_interruption(rule):
         console.print_notice(f"interrupted by {cause}; {how()}")
     return rule
+
+
+def _why_spent(reason: Reason, directory: Path, spec: ExperimentSpec) -> str:
+    from tuner.restore.resume_command import shell_line  # noqa: PLC0415  (seldom)
+
+    if reason.rule == TIME_BUDGET:
+        line = shell_line(directory, spec, "--time-limit TIME")
+        more = line or "restore with a larger time_budget_s"
+        return f"the time budget of {reason.numbers['budget_s']:g} s is used up; to go on, {more}"
+    unit, budget = reason.numbers["unit"], reason.numbers["budget"]
+    line = shell_line(directory, spec, f"--budget {unit}=NUMBER")
+    more = line or f"restore with a larger budget={{{unit!r}: ...}}"
+    return f"the budget of {budget:g} {unit} is used up; to go on, {more}"
 
 
 def _metric_not_reported(

@@ -13,7 +13,7 @@ from typing import Final
 
 from tuner.analysis.open_experiment import StoredExperiment, read_stored
 from tuner.core.experiment import Experiment
-from tuner.core.policies import TIME_BUDGET
+from tuner.core.policies import BUDGET, TIME_BUDGET
 from tuner.errors import StorageError, StorageUnreachable
 from tuner.storage.declaration import is_experiment
 from tuner.storage.layout import journal_directory
@@ -21,7 +21,7 @@ from tuner.storage.lock import driver_of
 from tuner.storage.urls import split_url
 from tuner.stores.readable_copy import ReadableCopy, changed_at
 
-_DECLARED_ENDINGS: Final = frozenset({TIME_BUDGET, "stopper.stop_all", "fail_fast"})
+_DECLARED_ENDINGS: Final = frozenset({TIME_BUDGET, BUDGET, "stopper.stop_all", "fail_fast"})
 """Rules that end an experiment as declared; after any other rule it counts as interrupted."""
 _MAX_DEPTH: Final = 4
 

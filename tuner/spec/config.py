@@ -749,6 +749,10 @@ class TuneConfig(Settings):
             allow.
         time_budget_s: Total running time in seconds (or a `datetime.timedelta`), restores included,
             after which the experiment stops; None for no limit.
+        budget: What the experiment may spend before it stops, by unit, such as ``{"gpu_hours":
+            20}``: ``"iterations"`` of all trials together, ``"trial_hours"`` of workers, or hours
+            of any resource that trials occupy. Retries, validations and earlier sessions count.
+            None for no limit.
         seed: Seed of everything random in the experiment; None draws one and records it.
         duplicates: What happens if the searcher proposes a configuration again: ``"repeat"``, the
             default, runs it again; ``"skip"`` asks the searcher for another; ``"reuse"`` gives it
@@ -786,10 +790,15 @@ class TuneConfig(Settings):
     chdir_to_trial_dir: bool | None = None
     constraints: Mapping[str, str] | None = None
     stop_search: StopSearch | Literal["auto", "never"] | None = None
+    budget: Mapping[str, float] | None = None
 
     def _check(self) -> None:
         self._check_objectives()
         outcome_constraints(self.constraints)
+        if self.budget is not None:
+            from .budget import check_budget  # noqa: PLC0415  (few have one)
+
+            check_budget(self.budget)
         check_whole("num_samples", self.num_samples)
         if self.num_samples != -1 and self.num_samples < 1:
             raise ValueError(

@@ -280,6 +280,11 @@ class ExperimentSpec:
                 f"resources {resources} ask for nothing, so that nothing limits how many trials "
                 "run; set max_concurrent_trials"
             )
+        if self.tune.budget and not requests_vary(self.trainable):
+            from .budget import check_spent  # noqa: PLC0415  (few have one)
+
+            policy = self.validation_config.policy if self.validation_config else None
+            check_spent(self.tune.budget, resources, policy.resources if policy else {})
 
     def settings(self, capacity: Mapping[str, float]) -> ExperimentSettings:
         """Return the settings for the core.
@@ -322,6 +327,7 @@ class ExperimentSpec:
             max_concurrent=max_concurrent,
             **self.failure.policies(num_slots),
             time_budget_s=self.tune.budget_s,
+            budget=dict(self.tune.budget or {}),
             stop_grace_s=self.failure.stop_grace_s,
             interrupt_grace_s=self.run.interrupt_grace_s,
             report_timeout_s=self.failure.report_timeout_s,

@@ -167,6 +167,11 @@ class Validations(Part):
         ]
 
     @property
+    def unbooked(self) -> Mapping[str, float]:
+        """The CPUs of those that run although trials hold all there are."""
+        return self.queue.resources_apart
+
+    @property
     def blocked(self) -> set[LeaseOwner]:
         """The workers that wait for nothing but validations."""
         return self._requests.blocked_by_validations

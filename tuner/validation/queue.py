@@ -56,6 +56,13 @@ class ValidationQueue:
         self.is_interrupted = False
 
     @property
+    def resources_apart(self) -> Mapping[str, float]:
+        """What those occupy whose CPUs are not those of the pool."""
+        running = (self._trial_table[trial].validations[index] for trial, index in self._running)
+        # One at most: others wait for the pool.
+        return next((each.resources for each in running if each.is_apart), {})
+
+    @property
     def policy(self) -> ValidationPolicy:
         """How checkpoints are validated in this session."""
         return self._policy

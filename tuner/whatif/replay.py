@@ -396,6 +396,7 @@ def _settings(
         max_common_failures=None,
         max_pending=0,
         time_budget_s=None,
+        budget={},
         stop_grace_s=math.inf,
         report_timeout_s=None,
         node_wait_s=None,

@@ -100,6 +100,7 @@ def test_what_is_declared_reaches_the_experiment():
         stop_search="auto",
         num_samples=90,
         trial_time_limit=30.0,
+        budget={"gpu_hours": 20},
         stop={"loss": "<= 0.1"},
         seed=7,
         gpus=2.0,
@@ -116,6 +117,7 @@ def test_what_is_declared_reaches_the_experiment():
     assert (spec.metric, spec.mode, spec.seed) == ("loss", "min", 7)
     assert (spec.tune.max_concurrent_trials, spec.tune.budget_s) == (3, 60)
     assert spec.tune.stop_search == "auto"
+    assert spec.tune.budget == {"gpu_hours": 20}
     assert (spec.failure.max_failures, spec.failure.report_timeout_s) == (2, 30)
     assert spec.run.stop == {"loss": "<= 0.1", "time_total_s": 30}
     assert spec.request_for({}) == {"cpu": 1, "gpu": 2, "licence": 1}

@@ -41,6 +41,7 @@ max_concurrent: 4
 time_limit: 1h30m
 stop_search: {patience: 30, min_delta: 0.01}
 trial_time_limit: 600
+budget: {gpu_hours: 20, iterations: 5000}
 cluster: dask:tcp://10.0.0.1:8786
 seed: 0
 if_exists: new
@@ -61,6 +62,7 @@ if_exists: new
     assert values["stop"] == {"training_iteration": 27, "loss": "<= 0.1"}
     assert (values["time_limit"], values["trial_time_limit"]) == (5400, 600)
     assert values["stop_search"] == StopSearch(patience=30, min_delta=0.01)
+    assert values["budget"] == {"gpu_hours": 20, "iterations": 5000}
     assert values["cluster"].describe() == "the Dask cluster at tcp://10.0.0.1:8786"
     assert given.places["metric"] == "sweep.yaml:7"
 

@@ -22,6 +22,7 @@ from tuner.analysis.charts.summary import (
     slowest,
     summarize,
 )
+from tuner.analysis.open_experiment import budgets_in
 from tuner.analysis.ranking import config_at, is_finite
 from tuner.core.pareto import best_trials, values_of
 from tuner.core.result import AUTO_FILLED
@@ -124,6 +125,8 @@ def _trials(figures: ExperimentSummary) -> str:
 
 def _time(figures: ExperimentSummary) -> str:
     more = f"{figures.num_iterations:,} iterations; trials ran {seconds(figures.run_s)} in all"
+    for unit, (spent, limit) in budgets_in(Path(figures.path)).items():
+        more += f"<br>{escape(unit)}: {spent:.4g} of {limit:g} spent"
     return _cell(
         "Time", seconds(figures.wall_s) if figures.wall_s else seconds(figures.run_s), more
     )

@@ -103,7 +103,7 @@ def summary_view(scene: Scene, width: int) -> View:
     leaders = (progress.leaders or progress.front)[: min(_NUM_LEADERS, options.max_progress_rows)]
     failed = [trial for trial in scene.trials if trial.status is Status.ERROR]
     return [
-        line((done, "bold"), *_state_counts(progress), is_whole=True),
+        line((done, "bold"), *_state_counts(progress), *_budgets(progress), is_whole=True),
         *_best_configuration(progress),
         *_feasible(scene),
         trial_table(leaders, progress, options, scene.curves, width),
@@ -145,8 +145,19 @@ def counts_line(progress: Progress) -> Line:
     """Return the number of trials in each state, and the resources in use."""
     waiting = f"waiting for {printable(progress.waiting_for)}" if progress.waiting_for else ""
     return line(
-        *_state_counts(progress), resources_line(progress), *_validations(progress), waiting
+        *_state_counts(progress),
+        resources_line(progress),
+        *_budgets(progress),
+        *_validations(progress),
+        waiting,
     )
+
+
+def _budgets(progress: Progress) -> Iterator[str]:
+    """Yield what is spent of each budget, and what is left."""
+    for use in progress.budgets:
+        spent, left = use.spent_at(progress.elapsed_s), use.left_at(progress.elapsed_s)
+        yield f"{resource_name(use.unit)} {spent:.4g}/{use.limit:g}, {left:.4g} left"
 
 
 def _validations(progress: Progress) -> Iterator[str]:

@@ -123,6 +123,7 @@ class Sweep:
         max_failures: How often a failed trial is tried again.
         time_limit: How many seconds the sweep may take in all.
         stop_search: When the search ends early, see `TuneConfig`.
+        budget: What the sweep may spend, see `TuneConfig`.
         trial_time_limit: How many seconds a trial may train, and take for each report.
         storage: Where the experiment is stored, see ``RunConfig.storage_path``.
         cluster: The cluster on which trials run; None for this machine.
@@ -158,6 +159,7 @@ class Sweep:
     max_failures: int = 0
     time_limit: float | None = None
     stop_search: StopSearch | Literal["auto", "never"] | None = None
+    budget: Mapping[str, float] | None = None
     trial_time_limit: float | None = None
     storage: str | None = None
     cluster: Cluster | None = None
@@ -274,6 +276,7 @@ class Sweep:
             max_concurrent_trials=self.max_concurrent,
             time_budget_s=self.time_limit,
             stop_search=self.stop_search,
+            budget=self.budget,
             seed=self.seed,
         )
         run = RunConfig(

@@ -265,6 +265,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "max_failures": _of_settings(FailureConfig, "max_failures"),
     "time_limit": _seconds,
     "stop_search": _stop_search,
+    "budget": _of_settings(TuneConfig, "budget"),
     "trial_time_limit": _seconds,
     "storage": _of_settings(RunConfig, "storage_path"),
     "cluster": _cluster,
