@@ -17,6 +17,7 @@ from tuner.core.events import (
     LeaseRequested,
     NodeLeft,
     Outcome,
+    TrialSuggested,
     WorkerStarted,
 )
 from tuner.core.progress import look_at
@@ -64,6 +65,17 @@ def test_hours_are_those_of_what_trials_occupy():
     conversation.exit("t00000", Outcome.COMPLETED)
     conversation.say(after_s=HOUR_S)
     assert spent(conversation) == {"gpu_hours": 2.5, "cpu_hours": 15.0, "trial_hours": 5.0}
+
+
+def test_the_hours_of_a_group_are_those_of_all_its_workers():
+    group = WorkerGroup(3, {"cpu": 1.0, "gpu": 0.5}, 3, 3)
+    conversation = Conversation(
+        capacity={"cpu": 4.0, "gpu": 2.0}, max_trials=1, budget={"gpu_hours": 100}
+    )
+    [asked] = conversation.say()
+    conversation.say(TrialSuggested(asked.trial_id, {}, group.total, group=group))
+    conversation.say(after_s=2 * HOUR_S)
+    assert spent(conversation) == {"gpu_hours": 3.0}
 
 
 def test_the_experiment_is_interrupted_when_a_budget_is_used_up():

@@ -27,10 +27,11 @@ from tuner.callbacks.console.console_view import (
 from tuner.callbacks.console.displays import plain_lines
 from tuner.callbacks.console.progress_table import trial_table
 from tuner.callbacks.console.silent import SilentConsole
-from tuner.core.progress import Progress
+from tuner.core.progress import BudgetUse, Progress
 from tuner.core.trial import AppliedExploit, Trial
 from tuner.core.worker_records import CheckpointRecord, Failure, WorkerGroup
 
+GPU_HOURS = BudgetUse("gpu_hours", limit=4.0, spent=1.0, rate=0.005, since_s=300.0)
 HOSTILE = "\x1b[2J\x1b]0;owned\x07"
 
 
@@ -178,12 +179,23 @@ def test_the_table_lists_running_trials_first_and_at_most_20(progress):
         ({"num_total": None, "time_budget_s": 1000.0}, 0.7, 300.0),
         ({"num_total": 100, "num_finished": 50, "time_budget_s": 800.0}, 0.5, 100.0),
         ({"num_total": 100, "num_finished": 0, "time_budget_s": 600.0}, 0.0, None),
+        ({"num_total": None, "budgets": [GPU_HOURS]}, 0.75, 200.0),
+        ({"num_total": None, "budgets": [GPU_HOURS], "time_budget_s": 800.0}, 0.875, 100.0),
+        ({"num_total": 100, "num_finished": 50, "budgets": [GPU_HOURS]}, 0.5, 200.0),
     ],
 )
 def test_the_time_left_follows_the_pace_and_the_budget(progress, settings, fraction, remaining_s):
     now = replace(progress, **settings)
     assert now.fraction == fraction
     assert now.remaining_s == remaining_s
+
+
+def test_what_is_spent_and_left_of_a_budget_is_on_the_console(progress, trials):
+    now = replace(progress, budgets=[GPU_HOURS, replace(GPU_HOURS, unit="iterations", rate=0.0)])
+    told = "gpu_hours 3/4, 1 left  iterations 1/4, 3 left"
+    assert told in counts_line(now).text
+    assert told in status_line(now).text
+    assert told in summary_lines(now, trials, None, 200)[0]
 
 
 def test_before_the_first_result_there_is_no_best(progress, trials):

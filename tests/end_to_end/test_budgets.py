@@ -59,7 +59,7 @@ def test_the_end_of_a_budget_is_told(tmp_path, capsys):
     told = capsys.readouterr().out
     assert (
         "the budget of 12 iterations is used up; to go on, restore with a larger "
-        "budget={'iterations': ...}"
+        "budget={'iterations': ..., 'cpu_hours': 1000}"
     ) in told
     assert re.search("iterations 1[234]/12, 0 left", told)
     assert tune.ResultGrid.from_directory(grid.experiment_path).budget_left["iterations"] == 0

@@ -47,7 +47,7 @@ def report_end(  # noqa: C901  (one case for each end)
     if experiment.stall_reason:
         _log.warning("the experiment ended with trials left to run: %s", experiment.stall_reason)
     if experiment.stop_reason and rule in (TIME_BUDGET, BUDGET):
-        console.print_notice(_why_spent(experiment.stop_reason, directory, spec))
+        console.print_notice(_why_spent(experiment, experiment.stop_reason, directory, spec))
     if not rule and (why_ended := experiment.suggestion_budget.why_ended):
         console.print_notice(capabilities.line_at_end(why_ended, directory, spec))
     if rule in ("", TIME_BUDGET, BUDGET) and (why := _why_never_compared(experiment, spec)):
@@ -70,17 +70,23 @@ def report_end(  # noqa: C901  (one case for each end)
     return rule
 
 
-def _why_spent(reason: Reason, directory: Path, spec: ExperimentSpec) -> str:
+def _why_spent(
+    experiment: Experiment, reason: Reason, directory: Path, spec: ExperimentSpec
+) -> str:
     from tuner.restore.resume_command import shell_line  # noqa: PLC0415  (seldom)
 
     if reason.rule == TIME_BUDGET:
         line = shell_line(directory, spec, "--time-limit TIME")
         more = line or "restore with a larger time_budget_s"
         return f"the time budget of {reason.numbers['budget_s']:g} s is used up; to go on, {more}"
-    unit, budget = reason.numbers["unit"], reason.numbers["budget"]
-    line = shell_line(directory, spec, f"--budget {unit}=NUMBER")
-    more = line or f"restore with a larger budget={{{unit!r}: ...}}"
-    return f"the budget of {budget:g} {unit} is used up; to go on, {more}"
+    spent, budget = reason.numbers["unit"], reason.numbers["budget"]
+    # The others as they were: what is given replaces all of them.
+    others: dict[str, float | None] = {**experiment.settings.budget, spent: None}
+    flags = (f"--budget {unit}={amount or 'NUMBER'}" for unit, amount in others.items())
+    units = (f"{unit!r}: {amount or '...'}" for unit, amount in others.items())
+    line = shell_line(directory, spec, " ".join(flags))
+    more = line or f"restore with a larger budget={{{', '.join(units)}}}"
+    return f"the budget of {budget:g} {spent} is used up; to go on, {more}"
 
 
 def _metric_not_reported(

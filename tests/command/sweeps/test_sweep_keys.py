@@ -102,7 +102,7 @@ def test_keys_without_a_value_say_nothing(declare):
         ("command: [a, [b]]", "command must be words, got ['b']"),
         ("name: a/../b", "sweep.yaml:1: name "),
         ("metric: 3", "sweep.yaml:1: metric must be a text, got 3; put it in quotes"),
-        ("mode: minimize", "sweep.yaml:1: mode must be 'min' or 'max', got 'minimize'"),
+        ("mode: minimize", "sweep.yaml:1: mode must be 'min' or 'max', or a list"),
         ("num_samples: fifty", "sweep.yaml:1: num_samples must be a whole number, got 'fifty'"),
         ("num_samples: 0", "num_samples must be at least 1, or -1 for endless, got 0"),
         ("scheduler: ahsa", "scheduler must be one of 'fifo', 'asha', "),
