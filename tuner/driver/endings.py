@@ -79,7 +79,7 @@ def _why_spent(
         line = shell_line(directory, spec, "--time-limit TIME")
         more = line or "restore with a larger time_budget_s"
         return f"the time budget of {reason.numbers['budget_s']:g} s is used up; to go on, {more}"
-    spent, budget = reason.numbers["unit"], reason.numbers["budget"]
+    spent, budget = str(reason.numbers["unit"]), reason.numbers["budget"]
     # The others as they were: what is given replaces all of them.
     others: dict[str, float | None] = {**experiment.settings.budget, spent: None}
     flags = (f"--budget {unit}={amount or 'NUMBER'}" for unit, amount in others.items())
