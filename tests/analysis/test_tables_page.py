@@ -47,6 +47,7 @@ def charts(experiment):
         "schedules": data.schedules(),
         "slots": data.slots(),
         "pareto": data.pareto(("accuracy", "loss"), ("max", "min")),
+        "hypervolume": data.hypervolume(None, ("accuracy", "loss"), ("max", "min")),
         "slowest": data.slowest(),
         "failed": experiment("plain").plot.data.failed(),
     }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from searchers.objectives import Point, hypervolumes, minimised
-from tuner.core.feasibility import is_feasible, newest
+from searchers.objectives import Point, minimised
+from tuner.core.feasibility import newest
 from tuner.core.near_misses import why_none_feasible
 from tuner.core.pareto import Objectives, best_trials, values_of
 from tuner.core.result import TRIAL_ID
 from tuner.core.trial import Trial
 
+from .charts.hypervolume import HypervolumeStep, hypervolume_steps, reference_for
 from .charts.pareto import checked_objectives
 from .flat_results import flat_config
 from .frames import in_order_of_appearance, to_frame
@@ -50,57 +52,12 @@ def hypervolume_frame(
     source: Source, objectives: Objectives, reference: Mapping[str, float] | None
 ) -> pd.DataFrame:
     """Return the table of `ResultGrid.hypervolume`."""
-    modes = [mode for _, mode in objectives]
-    finished, points = _finished(source), _feasible_values(source, objectives)
-    limits = checked_reference(objectives, reference) or _worst(list(points.values()), modes)
-    volumes = hypervolumes(
-        [
-            minimised([points[trial.trial_id]], modes)[0] if trial.trial_id in points else None
-            for trial, _ in finished
-        ],
-        minimised([limits], modes)[0] if limits else (),
-    )
-    frame = to_frame(
-        [
-            {
-                "num_trials": number,
-                "time_s": time_s,
-                TRIAL_ID: trial.trial_id,
-                "hypervolume": volume,
-            }
-            for number, ((trial, time_s), volume) in enumerate(
-                zip(finished, volumes, strict=True), start=1
-            )
-        ],
-        ["num_trials", "time_s", TRIAL_ID, "hypervolume"],
-    )
+    limits = reference_for(source, objectives, reference)
+    steps = hypervolume_steps(source, objectives, limits)
+    names = [field.name for field in fields(HypervolumeStep)]
+    frame = to_frame([{name: getattr(step, name) for name in names} for step in steps], names)
     frame.attrs["reference"] = dict(zip((metric for metric, _ in objectives), limits, strict=False))
     return frame
-
-
-def checked_reference(
-    objectives: Objectives, reference: Mapping[str, float] | None
-) -> tuple[float, ...]:
-    """Return the reference point in the order of the objectives; empty for None.
-
-    Raises:
-        TypeError: If it is no mapping.
-        ValueError: If it has other metrics than the objectives, or a value that is not finite.
-    """
-    if reference is None:
-        return ()
-    metrics = [metric for metric, _ in objectives]
-    if not isinstance(reference, Mapping):
-        raise TypeError(
-            f"reference must be a dictionary by metric, such as {dict.fromkeys(metrics, 1.0)}, got "
-            f"{reference!r}"
-        )
-    if set(reference) != set(metrics) or not all(map(is_finite, reference.values())):
-        raise ValueError(
-            f"reference must have a finite number for each of {', '.join(metrics)}, got "
-            f"{dict(reference)!r}; give a value that is just not acceptable in the metric's units"
-        )
-    return tuple(float(reference[metric]) for metric in metrics)
 
 
 def compromise(
@@ -168,27 +125,3 @@ def _checked_weights(objectives: Objectives, weights: Mapping[str, float]) -> li
             f"{', '.join(metrics)}, got {dict(weights)!r}"
         )
     return [float(weights.get(metric, 0.0)) for metric in metrics]
-
-
-def _feasible_values(source: Source, objectives: Objectives) -> dict[str, tuple[float, ...]]:
-    """Return the values of each feasible trial that has a finite one of every objective."""
-    return {
-        trial.trial_id: values
-        for trial in source.trials
-        if is_feasible(trial, source.constraints)
-        and (values := values_of(trial, objectives, source.value_of)) is not None
-    }
-
-
-def _worst(points: Sequence[tuple[float, ...]], modes: Sequence[str]) -> tuple[float, ...]:
-    return tuple(
-        (max if mode == "min" else min)(column)
-        for mode, column in zip(modes, zip(*points, strict=True), strict=False)
-    )
-
-
-def _finished(source: Source) -> list[tuple[Trial, float | None]]:
-    """Return the trials that are over in the order of their ends, with the times of these."""
-    ends = {attempt.trial_id: attempt.end_s for attempt in source.timeline.attempts}
-    finished = [(trial, ends.get(trial.trial_id)) for trial in source.trials if trial.is_finished]
-    return sorted(finished, key=lambda found: found[1] or 0.0)

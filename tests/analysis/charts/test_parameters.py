@@ -106,6 +106,7 @@ def test_frames_have_a_column_for_each_parameter_and_a_row_for_each_setting(sour
         "state": ["completed"] * 2,
         "value": [0.5, 0.25],
         "is_best": [False, True],
+        "is_feasible": [True, True],
         "config/x": [1, 2],
         "config/act": ["a", "b"],
     }

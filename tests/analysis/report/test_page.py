@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from searchers.objectives import outcome_constraints
 from tests.analysis.real_runs import HOSTILE
 from tests.tiers import made_once
 from tuner.analysis import ResultGrid
@@ -452,3 +453,48 @@ def test_without_plotly_the_extra_is_named_and_nothing_written(grid, tmp_path, m
     with pytest.raises(ImportError, match=r'pip install "tuner-hpo\[report\]"'):
         grid([]).report(tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_infeasible_trials_are_marked_and_never_the_best(page_of_kind, experiment):
+    page, grid = page_of_kind("limited"), experiment("limited")
+    assert page.sections()[:3] == ["front", "pareto", "hypervolume"]
+    num = len(grid.feasible)
+    assert f"; {num} of 24 trials keep size_mb <= 4" in page.text
+    table = page.data("trials")
+    place = table["columns"].index("feasible")
+    feasible = [row[place] for row in table["rows"]]
+    assert feasible.count("yes") == num
+    assert table["infeasible"] == [at for at, one in enumerate(feasible) if one == "no"]
+    assert feasible[: table["num_best"]] == ["yes"] * len(grid.get_best_results())
+    assert [row[0] for row in table["rows"]][: table["num_best"]] == [
+        result.trial_id for result in grid.get_best_results()
+    ]
+    assert {"accuracy", "latency_ms", "size_mb"} <= {*table["columns"]}
+    assert "Constraintssize_mb <= 4" in page.text
+    assert "Crosses are trials that miss a constraint." in page.text
+    (figure,) = [one for one in page.data("figures") if one["place"] == "chart-pareto"]
+    assert [trace["name"] for trace in figure["data"]] == ["infeasible", "trials", "Pareto front"]
+
+
+@pytest.mark.parametrize(
+    "goals", [("loss", "min", ()), (None, None, (("loss", "min"), ("x", "min")))]
+)
+def test_a_page_says_what_is_missed_if_no_trial_is_feasible(make, tmp_path, page_of, goals):
+    metric, mode, several = goals
+    trials = [make.trial("t1", [{"loss": 1, "x": 1, "size_mb": 4.43}])]
+    page = page_of(
+        ResultGrid(
+            trials,
+            str(tmp_path),
+            MemoryRows({}),
+            metric,
+            mode,
+            several=several,
+            constraints=outcome_constraints({"size_mb": "<= 4"}),
+        )
+    )
+    assert "best" not in page.sections()
+    assert (
+        "No trial is feasible: 1 of 1 miss size_mb <= 4; the closest is t1: size_mb 4.43 misses "
+        "<= 4 by 0.43."
+    ) in page.text

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 from tuner.analysis.ranking import Mode, rank
 
 from .source import Source
-from .style import BEST, OTHER, drawn, label, metric_axis, new_figure, offer_log_scale, time_axis
+from .style import (
+    BEST,
+    INFEASIBLE,
+    OTHER,
+    drawn,
+    label,
+    metric_axis,
+    new_figure,
+    offer_log_scale,
+    time_axis,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -26,7 +36,8 @@ class HistoryStep:
         trial_number: Number of the trial, from 1 in the order of creation.
         trial_id: The trial.
         value: The value that it reported; over trials, its best value, NaN for none.
-        best: The best value so far, NaN before the first one.
+        best: The best value of a feasible trial so far, NaN before the first one.
+        is_feasible: Whether the trial keeps all constraints by its newest values.
     """
 
     time_s: float | None
@@ -34,10 +45,13 @@ class HistoryStep:
     trial_id: str
     value: float
     best: float
+    is_feasible: bool = True
 
 
 def history_over_time(source: Source) -> list[HistoryStep]:
     """Return the results that were better than all earlier ones, and a last step at the end.
+
+    Those of infeasible trials are left out.
 
     Raises:
         ValueError: If the experiment has no metric.
@@ -70,10 +84,12 @@ def history_over_trials(source: Source) -> list[HistoryStep]:
     steps = []
     for number, trial in enumerate(source.trials, start=1):
         value = trial.summary[metric].by_scope("all", mode) if metric in trial.summary else math.nan
-        # NaN ranks below every number, so it is only kept until the first value.
-        best = max(best, value, key=lambda candidate: rank(candidate, mode))
+        is_feasible = source.is_feasible(trial)
+        if is_feasible:
+            # NaN ranks below every number, so it is only kept until the first value.
+            best = max(best, value, key=lambda candidate: rank(candidate, mode))
         time_s = reports[trial.trial_id].times_s[-1] if trial.trial_id in reports else None
-        steps.append(HistoryStep(time_s, number, trial.trial_id, value, best))
+        steps.append(HistoryStep(time_s, number, trial.trial_id, value, best, is_feasible))
     return steps
 
 
@@ -92,16 +108,21 @@ def history_figure(
     unit, name = time_axis(max((step.time_s or 0.0 for step in steps), default=0.0))
     xs = [(step.time_s or 0.0) / unit if is_over_time else step.trial_number for step in steps]
     texts = [label(step.trial_id) for step in steps]
-    if not is_over_time:
-        figure.add_scatter(
-            x=xs,
-            y=drawn([step.value for step in steps]),
-            text=texts,
-            mode="markers",
-            name="best of each trial",
-            marker={"color": OTHER, "size": 6, "opacity": 0.6},
-            hovertemplate="%{text}: %{y:.6g}<extra></extra>",
-        )
+    dots = {"mode": "markers", "marker": {"color": OTHER, "size": 6, "opacity": 0.6}}
+    for name_of_dots, is_feasible, style in (
+        ("best of each trial", True, dots),
+        ("infeasible", False, INFEASIBLE),
+    ):
+        places = [place for place, step in enumerate(steps) if step.is_feasible is is_feasible]
+        if places and not is_over_time:
+            figure.add_scatter(
+                x=[xs[place] for place in places],
+                y=drawn([steps[place].value for place in places]),
+                text=[texts[place] for place in places],
+                name=name_of_dots,
+                hovertemplate="%{text}: %{y:.6g}<extra></extra>",
+                **style,
+            )
     figure.add_scatter(
         x=xs,
         y=drawn([step.best for step in steps]),

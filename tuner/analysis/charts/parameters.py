@@ -19,6 +19,7 @@ from .source import Source, state_of
 from .style import (
     BEST,
     GOOD,
+    INFEASIBLE,
     OTHER,
     Lines,
     config_text,
@@ -111,6 +112,7 @@ class TrialPoint:
         state: Its state, see `state_of`.
         value: Its last value of the metric, NaN for none.
         is_best: Whether it is the best one.
+        is_feasible: Whether it keeps all constraints.
         config: The flattened configuration in force at that value, without parameters that are the
             same in all trials.
     """
@@ -119,6 +121,7 @@ class TrialPoint:
     state: str
     value: float
     is_best: bool
+    is_feasible: bool
     config: Mapping[str, Any]
 
 
@@ -185,7 +188,12 @@ def _trial_point(source: Source, trial: Trial, names: Sequence[str]) -> TrialPoi
     config = source.config_of(trial)
     shown = {name: config[name] for name in names if name in config}
     return TrialPoint(
-        trial.trial_id, state_of(trial), source.value_of(trial), trial is source.best, shown
+        trial.trial_id,
+        state_of(trial),
+        source.value_of(trial),
+        trial is source.best,
+        source.is_feasible(trial),
+        shown,
     )
 
 
@@ -195,7 +203,7 @@ def coordinates_figure(
     """Return parallel coordinates: a line per trial over its parameters and the metric.
 
     Trials without a finite value are left out. The legend hides and shows the best tenth and the
-    others.
+    others, and the infeasible ones, which are dotted.
 
     Args:
         trials: The trials.
@@ -211,7 +219,8 @@ def coordinates_figure(
     values = [one.value for one in known]
     scale: Scale = "log" if metric_axis(metric, mode, values).get("type") == "log" else "linear"
     outcome = Axis(metric, scale, min(values, default=0), max(values, default=1))
-    num_good = max(1, len(known) // 10)
+    feasible = [one for one in known if one.is_feasible]
+    num_good = max(1, len(feasible) // 10)
     # Drawn as lines of an ordinary chart: Plotly's own parallel coordinates need WebGL, print badly
     # and have neither a legend nor hover texts.
     num_lines = max(_name_of(axis).count("<br>") + 1 for axis in (*axes, outcome))
@@ -221,8 +230,9 @@ def coordinates_figure(
     figure = new_figure(plot_px + top_px + bottom_px, margin=margin)
     figure.update_layout(legend={"y": 1 + names_px / plot_px})
     best = [one for one in known if one.is_best]
-    others = [one for one in known if not one.is_best]
+    others = [one for one in feasible if not one.is_best]
     groups = [
+        ("infeasible", [one for one in known if not one.is_feasible], OTHER, 0.8, 0.3),
         ("others", others[num_good:], OTHER, 1.0, 0.35),
         ("best tenth", others[:num_good], GOOD, 1.5, 0.75),
         ("best", best, BEST, 3.2, 1.0),
@@ -237,7 +247,12 @@ def coordinates_figure(
                 text=lines.texts,
                 name=title,
                 mode="lines",
-                line={"color": color, "width": width, "shape": "linear"},
+                line={
+                    "color": color,
+                    "width": width,
+                    "shape": "linear",
+                    "dash": "dot" if name == "infeasible" else "solid",
+                },
                 opacity=opacity,
                 hovertemplate="%{text}<extra></extra>",
             )
@@ -371,21 +386,27 @@ def _add_slice(
     has_legend: bool,
 ) -> None:
     known = [one for one in trials if axis.name in one.config and math.isfinite(one.value)]
-    for name, color, size, members in (
-        ("trials", GOOD, 6, [one for one in known if not one.is_best]),
-        ("best", BEST, 11, [one for one in known if one.is_best]),
+    infeasible = [one for one in known if not one.is_feasible]
+    dot = {"mode": "markers", "marker": {"color": GOOD, "size": 6, "opacity": 0.55}}
+    for name, style, members in (
+        *([("infeasible", INFEASIBLE, infeasible)] if infeasible else []),
+        ("trials", dot, [one for one in known if one.is_feasible and not one.is_best]),
+        (
+            "best",
+            {"mode": "markers", "marker": {"color": BEST, "size": 11, "opacity": 1.0}},
+            [one for one in known if one.is_best],
+        ),
     ):
         shown = [axis.shown(one.config[axis.name]) for one in members]
         figure.add_scatter(
             x=[label(value, 16) for value in shown] if axis.scale == "category" else shown,
             y=[one.value for one in members],
             text=[f"{label(one.trial_id)}<br>{config_text(one.config)}" for one in members],
-            mode="markers",
             name=name,
             legendgroup=name,
             showlegend=has_legend,
-            marker={"color": color, "size": size, "opacity": 1.0 if name == "best" else 0.55},
             hovertemplate="%{text}<br>%{y:.6g}<extra></extra>",
+            **style,
             **place,
         )
     categorical = {

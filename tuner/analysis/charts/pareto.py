@@ -12,7 +12,7 @@ from tuner.analysis.ranking import check_mode, unknown_metric
 from tuner.core.pareto import Objectives, values_of
 
 from .source import Source, state_of
-from .style import BEST, OTHER, label, metric_axis, new_panels, offer_log_scale
+from .style import BEST, GOOD, INFEASIBLE, OTHER, label, metric_axis, new_panels, offer_log_scale
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -28,14 +28,16 @@ class ParetoPoint:
         trial_id: The trial.
         state: Its state, see `state_of`.
         values: Its last value of each metric.
-        is_on_front: Whether no other trial is better in one metric and at least as good in all
-            others.
+        is_on_front: Whether it is feasible, and no other feasible trial is better in one metric and
+            at least as good in all others.
+        is_feasible: Whether it keeps all constraints.
     """
 
     trial_id: str
     state: str
     values: tuple[float, ...]
     is_on_front: bool
+    is_feasible: bool = True
 
 
 def checked_objectives(
@@ -98,17 +100,25 @@ def pareto(source: Source, objectives: Objectives) -> list[ParetoPoint]:
         for trial in source.trials
         if (values := values_of(trial, objectives, source.value_of)) is not None
     ]
-    front = set(pareto_front([values for _, values in found], [mode for _, mode in objectives]))
+    feasible = [(trial, values) for trial, values in found if source.is_feasible(trial)]
+    places = pareto_front([values for _, values in feasible], [mode for _, mode in objectives])
+    front = {feasible[place][0].trial_id for place in places}
     return [
-        ParetoPoint(trial.trial_id, state_of(trial), values, place in front)
-        for place, (trial, values) in enumerate(found)
+        ParetoPoint(
+            trial.trial_id,
+            state_of(trial),
+            values,
+            trial.trial_id in front,
+            source.is_feasible(trial),
+        )
+        for trial, values in found
     ]
 
 
 def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.Figure:
     """Return all trials in the plane of each pair of metrics, with the Pareto front highlighted.
 
-    With two metrics, a line joins the trials of the front.
+    With two metrics, a line joins the trials of the front. Infeasible trials are grey crosses.
 
     Args:
         points: The trials.
@@ -125,7 +135,8 @@ def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.F
     figure = panels.figure
     figure.update_layout(height=400 if panels.num_rows == 1 else 320 * panels.num_rows)
     front = [point for point in points if point.is_on_front]
-    rest = [point for point in points if not point.is_on_front]
+    rest = [point for point in points if point.is_feasible and not point.is_on_front]
+    infeasible = [point for point in points if not point.is_feasible]
     # With three metrics or more, the front is a surface, of which no line is drawn.
     line = (
         {"mode": "lines+markers", "line": {"color": BEST, "width": 2, "dash": "dot"}}
@@ -134,10 +145,14 @@ def pareto_figure(points: Sequence[ParetoPoint], objectives: Objectives) -> go.F
     )
     for place, (first, second) in enumerate(pairs):
         for name, members, style in (
+            *([("infeasible", infeasible, INFEASIBLE)] if infeasible else []),
             (
                 "trials",
                 rest,
-                {"mode": "markers", "marker": {"color": OTHER, "size": 7, "opacity": 0.6}},
+                {
+                    "mode": "markers",
+                    "marker": {"color": GOOD if infeasible else OTHER, "size": 7, "opacity": 0.6},
+                },
             ),
             (
                 "Pareto front",

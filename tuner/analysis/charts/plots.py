@@ -16,6 +16,7 @@ from tuner.core.result import CONFIG, TRAINING_ITERATION
 from .curves import curves_figure, learning_curves
 from .downsample import MAX_POINTS, MAX_TRIALS
 from .history import HistoryStep, history_figure, history_over_time, history_over_trials
+from .hypervolume import HypervolumeStep, hypervolume_figure, hypervolume_steps, reference_for
 from .importance import importance_figure, param_importances
 from .lineage import (
     LineageSegment,
@@ -61,7 +62,7 @@ class PlotData:
         >>> from tuner.journal.rows import MemoryRows
         >>> grid = ResultGrid([], "/nowhere", MemoryRows({}), "loss", "min")
         >>> list(grid.plot.data.history("trials").columns)
-        ['time_s', 'trial_number', 'trial_id', 'value', 'best']
+        ['time_s', 'trial_number', 'trial_id', 'value', 'best', 'is_feasible']
     """
 
     def __init__(self, source: Source) -> None:
@@ -109,8 +110,8 @@ class PlotData:
     ) -> pd.DataFrame:
         """Return a row for each trial with the parameters that differ between trials.
 
-        Columns ``trial_id``, ``state``, ``value``, ``is_best``, and the parameters as
-        ``config/...``.
+        Columns ``trial_id``, ``state``, ``value``, ``is_best``, ``is_feasible``, and the parameters
+        as ``config/...``.
         """
         return _records(TrialPoint, trial_points(self._source.with_objective(metric, mode)))
 
@@ -122,7 +123,8 @@ class PlotData:
     ) -> pd.DataFrame:
         """Return a row for each trial and parameter.
 
-        Columns ``parameter``, ``setting``, ``trial_id``, ``state``, ``value`` and ``is_best``.
+        Columns ``parameter``, ``setting``, ``trial_id``, ``state``, ``value``, ``is_best`` and
+        ``is_feasible``.
 
         Args:
             params: The parameters, flattened; None for all that differ.
@@ -136,9 +138,17 @@ class PlotData:
             else params
         )
         return _frame(
-            ["parameter", "setting", "trial_id", "state", "value", "is_best"],
+            ["parameter", "setting", "trial_id", "state", "value", "is_best", "is_feasible"],
             [
-                (name, one.config[name], one.trial_id, one.state, one.value, one.is_best)
+                (
+                    name,
+                    one.config[name],
+                    one.trial_id,
+                    one.state,
+                    one.value,
+                    one.is_best,
+                    one.is_feasible,
+                )
                 for name in names
                 for one in trials
                 if name in one.config
@@ -175,7 +185,7 @@ class PlotData:
     def history(
         self, over: Over = "time", metric: str | None = None, mode: Mode | None = None
     ) -> pd.DataFrame:
-        """Return the improvements of the best value, see `HistoryStep` for the columns.
+        """Return the improvements of the best feasible value, see `HistoryStep` for the columns.
 
         Args:
             over: ``"time"`` for a row for each result that was better than all before it,
@@ -225,7 +235,7 @@ class PlotData:
     ) -> pd.DataFrame:
         """Return a row for each trial that reported all metrics.
 
-        Columns ``trial_id``, ``state``, the metrics, and ``is_on_front``.
+        Columns ``trial_id``, ``state``, the metrics, ``is_on_front``, and ``is_feasible``.
 
         Args:
             metrics: At least two metrics; None for all objectives of the experiment.
@@ -235,12 +245,32 @@ class PlotData:
         objectives = checked_objectives(self._source, metrics, modes)
         names = [metric for metric, _ in objectives]
         return _frame(
-            ["trial_id", "state", *names, "is_on_front"],
+            ["trial_id", "state", *names, "is_on_front", "is_feasible"],
             [
-                (one.trial_id, one.state, *one.values, one.is_on_front)  # noqa: PD011  (a tuple)
+                (
+                    one.trial_id,
+                    one.state,
+                    *one.values,  # noqa: PD011  (a tuple)
+                    one.is_on_front,
+                    one.is_feasible,
+                )
                 for one in pareto(self._source, objectives)
             ],
         )
+
+    def hypervolume(
+        self,
+        reference: Mapping[str, float] | None = None,
+        metrics: Sequence[str] | None = None,
+        modes: Sequence[Mode] | None = None,
+    ) -> pd.DataFrame:
+        """Return a row for each trial that is over, see `HypervolumeStep` for the columns.
+
+        See `ResultGrid.hypervolume` for the arguments.
+        """
+        objectives = checked_objectives(self._source, metrics, modes)
+        corner = reference_for(self._source, objectives, reference)
+        return _records(HypervolumeStep, hypervolume_steps(self._source, objectives, corner))
 
     def slowest(self, count: int = 10) -> pd.DataFrame:
         """Return the trials that ran longest, `count` at most; see `SlowTrial` for the columns."""
@@ -450,7 +480,7 @@ class Plots:
     def history(
         self, over: Over = "time", metric: str | None = None, mode: Mode | None = None
     ) -> go.Figure:
-        """Draw the best value so far of any trial at any result.
+        """Draw the best value so far of any feasible trial at any result.
 
         Args:
             over: ``"time"`` or ``"trials"``.
@@ -494,6 +524,8 @@ class Plots:
     ) -> go.Figure:
         """Draw the trials in the plane of each pair of metrics, with the Pareto front highlighted.
 
+        Trials that miss a constraint are grey crosses, and never on the front.
+
         Args:
             metrics: At least two metrics, compared by last values; None for all objectives of the
                 experiment.
@@ -506,6 +538,32 @@ class Plots:
         """
         objectives = checked_objectives(self._source, metrics, modes)
         return pareto_figure(pareto(self._source, objectives), objectives)
+
+    def hypervolume(
+        self,
+        reference: Mapping[str, float] | None = None,
+        over: Over = "time",
+        metrics: Sequence[str] | None = None,
+        modes: Sequence[Mode] | None = None,
+    ) -> go.Figure:
+        """Draw how much of the metrics' space the feasible trials dominate.
+
+        Args:
+            reference: As for `ResultGrid.hypervolume`.
+            over: ``"time"`` or ``"trials"``.
+            metrics: As for `pareto`.
+            modes: As for `pareto`.
+
+        Raises:
+            TypeError: If `reference` is no mapping.
+            ValueError: As `pareto`, or if `reference` lacks a metric or has another one, or `over`
+                is neither.
+        """
+        objectives = checked_objectives(self._source, metrics, modes)
+        corner = reference_for(self._source, objectives, reference)
+        steps = hypervolume_steps(self._source, objectives, corner)
+        is_over_time = check_over(over) == "time" and all(step.time_s is not None for step in steps)
+        return hypervolume_figure(steps, is_over_time=is_over_time)
 
 
 def chosen_axes(source: Source, params: Sequence[str] | None, max_axes: int) -> list[Axis]:

@@ -68,7 +68,13 @@ class Source:
         """Events with their times; empty if there is no readable journal."""
         ids = {trial.trial_id for trial in self.trials}
         try:
-            return Timeline(journal_records(self.experiment_path), ids, self.metric, self.mode)
+            return Timeline(
+                journal_records(self.experiment_path),
+                ids,
+                self.metric,
+                self.mode,
+                infeasible=[one.trial_id for one in self.trials if not self.is_feasible(one)],
+            )
         except StorageError:
             return Timeline((), ids)
 

@@ -21,6 +21,11 @@ GOOD: Final = "#3d82c4"
 """Data that is highlighted."""
 OTHER: Final = "#93a1b0"
 """All others."""
+INFEASIBLE: Final[Mapping[str, Any]] = {
+    "mode": "markers",
+    "marker": {"color": OTHER, "size": 6, "opacity": 0.45, "symbol": "x-thin-open"},
+}
+"""Trials that miss a constraint, in every chart with a dot for each trial."""
 CUTOFF: Final = "#c8553d"
 STATE_COLORS: Final[Mapping[str, str]] = {
     "completed": "#4b9a78",

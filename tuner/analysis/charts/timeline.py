@@ -120,6 +120,7 @@ class Timeline:
         trial_ids: The trials to include.
         metric: The metric, flattened; None for none.
         mode: ``"min"`` or ``"max"``: the direction in which it is optimised; None for none.
+        infeasible: The trials of which no result is an improvement.
 
     Attributes:
         attempts: Each run of each trial, in the order of their ends.
@@ -135,6 +136,8 @@ class Timeline:
         trial_ids: Collection[str],
         metric: str | None = None,
         mode: Mode | None = None,
+        *,
+        infeasible: Collection[str] = (),
     ) -> None:
         self.attempts: list[TimedAttempt] = []
         self.decisions: list[TimedDecision] = []
@@ -144,6 +147,7 @@ class Timeline:
         self._trial_ids = frozenset(trial_ids)
         self._metric = metric
         self._mode = mode
+        self._infeasible = frozenset(infeasible)
         self._started: dict[str, tuple[int, float]] = {}
         self._latest_decisions: dict[str, tuple[str, bool]] = {}
         for record in records:
@@ -205,6 +209,7 @@ class Timeline:
         reports.values.append(value if is_number(value) else math.nan)
         if (
             self._mode
+            and trial_id not in self._infeasible
             and is_number(value)
             and math.isfinite(value)
             and self._is_better(value, self._mode)

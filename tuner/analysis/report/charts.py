@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Final
 from tuner.analysis.charts.curves import are_single, curves_figure, learning_curves
 from tuner.analysis.charts.downsample import MAX_POINTS, MAX_TRIALS, spread
 from tuner.analysis.charts.history import history_figure, history_over_time, history_over_trials
+from tuner.analysis.charts.hypervolume import (
+    hypervolume_figure,
+    hypervolume_steps,
+    reference_for,
+)
 from tuner.analysis.charts.importance import MAX_BARS, importance_figure, param_importances
 from tuner.analysis.charts.lineage import (
     MAX_MEMBERS,
@@ -66,6 +71,7 @@ def charts(source: Source) -> Iterator[Chart]:
     """Yield the charts of an experiment that apply to it, e.g. rungs only with a bracket."""
     if source.several:
         yield _pareto(source)
+        yield from _hypervolume(source)
         source = source if source.metric else source.with_objective(source.several[0][0], None)
     if source.metric is None or source.mode is None:
         yield Chart(
@@ -103,9 +109,38 @@ def _pareto(source: Source) -> Chart:
             None,
         )
     shown, note = _thinned(points)
-    note = f"Last values; orange are the trials that no other one beats in every objective.{note}"
+    note = (
+        "Last values; orange are the trials that no other one beats in every objective."
+        f"{_infeasible_note(points)}{note}"
+    )
     return Chart(
         "pareto", "Trade-off between the objectives", note, pareto_figure(shown, source.several)
+    )
+
+
+def _infeasible_note(points: Sequence[ParetoPoint]) -> str:
+    return (
+        " Crosses are trials that miss a constraint."
+        if any(not point.is_feasible for point in points)
+        else ""
+    )
+
+
+def _hypervolume(source: Source) -> Iterator[Chart]:
+    corner = reference_for(source, source.several)
+    steps = hypervolume_steps(source, source.several, corner)
+    if not corner or not steps:
+        return
+    limits = ", ".join(
+        f"{metric} {value:.6g}" for (metric, _), value in zip(source.several, corner, strict=True)
+    )
+    is_over_time = all(step.time_s is not None for step in steps)
+    yield Chart(
+        "hypervolume",
+        "Hypervolume",
+        f"How much of the objectives' space the feasible trials dominate, measured from the worst "
+        f"of their values: {limits}.",
+        hypervolume_figure(steps, is_over_time=is_over_time),
     )
 
 
@@ -158,13 +193,14 @@ def _objective_note(source: Source) -> str:
 def _history(source: Source, *, is_wide: bool) -> Chart:
     steps = history_over_time(source)
     is_over_time = bool(steps)
+    kind = "feasible trial" if source.constraints else "trial"
     figure = history_figure(
         steps or history_over_trials(source), *source.objective, is_over_time=is_over_time
     )
     return Chart(
         "history",
         "Best so far",
-        f"{_objective_note(source)}Best value of any trial, at any of its results.",
+        f"{_objective_note(source)}Best value of any {kind}, at any of its results.",
         figure,
         is_wide=is_wide,
     )
@@ -199,6 +235,7 @@ def _parameters(source: Source) -> Iterator[Chart]:
     lines = trial_points(source, _MAX_LINES)
     notes = [
         f"{_objective_note(source)}Each line is a trial; better is up."
+        + (" Dotted lines miss a constraint." if source.constraints else "")
         + (
             " A line below an axis: the trial has no such parameter."
             if _is_conditional(source, shown)
@@ -310,7 +347,7 @@ def _quality(source: Source) -> Iterator[Chart]:
     points = pareto(source, objectives)
     note = (
         "Training time and last value of each trial; the line joins those that no other one "
-        "beats in both."
+        f"beats in both.{_infeasible_note(points)}"
     )
     shown, more = _thinned(points)
     yield Chart(

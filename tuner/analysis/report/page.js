@@ -103,6 +103,7 @@
   const scroll = document.querySelector("#all-trials .scroll");
   const PAGE = 50;
   const isNumber = columns.map((_, place) => table.rows.some((row) => typeof row[place] === "number") && table.rows.every((row) => typeof row[place] !== "string" || ["nan", "inf", "-inf"].includes(row[place])));
+  const infeasible = new Set(table.infeasible);
   const rows = table.rows.map((cells, place) => ({ cells, place, text: cells.join("\u0000").toLowerCase() }));
   let sorted = { column: -1, sign: 1 };
   let shown = PAGE;
@@ -198,6 +199,7 @@
     const visible = found.slice(0, shown).map((row) => {
       const line = document.createElement("tr");
       if (row.place < table.num_best) line.className = "best";
+      else if (infeasible.has(row.place)) line.className = "infeasible";
       line.replaceChildren(...columns.map((_, column) => cellOf(row, column)));
       return line;
     });

@@ -24,7 +24,10 @@ from tuner.analysis.charts.summary import (
 )
 from tuner.analysis.open_experiment import budgets_in
 from tuner.analysis.ranking import config_at, is_finite
-from tuner.core.pareto import best_trials, values_of
+from tuner.analysis.trade_offs import front_of
+from tuner.core.feasibility import newest
+from tuner.core.near_misses import why_none_feasible
+from tuner.core.pareto import values_of
 from tuner.core.result import AUTO_FILLED
 from tuner.core.trial import Trial
 from tuner.errors import StorageError
@@ -86,23 +89,38 @@ def _cell(name: str, value: str, more: str = "", kind: str = "") -> str:
 def _best(source: Source, figures: ExperimentSummary) -> str:
     if source.several:
         names = ", ".join(f"{escape(metric)}{direction(mode)}" for metric, mode in source.several)
-        num_best = len(best_trials(source.trials, source.several, source.value_of))
+        num_best = len(front_of(source, source.several))
         return _cell(
             '<a href="#front">Pareto front</a>',
             f"{num_best:,} of {figures.num_trials:,} trials",
-            names,
+            f"{names}{_feasible(source)}",
             " best",
         )
     if figures.metric is None:
         return _cell("Metric", "none", "The experiment names none, so no trial is the best one.")
     name = f"Best {escape(figures.metric)}{direction(figures.mode)}"
     if figures.best_trial_id is None:
-        return _cell(name, "none", "No trial has a finite value.")
+        why = why_none_feasible(source.trials, source.constraints)
+        return _cell(name, "none", escape(_sentence(why) or "No trial has a finite value."))
     more = (
         f"last value of <a "
         f'href="#best">{escape(figures.best_trial_id)}</a>{escape(_best_step(figures))}'
+        f"{_feasible(source)}"
     )
     return _cell(name, escape(f"{figures.best_value:.6g}"), more, " best")
+
+
+def _feasible(source: Source) -> str:
+    """Return how many trials keep the constraints, as HTML; empty without constraints."""
+    if not source.constraints:
+        return ""
+    num = sum(map(source.is_feasible, source.trials))
+    listed = ", ".join(map(str, source.constraints))
+    return f"; {num:,} of {len(source.trials):,} trials keep {escape(listed)}"
+
+
+def _sentence(text: str) -> str:
+    return text and f"{text[0].upper()}{text[1:]}."
 
 
 def _best_step(figures: ExperimentSummary) -> str:
@@ -179,12 +197,16 @@ def _copied(config: Mapping[str, Any]) -> str:
 
 
 def front_section(source: Source) -> str:
-    """Return the Pareto front with objectives and parameters; empty for a single objective."""
+    """Return the Pareto front with objectives, limited metrics and parameters.
+
+    It is empty for a single objective.
+    """
     if not source.several:
         return ""
     objectives = [f"{metric}{direction(mode)}" for metric, mode in source.several]
+    limits = [each for each in source.constraints if each.metric not in dict(source.several)]
     params = [axis.name for axis in axes(source)]
-    front = best_trials(source.trials, source.several, source.value_of)
+    front = front_of(source, source.several)
     rows = []
     for trial in front[:_MAX_FRONT]:
         config = source.config_of(trial)
@@ -195,18 +217,21 @@ def front_section(source: Source) -> str:
             [
                 trial.trial_id,
                 *values,
+                *(short_text(newest(trial, each.metric)) for each in limits),
                 *(short_text(config[name]) if name in config else _NONE for name in params),
             ]
         )
-    note = "No other trial beats these in every objective, by last values."
+    which = "No other feasible trial" if source.constraints else "No other trial"
+    note = f"{which} beats these in every objective, by last values."
+    why = why_none_feasible(source.trials, source.constraints)
     if len(front) > len(rows):
         note += f" The first {len(rows)} of {len(front):,}."
     return _table(
         "front",
         "Pareto front",
-        ["trial", *objectives, *params],
+        ["trial", *objectives, *map(str, limits), *params],
         rows,
-        note if rows else "No trial has a finite value of each.",
+        note if rows else _sentence(why) or "No trial has a finite value of each.",
     )
 
 
@@ -222,6 +247,10 @@ def _all_trials(source: Source) -> str:
         order = f"Best first, by the last value of {escape(source.metric)}. "
     else:
         order = "In the order of their creation. "
+    if source.constraints and not source.several:
+        order += "Those that miss a constraint come last, in grey. "
+    elif source.constraints:
+        order += "Those that miss a constraint are grey. "
     return _ALL_TRIALS.format(
         note=f"{order}Metrics are last values; a click on a column's name sorts by it."
     )
@@ -420,6 +449,7 @@ def _declared(source: Source, declaration: Mapping[str, Any]) -> Iterator[tuple[
         "Objectives" if source.several else "Objective",
         ", ".join(f"{metric}{direction(mode)}" for metric, mode in source.objectives),
     )
+    yield "Constraints", ", ".join(map(str, source.constraints))
     yield "Searcher", expression(tune.get("search_alg"))
     yield "Scheduler", expression(tune.get("scheduler"))
     yield "Seed", str(declaration.get("seed", ""))
@@ -475,7 +505,8 @@ def trial_table(source: Source) -> dict[str, Any]:
 
     ``columns`` are the names of columns and ``priority`` their indices, the most important first:
     on a narrow page, the last ones are hidden. ``rows`` are ordered, the best first; the first
-    ``num_best`` are highlighted: the best trial, or the Pareto front. A cell is a number, a text or
+    ``num_best`` are highlighted: the best trial, or the Pareto front. ``infeasible`` are the places
+    of those that miss a constraint. A cell is a number, a text or
     None; numbers have six digits, and those that are not finite are texts.
     """
     metrics, own = _metrics(source)
@@ -485,8 +516,9 @@ def trial_table(source: Source) -> dict[str, Any]:
     ranked = best if source.several else source.ranked()
     first = {trial.trial_id for trial in ranked}
     trials = [*ranked, *(trial for trial in source.trials if trial.trial_id not in first)]
-    columns = [*_FIRST, *metrics, *params, *_LAST]
-    first_metric, first_param = len(_FIRST), len(_FIRST) + len(metrics)
+    first_columns = [*_FIRST, *(["feasible"] if source.constraints else [])]
+    columns = [*first_columns, *metrics, *params, *_LAST]
+    first_metric, first_param = len(first_columns), len(first_columns) + len(metrics)
     end = first_param + len(params)
     return {
         "columns": columns,
@@ -502,25 +534,32 @@ def trial_table(source: Source) -> dict[str, Any]:
         "num_metrics": len(metrics),
         "rows": [_row(source, trial, metrics, params, times) for trial in trials],
         "num_best": len(best),
+        "infeasible": [
+            place for place, trial in enumerate(trials) if not source.is_feasible(trial)
+        ],
     }
 
 
 def _best_trials(source: Source) -> list[Trial]:
     if source.several:
-        return best_trials(source.trials, source.several, source.value_of)
+        return front_of(source, source.several)
     return [source.best] if source.best else []
 
 
 def _metrics(source: Source) -> tuple[list[str], int]:
-    """Return the metrics of the table, and how many of them are the experiment's objectives.
+    """Return the metrics of the table, and how many are objectives or bounded by constraints.
 
-    The objectives come first.
+    Those come first.
     """
     reported = dict.fromkeys(
         name for trial in source.trials for name in trial.summary if name not in AUTO_FILLED
     )
     own = dict.fromkeys(
-        [*([source.metric] if source.metric else []), *(metric for metric, _ in source.several)]
+        [
+            *([source.metric] if source.metric else []),
+            *(metric for metric, _ in source.several),
+            *(each.metric for each in source.constraints),
+        ]
     )
     return list({**own, **reported})[: max(_MAX_METRICS, len(own))], len(own)
 
@@ -534,10 +573,12 @@ def _row(
 ) -> list[Any]:
     config = source.config_of(trial)
     values = [source.value_of(trial, name) if name in trial.summary else None for name in metrics]
+    feasible = ["yes" if source.is_feasible(trial) else "no"] if source.constraints else []
     cells = [
         trial.trial_id,
         str(trial.status),
         trial.ending.word if trial.ending else None,
+        *feasible,
         *values,
         *(config.get(name) for name in params),
         trial.num_rows,
