@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, final
 
@@ -28,19 +28,26 @@ class MetricScheduler(Scheduler):
         """
         if not super().set_search_properties(metric, mode, **spec):
             return False
-        several = spec.get("objectives", ())
-        if not self.metric and len(several) > 1:
-            listed = ", ".join(repr(name) for name, _ in several)
+        self._take_objectives(spec.get("objectives", ()))
+        self.check_ready()
+        self._seed = int(spec.get("seed") or 0)
+        self._feasible = FeasibleFirst(self.constraints)
+        return True
+
+    def _take_objectives(self, objectives: Sequence[tuple[str, str]]) -> None:
+        """Take the experiment's metrics and modes; refuse several of which none is to be compared.
+
+        Raises:
+            ValueError: If it compares one metric, and there are several.
+        """
+        if not self.metric and len(objectives) > 1:
+            listed = ", ".join(repr(name) for name, _ in objectives)
             owner = type(self).__name__
             raise ValueError(
                 f"{owner} must compare one metric, got several: {listed}; give "
                 f"{owner}(metric=..., mode=...) one of them, or take MOASHAScheduler, which "
                 "compares all of them"
             )
-        self.check_ready()
-        self._seed = int(spec.get("seed") or 0)
-        self._feasible = FeasibleFirst(self.constraints)
-        return True
 
     def check_ready(self) -> None:
         """Check that metric and mode are known.

@@ -9,24 +9,22 @@ from dataclasses import astuple
 from random import Random
 from typing import Any, final
 
-from schedulers.arguments import check_count, plain_number
 from schedulers.decisions import Decision, Number
 from schedulers.metric import as_float
 from schedulers.scheduler import TrialView
 
 from .agreement import PROBE_SHARE, Evidence, RankAgreement
 from .freeze_thaw import FreezeThaw, PausedTrial, Promise
-from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
+from .halving_scheduler import RungReport, RungRule
 from .promotion_rule import PromotionRule
 from .promotion_rungs import ValueRung
 from .stagnation import Stagnation
+from .stop_or_promote import StopOrPromoteScheduler
 from .stopping_rule import StoppingRule
-
-_TYPES = ("auto", "promotion", "stopping")
 
 
 @final
-class ASHAScheduler(HalvingScheduler):
+class ASHAScheduler(StopOrPromoteScheduler):
     """ASHA: continues only the best trials of each of several geometrically spaced levels.
 
     **Type "stopping".** Each trial is judged once at each level it reaches, against all that
@@ -181,48 +179,28 @@ class ASHAScheduler(HalvingScheduler):
             grace_period=grace_period,
             reduction_factor=reduction_factor,
             brackets=brackets,
+            stop_last_trials=stop_last_trials,
+            kind=type,
+            later_grace_period=later_grace_period,
+            num_scouts=num_scouts,
+            num_full_scouts=num_full_scouts,
         )
-        _check_type(type)
-        check_count("num_scouts", num_scouts, "so many scouts are waited for")
-        _check_full_scouts(num_full_scouts, num_scouts)
-        self._type = type
         self._is_from_evidence = later_grace_period == "auto"
-        self._later_index = _later_index(self.levels, later_grace_period)
         self._agreement = RankAgreement(self.levels, self._reduction_factor)
         self._latest_index = self._later_index
         # Of each trial that is no scout, if evidence decides: the number of the level chosen for
         # the trial, and the evidence.
         self._chosen_first: dict[str, tuple[int, Evidence | None]] = {}
-        self._num_scouts = num_scouts
-        self._num_full_scouts = num_full_scouts
-        # Whether each scout has reached the first level.
-        self._scouts: dict[str, bool] = {}
-        # Those of them that are trained to the end.
-        self._full_scouts: list[str] = []
         self._stagnation = Stagnation()
         self._freeze_thaw = FreezeThaw(self.levels)
         # Later trials that are trained to the end, with the part of the training by then in which
         # no better value was found.
         self._spared: dict[str, float] = {}
-        self._plan = RungPlan(
-            self.prefix,
-            self.levels,
-            self._reduction_factor,
-            self._num_brackets,
-            stop_last_trials,
-        )
-        self._chosen: str | None = None if type == "auto" else type
-        # While the type is undecided, trials only join: the promotion rule has to know them from
-        # then on, and the stopping rule, which may replace it, does not.
-        self._current = self._make_rule(self._chosen or "promotion")
 
-    @property
-    def _rule(self) -> RungRule:
-        return self._current
+    def _stopping_rule(self) -> RungRule:
+        return StoppingRule(self._plan, self._get_mode)
 
-    def _make_rule(self, chosen: str) -> RungRule:
-        if chosen == "stopping":
-            return StoppingRule(self._plan, self._get_mode)
+    def _promotion_rule(self) -> RungRule:
         reconsider = self._most_promising if self._is_from_evidence else None
         return PromotionRule(self._plan, lambda: ValueRung(self._get_mode()), reconsider)
 
@@ -239,18 +217,11 @@ class ASHAScheduler(HalvingScheduler):
             self.levels[self._latest_index],
         )
 
-    def on_trial_add(self, trial: TrialView) -> Sequence[Decision]:
-        """Draw the trial into its bracket; the first ones are scouts."""
-        is_new = trial.trial_id not in self._scouts and trial.trial_id not in self._chosen_first
-        if is_new and sum(self._scouts.values()) < self._num_scouts:
-            if len(self._full_scouts) < self._num_full_scouts:
-                self._full_scouts.append(trial.trial_id)
-            self._scouts[trial.trial_id] = False
-        elif is_new and self._is_from_evidence:
-            self._chosen_first[trial.trial_id] = self._choose_first()
-            if self._draw("spared", trial.trial_id) < self._stagnation.spared_share:
-                self._spared[trial.trial_id] = self._stagnation.part
-        return super().on_trial_add(trial)
+    def _add_later(self, trial_id: str) -> None:
+        if self._is_from_evidence and trial_id not in self._chosen_first:
+            self._chosen_first[trial_id] = self._choose_first()
+            if self._draw("spared", trial_id) < self._stagnation.spared_share:
+                self._spared[trial_id] = self._stagnation.part
 
     def _choose_first(self) -> tuple[int, Evidence | None]:
         index, evidence = self._agreement.first_comparison(self._later_index)
@@ -266,11 +237,11 @@ class ASHAScheduler(HalvingScheduler):
 
     def _first_index(self, trial_id: str) -> int:
         """Return the number of the level where a trial is compared first."""
-        if trial_id in self._spared or trial_id in self._full_scouts:
+        if trial_id in self._spared:
             return len(self.levels) - 1
-        if trial_id in self._scouts:
-            return 0
-        index, _ = self._chosen_first.get(trial_id, (self._later_index, None))
+        if trial_id not in self._chosen_first:
+            return super()._first_index(trial_id)
+        index, _ = self._chosen_first[trial_id]
         return (
             self._later_index
             if index < self._later_index and self._draw("probe", trial_id) < PROBE_SHARE
@@ -311,12 +282,8 @@ class ASHAScheduler(HalvingScheduler):
             self._note_value(trial.trial_id, time, result, violation, first)
         # Below `lowest` the report has no value, and the rule records nothing.
         lowest = self.levels[first]
-        is_at_level = time >= lowest
-        if time >= self.levels[0] and trial.trial_id in self._scouts:
-            self._scouts[trial.trial_id] = True
-        if is_at_level and self._chosen is None:
-            self._choose(trial)
-        value = self._metrics.finite(result, str(self.metric)) if is_at_level else None
+        self._note_arrival(trial, time, lowest)
+        value = self._metrics.finite(result, str(self.metric)) if time >= lowest else None
         return RungReport(
             trial.trial_id,
             bracket,
@@ -352,20 +319,10 @@ class ASHAScheduler(HalvingScheduler):
         self._stagnation.forget(trial_id)
         return super()._handle_end(trial_id, is_trained=is_trained)
 
-    def _choose(self, trial: TrialView) -> None:
-        can_pause = self.experiment.can_save_on_demand or trial.has_checkpoint
-        self._chosen = "promotion" if can_pause else "stopping"
-        if not can_pause:
-            self._current = self._make_rule("stopping")
-        self.remarks = [*self.remarks, _PROMOTES if can_pause else _STOPS]
-
     def state_dict(self) -> dict[str, Any]:
         """Return the recorded values and decisions, as JSON values."""
         return {
             **super().state_dict(),
-            "chosen": self._chosen,
-            "scouts": dict(self._scouts),
-            "full_scouts": list(self._full_scouts),
             "latest_index": self._latest_index,
             "chosen_first": {
                 name: [index, None if evidence is None else list(astuple(evidence))]
@@ -384,11 +341,7 @@ class ASHAScheduler(HalvingScheduler):
             ValueError: If it comes from a scheduler with other arguments: recorded values would not
                 compare.
         """
-        # The rule is chosen before the base class loads the recorded values into it.
         if state["settings"] == self._all_settings:
-            self._chosen = state["chosen"]
-            self._scouts = dict(state["scouts"])
-            self._full_scouts = list(state["full_scouts"])
             self._latest_index = state["latest_index"]
             self._chosen_first = {
                 name: (index, None if evidence is None else Evidence(*evidence))
@@ -400,7 +353,6 @@ class ASHAScheduler(HalvingScheduler):
                 self._stagnation.load_state_dict(state["stagnation"])
                 self._spared = dict(state["spared"])
                 self._freeze_thaw.load_state_dict(state["freeze_thaw"])
-            self._current = self._make_rule(self._chosen or "promotion")
         super().load_state_dict(state)
 
     def debug_string(self) -> str:
@@ -414,59 +366,9 @@ class ASHAScheduler(HalvingScheduler):
         )
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            **super()._settings(),
-            "type": self._type,
-            "later_level": "auto" if self._is_from_evidence else self.levels[self._later_index],
-            "num_scouts": self._num_scouts,
-            "num_full_scouts": self._num_full_scouts,
-        }
+        later = {"later_level": "auto"} if self._is_from_evidence else {}
+        return {**super()._settings(), **later}
 
 
 AsyncHyperBandScheduler = ASHAScheduler
 """Ray Tune's long name of the same scheduler."""
-
-_PROMOTES = (
-    "ASHA pauses trials at its levels and promotes the best of them later, since trials save "
-    "checkpoints; ASHAScheduler(type='stopping') stops them instead, and never waits."
-)
-_STOPS = (
-    "ASHA stops trials at its levels for good, since they save no checkpoints to continue from; "
-    "with checkpoints it pauses them and promotes the best later."
-)
-
-
-def _later_index(levels: Sequence[Number], later_grace_period: Any) -> int:
-    if later_grace_period is None:
-        return 0
-    if later_grace_period == "auto":
-        return max((i for i, level in enumerate(levels) if 2 * level <= levels[-1]), default=0)
-    if isinstance(later_grace_period, str):
-        raise TypeError(
-            f"later_grace_period must be a number, 'auto' or None, got {later_grace_period!r}; "
-            "'auto' decides by results"
-        )
-    period = plain_number("later_grace_period", later_grace_period)
-    if not levels[0] <= period <= levels[-1]:
-        raise ValueError(
-            f"later_grace_period must be between grace_period={levels[0]} and max_t={levels[-1]}, "
-            f"got {period}; None takes grace_period, 'auto' decides by results"
-        )
-    return next(index for index, level in enumerate(levels) if level >= period)
-
-
-def _check_full_scouts(num_full_scouts: Any, num_scouts: int) -> None:
-    check_count("num_full_scouts", num_full_scouts, "so many scouts are trained to max_t")
-    if num_full_scouts > num_scouts:
-        raise ValueError(
-            f"num_full_scouts must be at most num_scouts={num_scouts}, got {num_full_scouts}; they "
-            "are the first of the scouts"
-        )
-
-
-def _check_type(kind: str) -> None:
-    if kind not in _TYPES:
-        raise ValueError(
-            f"type must be 'auto', 'promotion' or 'stopping', got {kind!r}; 'auto' promotes where "
-            "trials save checkpoints"
-        )

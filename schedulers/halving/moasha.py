@@ -5,45 +5,68 @@ Trials on a rung are sorted into Pareto fronts, and within a front by how well t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from schedulers.arguments import check_entry
 from schedulers.decisions import Decision, Number, Stop
-from schedulers.metric import strict
+from schedulers.metric import strict, violation_number
 from schedulers.scheduler import MODES, ExperimentView, TrialView
-from searchers.objectives import Point, dominates
 
-from .halving_scheduler import HalvingScheduler, RungPlan, RungReport, RungRule
-from .rungs import RungSystem
+from .halving_scheduler import RungPlan, RungReport, RungRule
+from .pareto_rungs import (
+    FrontRung,
+    FrontStanding,
+    Objectives,
+    ParetoRungs,
+    metrics_of,
+    minimised_sign,
+)
+from .promotion_rule import PromotionRule
+from .stop_or_promote import StopOrPromoteScheduler
 
 
 @final
-class MOASHAScheduler(HalvingScheduler):
-    """Stops trials that are not among the best at a level in several metrics at once.
+class MOASHAScheduler(StopOrPromoteScheduler):
+    """Continues only the trials that are among the best at a level in several metrics at once.
 
-    At each level, the best ``ceil(n / reduction_factor)`` of `n` trials survive.
+    **Type "stopping".** Of `n` trials at a level, the best ``ceil(n / reduction_factor)`` survive;
+    the others are stopped. Each trial is judged once at each level, and never waits.
 
-    Trials at a level are sorted into fronts: the first are those that no other one dominates, i.e.
-    equals or beats in every metric; the second those that only the first dominate, and so on.
-    Better fronts survive first. A front that does not fit completely survives in the order of an
-    epsilon net: first the trial that is best in the first metric, then repeatedly the one that is
-    farthest from those before, so that the survivors spread over the trade-offs. Each trial is
-    judged once at each level, and never waits.
+    **Type "promotion".** Trials pause at each level. When a slot is free, the best paused trial
+    among the best ``floor(n / reduction_factor)`` of a level continues to the next one, highest
+    level first; if there is none, a new trial starts. The order is that of all trials that have
+    come to the level by then. A paused trial is stopped early only if too many trials beat it: its
+    place within a front may still change. How it ends is as with
+    ``ASHAScheduler(type="promotion")``.
+
+    **Type "auto"** is "promotion" if trials can be saved when asked, or the first trial that
+    reaches a level has a checkpoint by then, and "stopping" otherwise; `remarks` say so.
+
+    **Order.** Trials at a level are sorted into fronts: the first are those that no other one
+    dominates, i.e. equals or beats in every metric; the second those that only the first dominate,
+    and so on. Better fronts come first. Within a front, trials are in the order of an epsilon net:
+    first the trial that is best in the first metric, then repeatedly the one that is farthest from
+    those before, so that the survivors spread over the trade-offs.
+
+    **With constraints**, trials that keep all of them come before those that do not, whatever their
+    metrics; of two that do not, the one comes first that misses them by less. Only trials that miss
+    them equally are compared by their metrics; see `schedulers.feasible_first`.
+
+    **Later trials** may train longer before their first comparison: see `later_grace_period` of
+    `ASHAScheduler`, which besides lets results decide where that is.
 
     A trial with a metric that is None, NaN or infinite ranks behind all others, even if its other
     metrics are good, and continues only if it is alone at its first level. A result without one of
-    the metrics decides nothing before `max_t`; `debug_string` shows which was missing. Rare and
-    repeated reports are handled as by ``ASHAScheduler(type="stopping")``.
+    the metrics decides nothing before `max_t`; `debug_string` shows which was missing. Such a
+    trial is never promoted. Rare and repeated reports are handled as by `ASHAScheduler`.
 
     Args:
         metrics: What to compare, at least two flattened names; or these with the mode of each, e.g.
-            ``{"accuracy": "max", "latency": "min"}``. They are the scheduler's own: the metric of
-            ``TuneConfig`` is ignored.
+            ``{"accuracy": "max", "latency": "min"}``. They are the scheduler's own: those of
+            ``TuneConfig`` are ignored. None to take ``TuneConfig(metric=[...])``.
         modes: ``"min"`` or ``"max"`` for each metric, or one of them for all; None where `metrics`
-            has them.
+            or ``TuneConfig`` has them.
         time_attr: Entry of a result that tells how long the trial has trained; must grow. `max_t`
             and `grace_period` are in its units.
         max_t: The highest level. No trial is compared there; it has simply trained enough.
@@ -53,6 +76,14 @@ class MOASHAScheduler(HalvingScheduler):
         brackets: How many brackets to spread the trials over; see `ASHAScheduler`.
         stop_last_trials: Whether to stop trials at `max_t`; False lets those that got there train
             on.
+        type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
+        later_grace_period: Trials that are no scouts are compared from the first level on that is
+            no lower than this, between `grace_period` and `max_t`; None to compare all of them from
+            `grace_period` on.
+        num_scouts: How many trials have to have got to `grace_period` before those that begin are
+            no scouts any more.
+        num_full_scouts: How many of the scouts, the first ones, are not compared before `max_t`; at
+            most `num_scouts`.
 
     Attributes:
         levels: Where trials are compared, in units of `time_attr`, ascending; the last one is
@@ -71,17 +102,22 @@ class MOASHAScheduler(HalvingScheduler):
         Schmucker, Donini, Zafar, Salinas, Archambeau. Multi-Objective Asynchronous Successive
         Halving. 2021, arXiv 2106.12639; non-dominated rank with epsilon nets (EpsNet).
 
+        Constraints: Deb, Pratap, Agarwal, Meyarivan. A Fast and Elitist Multiobjective Genetic
+        Algorithm: NSGA-II. IEEE Transactions on Evolutionary Computation 6(2), 2002, section VI.
+
     Departures:
-        From Syne Tune: metrics are scaled to their range in the front before distances are taken,
-        so that their units do not matter; room is rounded up and a missing or diverged metric dealt
-        with as by `ASHAScheduler`; fronts are kept from report to report.
+        From the paper, which only stops trials: promotion, as with `ASHAScheduler`. From Syne Tune:
+        metrics are scaled to their range in the front before distances are taken, so that their
+        units do not matter; after 100 members of a front the rest follow by their distance from
+        these; room is rounded up and a missing or diverged metric dealt with as by `ASHAScheduler`;
+        fronts are kept from report to report.
     """
 
     prefix = "moasha"
 
     def __init__(  # noqa: PLR0917  (positions are as with its peers)
         self,
-        metrics: Sequence[str] | Mapping[str, str],
+        metrics: Sequence[str] | Mapping[str, str] | None = None,
         modes: str | Sequence[str] | None = None,
         time_attr: str = "training_iteration",
         max_t: Number = 100,
@@ -89,6 +125,10 @@ class MOASHAScheduler(HalvingScheduler):
         reduction_factor: Number = 3,
         brackets: int = 1,
         stop_last_trials: bool = True,
+        type: str = "auto",  # noqa: A002  (the name under which its peers know it)
+        later_grace_period: Number | None = None,
+        num_scouts: int = 0,
+        num_full_scouts: int = 0,
     ) -> None:
         super().__init__(
             time_attr=time_attr,
@@ -98,41 +138,79 @@ class MOASHAScheduler(HalvingScheduler):
             grace_period=grace_period,
             reduction_factor=reduction_factor,
             brackets=brackets,
+            stop_last_trials=stop_last_trials,
+            kind=type,
+            later_grace_period=later_grace_period,
+            num_scouts=num_scouts,
+            num_full_scouts=num_full_scouts,
         )
-        self._objectives = _paired(metrics, modes)
-        plan = RungPlan(
-            self.prefix, self.levels, self._reduction_factor, self._num_brackets, stop_last_trials
-        )
-        self._fronts = _ParetoStopping(plan, self._objectives)
+        if isinstance(later_grace_period, str):
+            raise TypeError(
+                f"later_grace_period must be a number or None, got {later_grace_period!r}; only "
+                "ASHAScheduler decides by results"
+            )
+        self._own = _paired(metrics, modes)
+        self._objectives: Objectives = tuple(self._own.items())
 
     @property
     def objectives(self) -> tuple[tuple[str, str], ...]:
-        """Metric and mode of each objective."""
-        return tuple(self._objectives.items())
+        """Metric and mode of each objective; empty while unknown."""
+        return tuple(self._objectives)
 
-    @property
-    def _rule(self) -> RungRule:
-        return self._fronts
+    def _stopping_rule(self) -> RungRule:
+        return _ParetoStopping(self._plan, lambda: self.objectives)
+
+    def _promotion_rule(self) -> RungRule:
+        return PromotionRule(self._plan, lambda: FrontRung(self.objectives))
+
+    def _take_objectives(self, objectives: Sequence[tuple[str, str]]) -> None:
+        if not self._own:
+            self._objectives = tuple(objectives)
 
     def check_ready(self) -> None:
-        """Accept any metric and mode: the scheduler compares its own metrics."""
+        """Check that at least two metrics are known; one of the experiment is ignored.
+
+        Raises:
+            ValueError: If neither the scheduler nor the experiment names several.
+        """
+        if len(self._objectives) < 2:  # noqa: PLR2004  (several)
+            found = ", ".join(metric for metric, _ in self._objectives) or self.metric
+            raise ValueError(
+                f"MOASHAScheduler must compare at least two metrics, got {found!r}; name them in "
+                "TuneConfig(metric=[...], mode=[...]) or MOASHAScheduler(metrics={...}), or take "
+                "ASHAScheduler for one"
+            )
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
-        if time < self.levels[bracket]:
-            return RungReport(trial.trial_id, bracket, time, None)
-        values = [self._metrics.finite(result, metric) for metric in self._objectives]
-        signs = [1.0 if mode == "min" else -1.0 for mode in self._objectives.values()]
-        point = tuple(
-            sign * value for sign, value in zip(signs, values, strict=True) if value is not None
-        )
+        lowest = self.levels[max(bracket, self._first_index(trial.trial_id))]
+        violation = self._feasible.note(trial.trial_id, result)
+        self._note_arrival(trial, time, lowest)
+        # Below `lowest` the report has no values, and the rule records nothing.
+        values = self._values(result) if time >= lowest else None
         return RungReport(
-            trial.trial_id, bracket, time, None, values=point if len(point) == len(values) else None
+            trial.trial_id,
+            bracket,
+            time,
+            None,
+            values=values,
+            violation=violation,
+            lowest=lowest,
         )
 
+    def _values(self, result: Mapping[str, Any]) -> tuple[float, ...] | None:
+        """Return the metrics, negated where more is better; None if one is missing."""
+        # All are read, so that each one that is missing is known.
+        values = [self._metrics.finite(result, metric) for metric, _ in self._objectives]
+        signs = [minimised_sign(mode) for _, mode in self._objectives]
+        point = [
+            sign * value for sign, value in zip(signs, values, strict=True) if value is not None
+        ]
+        return tuple(point) if len(point) == len(values) else None
+
     def _settings(self) -> dict[str, Any]:
-        # The experiment's metric and mode are not used, and may change.
-        objectives = [[metric, mode] for metric, mode in self._objectives.items()]
+        # A single metric of the experiment is not used, and may change.
+        objectives = [[metric, mode] for metric, mode in self._objectives]
         return {**super()._settings(), "metric": None, "mode": None, "objectives": objectives}
 
 
@@ -140,9 +218,9 @@ class MOASHAScheduler(HalvingScheduler):
 class _ParetoStopping(RungRule):
     """Stops a trial at a rung unless it is among the best there in all metrics together."""
 
-    def __init__(self, plan: RungPlan, objectives: Mapping[str, str]) -> None:
+    def __init__(self, plan: RungPlan, get_objectives: Callable[[], Objectives]) -> None:
         super().__init__(plan)
-        self._objectives = objectives
+        self._get_objectives = get_objectives
         self._brackets = tuple(
             ParetoRungs(plan.levels[start:], plan.reduction_factor)
             for start in range(plan.num_brackets)
@@ -155,7 +233,13 @@ class _ParetoStopping(RungRule):
         standing = (
             None
             if level is None or report.values is None
-            else rungs.record(report.trial_id, level, report.values)
+            else rungs.record(
+                report.trial_id,
+                level,
+                report.values,
+                lowest=report.lowest,
+                violation=report.violation,
+            )
         )
         numbers = self._numbers_of(report, standing)
         if report.time >= self._plan.levels[-1]:
@@ -173,14 +257,10 @@ class _ParetoStopping(RungRule):
         }
         if standing is None:
             return of_report
-        signs = [1.0 if mode == "min" else -1.0 for mode in self._objectives.values()]
-        values = standing.values or (math.nan,) * len(signs)
         return {
             "rung": standing.level,
-            **{
-                metric: strict(sign * value)
-                for metric, sign, value in zip(self._objectives, signs, values, strict=True)
-            },
+            **metrics_of(standing.values, self._get_objectives()),
+            **violation_number(standing.violation),
             "front": standing.front,
             "num_better": standing.num_better,
             "position": standing.position,
@@ -204,7 +284,14 @@ class _ParetoStopping(RungRule):
 
 
 def _paired(metrics: Any, modes: Any) -> dict[str, str]:
-    """Return the mode of each metric, or refuse what does not make one."""
+    """Return the mode of each metric, none for None, or refuse what does not make one."""
+    if metrics is None:
+        if modes is not None:
+            raise ValueError(
+                f"modes must be None without metrics, got {modes!r}; give metrics as well, or both "
+                "to TuneConfig"
+            )
+        return {}
     if isinstance(metrics, Mapping):
         if modes is not None:
             raise ValueError(
@@ -236,257 +323,3 @@ def _check_pairs(names: Sequence[Any], chosen: Sequence[Any], modes: Any) -> Non
             f"modes must be 'min' or 'max' for each of {list(names)}, got "
             f"{modes if modes is not None else list(chosen)!r}"
         )
-
-
-def epsilon_net(points: Sequence[Point]) -> Iterator[int]:
-    """Yield the indices of the points, each next one farthest from all before it.
-
-    It begins with the point that is best in the first metric. Each metric is scaled to its range
-    first. Among equals the earlier comes first.
-
-    Args:
-        points: At least one.
-
-    Example:
-        >>> list(epsilon_net([(0, 9), (1, 8), (5, 5), (9, 0)]))
-        [0, 3, 2, 1]
-
-    Reference:
-        Clarkson. Nearest-Neighbor Searching and Metric Space Dimensions. 2006, section 3; as the
-        tie-breaking of MOASHA.
-    """
-    # A metric in which all points are equal has no range; it adds nothing to any distance.
-    ranges = [
-        (min(column), (max(column) - min(column)) or 1.0) for column in zip(*points, strict=True)
-    ]
-    scaled = [
-        tuple((x - low) / width for x, (low, width) in zip(point, ranges, strict=True))
-        for point in points
-    ]
-    chosen = min(range(len(points)), key=lambda number: points[number][0])
-    # Of each point that is left, the distance to the nearest chosen one; updated, not computed
-    # anew, so that the net takes O(n) distances for each point.
-    distances = dict.fromkeys(range(len(points)), math.inf)
-    while True:
-        yield chosen
-        del distances[chosen]
-        if not distances:
-            return
-        for number, distance in distances.items():
-            distances[number] = min(distance, math.dist(scaled[number], scaled[chosen]))
-        chosen = max(distances, key=distances.__getitem__)
-
-
-@dataclass(frozen=True, slots=True)
-class FrontStanding:
-    """How a trial stood on a rung at the moment it was recorded there.
-
-    Attributes:
-        level: The rung's level.
-        values: What it has reached; empty where a metric was not a finite number.
-        front: Number of its front; 1 for the trials that no other dominates. The last one for what
-            was not a finite number.
-        num_better: Number of trials in better fronts.
-        num_recorded: How many trials the rung held, this one included.
-        num_kept: How many of them survive.
-        position: Place in its front's epsilon net, from 1; at most one more than there was room
-            for, and 1 where room decided alone.
-        is_first: Whether it is the first rung that the trial has come to.
-    """
-
-    level: Number
-    values: Point
-    front: int
-    num_better: int
-    num_recorded: int
-    num_kept: int
-    position: int
-    is_first: bool = True
-
-    @property
-    def survives(self) -> bool:
-        """Whether the trial is good enough to continue."""
-        return self.num_better + self.position <= self.num_kept and (
-            self.is_first or bool(self.values)
-        )
-
-
-class _Rung:
-    """The points of one rung, sorted into fronts as they come."""
-
-    __slots__ = ("fronts", "num_invalid", "num_skipped", "points")
-
-    def __init__(self) -> None:
-        self.points: list[Point] = []
-        self.fronts: list[list[int]] = []
-        self.num_invalid = 0
-        self.num_skipped = 0
-
-    @property
-    def num_recorded(self) -> int:
-        return len(self.points) + self.num_invalid
-
-    def add(self, point: Point) -> int:
-        """Insert the point, move dominated points down, and return the index of its front."""
-        self.points.append(point)
-        place = number = self._front_for(point)
-        moving = [len(self.points) - 1]
-        # Points that are pushed down move to the next front; of its points, only those that an
-        # arrival dominates have to move on.
-        while moving:
-            if number == len(self.fronts):
-                self.fronts.append([])
-            staying, pushed = self._split(self.fronts[number], moving)
-            self.fronts[number] = sorted(staying + moving)
-            moving, number = pushed, number + 1
-        return place
-
-    def _front_for(self, point: Point) -> int:
-        # A point dominated by a front is dominated by all better fronts, too; so it belongs to the
-        # first front that does not dominate it.
-        low, high = 0, len(self.fronts)
-        while low < high:
-            middle = (low + high) // 2
-            if any(dominates(self.points[number], point) for number in self.fronts[middle]):
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _split(self, front: Sequence[int], arrivals: Sequence[int]) -> tuple[list[int], list[int]]:
-        staying: list[int] = []
-        pushed: list[int] = []
-        for number in front:
-            is_dominated = any(
-                dominates(self.points[arrival], self.points[number]) for arrival in arrivals
-            )
-            (pushed if is_dominated else staying).append(number)
-        return staying, pushed
-
-    def position(self, front: int, room: int) -> int:
-        """Return the last point's position in its front's epsilon net; 1 if all or none fit."""
-        members = self.fronts[front]
-        # Where the whole front survives, or nothing of it, the order within it does not matter.
-        if room <= 0 or room >= len(members):
-            return 1
-        own = members.index(len(self.points) - 1)
-        net = epsilon_net([self.points[number] for number in members])
-        return next(
-            (
-                place
-                for place, number in zip(range(1, room + 1), net, strict=False)
-                if number == own
-            ),
-            room + 1,
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        points = [list(point) for point in self.points]
-        return {"points": points, "num_invalid": self.num_invalid, "num_skipped": self.num_skipped}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        # Fronts do not depend on the order of arrival, so they are sorted anew.
-        for point in state["points"]:
-            self.add(tuple(point))
-        self.num_invalid = int(state["num_invalid"])
-        self.num_skipped = int(state["num_skipped"])
-
-
-@dataclass(frozen=True, slots=True)
-class FrontSummary:
-    """A rung as people want to see it.
-
-    Attributes:
-        level: The rung's level.
-        num_recorded: How many trials were compared on it.
-        num_skipped: How many trials jumped over it by reporting too rarely.
-        num_best: How many trials no other dominates.
-    """
-
-    level: Number
-    num_recorded: int
-    num_skipped: int
-    num_best: int
-
-    def __str__(self) -> str:
-        """Return a summary, e.g. ``level 4: 7 recorded, 0 skipped, 2 not dominated``."""
-        return (
-            f"level {self.level:g}: {self.num_recorded} recorded, {self.num_skipped} skipped, "
-            f"{self.num_best} not dominated"
-        )
-
-
-@final
-class ParetoRungs(RungSystem[_Rung]):
-    """Rungs on which trials are compared by several metrics.
-
-    Fronts are kept as trials come, so that recording a trial costs O(n) comparisons with those
-    there, and more only for those that change their front.
-
-    Args:
-        levels: Ascending amounts of training, at least one.
-        reduction_factor: One trial in this many survives a rung.
-
-    Example:
-        >>> rungs = ParetoRungs((1, 3), reduction_factor=2)
-        >>> rungs.record("a", level=1, values=(1.0, 2.0)).survives
-        True
-        >>> standing = rungs.record("b", level=1, values=(2.0, 3.0))
-        >>> standing.front, standing.num_better, standing.num_kept, standing.survives
-        (2, 1, 1, False)
-    """
-
-    def _empty_rung(self) -> _Rung:
-        return _Rung()
-
-    def record(self, trial_id: str, level: Number, values: Point) -> FrontStanding | None:
-        """Record a trial at a level, and every level below that it has not been at as skipped.
-
-        Args:
-            trial_id: The trial.
-            level: One of `levels`.
-            values: What it has reached, less being better; one that is not a finite number makes
-                the trial worse than all others.
-
-        Returns:
-            How it stands among all that were recorded there so far; None where it has been at this
-            level or a higher one before, and nothing is recorded.
-
-        Raises:
-            ValueError: If there is no such level.
-        """
-        climbed = self._climb(trial_id, level)
-        if climbed is None:
-            return None
-        before, index = climbed
-        rung, is_first = self._rungs[index], before < 0
-        if not all(map(math.isfinite, values)):
-            rung.num_invalid += 1
-            return FrontStanding(
-                level=self.levels[index],
-                values=(),
-                front=len(rung.fronts) + 1,
-                num_better=rung.num_recorded - 1,
-                num_recorded=rung.num_recorded,
-                num_kept=self._num_kept(rung),
-                position=1,
-                is_first=is_first,
-            )
-        front = rung.add(values)
-        num_better, num_kept = sum(map(len, rung.fronts[:front])), self._num_kept(rung)
-        return FrontStanding(
-            level=self.levels[index],
-            values=values,
-            front=front + 1,
-            num_better=num_better,
-            num_recorded=rung.num_recorded,
-            num_kept=num_kept,
-            position=rung.position(front, num_kept - num_better),
-            is_first=is_first,
-        )
-
-    def __iter__(self) -> Iterator[FrontSummary]:
-        """Yield a summary of each rung, lowest first."""
-        for level, rung in zip(self.levels, self._rungs, strict=True):
-            num_best = len(rung.fronts[0]) if rung.fronts else 0
-            yield FrontSummary(level, rung.num_recorded, rung.num_skipped, num_best)

@@ -44,13 +44,14 @@ def _pasha(chance):
     )
 
 
-def _moasha(chance):
+def _moasha(chance, type_):
     options = {"grace_period": chance.choice([1, 2]), "stop_last_trials": chance.random() < 0.7}
     return functools.partial(
         schedulers.MOASHAScheduler,
-        {"loss": "min", "nested/size": "max"},
+        chance.choice([None, {"loss": "min", "nested/size": "max"}]),
         **_levels(chance),
         **options,
+        type=type_,
     )
 
 
@@ -177,7 +178,9 @@ def _allocation(chance):
         return lambda: _wild
     makers = {
         "even": schedulers.DistributeResources,
-        "best": schedulers.DistributeResourcesToTopJob,
+        "best": functools.partial(
+            schedulers.DistributeResourcesToTopJob, metric="loss", mode="min"
+        ),
     }
     return functools.partial(makers[kind], **options) if kind else lambda: None
 
@@ -207,7 +210,9 @@ KINDS: Mapping[str, Callable[[Any], Callable[[], Any]]] = {
     "asha promotion": functools.partial(_asha, type_="promotion"),
     "asha auto": functools.partial(_asha, type_="auto"),
     "pasha": _pasha,
-    "moasha": _moasha,
+    "moasha stopping": functools.partial(_moasha, type_="stopping"),
+    "moasha promotion": functools.partial(_moasha, type_="promotion"),
+    "moasha auto": functools.partial(_moasha, type_="auto"),
     "hyperband": _hyperband,
     "median hard": functools.partial(_median, is_hard=True),
     "median soft": functools.partial(_median, is_hard=False),

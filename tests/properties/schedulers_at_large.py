@@ -126,9 +126,7 @@ class Experiment:
     def simulate(self):
         """Run the experiment and check it; return the watch and the outcome."""
         parts = {"scheduler": self.make_scheduler(), "search_alg": self.make_searcher()}
-        tune_config = tune.TuneConfig(
-            **self.tune, **parts, metric="loss", mode="min", seed=self.seed
-        )
+        tune_config = tune.TuneConfig(**self.tune, **parts, seed=self.seed)
         watch = Watch(self.troubles)
         outcome = watch.simulate(
             tune.with_resources(Curves(), self.request),
@@ -160,6 +158,7 @@ def experiment(seed: int, kind: str | None = None) -> Experiment:
             "num_samples": -1 if is_endless else num_samples,
             "max_concurrent_trials": chance.choice([None, None, None, 1, 2, 3]),
             "time_budget_s": 25.0 if is_endless else chance.choice([None, None, None, None, 12.0]),
+            **_goals(seed, kind),
         },
         run=_run(chance, max_failures, num_slots),
         request=chance.choice(
@@ -185,6 +184,19 @@ def experiment(seed: int, kind: str | None = None) -> Experiment:
             is_urgent=chance.random() < 0.5,
         ),
     )
+
+
+def _goals(seed, kind):
+    # Drawn apart, so that experiments of a number stay what they were.
+    chance = chance_from(f"{seed}/goals")
+    constraints = chance.choice(
+        [None, None, {"nested/size": "<= 8"}, {"cost": "<= 4", "nested/size": ">= 3"}]
+    )
+    if kind.startswith("moasha"):
+        metrics = {"metric": ["loss", "nested/size"], "mode": ["min", "max"]}
+    else:
+        metrics = {"metric": "loss", "mode": "min"}
+    return {**metrics, "constraints": constraints}
 
 
 def _run(chance, max_failures, num_slots):

@@ -25,7 +25,12 @@ REPLAYED = [
     ["2", "0", 4, 4, {"x": 0.4, "layers": 1}, {"x": 0.4, "layers": 3}],
 ]
 OTHERS = {
-    "moasha": lambda: MOASHAScheduler({"loss": "min", "size": "max"}, max_t=6, reduction_factor=2),
+    "moasha": lambda: MOASHAScheduler(
+        {"loss": "min", "size": "max"}, max_t=6, reduction_factor=2, type="stopping"
+    ),
+    "moasha, promotion": lambda: MOASHAScheduler(
+        {"loss": "min", "size": "max"}, max_t=6, reduction_factor=2, type="promotion"
+    ),
     "median": lambda: MedianStoppingRule(
         "training_iteration", grace_period=1, min_samples_required=1
     ),

@@ -38,6 +38,7 @@ SCHEDULERS = {
 EXPECTED = {
     "asha": {"Stop"},
     "moasha": {"Stop"},
+    "moasha, promotion": {"Pause", "Resume", "Stop"},
     "median": {"Stop"},
     "promotion": {"Pause", "Resume", "Stop"},
     "hyperband": {"Pause", "Resume", "Stop"},

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers.decisions import Reason, Stop
-from schedulers.halving.moasha import MOASHAScheduler, ParetoRungs, epsilon_net
+from schedulers.halving.fronts import epsilon_net
+from schedulers.halving.moasha import MOASHAScheduler
+from schedulers.halving.pareto_rungs import ParetoRungs
 from searchers.objectives import dominates
 from tests.schedulers.play import Actor
 from tests.tiers import examples
@@ -235,7 +237,7 @@ def test_fronts_are_kept_as_if_they_were_made_anew(points):
     for number, point in enumerate(points):
         standing = rungs.record(f"t{number}", 1, point)
         expected = fronts_of(points[: number + 1])
-        assert rungs._rungs[0].fronts == expected
+        assert rungs._rungs[0].fronts.fronts == expected
         assert number in expected[standing.front - 1]
         assert standing.num_better == sum(map(len, expected[: standing.front - 1]))
 

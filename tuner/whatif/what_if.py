@@ -124,14 +124,20 @@ def objective_for(
 
 
 def connect(scheduler: Scheduler, objective: Objective, recording: Recording) -> None:
-    """Set a scheduler's metric, mode, seed and space, as the recorded experiment would have.
+    """Set a scheduler's goals, seed and space, as the recorded experiment would have.
 
     Raises:
         ValueError: If it does not accept them.
     """
     metric = None if scheduler.metric else objective.metric
     mode = None if scheduler.mode else objective.mode
-    scheduler.set_search_properties(metric, mode, seed=derived_seed(recording.seed, "scheduler"))
+    scheduler.set_search_properties(
+        metric,
+        mode,
+        seed=derived_seed(recording.seed, "scheduler"),
+        objectives=recording.several,
+        constraints=recording.settings.constraints if recording.settings else (),
+    )
     if recording.space:
         scheduler.completed_space(recording.space)
 

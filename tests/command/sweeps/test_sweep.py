@@ -210,8 +210,8 @@ def test_a_population_may_be_told_what_to_change():
 
 
 def test_a_scheduler_that_needs_more_says_what():
-    with pytest.raises(ValueError, match=r"'moasha' needs metrics; write scheduler: \{type: m"):
-        made(scheduler={"type": "moasha", "metric": "loss"})
+    with pytest.raises(ValueError, match=r"'pbt_replay' needs policy_file; write scheduler: \{ty"):
+        made(scheduler={"type": "pbt_replay"}, checkpoints=True)
 
 
 def test_arguments_that_a_scheduler_or_searcher_does_not_have_are_refused():

@@ -48,10 +48,10 @@ _HOW_TO_SAVE: Final = (
     "true (--checkpoints)"
 )
 _PROMOTES: Final = (
-    "asha pauses trials and promotes the best of them later, since the program saves checkpoints."
+    "{} pauses trials and promotes the best of them later, since the program saves checkpoints."
 )
 _STOPS: Final = (
-    "asha stops trials for good, since the program saves no checkpoints; with --checkpoints it "
+    "{} stops trials for good, since the program saves no checkpoints; with --checkpoints it "
     "pauses them, and promotes the best later."
 )
 
@@ -342,9 +342,9 @@ class Sweep:
         parameters = inspect.signature(kind).parameters
         if "max_t" in parameters:
             given |= self._max_t(kind, given)
-        if kind is schedulers.ASHAScheduler:
+        if kind in (schedulers.ASHAScheduler, schedulers.MOASHAScheduler):
             given["type"] = "promotion" if command.saves else "stopping"
-            remarks.append(_PROMOTES if command.saves else _STOPS)
+            remarks.append((_PROMOTES if command.saves else _STOPS).format(short))
         for argument, of_space in (
             ("hyperparam_mutations", _mutations),
             ("hyperparam_bounds", _bounds),
