@@ -75,11 +75,19 @@ def test_decisions_carry_their_reasons_and_the_same_ones_stand_in_the_history():
     ]
 
 
-def test_the_time_budget_is_one_of_virtual_time():
-    simulation = simulate(endless, tune_config=minimising(time_budget_s=3600.0), duration_s=60.0)
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"time_budget_s": 3600.0}, "time_budget"),
+        ({"budget": {"cpu_hours": 1.0}}, "budget"),
+        ({"budget": {"iterations": 60}}, "budget"),
+    ],
+)
+def test_budgets_are_those_of_virtual_time(settings, rule):
+    simulation = simulate(endless, tune_config=minimising(**settings), duration_s=60.0)
     assert simulation.elapsed_s == 3600.0
     [trial] = simulation.grid.trials
-    assert (trial.reason.rule, trial.iteration) == ("time_budget", 60)
+    assert (trial.reason.rule, trial.iteration) == (rule, 60)
 
 
 def test_a_curve_that_raises_is_retried_and_finally_fails():
