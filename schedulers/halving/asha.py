@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
-from random import Random
 from typing import Any, final
 
 from schedulers.decisions import Decision, Number
 from schedulers.metric import as_float
 from schedulers.scheduler import TrialView
 
-from .agreement import PROBE_SHARE, Evidence, RankAgreement
 from .freeze_thaw import FreezeThaw, PausedTrial, Promise
 from .halving_scheduler import RungReport, RungRule
 from .promotion_rule import PromotionRule
@@ -185,12 +181,6 @@ class ASHAScheduler(StopOrPromoteScheduler):
             num_scouts=num_scouts,
             num_full_scouts=num_full_scouts,
         )
-        self._is_from_evidence = later_grace_period == "auto"
-        self._agreement = RankAgreement(self.levels, self._reduction_factor)
-        self._latest_index = self._later_index
-        # Of each trial that is no scout, if evidence decides: the number of the level chosen for
-        # the trial, and the evidence.
-        self._chosen_first: dict[str, tuple[int, Evidence | None]] = {}
         self._stagnation = Stagnation()
         self._freeze_thaw = FreezeThaw(self.levels)
         # Later trials that are trained to the end, with the part of the training by then in which
@@ -212,66 +202,29 @@ class ASHAScheduler(StopOrPromoteScheduler):
     def _most_promising(self, paused: Sequence[PausedTrial]) -> Promise | None:
         return self._freeze_thaw.most_promising(
             paused,
-            self._agreement.values(),
+            self._first.values(),
             self.experiment.trials,
-            self.levels[self._latest_index],
+            self.levels[self._first.latest],
         )
 
     def _add_later(self, trial_id: str) -> None:
-        if self._is_from_evidence and trial_id not in self._chosen_first:
-            self._chosen_first[trial_id] = self._choose_first()
-            if self._draw("spared", trial_id) < self._stagnation.spared_share:
-                self._spared[trial_id] = self._stagnation.part
-
-    def _choose_first(self) -> tuple[int, Evidence | None]:
-        index, evidence = self._agreement.first_comparison(self._later_index)
-        if index != self._latest_index:
-            before, self._latest_index = self._latest_index, index
-            because = "" if evidence is None else f": {self._agreement.described(evidence)}"
-            remark = (
-                f"ASHA compares new trials from {self.levels[index]:g} {self._time_attr} on, "
-                f"instead of {self.levels[before]:g}{because}."
-            )
-            self.remarks = [*self.remarks, remark]
-        return index, evidence
+        is_new = trial_id not in self._first
+        super()._add_later(trial_id)
+        if not (self._is_from_evidence and is_new):
+            return
+        if self._draw("spared", trial_id) < self._stagnation.spared_share:
+            self._spared[trial_id] = self._stagnation.part
 
     def _first_index(self, trial_id: str) -> int:
-        """Return the number of the level where a trial is compared first."""
-        if trial_id in self._spared:
-            return len(self.levels) - 1
-        if trial_id not in self._chosen_first:
-            return super()._first_index(trial_id)
-        index, _ = self._chosen_first[trial_id]
+        return len(self.levels) - 1 if trial_id in self._spared else super()._first_index(trial_id)
+
+    def _why_then(self, trial_id: str, own: int) -> str:
+        if trial_id not in self._spared:
+            return super()._why_then(trial_id, own)
         return (
-            self._later_index
-            if index < self._later_index and self._draw("probe", trial_id) < PROBE_SHARE
-            else index
+            f"{self._first.why(trial_id)}; trained to the end, since the latest "
+            f"{self._spared[trial_id]:.0%} of all training had brought nothing better"
         )
-
-    def _draw(self, purpose: str, trial_id: str) -> float:
-        # As with brackets, neither the order of arrival nor a restore may change it.
-        return Random(f"{self._seed}/{purpose}/{trial_id}").random()  # noqa: S311  (not a secret)
-
-    def _notes(self, trial_id: str, own: int, first: int) -> dict[str, Number | str]:
-        """Return from where on a trial is compared and why, for the reasons of decisions.
-
-        Args:
-            trial_id: The trial.
-            own: What `_first_index` returned for it.
-            first: That, or the first level of its bracket if this is higher.
-        """
-        if trial_id not in self._chosen_first:
-            return {}
-        index, evidence = self._chosen_first[trial_id]
-        why = "none yet" if evidence is None else self._agreement.described(evidence)
-        if trial_id in self._spared:
-            why += (
-                f"; trained to the end, since the latest {self._spared[trial_id]:.0%} of all "
-                "training had brought nothing better"
-            )
-        elif own > index:
-            why += "; compared later to see whether this still holds"
-        return {"compared_from": self.levels[first], "evidence": why}
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
@@ -308,12 +261,7 @@ class ASHAScheduler(StopOrPromoteScheduler):
         value = value if math.isfinite(value) else math.nan
         value = -value if self.mode == "max" else value
         self._stagnation.note(trial_id, time, value, violation)
-        index = bisect_right(self.levels, time) - 1
-        if index >= 0:
-            # What misses a constraint is worth nothing, so it counts as worst, to forecasts as
-            # well. Where the constraint is not known yet, ranks are by the metric alone.
-            is_worthless = 0 < violation < math.inf
-            self._agreement.note(trial_id, index, math.nan if is_worthless else value, first)
+        self._first.note(trial_id, time, {"": value}, violation, first)
 
     def _handle_end(self, trial_id: str, *, is_trained: bool) -> Sequence[Decision]:
         self._stagnation.forget(trial_id)
@@ -323,12 +271,6 @@ class ASHAScheduler(StopOrPromoteScheduler):
         """Return the recorded values and decisions, as JSON values."""
         return {
             **super().state_dict(),
-            "latest_index": self._latest_index,
-            "chosen_first": {
-                name: [index, None if evidence is None else list(astuple(evidence))]
-                for name, (index, evidence) in self._chosen_first.items()
-            },
-            "agreement": self._agreement.state_dict(),
             "stagnation": self._stagnation.state_dict(),
             "spared": dict(self._spared),
             "freeze_thaw": self._freeze_thaw.state_dict(),
@@ -341,33 +283,12 @@ class ASHAScheduler(StopOrPromoteScheduler):
             ValueError: If it comes from a scheduler with other arguments: recorded values would not
                 compare.
         """
-        if state["settings"] == self._all_settings:
-            self._latest_index = state["latest_index"]
-            self._chosen_first = {
-                name: (index, None if evidence is None else Evidence(*evidence))
-                for name, (index, evidence) in state["chosen_first"].items()
-            }
-            self._agreement.load_state_dict(state["agreement"])
-            # Schedulers of earlier versions spared no trials and made no forecasts.
-            if "stagnation" in state:
-                self._stagnation.load_state_dict(state["stagnation"])
-                self._spared = dict(state["spared"])
-                self._freeze_thaw.load_state_dict(state["freeze_thaw"])
         super().load_state_dict(state)
-
-    def debug_string(self) -> str:
-        """Return also from where on new trials are compared, if evidence decides."""
-        if not self._is_from_evidence:
-            return super().debug_string()
-        index, evidence = self._agreement.first_comparison(self._later_index)
-        why = "no evidence yet" if evidence is None else self._agreement.described(evidence)
-        return (
-            f"{super().debug_string()}; new trials compared from {self.levels[index]:g} on: {why}"
-        )
-
-    def _settings(self) -> dict[str, Any]:
-        later = {"later_level": "auto"} if self._is_from_evidence else {}
-        return {**super()._settings(), **later}
+        # Schedulers of earlier versions spared no trials and made no forecasts.
+        if "stagnation" in state:
+            self._stagnation.load_state_dict(state["stagnation"])
+            self._spared = dict(state["spared"])
+            self._freeze_thaw.load_state_dict(state["freeze_thaw"])
 
 
 AsyncHyperBandScheduler = ASHAScheduler

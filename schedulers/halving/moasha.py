@@ -5,12 +5,13 @@ Trials on a rung are sorted into Pareto fronts, and within a front by how well t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from schedulers.arguments import check_entry
 from schedulers.decisions import Decision, Number, Stop
-from schedulers.metric import strict, violation_number
+from schedulers.metric import as_float, strict, violation_number
 from schedulers.scheduler import MODES, ExperimentView, TrialView
 
 from .halving_scheduler import RungPlan, RungReport, RungRule
@@ -53,8 +54,11 @@ class MOASHAScheduler(StopOrPromoteScheduler):
     metrics; of two that do not, the one comes first that misses them by less. Only trials that miss
     them equally are compared by their metrics; see `schedulers.feasible_first`.
 
-    **Later trials** may train longer before their first comparison: see `later_grace_period` of
-    `ASHAScheduler`, which besides lets results decide where that is.
+    **Later trials** may train longer before their first comparison, see `ASHAScheduler`. With
+    ``later_grace_period="auto"`` the results in each metric choose a level as there, and the
+    highest of these levels counts: where early ranks mislead in one metric, trials are compared
+    later in all. No trial is spared because the search stagnates, and none continues for a
+    forecast.
 
     A trial with a metric that is None, NaN or infinite ranks behind all others, even if its other
     metrics are good, and continues only if it is alone at its first level. A result without one of
@@ -78,8 +82,8 @@ class MOASHAScheduler(StopOrPromoteScheduler):
             on.
         type: ``"auto"``, ``"promotion"`` or ``"stopping"``.
         later_grace_period: Trials that are no scouts are compared from the first level on that is
-            no lower than this, between `grace_period` and `max_t`; None to compare all of them from
-            `grace_period` on.
+            no lower than this, between `grace_period` and `max_t`; ``"auto"`` to choose it from
+            results; None to compare all of them from `grace_period` on.
         num_scouts: How many trials have to have got to `grace_period` before those that begin are
             no scouts any more.
         num_full_scouts: How many of the scouts, the first ones, are not compared before `max_t`; at
@@ -126,7 +130,7 @@ class MOASHAScheduler(StopOrPromoteScheduler):
         brackets: int = 1,
         stop_last_trials: bool = True,
         type: str = "auto",  # noqa: A002  (the name under which its peers know it)
-        later_grace_period: Number | None = None,
+        later_grace_period: Number | str | None = None,
         num_scouts: int = 0,
         num_full_scouts: int = 0,
     ) -> None:
@@ -144,11 +148,6 @@ class MOASHAScheduler(StopOrPromoteScheduler):
             num_scouts=num_scouts,
             num_full_scouts=num_full_scouts,
         )
-        if isinstance(later_grace_period, str):
-            raise TypeError(
-                f"later_grace_period must be a number or None, got {later_grace_period!r}; only "
-                "ASHAScheduler decides by results"
-            )
         self._own = _paired(metrics, modes)
         self._objectives: Objectives = tuple(self._own.items())
 
@@ -183,8 +182,12 @@ class MOASHAScheduler(StopOrPromoteScheduler):
 
     def _report(self, trial: TrialView, time: float, result: Mapping[str, Any]) -> RungReport:
         bracket = self._bracket_of(trial.trial_id)
-        lowest = self.levels[max(bracket, self._first_index(trial.trial_id))]
+        own = self._first_index(trial.trial_id)
+        first = max(bracket, own)
+        lowest = self.levels[first]
         violation = self._feasible.note(trial.trial_id, result)
+        if self._is_from_evidence:
+            self._note_values(trial.trial_id, time, result, violation, first)
         self._note_arrival(trial, time, lowest)
         # Below `lowest` the report has no values, and the rule records nothing.
         values = self._values(result) if time >= lowest else None
@@ -196,7 +199,27 @@ class MOASHAScheduler(StopOrPromoteScheduler):
             values=values,
             violation=violation,
             lowest=lowest,
+            notes=self._notes(trial.trial_id, own, first),
         )
+
+    def _note_values(
+        self,
+        trial_id: str,
+        time: float,
+        result: Mapping[str, Any],
+        violation: float,
+        first: int,
+    ) -> None:
+        found = {
+            metric: (as_float(result.get(metric, "")), minimised_sign(mode))
+            for metric, mode in self._objectives
+        }
+        values = {
+            metric: sign * value if math.isfinite(value) else math.nan
+            for metric, (value, sign) in found.items()
+            if value is not None
+        }
+        self._first.note(trial_id, time, values, violation, first)
 
     def _values(self, result: Mapping[str, Any]) -> tuple[float, ...] | None:
         """Return the metrics, negated where more is better; None if one is missing."""
@@ -254,6 +277,7 @@ class _ParetoStopping(RungRule):
         of_report: dict[str, Number | str] = {
             "time": strict(report.time),
             "bracket": report.bracket,
+            **report.notes,
         }
         if standing is None:
             return of_report

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any, final
 
 from schedulers.arguments import check_count, plain_number
 from schedulers.decisions import Decision, Number
 from schedulers.scheduler import TrialView
 
+from .first_comparison import FirstComparison
 from .halving_scheduler import HalvingScheduler, RungPlan, RungRule
 
 _TYPES = ("auto", "promotion", "stopping")
@@ -65,6 +67,9 @@ class StopOrPromoteScheduler(HalvingScheduler):
         _check_full_scouts(num_full_scouts, num_scouts)
         self._type = kind
         self._later_index = _later_index(self.levels, later_grace_period)
+        self._is_from_evidence = later_grace_period == "auto"
+        # Of trials that are no scouts, if evidence decides.
+        self._first = FirstComparison(self.levels, self._reduction_factor, self._later_index)
         self._num_scouts = num_scouts
         self._num_full_scouts = num_full_scouts
         # Whether each scout has reached the first level.
@@ -108,12 +113,50 @@ class StopOrPromoteScheduler(HalvingScheduler):
 
     def _add_later(self, trial_id: str) -> None:
         """Decide where a trial is compared that is no scout."""
+        if not self._is_from_evidence or trial_id in self._first:
+            return
+        changed = self._first.choose(trial_id)
+        if changed is not None:
+            before, choice = changed
+            now, because = self.levels[choice.level_index], self._first.described(choice)
+            remark = (
+                f"{self.prefix.upper()} compares new trials from {now:g} {self._time_attr} on, "
+                f"instead of {self.levels[before]:g}{because and f': {because}'}."
+            )
+            self.remarks = [*self.remarks, remark]
 
     def _first_index(self, trial_id: str) -> int:
         """Return the number of the level where a trial is compared first."""
         if trial_id in self._full_scouts:
             return len(self.levels) - 1
-        return 0 if trial_id in self._scouts else self._later_index
+        if trial_id in self._scouts:
+            return 0
+        if trial_id in self._first:
+            return self._first.index(trial_id, self._draw("probe", trial_id))
+        return self._later_index
+
+    def _draw(self, purpose: str, trial_id: str) -> float:
+        # As with brackets, neither the order of arrival nor a restore may change it.
+        return Random(f"{self._seed}/{purpose}/{trial_id}").random()  # noqa: S311  (not a secret)
+
+    def _notes(self, trial_id: str, own: int, first: int) -> dict[str, Number | str]:
+        """Return from where on a trial is compared and why, for the reasons of decisions.
+
+        Args:
+            trial_id: The trial.
+            own: What `_first_index` returned for it.
+            first: That, or the first level of its bracket if this is higher.
+        """
+        if trial_id not in self._first:
+            return {}
+        return {"compared_from": self.levels[first], "evidence": self._why_then(trial_id, own)}
+
+    def _why_then(self, trial_id: str, own: int) -> str:
+        """Return why a trial is compared when it is."""
+        is_later = self._first.is_later(trial_id, own)
+        return self._first.why(trial_id) + (
+            "; compared later to see whether this still holds" if is_later else ""
+        )
 
     def _note_arrival(self, trial: TrialView, time: float, lowest: Number) -> None:
         """Note that a scout has reached the first level; choose the type at a trial's first one."""
@@ -139,6 +182,7 @@ class StopOrPromoteScheduler(HalvingScheduler):
             "chosen": self._chosen,
             "scouts": dict(self._scouts),
             "full_scouts": list(self._full_scouts),
+            **self._first.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -153,14 +197,24 @@ class StopOrPromoteScheduler(HalvingScheduler):
             self._chosen = state["chosen"]
             self._scouts = dict(state["scouts"])
             self._full_scouts = list(state["full_scouts"])
+            self._first.load_state_dict(state)
             self._current = None
         super().load_state_dict(state)
+
+    def debug_string(self) -> str:
+        """Return also from where on new trials are compared, if evidence decides."""
+        if not self._is_from_evidence:
+            return super().debug_string()
+        choice = self._first.choice_now()
+        why = self._first.described(choice) or "no evidence yet"
+        level = self.levels[choice.level_index]
+        return f"{super().debug_string()}; new trials compared from {level:g} on: {why}"
 
     def _settings(self) -> dict[str, Any]:
         return {
             **super()._settings(),
             "type": self._type,
-            "later_level": self.levels[self._later_index],
+            "later_level": "auto" if self._is_from_evidence else self.levels[self._later_index],
             "num_scouts": self._num_scouts,
             "num_full_scouts": self._num_full_scouts,
         }

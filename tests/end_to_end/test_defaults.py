@@ -121,6 +121,50 @@ def test_several_metrics_are_beyond_the_default_search():
     assert "the scheduler compares several metrics" in made.remark
 
 
+SEVERAL = {"metric": ["loss", "size"], "mode": ["min", "min"]}
+
+
+@pytest.mark.parametrize(
+    ("trainable", "stop", "kind"),
+    [
+        (Saves, None, MOASHAScheduler),
+        (train, {"training_iteration": 9}, MOASHAScheduler),
+        (train, None, FIFOScheduler),
+    ],
+)
+def test_moasha_compares_several_metrics_where_asha_would_compare_one(trainable, stop, kind):
+    made = spec(trainable, stop=stop, **SEVERAL, constraints={"size": "<= 4"})
+    assert type(made.scheduler) is kind
+    made.connect()
+    if kind is MOASHAScheduler:
+        assert made.scheduler.objectives == (("loss", "min"), ("size", "min"))
+        assert [str(each) for each in made.scheduler.constraints] == ["size <= 4"]
+        assert (
+            "Scheduler: MOASHAScheduler (default); weaker trials are stopped early." in made.remark
+        )
+
+
+@pytest.mark.parametrize(
+    "options", [option for option in NO_SEARCH if "metric" not in option] + [{"search_alg": None}]
+)
+def test_what_is_no_search_is_run_as_it_is_for_several_metrics(options):
+    made = spec(Saves, **{**SEVERAL, **options})
+    is_search = options == {"search_alg": None}
+    assert type(made.scheduler) is (MOASHAScheduler if is_search else FIFOScheduler)
+
+
+def test_schedulers_by_name_beside_several_metrics():
+    auto = spec(**SEVERAL, scheduler="auto")
+    assert type(auto.scheduler) is MOASHAScheduler
+    named = spec(**SEVERAL, scheduler="moasha")
+    named.connect()
+    assert named.scheduler.objectives == (("loss", "min"), ("size", "min"))
+    with pytest.raises(ValueError, match="or take MOASHAScheduler, which compares all of them"):
+        spec(**SEVERAL, scheduler="asha").connect()
+    with pytest.raises(ValueError, match=r"MOASHAScheduler must compare at least two .* 'loss'"):
+        spec(scheduler="moasha").connect()
+
+
 def test_a_searcher_of_yours_trains_every_trial_to_its_end():
     assert kinds(spec(Saves, search_alg=OptunaSearch())) == (FIFOScheduler, OptunaSearch)
 

@@ -293,5 +293,30 @@ def test_scouts_are_compared_early_and_later_trials_where_they_are_told():
     assert not stops("full", 3, 0.0)
     assert not stops("scout", 3, 0.5)
     assert stops("later", 3, 0.4)
-    with pytest.raises(TypeError, match="later_grace_period must be a number or None, got 'auto'"):
-        moasha(later_grace_period="auto")
+
+
+def judged_late(latency_at):
+    """Let sixty trials pass all levels, whose accuracy never changes its order."""
+    scheduler = moasha(type="stopping", later_grace_period="auto", num_scouts=1)
+    for number in range(60):
+        actor = Actor(f"t{number}", status="RUNNING")
+        scheduler.on_trial_add(actor)
+        for time in (1, 3, 9):
+            metrics = {"accuracy": -number, "latency": latency_at(number, time)}
+            scheduler.on_trial_result(actor, {"training_iteration": time, **metrics})
+    return scheduler
+
+
+def test_trials_are_compared_early_where_the_ranks_of_all_metrics_can_be_believed():
+    scheduler = judged_late(lambda number, time: number)
+    assert "; new trials compared from 1 on: 4 of the 4 best at 3 " in scheduler.debug_string()
+    assert any("MOASHA compares new trials from 1 t" in remark for remark in scheduler.remarks)
+
+
+def test_trials_are_compared_later_where_the_ranks_of_one_metric_mislead():
+    scheduler = judged_late(lambda number, time: number if time == 9 else -number)
+    assert "; new trials compared from 9 on: 0 of the " in scheduler.debug_string()
+    assert scheduler.debug_string().endswith("(latency)")
+    copy = moasha(type="stopping", later_grace_period="auto", num_scouts=1)
+    copy.load_state_dict(json.loads(json.dumps(scheduler.state_dict(), allow_nan=False)))
+    assert copy.debug_string() == scheduler.debug_string()

@@ -62,19 +62,21 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     without grids, and a metric, which a given scheduler may name. Unless ``"auto"`` asks for it, it
     is used for at most `MAX_SAMPLES` samples, and not beside a population method.
 
-    The first level of the default ASHA is a 27th of a full training if `RunConfig.stop` says how
-    long that is, otherwise the first report; see `asha_for`. Unless ``"auto"`` asks for it, it is
-    used only if it cannot do harm: if trials are saved on demand, so that paused ones can continue,
-    or the length of a full training is known, so that the first comparison is not too early.
+    The default scheduler is ASHA for one metric, MOASHA for several. Its first level is a 27th of a
+    full training if `RunConfig.stop` says how long that is, otherwise the first report; see
+    `asha_for`. Unless ``"auto"`` asks for it, it is used only if it cannot do harm: if trials are
+    saved on demand, so that paused ones can continue, or the length of a full training is known, so
+    that the first comparison is not too early.
     """
     is_search = _is_search(tune, space)
     metric, mode = _objective(tune)
     is_open = is_search and bool(metric and mode) and tune.num_samples <= MAX_SAMPLES
     full = _full_training(run.stop)
     is_harmless = can_be_saved(trainable) or full is not None
+    has_several = len(tune.objectives) > 1
     wants_asha = tune.scheduler == AUTO or (
         tune.scheduler is None
-        and is_open
+        and (is_open or (has_several and is_search and tune.num_samples <= MAX_SAMPLES))
         and is_harmless
         and not isinstance(tune.search_alg, Searcher)
     )
@@ -92,7 +94,11 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
         )
     else:
         searcher = BasicVariantGenerator()
-    asha = asha_for(searcher, full, tune.num_samples) if wants_asha else schedulers.FIFOScheduler()
+    asha = (
+        asha_for(searcher, full, tune.num_samples, has_several=has_several)
+        if wants_asha
+        else schedulers.FIFOScheduler()
+    )
     scheduler = tune.scheduler if isinstance(tune.scheduler, Scheduler) else asha
     has_own_space = isinstance(tune.search_alg, Searcher) and tune.num_samples != 1
     is_worth_saying = is_search or has_own_space or bool(SearchSpace(space).grid_axes)
@@ -155,13 +161,21 @@ def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
     return f" (random, since num_samples={tune.num_samples:,} is more than {MAX_SAMPLES:,})"
 
 
-def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments: Any) -> Scheduler:
-    """Return the default ASHA.
+def asha_for(
+    searcher: Searcher,
+    full: int | None,
+    num_samples: int,
+    *,
+    has_several: bool = False,
+    **arguments: Any,
+) -> Scheduler:
+    """Return the default ASHA, or MOASHA.
 
     Args:
         searcher: The searcher, in wrappers or without.
         full: The iteration at which a trial ends that is not stopped early; None if unknown.
         num_samples: How many trials there will be; -1 for no limit.
+        has_several: Whether there are several metrics, so that it is MOASHA.
         **arguments: Other arguments of the scheduler.
     """
     # Trials end by the stop criterion, which a restore may change: `stop_last_trials` is off.
@@ -189,7 +203,8 @@ def asha_for(searcher: Searcher, full: int | None, num_samples: int, **arguments
         "reduction_factor": REDUCTION_FACTOR,
         "stop_last_trials": False,
     }
-    return schedulers.ASHAScheduler(**{**fixed, **arguments})
+    kind = schedulers.MOASHAScheduler if has_several else schedulers.ASHAScheduler
+    return kind(**{**fixed, **arguments})
 
 
 def _objective(tune: TuneConfig) -> tuple[str | None, str | None]:
