@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from .storage.checkpoints import Checkpoint
     from .tune_run import Experiment, run, run_experiments
     from .tuner import Tuner, rerun
-    from .whatif import WhatIf, WhatIfComparison
+    from .whatif import ShorterSearch, WhatIf, WhatIfComparison
     from .whatif.what_if import what_if
 
     search = searchers
@@ -124,7 +124,7 @@ _NAMES_BY_MODULE = {
     "tuner.execution.class_trainable": ("Trainable",),
     "tuner.execution.trainable": ("register_trainable", "with_parameters", "with_resources"),
     "tuner.handle": ("Handle", "attach"),
-    "tuner.whatif": ("WhatIf", "WhatIfComparison", "what_if"),
+    "tuner.whatif": ("ShorterSearch", "WhatIf", "WhatIfComparison", "what_if"),
     "tuner.callbacks": (
         "CLIReporter", "CSVLoggerCallback", "Callback", "JsonLoggerCallback",
         "JupyterNotebookReporter", "LoggerCallback", "ProgressReporter", "TBXLoggerCallback",
@@ -203,6 +203,7 @@ __all__ = [
     "ResumeConfig",
     "RunConfig",
     "Secret",
+    "ShorterSearch",
     "StopSearch",
     "Stopper",
     "SyncConfig",

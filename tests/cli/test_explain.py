@@ -177,6 +177,14 @@ def test_what_if_replays_with_the_scheduler_and_arguments_that_are_given(call, p
     )
 
 
+def test_what_if_tells_when_the_search_would_have_ended(call, plain):
+    told = call("what-if", "plain", "--stop-search", "auto").stdout
+    assert "What if stop_search='auto' had ended" in told
+    assert "It would not have ended earlier." in told
+    refused = call("what-if", "plain", code=2).stderr
+    assert "--scheduler or --stop-search must be given, got neither" in refused
+
+
 def test_what_if_refuses_what_the_scheduler_does_not_know(call, plain):
     assert (
         "max_tt"

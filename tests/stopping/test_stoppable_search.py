@@ -60,7 +60,7 @@ def end_of(simulation):
 def test_a_search_ends_before_its_last_sample_and_says_why(num_samples):
     simulation = run(num_samples=num_samples)
     why = end_of(simulation)
-    assert 50 <= len(simulation.grid) == why.numbers["num_trials"] < 200
+    assert 60 <= len(simulation.grid) == why.numbers["num_trials"] < 200
     assert why.numbers["gain"] + why.numbers["deviation"] <= why.numbers["worth"]
     of = " of 200" if num_samples > 0 else ""
     assert f"stopped after {len(simulation.grid)}{of} trials: the next 20" in why_search_ended(why)
@@ -132,7 +132,7 @@ def watch_after(num, **arguments):
 
 
 def test_a_search_that_was_continued_goes_on_for_a_while():
-    watch = watch_after(60)
+    watch = watch_after(70)
     assert watch.reason_to_stop()
     watch.note_end()
     restored = SearchWatch(StopSearch())
@@ -145,14 +145,14 @@ def test_a_search_that_was_continued_goes_on_for_a_while():
 
 
 def test_a_trial_that_was_paused_counts_where_it_was_trained_to_the_end():
-    watch = watch_after(60)
+    watch = watch_after(70)
     watch.take(Turn("t3", -1.0))
     assert watch.reason_to_stop() is None
 
 
 def test_a_search_does_not_end_soon_after_the_first_points_of_a_model():
     watch = SearchWatch(StopSearch(), num_first=30)
-    for number in range(70):
+    for number in range(80):
         assert watch.reason_to_stop() is None
         watch.take(Turn(f"t{number}", 0.0))
     assert watch.reason_to_stop()

@@ -11,6 +11,7 @@ import click
 
 from tuner.analysis.flat_results import flat_metrics
 from tuner.callbacks.formatting import printable
+from tuner.command.sweeps.sweep_values import checked
 from tuner.core.result import TRIAL_ID
 
 from .app import OK
@@ -151,10 +152,12 @@ def report(experiment: Path, path: Path, objective: Objective) -> int:
 @click.command("what-if")
 @experiment_argument
 @click.option(
-    "--scheduler",
-    required=True,
-    metavar="NAME",
-    help="asha, hyperband, median_stopping_rule, fifo, ...",
+    "--scheduler", metavar="NAME", help="asha, hyperband, median_stopping_rule, fifo, ..."
+)
+@click.option(
+    "--stop-search",
+    metavar="auto|N",
+    help="Instead: when the search would have ended, see tuner run.",
 )
 @click.option(
     "--arg",
@@ -173,29 +176,35 @@ def report(experiment: Path, path: Path, objective: Objective) -> int:
 @output_option
 def what_if(  # noqa: PLR0917  (click passes all by name)
     experiment: Path,
-    scheduler: str,
+    scheduler: str | None,
+    stop_search: str | None,
     arguments: Sequence[str],
     slots: int | None,
     objective: Objective,
     output: Output,
 ) -> int:
-    """Replay an experiment's recorded curves through another scheduler, on a virtual clock.
+    """Replay an experiment's recorded curves through another scheduler, or end its search early.
 
     Shows how much time that scheduler would have saved, and how much worse its best trial would
     have been. It can only judge recorded results: the curves of trials that were stopped early end
-    there.
+    there. With --stop-search, shows which trials would not have been started.
 
     \b
-    Example:
+    Examples:
       tuner what-if digits --scheduler asha --arg max_t=27 --arg grace_period=3
+      tuner what-if digits --stop-search auto
     """
     given = _parsed(arguments)
+    if scheduler is None and stop_search is None:
+        raise click.UsageError("--scheduler or --stop-search must be given, got neither")
     from tuner.whatif import what_if as replayed  # noqa: PLC0415
 
     try:
-        outcome = replayed(
+        asked: Any = replayed  # one of its forms, by what is given
+        outcome = asked(
             experiment,
             scheduler,
+            stop_search=None if stop_search is None else checked("stop_search", stop_search),
             slots=slots,
             metric=objective.metric,
             mode=objective.mode,

@@ -21,10 +21,15 @@ PATIENCE: Final = "stop_search.patience"
 # Chosen by measurement, on the development functions of benchmarks/quality.
 NUM_NEXT: Final = 20
 """How many further trials are weighed."""
-MIN_TRIALS: Final = 50
+NUM_LAST: Final = 50
+"""How many trials have gained next to nothing before a search ends."""
+MIN_TRIALS: Final = 60
 """How many trials a search has at least."""
-MIN_SHARE: Final = 0.01
-"""Part of the distance of the best trial from the median that a gain has to reach."""
+MIN_SHARE: Final = 0.005
+"""Part of what the search has gained so far that a further gain has to reach."""
+_NUM_TYPICAL: Final = 20
+"""The search has gained the distance of the best trial from the median of so many first ones: later
+ones come closer to the best, if a model proposes them."""
 _MIN_FULL: Final = 10
 """How many trials have been trained to the end at least."""
 
@@ -36,21 +41,21 @@ class StopSearch(Declared):
 
     ``TuneConfig(stop_search="auto")`` stands for ``StopSearch()``. It estimates how much better the
     best value would become by 20 further trials (`tuner.stopping.expected_gain`). The search ends
-    when the upper end of that estimate's interval, and what the last 40 trials have really gained,
+    when the upper end of that estimate's interval, and what the last 50 trials have really gained,
     are both at most `min_delta`. With `patience`, it ends when the last `patience` trials together
     have gained no more than `min_delta`.
 
     Only trials that were trained to the end have a value. All others, which a scheduler has stopped
     or paused, which failed, whose value is not finite, or which miss a constraint, count like the
-    worst of these. The search does not end before ten trials were trained to the end, nor before 40
+    worst of these. The search does not end before ten trials were trained to the end, nor before 50
     trials beyond those with which the searcher begins. Trials that run, or are paused, go on as
     without this.
 
     Args:
         patience: How many trials in a row may gain nothing, at least 1; None for the estimate.
         min_delta: Gain of the metric that is worth further trials, at least 0, in its own unit.
-            None, the default, is 0 with `patience`, else a hundredth of the distance between the
-            best trial and the median of those that were trained to the end.
+            None, the default, is 0 with `patience`, else 0.5 % of what the search has gained so
+            far: the distance of the best trial from the median of the first 20 with a value.
         min_trials: How many trials have ended or are paused at least before the search ends.
 
     Raises:
@@ -86,7 +91,7 @@ class StopSearch(Declared):
         if delta is not None and not (isinstance(delta, int | float) and 0 <= delta < math.inf):
             raise ValueError(
                 f"min_delta must be a finite gain of the metric, at least 0, got {delta!r}; leave "
-                "it out for a hundredth of what was gained so far"
+                "it out for 0.5 % of what was gained so far"
             )
 
     @property
@@ -101,21 +106,23 @@ class StopSearch(Declared):
             costs: The value of each trial, in the order in which they ended; smaller is better,
                 infinity is none.
         """
-        known = sorted(cost for cost in costs if cost < math.inf)
-        num_last = self.patience or 2 * NUM_NEXT
+        known = [cost for cost in costs if cost < math.inf]
+        num_last = self.patience or NUM_LAST
         if len(costs) <= max(num_last, self.min_trials - 1) or len(known) < _MIN_FULL:
             return None
-        observed = min(costs[:-num_last]) - known[0]
+        best = min(known)
+        observed = min(costs[:-num_last]) - best
         if self.patience:
             worth = self.min_delta or 0.0
             numbers = {"num_last": num_last, "gain": observed, "worth": worth}
             return Reason(PATIENCE, numbers) if observed <= worth else None
         worth = (
-            MIN_SHARE * (statistics.median(known) - known[0])
+            MIN_SHARE * (statistics.median(known[:_NUM_TYPICAL]) - best)
             if self.min_delta is None
             else self.min_delta
         )
-        found = expected_gain([min(cost, known[-1]) for cost in costs], NUM_NEXT)
+        worst = max(known)
+        found = expected_gain([min(cost, worst) for cost in costs], NUM_NEXT)
         if max(found.upper, observed) > worth:
             return None
         return Reason(EXPECTED_GAIN, _numbers(found, observed, worth))

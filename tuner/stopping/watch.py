@@ -15,7 +15,7 @@ from tuner.core.result import flatten
 from tuner.core.trial import TerminationReason, Trial
 from tuner.core.trial_metrics import sign_of
 
-from .stop_search import NUM_NEXT, StopSearch
+from .stop_search import NUM_LAST, StopSearch
 
 
 class Objective(NamedTuple):
@@ -99,7 +99,7 @@ class SearchWatch:
         Once it has ended and was continued, it goes on for some trials at least.
         """
         num = len(self._costs)
-        if num < self._num_first + 2 * NUM_NEXT and self._num_first:
+        if self._num_first and num < self._num_first + NUM_LAST:
             return None
         if self._ended_after and num < self._ended_after + self._criterion.num_watched:
             return None

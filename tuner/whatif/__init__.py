@@ -1,16 +1,20 @@
-"""Estimates how a recorded experiment would have gone under another scheduler.
+"""Estimates how a recorded experiment would have gone under another scheduler, or if it had ended.
 
 `recording` reads the recorded experiment, `replay` runs it again under the scheduler in virtual
-time, `answer` compares the two, and `what_if` is what users call. Nothing is trained or written.
+time, `answer` compares the two, and `what_if` is what users call. `shorter_search` finds where a
+criterion would have ended the search. Nothing is trained or written.
 """
 
 from .answer import ReplayEnding, TrialOutcome, WhatIf, WhatIfComparison
 from .replay import RunTotals, TimedValue
+from .shorter_search import SearchTotals, ShorterSearch
 from .what_if import what_if
 
 __all__ = [
     "ReplayEnding",
     "RunTotals",
+    "SearchTotals",
+    "ShorterSearch",
     "TimedValue",
     "TrialOutcome",
     "WhatIf",

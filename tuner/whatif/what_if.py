@@ -7,7 +7,8 @@ import inspect
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from schedulers import create_scheduler
 from schedulers.scheduler import NoExperiment, Scheduler
@@ -32,6 +33,10 @@ from .replay import (
     run_in_full,
     slots_for,
 )
+from .shorter_search import ShorterSearch, shorter_search
+
+if TYPE_CHECKING:
+    from tuner.stopping.stop_search import StopSearch
 
 _NOTABLE_DRIFT: Final = 0.2
 """Share by which the virtual clock may differ from the real one before a caveat is added."""
@@ -153,6 +158,16 @@ def description_of(scheduler: Scheduler) -> str:
 @overload
 def what_if(
     path_or_grid: str | os.PathLike[str] | ResultGrid,
+    *,
+    stop_search: StopSearch | Literal["auto"],
+    metric: str | None = None,
+    mode: str | None = None,
+) -> ShorterSearch: ...
+
+
+@overload
+def what_if(
+    path_or_grid: str | os.PathLike[str] | ResultGrid,
     scheduler: Scheduler | str,
     *,
     slots: int | None = None,
@@ -175,14 +190,18 @@ def what_if(
 
 def what_if(
     path_or_grid: str | os.PathLike[str] | ResultGrid,
-    scheduler: Scheduler | str | Mapping[str, Scheduler | str],
+    scheduler: Scheduler | str | Mapping[str, Scheduler | str] | None = None,
     *,
+    stop_search: StopSearch | Literal["auto"] | None = None,
     slots: int | None = None,
     metric: str | None = None,
     mode: str | None = None,
     **arguments: Any,
-) -> WhatIf | WhatIfComparison:
+) -> WhatIf | WhatIfComparison | ShorterSearch:
     """Estimate how a recorded experiment would have gone under another scheduler.
+
+    With `stop_search` instead, it estimates how it would have gone if its search had ended early:
+    the trials that were started before are those that would have been run.
 
     The recorded trials run once more on a virtual clock, in the order in which they were created:
     each reports the recorded results after the recorded times, until the scheduler stops or pauses
@@ -199,6 +218,7 @@ def what_if(
         path_or_grid: Directory of the experiment, see `ResultGrid.from_directory`, or its results.
         scheduler: The other scheduler, which is not changed; its short name, see
             `create_scheduler`; or a mapping of several by names of your own.
+        stop_search: As in `TuneConfig`, without a scheduler.
         slots: How many trials run at once, independent of their resources; None for as many as
             when recorded, which is one if they shared a process.
         metric: The metric that measures quality, flattened; None for the scheduler's own, or that
@@ -208,7 +228,8 @@ def what_if(
         **arguments: Arguments of a scheduler given by name.
 
     Returns:
-        The answer; for several schedulers the answers by their names.
+        The answer; for several schedulers the answers by their names; a `ShorterSearch` with
+        `stop_search`.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no experiment in it.
@@ -236,6 +257,16 @@ def what_if(
         >>> answer.replayed.num_iterations, answer.regret, round(answer.saved_share, 2)
         (12, 0.0, 0.67)
     """
+    if stop_search is not None:
+        if scheduler is not None or slots is not None or arguments:
+            raise ValueError(
+                f"stop_search must come alone, got scheduler={scheduler!r}, slots={slots!r} and "
+                f"{sorted(arguments)}; ask for a scheduler in a call of its own"
+            )
+        grid = _grid(path_or_grid)
+        return shorter_search(
+            Path(grid.local_directory), grid.experiment_path, stop_search, metric, mode
+        )
     if isinstance(scheduler, Mapping):
         if not scheduler or arguments:
             listed = f"{dict(scheduler)} with {sorted(arguments)}" if arguments else "none"

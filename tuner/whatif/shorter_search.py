@@ -1,0 +1,300 @@
+"""How a recorded experiment would have gone if its search had ended early."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, cast, final
+
+from schedulers.decisions import Reason
+from searchers.searcher import Searcher, unwrapped
+from tuner.analysis.open_experiment import StoredExperiment, read_stored
+from tuner.analysis.ranking import Mode, check_mode, mode_for, rank
+from tuner.callbacks.formatting import printable, show
+from tuner.callbacks.tables import text_table
+from tuner.core.commands import (
+    AttemptFailed,
+    Effects,
+    Notice,
+    TrialEnded,
+    TrialPaused,
+    TrialStarted,
+)
+from tuner.core.events import Event
+from tuner.core.feasibility import is_feasible, newest
+from tuner.core.settings import ExperimentSettings
+from tuner.core.trial import Trial
+from tuner.spec.argument_codec import constructed
+from tuner.stopping.stop_search import StopSearch
+from tuner.stopping.stoppable_search import shown
+from tuner.stopping.telling import why_search_ended
+from tuner.stopping.watch import Objective, SearchWatch, turn_of
+from tuner.storage.declaration import read_declaration
+
+from .answer import percent, span
+
+_Amount = TypeVar("_Amount", int, float)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SearchTotals:
+    """What a search took and found.
+
+    Attributes:
+        num_trials: How many trials were started.
+        elapsed_s: Its running time in seconds, to the end of the last of them.
+        worker_s: Time that they occupied workers, in seconds.
+        best_trial_id: The trial whose last value is best; None without one that counts.
+        best_value: That value.
+    """
+
+    num_trials: int
+    elapsed_s: float
+    worker_s: float
+    best_trial_id: str | None
+    best_value: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the totals as JSON values."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ShorterSearch:
+    """A recorded experiment, and the part of it that would have been run.
+
+    Attributes:
+        experiment: Directory of the recorded experiment.
+        stop_search: The criterion, as code.
+        metric: The metric that measures quality, flattened.
+        mode: ``"min"`` or ``"max"``: the direction in which it is optimised.
+        why: Why the search would have ended, with the numbers; None if it would not.
+        recorded: Totals of the experiment as it ran.
+        shorter: Totals of the trials that would have been started.
+    """
+
+    experiment: str
+    stop_search: str
+    metric: str
+    mode: Mode
+    why: Reason | None
+    recorded: SearchTotals
+    shorter: SearchTotals
+
+    @property
+    def saved_trials(self) -> int:
+        """How many trials would have been saved."""
+        return self.recorded.num_trials - self.shorter.num_trials
+
+    @property
+    def saved_s(self) -> float:
+        """Running time that would have been saved, in seconds."""
+        return self.recorded.elapsed_s - self.shorter.elapsed_s
+
+    @property
+    def saved_worker_s(self) -> float:
+        """Time of workers that would have been saved, in seconds."""
+        return self.recorded.worker_s - self.shorter.worker_s
+
+    @property
+    def regret(self) -> float | None:
+        """Quality lost, in the unit of the metric and at least 0; None without values."""
+        best, found = self.recorded.best_value, self.shorter.best_value
+        return None if best is None or found is None else abs(best - found)
+
+    def lines(self) -> list[str]:
+        """Return the answer as text for a terminal, line by line."""
+        return [
+            f"What if stop_search={self.stop_search} had ended {printable(self.experiment)}?",
+            f"{self.recorded.num_trials} trials, {self.metric} to be {self.mode}imised",
+            "",
+            *(f"  {line}" for line in text_table(list(self._rows()), align_right=True)),
+            "",
+            f"It would have {why_search_ended(self.why)}"
+            if self.why
+            else "It would not have ended earlier.",
+            f"Quality lost: {show(self.regret)} of {self.metric}",
+        ]
+
+    def _rows(self) -> Iterator[Sequence[str]]:
+        then, now = self.recorded, self.shorter
+        yield ["", "as it ran", "shorter", "saved"]
+        yield ["trials", *_compared(then.num_trials, now.num_trials, str)]
+        yield ["running time", *_compared(then.elapsed_s, now.elapsed_s, span)]
+        yield ["time of workers", *_compared(then.worker_s, now.worker_s, span)]
+        yield ["best trial", then.best_trial_id or "-", now.best_trial_id or "-", ""]
+        yield [f"its last {self.metric}", show(then.best_value), show(now.best_value), ""]
+
+    def __str__(self) -> str:
+        """Return `lines` as one text."""
+        return "\n".join(self.lines())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as JSON values, named as the attributes and properties."""
+        return {
+            "experiment": self.experiment,
+            "stop_search": self.stop_search,
+            "metric": self.metric,
+            "mode": self.mode,
+            "why": None if self.why is None else self.why.state_dict(),
+            "recorded": self.recorded.as_dict(),
+            "shorter": self.shorter.as_dict(),
+            "saved_trials": self.saved_trials,
+            "saved_s": self.saved_s,
+            "saved_worker_s": self.saved_worker_s,
+            "regret": self.regret,
+        }
+
+
+def shorter_search(
+    directory: Path, address: str, stop_search: Any, metric: str | None, mode: str | None
+) -> ShorterSearch:
+    """Return how a recorded experiment would have gone if its search had ended early.
+
+    Args:
+        directory: The experiment's directory, or that of a copy.
+        address: What the user calls it.
+        stop_search: ``"auto"`` or a `StopSearch`.
+        metric: The metric, flattened; None for that of the experiment.
+        mode: Its direction, ``"min"`` or ``"max"``; None for that of the experiment.
+
+    Raises:
+        TypeError: If `stop_search` is neither.
+        ValueError: If metric or mode are missing, or trials continued from others' checkpoints.
+        StorageError: If the experiment cannot be read.
+    """
+    if stop_search != "auto" and not isinstance(stop_search, StopSearch):
+        raise TypeError(f"stop_search must be 'auto' or a StopSearch, got {stop_search!r}")
+    declaration = read_declaration(directory)
+    objective = _objective(ExperimentSettings.from_fields(declaration["settings"]), metric, mode)
+    criterion = stop_search if isinstance(stop_search, StopSearch) else StopSearch()
+    course = _Course(objective, SearchWatch(criterion, _num_first(declaration)))
+    stored = read_stored(directory, observe=course.observe)
+    if any(trial.grafts for trial in stored.experiment.trials):
+        raise ValueError(
+            f"{address} must have trials of their own, got some that continued from others' "
+            "checkpoints; what the search of a population would have found without its later "
+            "members is not recorded"
+        )
+    return course.answer(stored, address, shown(stop_search))
+
+
+def _objective(settings: ExperimentSettings, metric: str | None, mode: str | None) -> Objective:
+    name = metric or settings.metric
+    if not name:
+        raise ValueError(
+            "metric must be given, as the recorded experiment names none or several; name one with "
+            "its mode"
+        )
+    own = cast("Mode | None", settings.mode)
+    direction = mode or mode_for(name, settings.metric, own, settings.several_objectives)
+    if direction is None:
+        raise ValueError(
+            f"mode must be given with metric={name!r}, got None; the recorded experiment "
+            f"optimised {settings.metric!r}"
+        )
+    return Objective(name, check_mode(direction), settings.constraints)
+
+
+def _num_first(declaration: Mapping[str, Any]) -> int:
+    """Return how many trials came before those of a model, 0 where that is not known."""
+    declared = declaration.get("tune_config") or {}
+    searcher = constructed(declared.get("search_alg"), "search_alg", [])
+    if not isinstance(searcher, Searcher):
+        return 0
+    return unwrapped(searcher).num_first_points(int(declared.get("num_samples") or -1))
+
+
+class _Course:
+    """Follows the events of an experiment, up to where its search would have ended."""
+
+    def __init__(self, objective: Objective, watch: SearchWatch) -> None:
+        self._objective = objective
+        self._watch = watch
+        self._why: Reason | None = None
+        self._kept: set[str] = set()
+        self._started: set[str] = set()
+        self._began_s: dict[str, float] = {}
+        self._worker_s: defaultdict[str, float] = defaultdict(float)
+        self._end_s: dict[str, float] = {}
+
+    def observe(self, _: Event, effects: Effects, at_s: float) -> None:
+        """Take notice of an event, and of what followed from it."""
+        for notice in effects.notices:
+            self._note_time(notice, at_s)
+            if turn := turn_of(notice, self._objective):
+                self._watch.take(turn)
+            elif isinstance(notice, TrialStarted) and notice.trial.trial_id not in self._started:
+                self._begin(notice.trial.trial_id)
+
+    def _begin(self, trial_id: str) -> None:
+        self._started.add(trial_id)
+        if self._why is None:
+            self._why = self._watch.reason_to_stop()
+        if self._why is None:
+            self._kept.add(trial_id)
+
+    def _note_time(self, notice: Notice, at_s: float) -> None:
+        match notice:
+            case TrialStarted(trial):
+                self._began_s[trial.trial_id] = at_s
+            case TrialEnded(trial) | TrialPaused(trial) | AttemptFailed(trial):
+                began_s = self._began_s.pop(trial.trial_id, at_s)
+                self._worker_s[trial.trial_id] += at_s - began_s
+                self._end_s[trial.trial_id] = at_s
+            case _:
+                pass
+
+    def answer(self, stored: StoredExperiment, address: str, stop_search: str) -> ShorterSearch:
+        """Return the answer, once all events were observed."""
+        objective, why = self._objective, self._why
+        experiment = stored.experiment
+        trials = [trial for trial in experiment.trials if trial.trial_id in self._started]
+        kept = [trial for trial in trials if trial.trial_id in self._kept]
+        if why is not None:
+            total = experiment.settings.max_trials
+            more: dict[str, int | str] = {
+                "num_samples": -1 if total is None else total,
+                "metric": objective.metric,
+                "stop_search": stop_search,
+            }
+            why = Reason(why.rule, {"num_trials": len(kept), **why.numbers, **more})
+        return ShorterSearch(
+            address,
+            stop_search,
+            objective.metric,
+            check_mode(objective.mode),
+            why,
+            self._totals(trials),
+            self._totals(kept),
+        )
+
+    def _totals(self, trials: Sequence[Trial]) -> SearchTotals:
+        objective = self._objective
+        values = {
+            trial.trial_id: value
+            for trial in trials
+            if (value := newest(trial, objective.metric)) is not None
+            and math.isfinite(value)
+            and is_feasible(trial, objective.constraints)
+        }
+        mode = check_mode(objective.mode)
+        best = max(values, key=lambda name: rank(values[name], mode), default=None)
+        return SearchTotals(
+            len(trials),
+            max((self._end_s.get(trial.trial_id, 0.0) for trial in trials), default=0.0),
+            math.fsum(self._worker_s[trial.trial_id] for trial in trials),
+            best,
+            None if best is None else values[best],
+        )
+
+
+def _compared(then: _Amount, now: _Amount, text: Callable[[_Amount], str]) -> Sequence[str]:
+    saved = then - now
+    share = percent(saved / then if then else 0.0)
+    return text(then), text(now), f"{text(saved)} ({share})"
