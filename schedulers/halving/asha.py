@@ -192,7 +192,11 @@ class ASHAScheduler(StopOrPromoteScheduler):
 
     def _promotion_rule(self) -> RungRule:
         reconsider = self._most_promising if self._is_from_evidence else None
-        return PromotionRule(self._plan, lambda: ValueRung(self._get_mode()), reconsider)
+        return PromotionRule(self._plan, self._value_rung, reconsider)
+
+    def _value_rung(self) -> ValueRung:
+        # A method, since a copy of the scheduler has one of its own.
+        return ValueRung(self._get_mode())
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the search space as it is; forecasts need to know it."""

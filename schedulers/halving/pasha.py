@@ -104,7 +104,7 @@ class PASHAScheduler(HalvingScheduler):
             )
         self._promotion = PromotionRule(
             RungPlan(self.prefix, self.levels, self._reduction_factor),
-            lambda: ValueRung(self._get_mode()),
+            self._value_rung,
         )
         self._promotion.ceiling = min(_FIRST_CEILING, len(self.levels) - 1)
         self._epsilon = float(self._given_epsilon or 0)
@@ -113,6 +113,10 @@ class PASHAScheduler(HalvingScheduler):
         self._over: set[str] = set()
         self._at_ceiling: list[str] = []
         self._distances: list[float] = []
+
+    def _value_rung(self) -> ValueRung:
+        # A method, since a copy of the scheduler has one of its own.
+        return ValueRung(self._get_mode())
 
     @property
     def _rule(self) -> RungRule:

@@ -105,9 +105,7 @@ def test_it_goes_on_for_a_while_where_anything_is_declared_otherwise(stopped, ch
 
 def test_a_criterion_that_comes_later_knows_the_trials_before(tmp_path):
     tuner_for(tmp_path, stop_search=None, num_samples=50).fit()
-    again = tune.Tuner.restore(
-        tmp_path / "run", train, num_samples=60, stop_search=StopSearch(patience=6)
-    ).fit()
+    again = tune.Tuner.restore(tmp_path / "run", train, num_samples=60, stop_search=EARLY).fit()
     assert len(again) == 50
     assert len(set(map(str, ends_in(tmp_path / "run")))) == 1
 
