@@ -104,6 +104,8 @@ class LearningSearcher(Searcher, ABC):
             ValueError: If one of them is missing.
         """
         kind = type(self).__name__
+        if len(self.objectives) > 1 and self.takes_several_metrics:
+            return
         if not isinstance(self.metric, str) or not self.metric:
             raise ValueError(
                 f"metric must be the name of one metric for {kind}, got {self.metric!r}; set "

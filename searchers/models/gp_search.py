@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .candidates import around_best, mutants
 from .encoding import Encoding
+from .expected_gain import CLIP, MAX_ROWS, TEMPER, expected_gain
 from .forecast import expected_scores
 from .gaussian_process import NUM_STEPS, GaussianProcess, log_expected_improvement, one_blas_thread
 from .level_rows import NUM_STEPS as NUM_STEPS_OF_LEVELS
@@ -18,19 +20,14 @@ from .observations import Table, best_and_others, describe_retention, ranks
 from .tree_search import candidates_by_trees
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.random import Generator
 
 Array = np.ndarray[Any, Any]
 
-MAX_ROWS = 200
-"""Most trials that the process is fitted to: half are the best, half drawn from the others."""
 NUM_FRESH = 200
 """Number of candidates besides the variations of the best configurations."""
-CLIP = 2.0
-"""Values worse than the median by more than this multiple of its distance from the best count as
-that bad: how bad the worst are says nothing about the best."""
 REFINEMENTS = ((0.1, 0.5), (0.03, 1.0), (0.01, 1.0), (0.003, 1.0))
 """Rounds in which the best candidates are varied: standard deviation of a change as a part of the
 unit interval, and the probability that an entry changes."""
@@ -43,8 +40,6 @@ GP_SHARE = 0.5
 """Share of the models' suggestions of `AutoSearch` that come from the Gaussian process."""
 GP_SHARE_OF_SEVERAL_LEVELS = 0.2
 """That share when trials have been measured at several levels of training."""
-TEMPER = 0.3
-"""Factor of the deviations then: what is explored is mostly stopped at the first level."""
 
 
 class ProcessSearch(ModelSearch):
@@ -55,8 +50,12 @@ class ProcessSearch(ModelSearch):
     stays where that one ended, which was much worse on the functions of benchmarks/quality.
     """
 
-    _logs: Sequence[float] | None = None
-    _num_fitted = 0
+    takes_several_metrics = True
+    takes_constraints = True
+
+    _fits: Mapping[str, tuple[int, Sequence[float]]] = MappingProxyType({})
+    """Number of trials, and hyperparameters, of the last fit of each metric; "" for the only one.
+    """
 
     def process(
         self,
@@ -65,26 +64,28 @@ class ProcessSearch(ModelSearch):
         num_categories: tuple[int, ...],
         depths: Array | None = None,
         trials: Array | None = None,
+        *,
+        metric: str = "",
     ) -> GaussianProcess:
         """Return a process fitted to the rows; see `GaussianProcess` for the arguments."""
         num_trials = self.observations.num_observed
-        is_due = self._logs is None or num_trials >= REFIT * self._num_fitted
-        if is_due:
-            self._num_fitted = num_trials
+        num_fitted, logs = self._fits.get(metric, (0, None))
+        is_due = logs is None or num_trials >= REFIT * num_fitted
         process = GaussianProcess(
             rows,
             targets,
             num_categories,
             depths=depths,
             trials=trials,
-            logs=None if is_due else self._logs,
+            logs=None if is_due else logs,
             num_steps=NUM_STEPS if depths is None else NUM_STEPS_OF_LEVELS,
         )
-        self._logs = process.logs
+        if is_due:
+            self._fits = {**self._fits, metric: (num_trials, process.logs)}
         return process
 
     def process_of_levels(
-        self, table: Table, num_categories: tuple[int, ...]
+        self, table: Table, num_categories: tuple[int, ...], metric: str = ""
     ) -> tuple[GaussianProcess, Table, int]:
         """Return a process fitted to all levels, the final ranks it expects, its number of trials.
 
@@ -92,23 +93,29 @@ class ProcessSearch(ModelSearch):
         """
         rows = level_rows(table)
         process = self.process(
-            table.vectors[rows.places], rows.targets, num_categories, rows.depths, rows.places
+            table.vectors[rows.places],
+            rows.targets,
+            num_categories,
+            rows.depths,
+            rows.places,
+            metric=metric,
         )
         scores, _ = expected_scores(process, table)
         expected = replace(table, quantiles=ranks(scores), retained=retained_parts(rows, scores))
         return process, expected, len(np.unique(rows.places))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the base class, and the last fit."""
-        logs = None if self._logs is None else list(self._logs)
-        return {**super().state_dict(), "process": [self._num_fitted, logs]}
+        """Return the state of the base class, and the last fits."""
+        fits = {metric: [num, list(logs)] for metric, (num, logs) in self._fits.items()}
+        of_one = {"process": fits.pop("", [0, None])}
+        return {**super().state_dict(), **of_one, **({"processes": fits} if fits else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; metric, mode and space must be known already."""
         super().load_state_dict(state)
         # Searches of earlier versions have fitted each process anew.
-        self._num_fitted, logs = state.get("process", (0, None))
-        self._logs = logs or None
+        fits = {"": state.get("process", (0, None)), **state.get("processes", {})}
+        self._fits = {metric: (num, logs) for metric, (num, logs) in fits.items() if logs}
 
 
 @final
@@ -259,12 +266,17 @@ def _candidates_by_process(
 ) -> Array:
     """Return candidates, those with the largest expected improvement first."""
     with one_blas_thread():
-        return _refined_candidates(searcher, table, encoding, rng)
+        improvement, table = (
+            _expected_improvement(searcher, table, encoding, rng)
+            if searcher.tradeoffs is None
+            else expected_gain(searcher, table, encoding, rng)
+        )
+        return _refined(searcher, improvement, table, encoding, rng)
 
 
-def _refined_candidates(
+def _expected_improvement(
     searcher: ProcessSearch, table: Table, encoding: Encoding, rng: Generator
-) -> Array:
+) -> tuple[Callable[[Array], Array], Table]:
     has_levels = spans_levels(table)
     if has_levels:
         process, table, num_fitted = searcher.process_of_levels(table, encoding.num_categories)
@@ -285,6 +297,17 @@ def _refined_candidates(
         means, deviations = process.predict(points)
         return log_expected_improvement(means, deviations * (TEMPER if has_levels else 1), best)
 
+    return improvement, table
+
+
+def _refined(
+    searcher: ProcessSearch,
+    improvement: Callable[[Array], Array],
+    table: Table,
+    encoding: Encoding,
+    rng: Generator,
+) -> Array:
+    """Return candidates and refined ones, those with the largest improvement first."""
     pool = np.concatenate(
         [around_best(table, encoding, rng), searcher.fresh(encoding, rng, NUM_FRESH, table)]
     )
@@ -301,9 +324,7 @@ def _refined_candidates(
 
 def _targets(table: Table) -> Array:
     """Return what the process is fitted to where all trials count alike, standardised."""
-    values = np.full(len(table.names), np.inf)
-    for level in table.levels:
-        values[level.places] = level.values
+    values = table.last_values
     known = values[np.isfinite(values)]
     # Values of several levels do not compare. Ranks would bend a smooth function where it is best.
     if len(table.levels) > 1 or len(known) == 0 or known.min() == known.max():

@@ -20,6 +20,7 @@ from .candidates import latin, without_repeated_numbers
 from .encoding import Encoding, key
 from .observations import Observations, Table, extrapolate_final_scores, number_in
 from .prior_band import PriorBand
+from .tradeoffs import Tradeoffs, drawn_weights
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -90,10 +91,26 @@ class ModelSearch(LearningSearcher):
         self._seen: set[tuple[float | None, ...]] = set()
         self._why = ""
         self.observations = Observations()
+        self.tradeoffs: Tradeoffs | None = None
+        self._weights: Sequence[float] = ()
 
     def fresh(self, encoding: Encoding, rng: Generator, num_points: int, table: Table) -> Array:
         """Return vectors not chosen by a model: random ones, or drawn from priors."""
         return PriorBand(encoding).sample(rng, num_points, table)
+
+    @property
+    def weighing(self) -> str:
+        """How several metrics are weighed for the next suggestion, after the name of a model."""
+        if len(self._weights) < 2:  # noqa: PLR2004
+            return ""
+        metrics = (metric for metric, _ in self.objectives)
+        shares = [f"{w:.2f} {m}" for w, m in zip(self._weights, metrics, strict=True)]
+        return f" of {' + '.join(shares)}"
+
+    @property
+    def known_tradeoffs(self) -> Tradeoffs:
+        """What trials have reached in several metrics, or under constraints."""
+        return cast("Tradeoffs", self.tradeoffs)
 
     @abstractmethod
     def propose(self, encoding: Encoding, rng: Generator) -> Array:
@@ -134,6 +151,8 @@ class ModelSearch(LearningSearcher):
             return False
         self._check_objective()
         self._sign = -1.0 if self.mode == "max" else 1.0
+        if len(self.objectives) > 1 or self.constraints:
+            self.tradeoffs = Tradeoffs(self.objectives, self.constraints)
         self._num_initial = (
             self.num_first_points(spec.get("num_samples", -1))
             if self._given_num_initial is None
@@ -196,6 +215,8 @@ class ModelSearch(LearningSearcher):
             self._points.replace(trial_id, None)
         if replaced is not None:
             self.observations.remove(trial_id)
+            if self.tradeoffs:
+                self.tradeoffs.forget(trial_id)
             self._seen.discard(key(replaced.vector))
         if vector is not None:
             self._seen.add(key(vector))
@@ -208,8 +229,11 @@ class ModelSearch(LearningSearcher):
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Record a value; a result without the metric is ignored."""
-        value = number_in(result, self.metric or "")
         time = number_in(result, self._time_attr)
+        if self.tradeoffs:
+            self._record_tradeoff(trial_id, time, result)
+            return
+        value = number_in(result, self.metric or "")
         if value is not None and (math.isfinite(value) or self._failed_trials == "worst"):
             # Results without a time share one slot, which keeps the last of them.
             self.observations.record(
@@ -217,6 +241,14 @@ class ModelSearch(LearningSearcher):
                 time if time is not None and math.isfinite(time) else 0.0,
                 self._sign * value,
             )
+
+    def _record_tradeoff(
+        self, trial_id: str, time: float | None, result: Mapping[str, Any]
+    ) -> None:
+        at = time if time is not None and math.isfinite(time) else 0.0
+        if self.known_tradeoffs.record(trial_id, at, result):
+            # A stand-in until the weights of the next suggestion are drawn.
+            self.observations.record(trial_id, at, 0.0)
 
     def on_trial_complete(
         self,
@@ -242,7 +274,7 @@ class ModelSearch(LearningSearcher):
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],
-        value: float,
+        value: Any,
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
@@ -254,7 +286,8 @@ class ModelSearch(LearningSearcher):
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
-            value: The metric's value, in its own direction.
+            value: The metric's value, in its own direction; where there are several metrics, or
+                constraints, a dictionary with the values of all.
             error: Whether the run failed, so that it counts as worst.
             pruned: Whether it was stopped before it was done; not used, since its intermediate
                 values show how long it has trained.
@@ -274,7 +307,7 @@ class ModelSearch(LearningSearcher):
         self,
         name: str,
         point: Mapping[Path, Any],
-        value: float,
+        value: Any,
         error: bool = False,
         intermediate_values: Sequence[float] = (),
     ) -> None:
@@ -283,6 +316,9 @@ class ModelSearch(LearningSearcher):
             raise ValueError(
                 f"points with a value must be complete, got none of {missing}; add their values"
             )
+        if self.tradeoffs:
+            self._add_evaluated_tradeoff(name, encoding.encoded(point), value, error=error)
+            return
         values = [] if error else [*intermediate_values[:-1], value]
         for each in values:
             if not isinstance(each, int | float) or math.isnan(each):
@@ -300,6 +336,25 @@ class ModelSearch(LearningSearcher):
             self.observations.record(name, time, self._sign * each)
         self.observations.end(name, is_failed=error)
 
+    def _add_evaluated_tradeoff(
+        self, name: str, vector: list[float], metrics: Any, *, error: bool
+    ) -> None:
+        tradeoffs = self.known_tradeoffs
+        is_known = isinstance(metrics, Mapping) and tradeoffs.add_evaluated(name, metrics)
+        if not (is_known or error):
+            names = ", ".join(repr(metric) for metric, _ in tradeoffs.objectives)
+            raise ValueError(
+                f"values of evaluated points must be dictionaries with the numbers of {names} "
+                f"where there are several metrics or constraints, got {metrics!r}; leave out "
+                "points without a result"
+            )
+        self._seen.add(key(vector))
+        if error:
+            self.observations.add(name, vector)
+            self.observations.end(name, is_failed=True)
+        else:
+            self.observations.add_evaluated(name, vector, 0.0)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, how far the search has come, and all observations."""
         return {
@@ -309,6 +364,7 @@ class ModelSearch(LearningSearcher):
             "points": self._points.taken,
             "trials": self.observations.state_dict(),
             "times": list(self.observations.times.items()),
+            **({"tradeoffs": self.tradeoffs.state_dict()} if self.tradeoffs else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -323,6 +379,8 @@ class ModelSearch(LearningSearcher):
         self.observations.load_state_dict(state["trials"])
         self.observations.times.update(state["times"])
         self._seen = {key(trial.vector) for trial in self.observations.trials.values()}
+        if self.tradeoffs:
+            self.tradeoffs.load_state_dict(state["tradeoffs"])
 
     @property
     def _known_encoding(self) -> Encoding:
@@ -365,6 +423,9 @@ class ModelSearch(LearningSearcher):
                 else f"random, drawn with random_fraction={self._random_fraction:g}"
             )
             return self.fresh(encoding, rng, NUM_FRESH, self.observations.table())
+        if self.tradeoffs:
+            self._weights = drawn_weights(len(self.objectives), rng)
+            self.tradeoffs.scalarise(self.observations, self._weights)
         if encoding.branches:
             table = extrapolate_final_scores(self.observations.table(), encoding.num_categories)
             branch = starved_branch(table, self.observations.vectors(), encoding)

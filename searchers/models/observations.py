@@ -116,6 +116,12 @@ class Observations:
             self._vectors = None
         self.trials[name] = trial
 
+    def copy_trial(
+        self, name: str, trial: ObservedTrial, curve: dict[int, float], reward: float | None
+    ) -> None:
+        """Add a trial that is as another, with other values."""
+        self._add(name, ObservedTrial(trial.vector, curve, trial.is_over, trial.is_failed, reward))
+
     def remove(self, name: str) -> None:
         """Remove a trial."""
         del self.trials[name]
@@ -330,6 +336,14 @@ class Table:
     heights: Array
     levels: tuple[Level, ...]
     retained: tuple[float, ...] = ()
+
+    @property
+    def last_values(self) -> Array:
+        """Each trial's value at the highest level it has reached; infinite for failed trials."""
+        values = np.full(len(self.names), np.inf)
+        for level in self.levels:
+            values[level.places] = level.values
+        return values
 
     @property
     def scores(self) -> Array:

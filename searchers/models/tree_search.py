@@ -108,6 +108,9 @@ class TreeSearch(ModelSearch):
         and Thompson sampling tempered by a mean instead of expected improvement.
     """
 
+    takes_several_metrics = True
+    takes_constraints = True
+
     def __init__(  # noqa: PLR0917  (the order of its peers)
         self,
         metric: str | None = None,
@@ -156,7 +159,9 @@ def candidates_by_trees(
         [around_best(table, encoding, rng), searcher.fresh(encoding, rng, NUM_FRESH, table)]
     )
     kept = best_and_others(table, MAX_ROWS, rng)
-    searcher.note_model("randomised trees", len(kept), describe_retention(table))
+    searcher.note_model(
+        f"randomised trees{searcher.weighing}", len(kept), describe_retention(table)
+    )
     scores = normal_scores(table.quantiles[kept])
     predicted = _predictions(table.vectors[kept], scores, pool, encoding, rng)
     # The first tree is the sample of Thompson's; scores are minimised. A stable sort, since trees

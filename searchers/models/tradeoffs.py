@@ -1,0 +1,260 @@
+"""What trials have reached in several metrics, and in those that constraints bound.
+
+A model of one number is fitted to a scalarisation of the metrics, with weights that are drawn for
+each suggestion, so that the suggestions spread over the trade-offs. All of them learn from the
+same values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from searchers.objectives.dominance import pareto_front
+from searchers.objectives.outcome_constraint import Constraints
+
+from .observations import SLOTS_PER_OCTAVE, Observations, number_in, slot_of
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+Array = np.ndarray[Any, Any]
+
+AUGMENTATION = 0.05
+"""Weight of the sum of the metrics beside the largest of them."""
+
+
+@final
+class Tradeoffs:
+    """Values of several metrics, by trial and time, and of those that constraints bound.
+
+    The values of metrics that are maximised have their sign turned. A metric that a result lacks
+    has the newest value that the trial has reported, as that of a size is often reported only once;
+    results before all metrics are known do not count.
+
+    Args:
+        objectives: Metric and mode (``"min"`` or ``"max"``) of each objective.
+        constraints: What results have to keep.
+
+    Attributes:
+        objectives: See above.
+        constraints: See above.
+    """
+
+    def __init__(
+        self, objectives: Sequence[tuple[str, str]], constraints: Constraints = ()
+    ) -> None:
+        self.objectives = tuple(objectives)
+        self.constraints = tuple(constraints)
+        self._signs = [-1.0 if mode == "max" else 1.0 for _, mode in self.objectives]
+        self._curves: dict[str, dict[int, list[float]]] = {}
+        self._rewards: dict[str, list[float]] = {}
+        self._newest: dict[str, dict[str, float]] = {}
+
+    def record(self, name: str, time: float, result: Mapping[str, Any]) -> bool:
+        """Record a result; return whether all metrics that are optimised are known with it."""
+        values = self._taken(name, result)
+        if values is not None:
+            self._curves.setdefault(name, {})[slot_of(time)] = values
+        return values is not None
+
+    def add_evaluated(self, name: str, metrics: Mapping[str, Any]) -> bool:
+        """Add what a configuration reaches after a full training; return as `record` does."""
+        values = self._taken(name, metrics)
+        if values is not None:
+            self._rewards[name] = values
+        return values is not None
+
+    def _taken(self, name: str, result: Mapping[str, Any]) -> list[float] | None:
+        newest = self._newest.setdefault(name, {})
+        bounded = (each.metric for each in self.constraints)
+        for metric in (*(metric for metric, _ in self.objectives), *bounded):
+            value = number_in(result, metric)
+            if value is not None:
+                newest[metric] = value
+        if any(metric not in newest for metric, _ in self.objectives):
+            return None
+        return [
+            sign * newest[metric] if math.isfinite(newest[metric]) else math.inf
+            for sign, (metric, _) in zip(self._signs, self.objectives, strict=True)
+        ]
+
+    def forget(self, name: str) -> None:
+        """Forget what a trial has reached."""
+        for part in (self._curves, self._rewards, self._newest):
+            part.pop(name, None)
+
+    def excesses(self, names: Sequence[str]) -> Array:
+        """Return by how much each trial exceeds each bound, negative where it keeps it.
+
+        Args:
+            names: The trials.
+
+        Returns:
+            A row for each trial and a column for each constraint; infinite where a trial has not
+            reported the metric, or no finite number.
+        """
+        return np.array(
+            [
+                [
+                    (1.0 if each.operator == "<=" else -1.0) * (value - each.bound)
+                    if math.isfinite(value := self._newest.get(name, {}).get(each.metric, math.nan))
+                    else math.inf
+                    for each in self.constraints
+                ]
+                for name in names
+            ],
+            dtype=float,
+        ).reshape(len(names), len(self.constraints))
+
+    def of_objective(self, number: int, observations: Observations) -> Observations:
+        """Return the trials of some observations with their values of one objective."""
+        one = Observations()
+        one.times = observations.times
+        for name, trial in observations.trials.items():
+            one.copy_trial(
+                name,
+                trial,
+                {slot: values[number] for slot, values in self._curves.get(name, {}).items()},
+                self._rewards[name][number] if name in self._rewards else None,
+            )
+        return one
+
+    def scalarise(self, observations: Observations, weights: Sequence[float]) -> None:
+        """Replace the values of all trials by an augmented Chebyshev scalarisation.
+
+        Metrics are scaled to their range on the front of the feasible trials. Infeasible trials
+        come after all feasible ones, in the order of their violations.
+
+        Args:
+            observations: The trials, whose values are replaced.
+            weights: One for each objective, which sum to 1.
+
+        Reference:
+            Knowles. ParEGO: A Hybrid Algorithm With On-Line Landscape Approximation for Expensive
+            Multiobjective Optimization Problems. IEEE Transactions on Evolutionary Computation
+            10(1), 2006, equation 2.
+        """
+        names = list(observations.trials)
+        missed = dict(zip(names, _missed(self.excesses(names)).tolist(), strict=True))
+        # Values are only ever compared within an octave of training time.
+        octaves: dict[int, list[tuple[str, int]]] = {}
+        for name, trial in observations.trials.items():
+            for slot in self._curves.get(name, {}):
+                if slot in trial.curve:
+                    octaves.setdefault(slot // SLOTS_PER_OCTAVE, []).append((name, slot))
+        for entries in octaves.values():
+            scores = scalarised(
+                np.array([self._curves[name][slot] for name, slot in entries], dtype=float),
+                np.array([missed[name] for name, _ in entries]),
+                weights,
+            )
+            for (name, slot), score in zip(entries, scores.tolist(), strict=True):
+                observations.trials[name].curve[slot] = score
+        self._scalarise_rewards(observations, missed, weights)
+
+    def _scalarise_rewards(
+        self, observations: Observations, missed: Mapping[str, float], weights: Sequence[float]
+    ) -> None:
+        known = [name for name in self._rewards if name in observations.trials]
+        if not known:
+            return
+        points = np.array([self._rewards[name] for name in known], dtype=float)
+        scores = scalarised(points, np.array([missed[name] for name in known]), weights)
+        for name, score in zip(known, scores.tolist(), strict=True):
+            observations.trials[name].reward = score
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all values, as JSON values."""
+        return {
+            "curves": {
+                name: [[slot, *map(_json, values)] for slot, values in curve.items()]
+                for name, curve in self._curves.items()
+            },
+            "rewards": {name: list(map(_json, each)) for name, each in self._rewards.items()},
+            "newest": {
+                name: {metric: _json(value) for metric, value in each.items()}
+                for name, each in self._newest.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        self._curves = {
+            name: {int(slot): list(map(_number, values)) for slot, *values in curve}
+            for name, curve in state["curves"].items()
+        }
+        self._rewards = {name: list(map(_number, each)) for name, each in state["rewards"].items()}
+        self._newest = {
+            name: {metric: _number(value) for metric, value in each.items()}
+            for name, each in state["newest"].items()
+        }
+
+
+def scalarised(points: Array, missed: Array, weights: Sequence[float]) -> Array:
+    """Return the augmented Chebyshev scalarisation of points, feasible ones first.
+
+    Args:
+        points: Values that are minimised, one point per row; infinite ones count as worst.
+        missed: By how much each point misses the constraints, 0 for feasible ones.
+        weights: One for each column, which sum to 1.
+
+    Example:
+        >>> points = np.array([[0.0, 1.0], [1.0, 0.0], [0.4, 0.4], [0.0, 0.0]])
+        >>> scores = scalarised(points, np.array([0.0, 0.0, 0.0, 2.0]), [0.5, 0.5])
+        >>> scores.round(3).tolist()
+        [0.525, 0.525, 0.22, 3.525]
+    """
+    is_known = np.isfinite(points).all(axis=1)
+    is_good = is_known & (missed == 0)
+    scores = np.full(len(points), np.inf)
+    if is_good.any():
+        low, width = scale_of_front(points[is_good])
+        units = (points[is_good] - low) / width
+        weighted = units * np.asarray(weights)
+        scores[is_good] = weighted.max(axis=1) + AUGMENTATION * weighted.sum(axis=1)
+    worst = max(float(scores[is_good].max()), 0.0) if is_good.any() else 0.0
+    is_missed = is_known & (missed > 0) & np.isfinite(missed)
+    scores[is_missed] = worst + 1 + missed[is_missed]
+    return scores
+
+
+def scale_of_front(points: Array) -> tuple[Array, Array]:
+    """Return the best values of points, and the ranges that their Pareto front has.
+
+    Where the front has no range in a metric, it is that of all points, or 1.
+    """
+    front = points[pareto_front(points.tolist(), ["min"] * points.shape[1])]
+    low = points.min(axis=0)
+    width, spread = front.max(axis=0) - low, np.ptp(points, axis=0)
+    width = np.where(width > 0, width, np.where(spread > 0, spread, 1.0))
+    return low, width
+
+
+def _missed(excesses: Array) -> Array:
+    """Return each trial's total violation, with that of each constraint divided by its median."""
+    beyond = np.maximum(excesses, 0.0)
+    total = np.zeros(len(excesses))
+    for column in beyond.T:
+        found = column[(column > 0) & np.isfinite(column)]
+        total += column / (np.median(found) if len(found) else 1.0)
+    return total
+
+
+def drawn_weights(num_objectives: int, rng: Generator) -> list[float]:
+    """Return weights that are spread evenly over all that sum to 1."""
+    if num_objectives == 1:
+        return [1.0]
+    gaps = rng.exponential(size=num_objectives)
+    return (gaps / gaps.sum()).tolist()  # type: ignore[no-any-return]
+
+
+def _json(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
