@@ -181,3 +181,29 @@ def test_several_objectives_are_several_directions_with_the_newest_values(tmp_pa
         ExperimentStorage(tmp_path / "two", mode="min")
     single = ExperimentStorage(tmp_path / "two", "size")
     assert single.get_study_directions(0) == [optuna.study.StudyDirection.MAXIMIZE]
+
+
+def test_constraints_are_where_the_dashboard_looks_for_them(tmp_path):
+    def sized(config):
+        tune.report({"loss": 1 / config["width"], "size_mb": config["width"]})
+        if config["width"] == 9:
+            tune.report({"loss": 0.0, "size_mb": math.nan})
+
+    tune.Tuner(
+        sized,
+        param_space={"width": tune.grid_search([8, 9, 4, 2])},
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", constraints={"size_mb": "<= 4"}, search_alg="random"
+        ),
+        run_config=tune.RunConfig(
+            name="limited", storage_path=tmp_path, verbose=0, executor="inline"
+        ),
+    ).fit()
+    storage = ExperimentStorage(tmp_path / "limited")
+    missed = [trial.system_attrs["constraints"] for trial in storage.get_all_trials(0)]
+    assert missed[0] == [4]
+    assert math.isfinite(missed[1][0])
+    assert missed[1][0] > 4
+    assert missed[2:] == [[0], [0]]
+    study = optuna.load_study(study_name="limited", storage=storage)
+    assert study.best_trial.number == 2

@@ -307,3 +307,28 @@ def test_a_new_parameter_of_a_conditional_space_is_left_open_unless_rewards_are_
     assert points_from(conditional.experiment_path, space=wider)
     with pytest.warns(RuntimeWarning, match="'more' must have a value"):
         assert points_from(conditional.experiment_path, space=wider, with_rewards=True) == ([], [])
+
+
+@pytest.mark.process
+def test_points_of_trials_that_miss_a_constraint_come_last(tmp_path):
+    def sized(config):
+        tune.report({"loss": 1 / config["width"], "size_mb": config["width"]})
+
+    path = (
+        Tuner(
+            sized,
+            param_space={"width": tune.grid_search([8, 4, 2])},
+            tune_config=TuneConfig(
+                metric="loss", mode="min", constraints={"size_mb": "<= 4"}, search_alg="random"
+            ),
+            run_config=RunConfig(
+                name="limited", storage_path=tmp_path, verbose=0, executor="inline"
+            ),
+        )
+        .fit()
+        .experiment_path
+    )
+    assert [point["width"] for point in points_from(path)] == [4, 2, 8]
+    with pytest.warns(RuntimeWarning, match="1 of 3 trials are left out, since they miss a"):
+        points, rewards = points_from(path, with_rewards=True)
+    assert ([point["width"] for point in points], rewards) == ([4, 2], [0.25, 0.5])

@@ -14,7 +14,12 @@ pytestmark = pytest.mark.process
 def train(config):
     # The size is reported once, and not with the last result.
     tune.report({"loss": 2 / config["width"], "cost": config["width"], "size_mb": config["width"]})
-    tune.report({"loss": 1 / config["width"], "cost": config["width"]})
+    with tune.checkpoint_dir() as directory:
+        Path(directory, "weights").write_text("w")
+        tune.report(
+            {"loss": 1 / config["width"], "cost": config["width"]},
+            checkpoint=tune.Checkpoint.from_directory(directory),
+        )
 
 
 @pytest.fixture
@@ -95,3 +100,25 @@ def test_no_feasible_trial(call, limited, metric):
     )
     (listed,) = json.loads(call("ls", experiment, "-f", "json").stdout)
     assert (listed["best_trial"], listed["remark"]) == (None, "no feasible trial")
+
+
+@pytest.mark.parametrize("metric", ["loss", ["loss", "cost"]])
+def test_checkpoints_of_the_best_feasible_trial_are_kept(call, limited, metric):
+    experiment = limited("kept", metric)
+    call("prune", experiment, "--keep-best", "1", "--yes")
+    kept = [path.parent.name for path in sorted(experiment.glob("t*/checkpoint_*"))]
+    assert kept == ["t00001"]
+
+
+def test_something_is_kept_if_no_trial_is_feasible(call, limited):
+    experiment = limited("none", limit="<= 1")
+    call("prune", experiment, "--keep-best", "1", "--yes")
+    assert [path.parent.name for path in experiment.glob("t*/checkpoint_*")] == ["t00000"]
+
+
+def test_a_replay_finds_the_best_feasible_trial(call, limited):
+    answer = tune.what_if(limited("replayed"), "fifo")
+    assert (answer.chosen.trial_id, answer.best_recorded.trial_id) == ("t00001", "t00001")
+    assert (answer.chosen_rank, answer.regret) == (1, 0)
+    assert [outcome.is_feasible for outcome in answer.trials] == [False, True, True]
+    assert answer.in_full.best_at_any_iteration == answer.replayed.best_value == 0.25

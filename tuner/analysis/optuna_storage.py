@@ -7,6 +7,7 @@ watched without any work for its driver.
 from __future__ import annotations
 
 import datetime as dt
+import sys
 import threading
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
+from searchers.objectives.outcome_constraint import Constraints
+from tuner.core.feasibility import newest
+from tuner.core.near_misses import why_none_feasible
 from tuner.core.pareto import Objectives
 from tuner.core.result import TIME_THIS_ITER_S, TIMESTAMP, TRAINING_ITERATION, flatten
 from tuner.core.trial import Status, TerminationReason, Trial
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 _STUDY: Final = 0
+_CONSTRAINTS: Final = "constraints"
+"""Key under which Optuna keeps how much a trial misses each constraint; 0 for one that it keeps."""
 _MAX_VALUES: Final = 200
 """Most intermediate values of a trial, since a browser transfers all of them at each update."""
 
@@ -90,16 +96,27 @@ class ExperimentStorage(BaseStorage):
         return [trial for trial in self._seen().trials if states is None or trial.state in states]
 
     def get_best_trial(self, study_id: int) -> FrozenTrial:
-        """Return the completed or pruned trial with the best newest value; first of equals."""
+        """Return the completed or pruned trial with the best newest value; first of equals.
+
+        Trials that miss a constraint are left out.
+        """
         (_, mode), *others = self._objectives
         if others:
             raise RuntimeError(
                 f"there is no best trial for {len(self._objectives)} objectives; ask for the "
                 f"Pareto front"
             )
-        valued = [(trial, trial.value) for trial in self._seen().trials if trial.value is not None]
+        valued = [
+            (trial, trial.value)
+            for trial in self._seen().trials
+            if trial.value is not None and not any(trial.system_attrs.get(_CONSTRAINTS, ()))
+        ]
         if not valued:
-            raise ValueError("no trial has completed or was stopped early with a finite value yet")
+            seen = self._seen().found
+            raise ValueError(
+                why_none_feasible(seen.trials, seen.constraints)
+                or "no trial has completed or was stopped early with a finite value yet"
+            )
         return max(valued, key=lambda pair: rank(pair[1], check_mode(mode)))[0]
 
     def param_importances(self) -> list[Importances]:
@@ -265,9 +282,18 @@ def _frozen(  # noqa: PLR0917  (everything that Optuna keeps of a trial)
         params=params,
         distributions={name: distributions[name] for name in params},
         user_attrs=_attributes(trial),
-        system_attrs={},
+        system_attrs=_violations(trial, found.constraints),
         intermediate_values={} if has_several else _curve(rows, objectives[0][0]),
     )
+
+
+def _violations(trial: Trial, constraints: Constraints) -> dict[str, Any]:
+    """Return by how much a trial misses each constraint, as Optuna's samplers record it."""
+    if not constraints:
+        return {}
+    missed_by = [each.violation(newest(trial, each.metric)) for each in constraints]
+    # JSON, in which the dashboard gets them, has no infinity.
+    return {_CONSTRAINTS: [min(one, sys.float_info.max) for one in missed_by]}
 
 
 def _curve(rows: Sequence[Row], metric: str) -> dict[int, float]:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
@@ -23,6 +23,7 @@ from searchers.space.recorded_forms import is_recorded_form, recorded_index
 from searchers.space.sample_from import SampleFrom
 from searchers.space.tree import GRID_KEY, is_grid
 from searchers.wrappers.repeater import TRIAL_INDEX
+from tuner.core.feasibility import is_feasible
 from tuner.core.result import TRAINING_ITERATION
 from tuner.core.trial import Status, TerminationReason
 from tuner.storage import strict_json
@@ -30,7 +31,7 @@ from tuner.storage.disk import SMALL_BYTES, read_file
 from tuner.storage.layout import DECLARATION
 
 from .flat_results import flat_metrics, value_at
-from .open_experiment import read_directory
+from .open_experiment import OpenedExperiment, read_directory
 from .ranking import Mode, check_mode, is_number, rank, unknown_metric
 from .trial_files import TrialFiles, files_of_trials
 
@@ -189,7 +190,8 @@ def points_from(
             most directories of Ray Tune, only trials with as many iterations as the longest count.
 
     Returns:
-        The configurations, the best first; with rewards a pair of two lists.
+        The configurations, the best first, and those of trials that miss a constraint of the
+        experiment last; with rewards a pair of two lists, without these.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no trial in it.
@@ -221,11 +223,17 @@ def points_from(
         raise ValueError(  # noqa: TRY004  (it is missing)
             f"metric must be given where the directory names none, got {name!r}; pass metric=..."
         )
+    opened = _opened(directory)
+    infeasible = {
+        trial.trial_id for trial in opened.trials if not is_feasible(trial, opened.constraints)
+    }
     found = sorted(
-        _found(directory, name), key=lambda each: rank(each.value, direction), reverse=True
+        _found(directory, name),
+        key=lambda each: (each.trial_id not in infeasible, *rank(each.value, direction)),
+        reverse=True,
     )
     if with_rewards:
-        found = _fully_trained(found, directory)
+        found = _feasible(_fully_trained(found, opened), infeasible)
     chosen, misfits = _chosen(
         found, None if space is None else SearchSpace(space), num_points, is_whole=with_rewards
     )
@@ -291,11 +299,27 @@ def _num_iterations(rows: Sequence[Mapping[str, Any]]) -> int:
     return last if isinstance(last, int) else len(rows)
 
 
-def _fully_trained(found: Sequence[_RankedTrial], directory: Path) -> list[_RankedTrial]:
-    """Return the trials whose last value is known to be that of a full training."""
+def _opened(directory: Path) -> OpenedExperiment:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what cannot be read is unknown
-        opened = read_directory(directory)
+        return read_directory(directory)
+
+
+def _feasible(found: Sequence[_RankedTrial], infeasible: Collection[str]) -> list[_RankedTrial]:
+    """Return the feasible trials: rewards of others would tell a searcher that they are good."""
+    kept = [each for each in found if each.trial_id not in infeasible]
+    if len(kept) < len(found):
+        warnings.warn(
+            f"{len(found) - len(kept)} of {len(found)} trials are left out, since they miss a "
+            "constraint of the experiment; with_rewards=False returns them last",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return kept
+
+
+def _fully_trained(found: Sequence[_RankedTrial], opened: OpenedExperiment) -> list[_RankedTrial]:
+    """Return the trials whose last value is known to be that of a full training."""
     endings = {trial.trial_id: (trial.status, trial.ending) for trial in opened.trials}
     longest = max((each.num_iterations for each in found), default=0)
     full: list[_RankedTrial] = []

@@ -23,6 +23,8 @@ from tuner.analysis.ranking import Mode, is_number, rank, step_rank
 from tuner.analysis.result import is_over
 from tuner.core.checkpoints import ranked
 from tuner.core.events import CheckpointLost
+from tuner.core.feasibility import is_feasible
+from tuner.core.pareto import best_trials
 from tuner.core.result import flatten, merged
 from tuner.core.trial import Status, Trial
 from tuner.core.worker_records import CheckpointRecord
@@ -226,23 +228,25 @@ def needed_checkpoints(trial: Trial) -> set[int]:
 def _best_trials(stored: StoredExperiment, number: int) -> list[Trial]:
     settings = stored.experiment.settings
     metric, mode = settings.metric, settings.mode
+    with_checkpoint = [trial for trial in stored.experiment.trials if trial.latest_checkpoint]
+    if settings.several_objectives and metric is None:
+        return best_trials(
+            with_checkpoint, settings.several_objectives, constraints=settings.constraints
+        )[:number]
     if metric is None or mode not in ("min", "max"):
         raise ValueError(
             "the experiment does not say what is optimised, so there are no best trials; keep "
             "the latest checkpoints instead"
         )
-    scored = [
-        (one.value, trial)
-        for trial in stored.experiment.trials
-        if trial.latest_checkpoint and (one := trial.objective.last)
-    ]
     direction: Mode = "min" if mode == "min" else "max"
-    return [
-        trial
-        for _, trial in sorted(scored, key=lambda pair: rank(pair[0], direction), reverse=True)[
-            :number
-        ]
+    # Those that miss a constraint come last, so that something is kept where none is feasible.
+    scored = [
+        ((is_feasible(trial, settings.constraints), *rank(one.value, direction)), trial)
+        for trial in with_checkpoint
+        if (one := trial.objective.last)
     ]
+    ordered = sorted(scored, key=lambda pair: pair[0], reverse=True)
+    return [trial for _, trial in ordered[:number]]
 
 
 def _deletable(trial: Trial) -> list[CheckpointRecord]:

@@ -92,6 +92,7 @@ class TrialOutcome:
             stopped while it was paused.
         is_cut: Whether the recorded curve ends before the trial would have: a scheduler stopped it,
             or the experiment was interrupted.
+        is_feasible: Whether the trial, as recorded, keeps all constraints of the experiment.
     """
 
     trial_id: str
@@ -108,6 +109,7 @@ class TrialOutcome:
     num_pauses: int
     num_resumes: int
     is_cut: bool
+    is_feasible: bool = True
 
     @property
     def fate(self) -> ReplayEnding:
@@ -156,6 +158,7 @@ def outcome_of(
         num_pauses=replayed.num_pauses,
         num_resumes=replayed.num_resumes,
         is_cut=recorded.is_cut,
+        is_feasible=recorded.is_feasible,
     )
 
 
@@ -285,15 +288,17 @@ class WhatIf:
         The first of equals; None without one.
         """
         scored = [
-            (trial.recorded_last, trial) for trial in self.trials if trial.recorded_last is not None
+            (trial.recorded_last, trial)
+            for trial in self.trials
+            if trial.recorded_last is not None and trial.is_feasible
         ]
         return max(scored, key=lambda pair: rank(pair[0], self.mode))[1] if scored else None
 
     @property
     def chosen_rank(self) -> int | None:
-        """Rank of the chosen trial by last recorded values, 1 for the best; ties share a rank.
+        """Rank of the chosen trial by last recorded values of feasible ones; ties share a rank.
 
-        None if no trial is chosen, or its last recorded value is not finite.
+        1 is the best. None if no trial is chosen, or its last recorded value is not finite.
         """
         chosen = self.chosen
         if chosen is None or chosen.recorded_last is None:
@@ -302,6 +307,7 @@ class WhatIf:
         return 1 + sum(
             trial.recorded_last is not None and rank(trial.recorded_last, self.mode) > own
             for trial in self.trials
+            if trial.is_feasible
         )
 
     @property

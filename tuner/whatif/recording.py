@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, final
 
+from searchers.objectives.outcome_constraint import Constraints, outcome_constraints
 from tuner.analysis.ranking import Mode
 from tuner.analysis.result import Result
 from tuner.analysis.result_grid import ResultGrid
@@ -299,6 +300,7 @@ class RecordedTrial:
         is_stopped_by_criterion: Whether the stop criterion ended it at its last result.
         refusal: Why it could not run at all; None if it could.
         group: The workers over which its last attempt trained; None for a single process.
+        is_feasible: Whether it kept all constraints, by its newest values.
     """
 
     trial_id: str
@@ -310,6 +312,7 @@ class RecordedTrial:
     is_stopped_by_criterion: bool
     refusal: Failure | None = None
     group: WorkerGroup | None = None
+    is_feasible: bool = True
 
     @property
     def request(self) -> Request:
@@ -335,6 +338,7 @@ class Recording:
         caveats: Why a replay may be inexact, one sentence each.
         several: Metric and mode of each objective if it optimised several; there is no single
             `metric` then.
+        constraints: What its trials had to keep.
         space: Its search space; empty if not recorded, or not completely.
     """
 
@@ -349,7 +353,13 @@ class Recording:
     is_inline: bool
     caveats: Sequence[str]
     several: Objectives = ()
+    constraints: Constraints = ()
     space: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def infeasible(self) -> frozenset[str]:
+        """The trials that missed a constraint, which are never the best."""
+        return frozenset(trial.trial_id for trial in self.trials if not trial.is_feasible)
 
     @property
     def is_whole(self) -> bool:
@@ -398,6 +408,7 @@ def read_recording(grid: ResultGrid) -> Recording:
         metric=_metric_of(grid),
         mode=_mode_of(grid),
         several=grid.objectives if len(grid.objectives) > 1 else (),
+        constraints=outcome_constraints(grid.constraints),
         timing=timing,
         max_concurrent=_max_concurrent(settings, declared),
         is_inline=_declared_field(declared, "run_config", "executor") == "inline",
@@ -477,6 +488,7 @@ def _recorded(
         and trial.ending is TerminationReason.COMPLETED,
         refusal=failure if has_failed and not (trial.attempt or points) else None,
         group=trial.group.decided(trial.group.num_workers) if trial.group else None,
+        is_feasible=result.feasible,
     )
 
 

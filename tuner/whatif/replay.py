@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, final
@@ -160,7 +160,8 @@ class TimedValue:
 class RunTotals:
     """Time and quality of an experiment or of a replay.
 
-    The best trial is the one whose last value is best, as in `ResultGrid.get_best_result`.
+    The best trial is the feasible one whose last value is best, as in `ResultGrid.get_best_result`;
+    whether it is feasible is judged by all of its recorded results.
 
     Attributes:
         wall_clock_s: Its running time, in seconds.
@@ -213,12 +214,15 @@ def best_last(
     return max(known, key=lambda pair: rank(pair[1], mode), default=(None, None))
 
 
-def improvements(finite_values: Iterable[TimedValue], mode: Mode) -> tuple[TimedValue, ...]:
+def improvements(
+    finite_values: Iterable[TimedValue], mode: Mode, *, infeasible: Collection[str] = ()
+) -> tuple[TimedValue, ...]:
     """Return the values that were better than all before them.
 
     Args:
         finite_values: In the order of their times.
         mode: ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
+        infeasible: Trials whose values are left out.
 
     Example:
         >>> values = [TimedValue(1, 0.5, "a"), TimedValue(2, 0.7, "b"), TimedValue(3, 0.2, "a")]
@@ -227,6 +231,8 @@ def improvements(finite_values: Iterable[TimedValue], mode: Mode) -> tuple[Timed
     """
     found: list[TimedValue] = []
     for point in finite_values:
+        if point.trial_id in infeasible:
+            continue
         if not found or rank(point.value, mode) > rank(found[-1].value, mode):
             found.append(point)
     return tuple(found)
@@ -340,7 +346,7 @@ def replay(
             num_iterations=sum(replayed.num_results for replayed in replayed_trials.values()),
             best_trial_id=best_trial_id,
             best_value=best_value,
-            progress=improvements(observer.finite_values, mode),
+            progress=improvements(observer.finite_values, mode, infeasible=recording.infeasible),
         ),
         experiment.trials,
         replayed_trials,
@@ -359,7 +365,8 @@ def _lasts(
             if trial.trial_id in replayed_trials
             else 0
         )
-        yield trial.trial_id, last_of(results_until(trial, last_iteration), metric)
+        last = last_of(results_until(trial, last_iteration), metric)
+        yield trial.trial_id, last if trial.is_feasible else None
 
 
 def results_until(recorded: RecordedTrial, iteration: int) -> Iterator[Mapping[str, Any]]:
@@ -597,6 +604,7 @@ def _run_totals(
     lasts = [
         (trial.trial_id, last_of((point.result for point in trial.curve.points), objective.metric))
         for trial in recording.trials
+        if trial.is_feasible
     ]
     best_trial_id, best_value = best_last(lasts, objective.mode)
     return RunTotals(
@@ -606,6 +614,8 @@ def _run_totals(
         best_trial_id=best_trial_id,
         best_value=best_value,
         progress=improvements(
-            sorted(finite_values, key=lambda point: point.time_s), objective.mode
+            sorted(finite_values, key=lambda point: point.time_s),
+            objective.mode,
+            infeasible=recording.infeasible,
         ),
     )

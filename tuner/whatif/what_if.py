@@ -141,7 +141,7 @@ def connect(scheduler: Scheduler, objective: Objective, recording: Recording) ->
         mode,
         seed=derived_seed(recording.seed, "scheduler"),
         objectives=recording.several,
-        constraints=recording.settings.constraints if recording.settings else (),
+        constraints=recording.constraints,
     )
     if recording.space:
         scheduler.completed_space(recording.space)
