@@ -75,7 +75,9 @@ def test_it_stays_ended_and_says_why(stopped, capsys):
     assert len(again) == num
     assert len(set(map(str, ends_in(path)))) == 1
     shown = capsys.readouterr().out
+    assert f"Continuing run: {num} of {num} trials finished (" in shown
     assert f"stopped after {num} of 60 trials: the last 6 trials have gained 0 loss" in shown
+    assert "nothing new" not in shown
     assert "train, stop_search='never').fit()" in shown
     again.explain()
     assert capsys.readouterr().out.startswith(f"stopped after {num} of 60 trials: ")

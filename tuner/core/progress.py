@@ -267,9 +267,7 @@ def look_at(
         num_stopped_early=trial_table.num_by_ending[TerminationReason.STOPPED_EARLY],
         num_interrupted=trial_table.num_by_ending[TerminationReason.INTERRUPTED],
         num_not_started=trial_table.num_not_started,
-        num_total=None
-        if settings.max_trials is None
-        else settings.max_trials + trial_table.num_forked,
+        num_total=_num_total(experiment),
         num_finished=num_over - trial_table.num_by_ending[TerminationReason.INTERRUPTED],
         num_underway=len(trial_table.paused) + behind,
         full_iteration=full_iteration,
@@ -300,6 +298,13 @@ def look_at(
         if full_iteration
         else 0.0,
     )
+
+
+def _num_total(experiment: Experiment) -> int | None:
+    table, max_trials = experiment.trial_table, experiment.settings.max_trials
+    if experiment.suggestion_budget.why_ended:
+        return len(table.trials)
+    return None if max_trials is None else max_trials + table.num_forked
 
 
 def _left_of(trial: Trial, full_iteration: int) -> float:

@@ -121,6 +121,10 @@ class SuggestionBudget:
         self._ended_for = declaration
         self.why_ended = why
 
+    def why_ended_for(self, declaration: str) -> Reason | None:
+        """Return why the search stays ended, as it is declared; None where it goes on."""
+        return self.why_ended if declaration == self._ended_for else None
+
     def suspend(self) -> None:
         """Ask for nothing more in this session."""
         self._is_suspended = True
@@ -134,8 +138,7 @@ class SuggestionBudget:
         """
         self._max_trials = max_trials
         self._has_ended &= declaration == self._ended_for
-        if not self._has_ended:
-            self.why_ended = None
+        self.why_ended = self.why_ended_for(declaration)
         self._is_suspended = False
         self._num_asked -= self.num_outstanding
         self.num_outstanding = 0

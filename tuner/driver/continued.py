@@ -96,6 +96,7 @@ class ContinuedExperiment(Beginning):
         self._resumption = resumption
         self._left_out: Sequence[str] = ()
         self._num_started = 0
+        self._stays_ended = False
 
     def hints(self, plain: Sequence[str], withheld: Sequence[str]) -> Iterable[str]:
         """Return nothing: the user has been told when the experiment began."""
@@ -161,6 +162,7 @@ class ContinuedExperiment(Beginning):
         event = with_new_groups(event, experiment, spec)
         self._left_out = event.left_out
         self._num_started = _num_started(experiment.trials)
+        self._stays_ended = _stays_ended(experiment, event)
         self.remarks.append(continuing_line(self._directory.name, experiment, event, spec))
         return [event]
 
@@ -177,8 +179,8 @@ class ContinuedExperiment(Beginning):
             callback.catch_up_with_journal(self._directory, trials, restored.recent, rows.of)
 
     def remark_at_end(self, spec: ExperimentSpec, trials: Sequence[Trial]) -> str:
-        """Return that there was nothing to run; empty if there was."""
-        if self._num_started != _num_started(trials):
+        """Return that there was nothing to run; empty if there was, or the search had ended."""
+        if self._stays_ended or self._num_started != _num_started(trials):
             return ""
         from tuner.restore.resume_command import shell_line  # noqa: PLC0415  (at the end)
 
@@ -240,7 +242,7 @@ def continuing_line(
     counts = Counter(standing for _, standing in trials)
     of = ""
     if total is not None:
-        total += table.num_forked
+        total = len(trials) if _stays_ended(experiment, event) else total + table.num_forked
         counts[_TO_START] += max(total - len(trials), 0)
         of = f" of {max(total, len(trials) - counts[_LEFT_OUT])}"
     num_failed = sum(
@@ -250,6 +252,10 @@ def continuing_line(
     done = f"{counts[_FINISHED]}{of} trials finished{failed}"
     left = [f"{counts[kind]} {kind}" for kind in (_PAUSED, _TO_CONTINUE, _TO_START) if counts[kind]]
     return f"Continuing {name}: {', '.join([done, *left])} ({_algorithms(spec)})"
+
+
+def _stays_ended(experiment: Experiment, event: DriverRestarted) -> bool:
+    return experiment.suggestion_budget.why_ended_for(event.declaration) is not None
 
 
 def changed_line(change: str) -> str:
