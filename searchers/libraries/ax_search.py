@@ -9,14 +9,20 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Literal, final
 
 from searchers.learning_searcher import FailedTrials
+from searchers.newest_values import NewestValues
+from searchers.objectives.outcome_constraint import OutcomeConstraint, outcome_constraints
 from searchers.seeding import seeded_global_rngs
 from searchers.space.domains import Categorical, Domain, Float, Integer
 from searchers.space.parameters import num_values
 
-from .library_search import IncrementalSearch, Values
+from .library_search import IncrementalSearch, Values, finite
 
 _OBJECTIVE: Final = "objective"
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_BOUND: Final = re.compile(
+    r"\s*([A-Za-z_]\w*)\s*([<>]=\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*", re.IGNORECASE
+)
+"""A constraint on one metric; others are sums, or relative to a baseline."""
+_NAME: Final = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _WARNING: Final = 30
 """``logging.WARNING``: searchers do not import logging."""
 
@@ -56,10 +62,11 @@ def _seed_among(ax_kwargs: Mapping[str, Any], seed: int | None) -> int | None:
 class AxSearch(IncrementalSearch):
     """Searches with Ax: quasi-random configurations first, then Bayesian optimization by BoTorch.
 
-    A trial that a scheduler or stopper ended counts with its last value; one that failed with the
-    worst value known when Ax is asked next, and with the outcomes of that trial. Each suggestion of
-    the model takes seconds. A restore replays all suggestions and results, which takes as long as
-    they took.
+    Several metrics and constraints come from `TuneConfig`. Of bounded metrics, and of each of
+    several, the newest value of a trial counts, of a single metric the last one; also if a
+    scheduler or stopper ended the trial. One that failed, or lacks a value, counts with the worst
+    value of each that is known when Ax is asked next. Each suggestion of the model takes seconds. A
+    restore replays all suggestions and results, which takes as long as they took.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
@@ -73,16 +80,18 @@ class AxSearch(IncrementalSearch):
         parameter_constraints: Linear inequalities that configurations satisfy: ``"x1 + 2*x2 <=
             1.5"``. Nested parameters have their flattened names. `points_to_evaluate` may violate
             them.
-        outcome_constraints: Inequalities of reported metrics that results should satisfy, e.g.
-            ``"size <= 3"``; the metrics must not be nested.
+        outcome_constraints: Inequalities of reported metrics that results should satisfy:
+            ``"size <= 3"``, as in ``TuneConfig(constraints={"size": "<= 3"})``, or sums such as
+            ``"size + cache <= 3"``, which only the search knows: to the results, the console and
+            the report, all trials satisfy them. The metrics must not be nested.
         method: ``"fast"`` (the default), ``"quality"`` for a slower, more careful model, or
             ``"random_search"`` for no model.
         initialization_budget: Number of quasi-random configurations at the beginning; None lets Ax
             derive it from the space.
         ax_client: Must be None; Ray Tune accepts a client here.
         seed: Seed of the search; None to take the experiment's.
-        evaluated_rewards: The metric of each of `points_to_evaluate`, which then have to be
-            complete and are not run again.
+        evaluated_rewards: The metric of each of `points_to_evaluate`, or a list with all metrics of
+            each. The points then have to be complete and are not run again.
         failed_trials: ``"worst"`` counts trials that failed, or whose last value is missing, NaN or
             infinite, like the worst one seen so far; ``"ignore"`` learns nothing from them.
         **ax_kwargs: Ray Tune's arguments for Ax's older client: ``random_seed`` is another name of
@@ -115,6 +124,8 @@ class AxSearch(IncrementalSearch):
         there are `method` and `initialization_budget` instead.
     """
 
+    takes_several_metrics = True
+    takes_constraints = True
     extra = library = "ax"
     searchable: ClassVar[tuple[type[Domain], ...]] = (Categorical, Float, Integer)
     remedy = "use uniform over the range that matters"
@@ -132,7 +143,7 @@ class AxSearch(IncrementalSearch):
         method: Literal["fast", "quality", "random_search"] = "fast",
         initialization_budget: int | None = None,
         seed: int | None = None,
-        evaluated_rewards: Sequence[float] | None = None,
+        evaluated_rewards: Sequence[float] | Sequence[Sequence[float]] | None = None,
         failed_trials: FailedTrials = "worst",
         **ax_kwargs: Any,
     ) -> None:
@@ -168,11 +179,12 @@ class AxSearch(IncrementalSearch):
                     f"{constraint!r}; report the metric flat"
                 )
         self._parameter_constraints = list(parameter_constraints or ())
-        self._outcome_constraints = list(outcome_constraints or ())
+        self.constraints, self._relations = _divided(outcome_constraints or ())
         self._strategy = {"method": method, "initialization_budget": initialization_budget}
-        self._constrained_metrics = {
-            name for constraint in self._outcome_constraints for name in _NAME.findall(constraint)
+        self._related = {
+            name for each in self._relations for name in _NAME.findall(each) if name != "baseline"
         }
+        self._newest = NewestValues()
         self._client: Any = None
         self._outcomes: dict[int, dict[str, float]] = {}
 
@@ -198,7 +210,7 @@ class AxSearch(IncrementalSearch):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Set metric, mode, space and seed, and create Ax's client.
+        """Set metrics, modes, constraints, space and seed, and create Ax's client.
 
         Raises:
             ValueError: If metric or mode is missing, Ax cannot search a parameter or use a
@@ -207,6 +219,8 @@ class AxSearch(IncrementalSearch):
         if not super().set_search_properties(metric, mode, config, **spec):
             return False
         self._check_not_empty(self._varied)
+        first = [name for name, _ in self.objectives[:1] if len(self.objectives) > 1]
+        self._newest = NewestValues([*first, *self._other_metrics])
         with seeded_global_rngs(self._seed % 2**32), _quiet(self):
             self._client = self._new_client()
         return True
@@ -218,29 +232,98 @@ class AxSearch(IncrementalSearch):
         error: bool = False,
         stopped: bool = False,
     ) -> None:
-        """Add the trial's end to the history, with the metrics of the outcome constraints."""
+        """Add the trial's end to the history, with all metrics that matter."""
+        if trial_id not in self._open:
+            return
+        index, newest = self._open[trial_id], self._newest.completed(trial_id, result)
+        self._newest.forget(trial_id)
+        super().on_trial_complete(trial_id, newest, error, stopped)
+        self._outcomes[index] = outcomes = {
+            name: value
+            for name in self._other_metrics
+            if (value := finite(newest.get(name))) is not None
+        }
+        if outcomes.keys() != self._other_metrics:
+            observation = self._history[index]
+            observation.value = None
+            observation.is_discarded = stopped and not error
+
+    def on_trial_discard(self, trial_id: str) -> None:
+        """Record that the configuration is not run."""
+        self._newest.forget(trial_id)
+        super().on_trial_discard(trial_id)
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float | Sequence[float],
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Add an externally evaluated configuration, without intermediate values.
+
+        It has no values of constrained metrics; where there are constraints, Ax learns nothing from
+        it.
+
+        Args:
+            parameters: The configuration, complete, nested or with names such as ``"a/b"``.
+            value: The metric's value, in its own direction; a list of values if there are several
+                metrics.
+            error: Whether the run failed.
+            pruned: Whether it was stopped before it was done.
+            intermediate_values: Not used.
+
+        Raises:
+            ValueError: If the configuration does not fit the space or is not complete, or there is
+                not one finite number for each metric.
+        """
+        values = [value] if isinstance(value, int | float) else list(value)
+        if not error and (
+            len(values) != len(self.objectives) or any(finite(each) is None for each in values)
+        ):
+            each = f", {len(self.objectives)} for each" if len(self.objectives) > 1 else ""
+            raise ValueError(
+                f"values of evaluated points must be finite numbers{each}, got {value!r}; leave "
+                "out points without a result"
+            )
+        super().add_evaluated_point(parameters, values[0], error)
+        self._outcomes[len(self._history) - 1] = {
+            metric: float(each)
+            for (metric, _), each in zip(self.objectives[1:], values[1:], strict=False)
+        }
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Remember what later results may lack, such as a size that is reported once."""
         if trial_id in self._open:
-            self._outcomes[self._open[trial_id]] = {
-                name: float(value)
-                for name in self._constrained_metrics
-                if isinstance(value := (result or {}).get(name), int | float)
-            }
-        super().on_trial_complete(trial_id, result, error, stopped)
+            self._newest.completed(trial_id, result)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the whole history, with the metrics of the outcome constraints."""
+        """Return the whole history, with all metrics that matter."""
         return {
             **super().get_state(),
             "outcomes": [[index, outcomes] for index, outcomes in self._outcomes.items()],
+            "newest": self._newest.state_dict(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a history, see `IncrementalSearch.set_state`."""
         super().set_state(state)
         self._outcomes = {index: dict(outcomes) for index, outcomes in state["outcomes"]}
+        self._newest.load_state_dict(state.get("newest", {}))  # states of earlier versions lack it
+
+    def _check_objective(self) -> None:
+        if len(self.objectives) < 2:  # noqa: PLR2004  (several)
+            super()._check_objective()
+
+    @property
+    def _other_metrics(self) -> set[str]:
+        """What a trial has to report besides the metric, or the first of several."""
+        others = {metric for metric, _ in self.objectives[1:]}
+        return others | {each.metric for each in self.constraints} | self._related
 
     def _new_client(self) -> Any:
-        """Return a client configured with the space and the objective, without trials."""
+        """Return a client configured with the space and the objectives, without trials."""
         client = self._module(".api.client").Client(random_seed=self._seed % 2**31)
         client.configure_experiment(
             parameters=[self._parameter(name, domain) for name, domain in self._varied.items()],
@@ -248,9 +331,17 @@ class AxSearch(IncrementalSearch):
                 self._renamed(constraint) for constraint in self._parameter_constraints
             ],
         )
-        sign = "" if self.mode == "max" else "-"
+        # Under names of our own: Ax takes no nested ones, nor bounds of the only objective.
+        bounds = [
+            f"{_limited(number)} {each.operator} {each.bound!r}"
+            for number, each in enumerate(self.constraints)
+        ]
         client.configure_optimization(
-            objective=f"{sign}{_OBJECTIVE}", outcome_constraints=self._outcome_constraints or None
+            objective=", ".join(
+                f"{'' if mode == 'max' else '-'}{_objective(number)}"
+                for number, (_, mode) in enumerate(self.objectives)
+            ),
+            outcome_constraints=[*bounds, *self._relations] or None,
         )
         client.configure_generation_strategy(
             **self._strategy,
@@ -289,12 +380,30 @@ class AxSearch(IncrementalSearch):
 
     def _finish(self, index: int | None, library_id: Any) -> None:
         outcomes = {} if index is None else self._outcomes.get(index, {})
-        if index is None or outcomes.keys() != self._constrained_metrics:
+        self._tell(library_id, None if index is None else self._history[index].value, outcomes)
+
+    def _finish_failed(self, worst: int, library_id: Any) -> None:
+        outcomes = dict(self._outcomes.get(worst, {}))
+        upward = {metric: mode == "min" for metric, mode in self.objectives[1:]}
+        upward |= {each.metric: each.operator == "<=" for each in self.constraints}
+        for name, is_upward in upward.items():
+            known = [each[name] for each in self._outcomes.values() if name in each]
+            if known:
+                outcomes[name] = max(known) if is_upward else min(known)
+        self._tell(library_id, self._history[worst].value, outcomes)
+
+    def _tell(self, library_id: Any, value: float | None, outcomes: Mapping[str, float]) -> None:
+        """Report the end of a configuration to Ax, as failed where an outcome is missing."""
+        if value is None or outcomes.keys() != self._other_metrics:
             self._client.mark_trial_failed(library_id)
-        else:
-            self._client.complete_trial(
-                library_id, raw_data={_OBJECTIVE: self._history[index].value, **outcomes}
-            )
+            return
+        others = [outcomes[metric] for metric, _ in self.objectives[1:]]
+        data = {_objective(number): each for number, each in enumerate([value, *others])}
+        data |= {
+            _limited(number): outcomes[each.metric] for number, each in enumerate(self.constraints)
+        }
+        data |= {name: outcomes[name] for name in self._related}
+        self._client.complete_trial(library_id, raw_data=data)
 
     @property
     def _varied(self) -> dict[str, Domain]:
@@ -331,6 +440,28 @@ class AxSearch(IncrementalSearch):
         for name in sorted(self._parameters, key=len, reverse=True):
             constraint = constraint.replace(name, _ax_name(name))
         return constraint
+
+
+def _divided(constraints: Sequence[str]) -> tuple[tuple[OutcomeConstraint, ...], list[str]]:
+    """Return the bounds of one metric each, and all other constraints as Ax takes them."""
+    bounds: dict[str, OutcomeConstraint] = {}
+    relations: list[str] = []
+    for given in constraints:
+        found = _BOUND.fullmatch(given)
+        # Not a second bound of a metric: an experiment has one for each.
+        if found and found[1] not in bounds:
+            (bounds[found[1]],) = outcome_constraints({found[1]: found[2]})
+        else:
+            relations.append(given)
+    return tuple(bounds.values()), relations
+
+
+def _objective(number: int) -> str:
+    return f"{_OBJECTIVE}_{number}" if number else _OBJECTIVE
+
+
+def _limited(number: int) -> str:
+    return f"limited_{number}"
 
 
 def _domain_or_constant(parameter: Mapping[str, Any]) -> Any:

@@ -35,7 +35,8 @@ class Observation:
 
     Attributes:
         values: Its parameters.
-        value: The metric, in its own direction; None while the trial runs, and if it failed.
+        value: The metric, or the first of several, in its own direction; None while the trial runs,
+            and if it failed.
         is_over: Whether the trial is over.
         is_discarded: Whether it was never run, or stopped before its first value.
         is_earlier: Whether it was run as the experiment was declared before, and is not learnt.
@@ -84,7 +85,7 @@ class LibrarySearch(LearningSearcher, ABC):
         metric: str | None,
         mode: str | None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None,
-        evaluated_rewards: Sequence[float] | None,
+        evaluated_rewards: Sequence[Any] | None,
         seed: int | None,
         failed_trials: FailedTrials,
     ) -> None:
@@ -233,10 +234,10 @@ class LibrarySearch(LearningSearcher, ABC):
         if trial_id not in self._open:
             return
         observation = self._history[self._open.pop(trial_id)]
-        value = (result or {}).get(self.metric or "")
+        value = (result or {}).get(self.objectives[0][0])
         observation.is_over = True
         observation.is_discarded = stopped and not error and value is None
-        observation.value = None if error else _finite(value)
+        observation.value = None if error else finite(value)
 
     def on_trial_discard(self, trial_id: str) -> None:
         """Record that the configuration is not run."""
@@ -258,7 +259,7 @@ class LibrarySearch(LearningSearcher, ABC):
             raise ValueError(
                 f"points with a value must be complete, got none of {missing}; add their values"
             )
-        if not error and _finite(value) is None:
+        if not error and finite(value) is None:
             raise ValueError(
                 f"values of evaluated points must be finite numbers, got {value!r}; leave out "
                 "points without a result"
@@ -339,8 +340,8 @@ class LibrarySearch(LearningSearcher, ABC):
 
     @property
     def _sign(self) -> int:
-        """1 if larger values are better, -1 if smaller ones are."""
-        return 1 if self.mode == "max" else -1
+        """1 if larger values of the (first) metric are better, -1 if smaller ones are."""
+        return 1 if self.objectives[0][1] == "max" else -1
 
     def _is_ignored(self, observation: Observation) -> bool:
         """Whether the result of a trial that is over is kept from the library."""
@@ -416,7 +417,8 @@ def _looking_absent(names: Sequence[str]) -> Iterator[None]:
         sys.modules.update(known)
 
 
-def _finite(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
+    """Return a finite number as a float, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -499,7 +501,16 @@ class IncrementalSearch(LibrarySearch, ABC):
             elif not observation.is_failed:
                 self._finish(index, self._unfinished.pop(index))
             elif worst is not None:  # else it stays open until there is a value to give it
-                self._finish(worst, self._unfinished.pop(index))
+                self._finish_failed(worst, self._unfinished.pop(index))
+
+    def _finish_failed(self, worst: int, library_id: Any) -> None:
+        """Report a failed configuration, which counts like the worst one.
+
+        Args:
+            worst: Where in the history the worst value is.
+            library_id: The library's id of the configuration.
+        """
+        self._finish(worst, library_id)
 
     def _drop_newest(self) -> None:
         super()._drop_newest()

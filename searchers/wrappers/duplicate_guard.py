@@ -109,7 +109,7 @@ class DuplicateGuard(SearcherWrapper):
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],
-        value: float,
+        value: float | Sequence[float],
         error: bool = False,
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
@@ -123,7 +123,8 @@ class DuplicateGuard(SearcherWrapper):
             return
         if not space.dependents and len(values) == len(space.active(values)):
             key = key_of(self._space, space.config_of(values, None), self._name_object)
-            result = None if error else {str(self.metric): value}
+            values_of_metrics = value if isinstance(value, Sequence) else [value]
+            result = None if error else dict(zip(self._metrics, values_of_metrics, strict=False))
             self._known.setdefault(
                 key, _Known("", ending={"result": result, "error": error, "stopped": pruned})
             )
@@ -246,6 +247,10 @@ class DuplicateGuard(SearcherWrapper):
         self._open = {trial_id: (name, key) for trial_id, (name, key) in state["open"].items()}
         self._num_rejected = dict(state["turned_down"])
         self.searcher.load_state_dict(state["searcher"])
+
+    @property
+    def _metrics(self) -> list[str]:
+        return [metric for metric, _ in self.objectives] or [str(self.metric)]
 
     def _num_wanted(self) -> float:
         """Return how many trials there are to be in all."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Final, final
 
-from searchers.searcher import Searcher, report_end
+from searchers.newest_values import NewestValues
+from searchers.searcher import Searcher, report_end, unwrapped
 from searchers.space.configurations import decode_configuration, record
 from searchers.space.tree import copied, is_same_constant
 
@@ -24,7 +25,8 @@ class Repeater(SearcherWrapper):
 
     ``num_samples`` counts trials, repeats included. The searcher gets no results until all repeats
     of a configuration are over, and then one final result: the mean of each number of their last
-    results, NaN and missing values left out. Failed repeats do not count; the configuration has
+    results, NaN and missing values left out; of bounded metrics, and of several that are optimised,
+    the mean of their newest values. Failed repeats do not count; the configuration has
     failed if all of them have. Repeats that a scheduler or stopper ended early do not count either,
     unless all were, since their values are not final. A `ConcurrencyLimiter` inside this wrapper
     counts configurations, one around it counts trials.
@@ -57,10 +59,6 @@ class Repeater(SearcherWrapper):
         a scheduler that stops trials early, since which repeat is stopped is random.
     """
 
-    # It passes on the mean of one metric.
-    takes_several_metrics = False
-    takes_constraints = False
-
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
         super().__init__(searcher)
         if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
@@ -79,6 +77,7 @@ class Repeater(SearcherWrapper):
         # By trial id: the name of its group, which is the id of its first trial, and the number of
         # the repeat.
         self._places: dict[str, tuple[str, int]] = {}
+        self._newest = NewestValues()
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
@@ -91,7 +90,11 @@ class Repeater(SearcherWrapper):
         self._space = config
         if "num_samples" in spec:
             spec["num_samples"] = self._num_groups(spec["num_samples"])
-        return super().set_search_properties(metric, mode, config, **spec)
+        is_taken = super().set_search_properties(metric, mode, config, **spec)
+        several = [name for name, _ in self.objectives if len(self.objectives) > 1]
+        bounded = [each.metric for each in unwrapped(self.searcher).constraints]
+        self._newest = NewestValues([*several, *bounded])
+        return is_taken
 
     def num_trials_for(self, num_samples: int) -> int | None:
         """Return the searcher's number of configurations times repeats; None for endless."""
@@ -157,6 +160,11 @@ class Repeater(SearcherWrapper):
             self._num_beyond += 1
         return False
 
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Remember what the last result may lack, such as a size that is reported once."""
+        if trial_id in self._places:
+            self._newest.completed(trial_id, result)
+
     def on_trial_pause(self, trial_id: str, result: Mapping[str, Any] | None = None) -> None:
         """Do nothing: the searcher knows configurations, not repeats."""
 
@@ -168,10 +176,11 @@ class Repeater(SearcherWrapper):
         stopped: bool = False,
     ) -> None:
         """Record the repeat's end; after the last one, report the configuration's."""
+        known = self._newest.completed(trial_id, result)
         self._record_end(
             trial_id,
             {
-                "result": None if result is None else dict(result),
+                "result": None if result is None else known,
                 "error": error,
                 "stopped": stopped,
             },
@@ -191,6 +200,7 @@ class Repeater(SearcherWrapper):
             "filling": list(self._filling),
             "num_beyond": self._num_beyond,
             "places": {trial_id: list(place) for trial_id, place in self._places.items()},
+            "newest": self._newest.state_dict(),
             "searcher": self.searcher.state_dict(),
         }
 
@@ -209,9 +219,11 @@ class Repeater(SearcherWrapper):
         self._places = {
             trial_id: (name, place) for trial_id, (name, place) in state["places"].items()
         }
+        self._newest.load_state_dict(state.get("newest", {}))  # states of earlier versions lack it
         self.searcher.load_state_dict(state["searcher"])
 
     def _record_end(self, trial_id: str, ending: dict[str, Any]) -> None:
+        self._newest.forget(trial_id)
         if trial_id not in self._places:
             return
         name, place = self._places.pop(trial_id)

@@ -4,6 +4,7 @@ import math
 import pytest
 
 from searchers import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+from searchers.objectives import outcome_constraints
 from searchers.space import choice, grid_search, sample_from, uniform
 
 
@@ -79,6 +80,24 @@ def end_after(*endings):
         searcher.on_trial_complete(str(number), result, **words)
     (call,) = inner.calls
     return call[1:]
+
+
+def test_the_mean_of_several_metrics_and_of_what_is_reported_once():
+    inner = Recorder()
+    limits = outcome_constraints({"size": "<= 4"})
+    objectives = (("accuracy", "max"), ("latency", "min"))
+    first, second = Repeater(inner, 2), Repeater(inner, 2)
+    for searcher in (first, second):
+        assert searcher.set_search_properties(
+            None, None, {}, num_samples=4, objectives=objectives, constraints=limits
+        )
+    first.suggest("a"), first.suggest("b")
+    first.on_trial_result("a", {"accuracy": 0.1, "latency": 1.0, "size": 3})
+    second.load_state_dict(first.state_dict())
+    second.on_trial_complete("a", {"accuracy": 0.4, "loss": 1})
+    second.on_trial_complete("b", {"accuracy": 0.6, "latency": 2.0, "size": 6})
+    expected = {"accuracy": 0.5, "loss": 1, "latency": 1.5, "size": 4.5}
+    assert inner.calls == [("a", expected, False, False)]
 
 
 def test_nan_missing_values_and_failures_do_not_count():

@@ -69,7 +69,7 @@ def test_a_scheduler_may_compare_one_of_several_metrics():
 
 
 @pytest.mark.parametrize(
-    "searcher", [BOHBSearch(), Repeater(BasicVariantGenerator(), 2)], ids=["BOHBSearch", "Repeater"]
+    "searcher", [BOHBSearch(), Repeater(BOHBSearch(), 3)], ids=["BOHBSearch", "Repeater"]
 )
 def test_a_searcher_of_one_metric_is_refused_for_several_and_for_constraints(searcher):
     with pytest.raises(ValueError, match=r"metric must be one metric with"):

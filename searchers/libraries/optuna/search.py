@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
 from searchers.learning_searcher import FailedTrials, LearningSearcher
+from searchers.newest_values import NewestValues
 from searchers.pending_points import PendingPoints
 from searchers.seeding import fresh_seed, generator
 from searchers.space import flat_name, leaves, merge
@@ -23,7 +24,6 @@ from .space import (
     DefinedSpace,
     Objective,
     OptunaSpace,
-    as_float,
     as_tuple,
     bounds_of,
     objective_of,
@@ -194,7 +194,7 @@ class OptunaSearch(LearningSearcher):
         self._opened: OpenedStudy | None = None
         self._num_suggested = 0
         self._numbers: dict[str, int] = {}
-        self._newest: dict[str, dict[str, float]] = {}
+        self._newest = NewestValues()
         self._has_finished = False
         self._points = PendingPoints([])
 
@@ -269,6 +269,7 @@ class OptunaSearch(LearningSearcher):
         if self._sampler is not None or callable(given):
             setup.try_sampler()
         self._setup = setup
+        self._newest = NewestValues(objective.remembered)
         self._points = PendingPoints([] if self._rewards else setup.points)
         return True
 
@@ -310,7 +311,6 @@ class OptunaSearch(LearningSearcher):
     def on_trial_replaced(self, trial_id: str, config: Mapping[str, Any] | None) -> bool:
         """Put into the study what the trial runs, in place of the suggestion."""
         opened, number = self._open(), self._numbers.pop(trial_id, None)
-        self._newest.pop(trial_id, None)
         if number is not None:
             opened.withdraw(number)
         elif config is not None:
@@ -340,7 +340,7 @@ class OptunaSearch(LearningSearcher):
         """
         if trial_id not in self._numbers:
             return
-        self._with_newest(trial_id, result)
+        self._newest.completed(trial_id, result)
         if self._report(self._numbers[trial_id], result):
             self._open().write(self._numbers[trial_id])
 
@@ -349,7 +349,7 @@ class OptunaSearch(LearningSearcher):
         if trial_id not in self._numbers or not self._known.objective.is_single:
             return
         number = self._numbers[trial_id]
-        constraints = self._known.objective.violations(self._with_newest(trial_id, result or {}))
+        constraints = self._known.objective.violations(self._newest.completed(trial_id, result))
         self.on_trial_result(trial_id, result or {})
         if constraints is not None:
             self._open().view.show_paused(number, constraints)
@@ -368,8 +368,8 @@ class OptunaSearch(LearningSearcher):
             return
         number, opened, objective = self._numbers.pop(trial_id), self._open(), self._known.objective
         self._report(number, result or {})
-        newest = self._with_newest(trial_id, result or {})
-        del self._newest[trial_id]
+        newest = self._newest.completed(trial_id, result)
+        self._newest.forget(trial_id)
         values = objective.values(newest)
         constraints = None if error else objective.violations(newest)
         if constraints is None or (values is None and not stopped):
@@ -388,7 +388,7 @@ class OptunaSearch(LearningSearcher):
 
         if trial_id in self._numbers:
             number = self._numbers.pop(trial_id)
-            self._newest.pop(trial_id, None)
+            self._newest.forget(trial_id)
             self._end(number, TrialState.FAIL, None, {})
 
     def add_evaluated_point(
@@ -450,7 +450,7 @@ class OptunaSearch(LearningSearcher):
             "has_finished": self._has_finished,
             "points": self._points.taken,
             "numbers": dict(self._numbers),
-            "newest": {trial_id: dict(newest) for trial_id, newest in self._newest.items()},
+            "newest": self._newest.state_dict(),
             "study": None if self._opened is None else self._opened.view.state_dict(),
         }
 
@@ -475,9 +475,7 @@ class OptunaSearch(LearningSearcher):
         self._has_finished = state["has_finished"]
         self._points.mark_taken(state["points"])
         self._numbers = dict(state["numbers"])
-        self._newest = {  # which states of earlier versions lack
-            trial_id: dict(newest) for trial_id, newest in state.get("newest", {}).items()
-        }
+        self._newest.load_state_dict(state.get("newest", {}))  # states of earlier versions lack it
         self._opened = None
         if state["study"] is not None:
             self._opened = self._opened_study()
@@ -531,18 +529,6 @@ class OptunaSearch(LearningSearcher):
                 stacklevel=3,
             )
         opened.write(number)
-
-    def _with_newest(self, trial_id: str, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a result with the newest value of metrics that it may lack, and remember its own.
-
-        A size is often reported only once.
-        """
-        newest = self._newest.setdefault(trial_id, {})
-        for name in self._known.objective.remembered:
-            value = as_float(result.get(name))
-            if value is not None:
-                newest[name] = value
-        return {**result, **newest}
 
     def _report(self, number: int, result: Mapping[str, Any]) -> bool:
         """Record an intermediate value and return True, if the result has one."""
