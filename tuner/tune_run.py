@@ -76,8 +76,9 @@ def run(
     run_or_experiment: Any,
     *,
     name: str | None = None,
-    metric: str | None = None,
-    mode: Literal["min", "max"] | None = None,
+    metric: str | Sequence[str] | None = None,
+    mode: Literal["min", "max"] | Sequence[Literal["min", "max"]] | None = None,
+    constraints: Mapping[str, str] | None = None,
     stop: Mapping[str, Any]
     | Callable[[str, Mapping[str, Any]], bool]
     | Stopper
@@ -126,6 +127,7 @@ def run(
         name: Name of the experiment, see `RunConfig`.
         metric: The metric to optimise, see `TuneConfig`.
         mode: ``"min"`` or ``"max"``: the direction in which `metric` is optimised.
+        constraints: What a trial has to keep to be the best one, see `TuneConfig`.
         stop: The stop criterion, see `RunConfig`.
         time_budget_s: Maximum running time of the experiment, in seconds.
         config: The search space: the ``param_space`` of a `Tuner`.
@@ -206,6 +208,7 @@ def run(
     tune_config = TuneConfig(
         metric=metric,
         mode=mode,
+        constraints=constraints,
         num_samples=num_samples,
         search_alg=search_alg,
         scheduler=scheduler,

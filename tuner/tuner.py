@@ -432,6 +432,7 @@ class Tuner:
             f"  searches: {', '.join(names) or 'nothing'}",
             f"  samples: {num}",
             *(f"  metric: {metric} ({mode})" for metric, mode in aims if metric),
+            *(f"  constraint: {each}" for each in spec.constraints),
             *([f"  {spec.remark}"] if spec.remark else []),
         ]
         return "\n".join(lines)

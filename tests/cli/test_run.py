@@ -234,3 +234,47 @@ def test_the_shell_completes_schedulers_and_files(call, folder, monkeypatch):
         monkeypatch.setenv("COMP_WORDS", " ".join(["tuner", *typed]))
         monkeypatch.setenv("COMP_CWORD", str(len(typed)))
         assert expected in call().stdout.split()
+
+
+def test_several_metrics_and_constraints_are_given_as_options(call, folder):
+    given = ["-n", "6", "-p", "lr=loguniform(1e-5, 1e-1)", "--searcher", "random"]
+    given += ["--metric", "acc", "--mode", "max", "--metric", "latency", "--mode", "min"]
+    given += ["--constraint", "size_mb<=4", "--constraint", " val/acc >= 0.8"]
+    told = facts(call("run", *given, "--dry-run", *COMMAND))
+    assert told["metric"].strip() == "acc (max), latency (min)"
+    assert told["constraints"].strip() == "size_mb <= 4, val/acc >= 0.8"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--constraint", "size_mb < 4"),
+            "--constraint must be comparisons such as 'size_mb <= 4'",
+        ),
+        (("--constraint", "size_mb <= big"), "--constraint ['size_mb'] must be '<=' or '>=' and a"),
+        (
+            ("--metric", "cost", "--mode", "max", "--mode", "min"),
+            "mode must be one for each metric, or one for all",
+        ),
+        (("--metric", "loss"), "metric must name one metric or several different ones"),
+    ],
+)
+def test_goals_that_make_no_sense_are_refused(call, folder, options, message):
+    done = call("run", *SEARCH, "--searcher", "random", *options, "--dry-run", *COMMAND, code=2)
+    assert message in " ".join(done.stderr.split())
+
+
+def test_a_file_has_lists_of_metrics_and_a_mapping_of_constraints(call, folder):
+    (folder / "sweep.yaml").write_text(
+        "command: python train.py --lr {lr}\n"
+        "space: {lr: 'loguniform(1e-5, 1e-1)'}\n"
+        "metric: [acc, latency]\n"
+        "mode: [max, min]\n"
+        "constraints: {size_mb: '<= 4', fairness: '>= 0.8'}\n"
+        "num_samples: 6\n"
+        "searcher: random\n"
+    )
+    told = facts(call("run", "sweep.yaml", "--dry-run", "--constraint", "size_mb <= 3"))
+    assert told["metric"].strip() == "acc (max), latency (min)"
+    assert told["constraints"].strip() == "size_mb <= 3, fairness >= 0.8"

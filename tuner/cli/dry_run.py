@@ -69,6 +69,8 @@ def _facts(sweep: Sweep, spec: ExperimentSpec, command: Command) -> Iterator[tup
     yield "trials", "no limit" if number is None else str(number)
     aims = spec.several_objectives or ((spec.metric, spec.mode),)
     yield "metric", ", ".join(f"{metric} ({mode})" for metric, mode in aims if metric) or "none"
+    if spec.constraints:
+        yield "constraints", ", ".join(map(str, spec.constraints))
     yield "reports", _reports(record)
     yield "checkpoints", _saving(command)
     if isinstance(spec.run.stop, Mapping):

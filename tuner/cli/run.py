@@ -81,8 +81,22 @@ _what: Final = _options(
         "grid_search(1,2), or a constant. Nested ones are written model.width=...",
         "-p",
     ),
-    click.option("--metric", metavar="NAME", help="What to optimise, as the program reports it."),
-    click.option("--mode", type=click.Choice(MODES), help="Which values of the metric are better."),
+    _several(
+        "--metric",
+        "NAME",
+        "What to optimise, as the program reports it; several for a trade-off.",
+    ),
+    click.option(
+        "--mode",
+        type=click.Choice(MODES),
+        multiple=True,
+        help="Which values of the metric are better; one for each of several metrics, or for all.",
+    ),
+    _several(
+        "--constraint",
+        "COMPARISON",
+        "What the best trial has to keep, e.g. 'size_mb <= 4' or 'accuracy >= 0.8'.",
+    ),
     click.option(
         "--scheduler",
         type=_NameType(SCHEDULERS),
@@ -193,7 +207,8 @@ def run(
     --report-file).
 
     SWEEP is a YAML or TOML file. Its keys are the options below with _ for -, and command, space
-    (a mapping of names to domains) and points. Options override what it says. tuner init writes
+    (a mapping of names to domains), constraints (a mapping of metrics to comparisons) and points.
+    Options override what it says. tuner init writes
     one for a script; those of W&B are read as well, as far as they have a meaning here.
 
     Exits with 1 if all trials have failed.
@@ -233,6 +248,9 @@ def _given_by_flags(words: Sequence[str], flags: Mapping[str, Any]) -> Given:
         if key == "param":
             values["space"] = _space_of(value)
             places["space"] = flag
+        elif key == "constraint":
+            values["constraints"] = checked("constraints", list(value), flag)
+            places["constraints"] = flag
         elif key in ("scheduler_arg", "searcher_arg"):
             algorithm = key.removesuffix("_arg")
             named = {} if flags[algorithm] is None else {TYPE: flags[algorithm]}

@@ -23,6 +23,7 @@ space:
 name: digits
 metric: val_loss
 mode: min
+constraints: {size_mb: <= 4, accuracy: ">= 0.8"}
 num_samples: 50
 scheduler: {type: asha, reduction_factor: 3}
 searcher: random
@@ -53,6 +54,7 @@ if_exists: new
         ("model", "width"): 64,
         ("model", "depth"): 2,
     })  # fmt: skip
+    assert values["constraints"] == {"size_mb": "<= 4", "accuracy": ">= 0.8"}
     assert values["scheduler"] == {"type": "asha", "reduction_factor": 3}
     assert values["searcher"] == {"type": "random"}
     assert values["points"] == [{"lr": 0.001, "model": {"width": 64}}]

@@ -97,8 +97,10 @@ class Sweep:
         command: The command, see `Command`.
         space: The search space, nested.
         name: See `RunConfig`.
-        metric: See `TuneConfig`, as for `mode`, `num_samples` and `seed`.
-        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised.
+        metric: See `TuneConfig`, as for `mode`, `constraints`, `num_samples` and `seed`.
+        mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; a list for
+            several metrics.
+        constraints: What a trial has to keep to be the best one.
         num_samples: How many trials; None for one, where nothing is sampled.
         scheduler: Arguments of the scheduler, and its short name as ``type``; None for the default.
         searcher: The same of the searcher.
@@ -133,8 +135,9 @@ class Sweep:
     command: str | Sequence[str]
     space: Mapping[str, Any] = field(default_factory=dict)
     name: str | None = None
-    metric: str | None = None
+    metric: str | list[str] | None = None
     mode: Any = None
+    constraints: Mapping[str, str] | None = None
     num_samples: int | None = None
     scheduler: Mapping[str, Any] | None = None
     searcher: Mapping[str, Any] | None = None
@@ -270,6 +273,7 @@ class Sweep:
         tune = TuneConfig(
             metric=self.metric,
             mode=self.mode,
+            constraints=self.constraints,
             num_samples=1 if self.num_samples is None else self.num_samples,
             scheduler=scheduler,
             search_alg=searcher,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from schedulers.by_name import scheduler_class
 from searchers.by_name import searcher_class
+from searchers.objectives.outcome_constraint import outcome_constraints
 from searchers.space import Path, is_word
 from tuner.callbacks.formatting import seconds_of
 from tuner.cluster.cluster import Cluster, cluster_at
@@ -22,6 +23,7 @@ from .space_text import path_of, space_of, value_of
 TYPE: Final = "type"
 """The argument of a scheduler or searcher that is its short name."""
 _MAX_S: Final = 1e9
+_BOUNDED: Final = re.compile(r"\s*(.*?\S)\s*([<>]=.*)")
 _MEANT: Final = {
     "direction": "mode",
     "early_terminate": "scheduler",
@@ -231,6 +233,35 @@ def _stop_search(value: Any) -> Any:
         raise ValueError(str(error).replace("StopSearch.__init__()", "mapping")) from error
 
 
+def _metric(value: Any) -> str | list[str]:
+    """Return a metric, or several."""
+    names = [_text(one) for one in value] if isinstance(value, list) and value else [_text(value)]
+    return names[0] if len(names) == 1 else names
+
+
+def _mode(value: Any) -> Any:
+    """Return a mode, or one for each of several metrics."""
+    check = _of_settings(TuneConfig, "mode")
+    modes = [check(one) for one in value] if isinstance(value, list) and value else [check(value)]
+    return modes[0] if len(modes) == 1 else modes
+
+
+def _constraints(value: Any) -> dict[str, str]:
+    """Return comparisons by metric, of a mapping or of texts such as ``size_mb <= 4``."""
+    if isinstance(value, list):
+        found = [_BOUNDED.fullmatch(_text(one)) for one in value]
+        if not all(found):
+            raise _refusal("comparisons such as 'size_mb <= 4'", value)
+        value = {one[1]: one[2] for one in found if one}
+    if not isinstance(value, Mapping):
+        raise _refusal("a mapping such as {size_mb: '<= 4'}", value)
+    try:
+        outcome_constraints(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(str(error).removeprefix("constraints")) from error
+    return dict(value)
+
+
 def _no_space(value: Any) -> Any:
     raise _refusal("a mapping such as lr: loguniform(1e-5, 1e-1)", value)
 
@@ -239,8 +270,9 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "space": _no_space,  # mappings are read by `space_text`
     "command": _command,
     "name": _of_settings(RunConfig, "name"),
-    "metric": _text,
-    "mode": _of_settings(TuneConfig, "mode"),
+    "metric": _metric,
+    "mode": _mode,
+    "constraints": _constraints,
     "num_samples": _of_settings(TuneConfig, "num_samples"),
     "scheduler": _algorithm(scheduler_class, "scheduler"),
     "searcher": _algorithm(searcher_class, "searcher"),

@@ -25,7 +25,8 @@ _REFUSED: Final = {
     "job": "jobs of W&B Launch do not run here; write program or command",
     "image_uri": "images of W&B Launch do not run here; write program or command",
     "scheduler": "schedulers of W&B Launch do not run here; write a sweep file of tuner's",
-    "metrics": "several metrics need Python, see tune.Tuner; write metric with one of them",
+    "metrics": "several metrics need a sweep file of tuner's, with metric: [a, b] and mode: "
+    "[min, max]; write metric with one of them",
 }
 _KEYS: Final = (*sorted(_OWN_KEYS), "command", "metric", "name", *_WITHOUT_MEANING)
 _SEARCHERS: Final = {"grid": "variant_generator", "random": "random", "bayes": "auto"}
