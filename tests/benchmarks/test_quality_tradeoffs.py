@@ -1,5 +1,6 @@
 """Problems with several metrics of the quality benchmark, and searches on them."""
 
+import dataclasses
 import hashlib
 import json
 import sys
@@ -19,8 +20,9 @@ from benchmarks.quality.tradeoffs.instances import CONFIRMATION, DEVELOPMENT, PR
 from benchmarks.quality.tradeoffs.methods import METHODS, method_of
 from benchmarks.quality.tradeoffs.problem import Objective, Problem
 from benchmarks.quality.tradeoffs.running import NUM_EVALUATIONS, Task
-from searchers import objectives
+from searchers import BasicVariantGenerator, objectives
 from searchers.objectives import OutcomeConstraint
+from tuner.spec.default_algorithms import chosen
 
 NUM_DRAWN = 1_000
 
@@ -229,6 +231,31 @@ def test_random_search_is_the_same_with_the_same_seed(small_task):
     )
     assert first.changes == second.changes
     assert first.changes[0][0] == 1 / NUM_EVALUATIONS
+
+
+@pytest.mark.parametrize("name", ["ours", "ours-gp", "ours-tree"])
+def test_our_searches_run_with_several_metrics_and_constraints(small_task, name):
+    kept = finished(small_task, name, running._in_process(METHODS[name]))
+    random = finished(small_task, "random", running._in_process(METHODS["random"]))
+    assert kept.changes[-1][1] < random.changes[-1][1]
+
+
+def test_our_searches_run_with_one_metric_and_constraints():
+    task = Task(PROBLEMS["concrete_beam"], read_best()["concrete_beam"])
+    kept = running.run(running._in_process(METHODS["ours"]), "ours", METHODS["ours"], task, 0)
+    assert kept.num_epochs == NUM_EVALUATIONS
+    assert kept.changes[-1][1] < 1
+
+
+def test_the_first_row_follows_the_default_of_tuner(monkeypatch, small_task):
+    def random_by_default(*arguments):
+        return dataclasses.replace(chosen(*arguments), searcher=BasicVariantGenerator())
+
+    def changes(name):
+        return finished(small_task, name, running._in_process(METHODS[name])).changes
+
+    monkeypatch.setattr("benchmarks.quality.functions.ours.chosen", random_by_default)
+    assert changes("ours") == changes("random")
 
 
 @pytest.mark.parametrize("name", ["optuna-tpe", "optuna-nsga2"])

@@ -30,7 +30,7 @@ class OurSearch:
     def __init__(self, method: Ours, function: Function, num_evaluations: int, seed: int) -> None:
         space = space_of(function.axes)
         self._searcher = (
-            _default(space, num_evaluations)
+            default_searcher(space, num_evaluations, metric="loss", mode="min")
             if method.searcher == AUTO
             else getattr(searchers, method.searcher)(**method.arguments)
         )
@@ -90,10 +90,15 @@ def _domain(axis: Axis) -> Any:
     return (tune.loguniform if axis.log else tune.uniform)(axis.low, axis.high)
 
 
-def _default(space: Mapping[str, Any], num_evaluations: int) -> Searcher:
-    config = tune.TuneConfig(
-        metric="loss", mode="min", num_samples=num_evaluations, search_alg=CHOSEN
-    )
+def default_searcher(space: Mapping[str, Any], num_evaluations: int, **named: Any) -> Searcher:
+    """Return the searcher that tuner takes by default.
+
+    Args:
+        space: The space.
+        num_evaluations: Number of samples.
+        **named: Metric, mode and constraints, as `TuneConfig` takes them.
+    """
+    config = tune.TuneConfig(num_samples=num_evaluations, search_alg=CHOSEN, **named)
     return chosen(config, tune.RunConfig(), space, _never_called).searcher
 
 

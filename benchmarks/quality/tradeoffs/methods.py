@@ -8,7 +8,7 @@ from benchmarks.quality.functions import methods as functions
 from benchmarks.quality.methods import Ours, Peer
 
 METHODS: Mapping[str, Ours | Peer] = {
-    "ours": Ours("the default of tuner", "AutoSearch", "fifo"),
+    "ours": Ours("the default of tuner", functions.AUTO, "fifo"),
     "ours-gp": Ours("Gaussian process", "GPSearch", "fifo"),
     "ours-tree": Ours("trees", "TreeSearch", "fifo"),
     "random": Ours("random search", "BasicVariantGenerator", "fifo"),

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import searchers
-from benchmarks.quality.functions.ours import space_of
+from benchmarks.quality.functions.methods import AUTO
+from benchmarks.quality.functions.ours import default_searcher, space_of
 from benchmarks.quality.methods import Ours
 from benchmarks.quality.peers.dialogue import Finished, Order
 
@@ -24,14 +25,25 @@ class OurSearch:
     """
 
     def __init__(self, method: Ours, problem: Problem, num_evaluations: int, seed: int) -> None:
-        self._searcher = getattr(searchers, method.searcher)(**method.arguments)
+        space = space_of(problem.axes)
         objectives = tuple((each.metric, each.mode) for each in problem.objectives)
+        self._searcher = (
+            default_searcher(
+                space,
+                num_evaluations,
+                metric=[metric for metric, _ in objectives],
+                mode=[mode for _, mode in objectives],
+                constraints={each.metric: each.comparison for each in problem.constraints},
+            )
+            if method.searcher == AUTO
+            else getattr(searchers, method.searcher)(**method.arguments)
+        )
         metric, mode = objectives[0] if len(objectives) == 1 else (None, None)
         several = {"objectives": objectives} if len(objectives) > 1 else {}
         self._searcher.set_search_properties(
             metric,
             mode,
-            space_of(problem.axes),
+            space,
             seed=seed,
             num_samples=num_evaluations,
             experiment=f"{problem.name}-{seed}",
