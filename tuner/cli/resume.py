@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tuner.analysis.explain import why_search_ended
 from tuner.analysis.open_experiment import read_stored
 from tuner.callbacks.formatting import printable
 from tuner.command.command import Command, recorded_command
@@ -109,11 +110,14 @@ def _refuse(given: Mapping[str, Any], where: str) -> None:
 def _continued(experiment: Path, command: Command, state: State, given: Mapping[str, Any]) -> int:
     """Continue an experiment of a command, and return the exit code."""
     if state is State.FINISHED and not given:
-        click.echo(
-            f"{state}; nothing is left to run: give a larger -n, --time-limit or --budget, or "
-            "--retry-failed",
-            err=True,
+        why = why_search_ended(read_stored(experiment).experiment)
+        hint = (
+            f"{printable(why)}: give --stop-search never to go on"
+            if why
+            else "nothing is left to run: give a larger -n, --time-limit or --budget, or "
+            "--retry-failed"
         )
+        click.echo(f"{state}; {hint}", err=True)
         return FOUND
     address = address_of(experiment)
     remove_copies()  # the experiment itself is continued
@@ -151,8 +155,8 @@ def _hint_for(state: State) -> str:
             return "wait for its driver, or end it, before you continue the experiment"
         case State.FINISHED:
             return (
-                "nothing is left to run: raise num_samples=, time_budget_s= or budget=, or pass a "
-                "resume_config=; then continue it with"
+                "nothing is left to run: raise num_samples=, time_budget_s= or budget=, or pass "
+                "stop_search='never' or a resume_config=; then continue it with"
             )
         case _:
             return "trials continue from their latest checkpoints"
