@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from searchers.objectives.dominance import pareto_front
-
 from .expected_hypervolume import boxes, log_expected_hypervolume, log_feasibility
 from .gaussian_process import log_expected_improvement
 from .level_rows import spans_levels
 from .observations import Table, best_and_others, describe_retention
-from .tradeoffs import Tradeoffs, scale_of_front
+from .tradeoffs import Tradeoffs, is_on_front, scale_of_front
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -127,9 +125,8 @@ def _added(points: Array) -> Callable[[Array, Array], Array]:
         return lambda means, deviations: log_expected_improvement(
             means[:, 0], deviations[:, 0], best
         )
-    front = points[pareto_front(points.tolist(), ["min"] * points.shape[1])]
     low, width = scale_of_front(points)
-    lows, highs = boxes(front, low + (1 + MARGIN) * width)
+    lows, highs = boxes(points[is_on_front(points)], low + (1 + MARGIN) * width)
     return lambda means, deviations: log_expected_hypervolume(means, deviations, lows, highs)
 
 

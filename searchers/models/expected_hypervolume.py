@@ -31,16 +31,38 @@ def boxes(front: Array, reference: Array) -> tuple[Array, Array]:
     if front.shape[1] == 1:
         high = inside.min(axis=0) if len(inside) else reference
         return np.array([[-math.inf]]), high[None, :]
+    if front.shape[1] == 2:  # noqa: PLR2004
+        return _steps(inside, reference)
     cuts = np.unique(inside[:, 0])
-    starts, ends = np.append(-math.inf, cuts), np.append(cuts, reference[0])
-    lows, highs = [], []
-    for start, end in zip(starts, ends, strict=True):
-        # Between two cuts those points count that are no worse in the first metric.
-        before = inside[inside[:, 0] <= start][:, 1:]
-        low, high = boxes(before, reference[1:])
-        lows.append(np.column_stack([np.full(len(low), start), low]))
-        highs.append(np.column_stack([np.full(len(high), end), high]))
-    return np.concatenate(lows), np.concatenate(highs)
+    starts = [-math.inf, *cuts.tolist()]
+    # Of the slabs between two cuts most boxes go on in the next one, and are joined.
+    open_since: dict[tuple[float, ...], float] = {}
+    found: list[tuple[float, float, tuple[float, ...]]] = []
+    for start in starts:
+        # Those points count that are no worse in the first metric.
+        low, high = boxes(inside[inside[:, 0] <= start][:, 1:], reference[1:])
+        current = dict.fromkeys(map(tuple, np.hstack([low, high]).tolist()), start)
+        for rest, since in open_since.items():
+            if rest in current:
+                current[rest] = since
+            else:
+                found.append((since, start, rest))
+        open_since = current
+    found += [(since, float(reference[0]), rest) for rest, since in open_since.items()]
+    width = front.shape[1] - 1
+    lows = np.array([(since, *rest[:width]) for since, _, rest in found])
+    highs = np.array([(until, *rest[width:]) for _, until, rest in found])
+    return lows, highs
+
+
+def _steps(points: Array, reference: Array) -> tuple[Array, Array]:
+    """Return the boxes before points of two metrics, of which some may dominate others."""
+    x, y = points[np.lexsort((points[:, 1], points[:, 0]))].T
+    is_step = y < np.minimum.accumulate(np.append(math.inf, y))[:-1]
+    cuts, tops = x[is_step], y[is_step]
+    lows = np.column_stack([np.append(-math.inf, cuts), np.full(len(cuts) + 1, -math.inf)])
+    highs = np.column_stack([np.append(cuts, reference[0]), np.append(reference[1], tops)])
+    return lows, highs
 
 
 def log_expected_hypervolume(means: Array, deviations: Array, lows: Array, highs: Array) -> Array:

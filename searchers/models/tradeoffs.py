@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from searchers.objectives.dominance import pareto_front
 from searchers.objectives.outcome_constraint import Constraints
 
 from .observations import SLOTS_PER_OCTAVE, Observations, number_in, slot_of
@@ -100,7 +99,7 @@ class Tradeoffs:
         return np.array(
             [
                 [
-                    (1.0 if each.operator == "<=" else -1.0) * (value - each.bound)
+                    each.excess(value)
                     if math.isfinite(value := self._newest.get(name, {}).get(each.metric, math.nan))
                     else math.inf
                     for each in self.constraints
@@ -227,11 +226,24 @@ def scale_of_front(points: Array) -> tuple[Array, Array]:
 
     Where the front has no range in a metric, it is that of all points, or 1.
     """
-    front = points[pareto_front(points.tolist(), ["min"] * points.shape[1])]
+    front = points[is_on_front(points)]
     low = points.min(axis=0)
     width, spread = front.max(axis=0) - low, np.ptp(points, axis=0)
     width = np.where(width > 0, width, np.where(spread > 0, spread, 1.0))
     return low, width
+
+
+def is_on_front(points: Array) -> Array:
+    """Return whether each point is one that no other dominates; smaller is better.
+
+    Example:
+        >>> is_on_front(np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 2.0], [1.0, 2.0]])).tolist()
+        [True, True, False, True]
+    """
+    is_no_worse = (points[:, None] <= points).all(axis=2)
+    is_better = (points[:, None] < points).any(axis=2)
+    front: Array = ~(is_no_worse & is_better).any(axis=0)
+    return front
 
 
 def _missed(excesses: Array) -> Array:
