@@ -242,8 +242,7 @@ def is_on_front(points: Array) -> Array:
     """
     is_no_worse = (points[:, None] <= points).all(axis=2)
     is_better = (points[:, None] < points).any(axis=2)
-    front: Array = ~(is_no_worse & is_better).any(axis=0)
-    return front
+    return np.asarray(~(is_no_worse & is_better).any(axis=0))
 
 
 def _missed(excesses: Array) -> Array:

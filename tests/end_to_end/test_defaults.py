@@ -115,7 +115,25 @@ def test_beside_a_scheduler_what_is_no_search_is_run_as_it_is(options):
     )
 
 
-def test_several_metrics_are_beyond_the_default_search():
+SEVERAL = {"metric": ["loss", "size"], "mode": "min"}
+
+
+@pytest.mark.parametrize("scheduler", [None, FIFOScheduler()])
+def test_several_metrics_in_the_settings_are_searched_by_default(scheduler):
+    made = spec(**SEVERAL, constraints={"ram_gb": "<= 4"}, scheduler=scheduler)
+    assert type(made.searcher) is AutoSearch
+    made.connect()
+    assert made.searcher.objectives == (("loss", "min"), ("size", "min"))
+    assert [str(each) for each in made.searcher.constraints] == ["ram_gb <= 4"]
+
+
+def test_several_metrics_of_many_samples_are_searched_at_random():
+    made = spec(**SEVERAL, num_samples=1_001)
+    assert type(made.searcher) is BasicVariantGenerator
+    assert "num_samples=1,001 is more than 1,000" in made.remark
+
+
+def test_several_metrics_of_a_scheduler_alone_are_beyond_the_default_search():
     made = spec(Saves, metric=None, mode=None, scheduler=MOASHAScheduler(["loss", "size"], "min"))
     assert type(made.searcher) is BasicVariantGenerator
     assert "the scheduler compares several metrics" in made.remark

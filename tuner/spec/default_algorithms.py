@@ -59,8 +59,9 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     """Return the scheduler and the searcher that were given, or the default ones.
 
     The default searcher is `AutoSearch` if there is something to search: several samples of a space
-    without grids, and a metric, which a given scheduler may name. Unless ``"auto"`` asks for it, it
-    is used for at most `MAX_SAMPLES` samples, and not beside a population method.
+    without grids, and a metric, which a given scheduler may name, or several in the settings.
+    Unless ``"auto"`` asks for it, it is used for at most `MAX_SAMPLES` samples, and not beside a
+    population method.
 
     The default scheduler is ASHA for one metric, MOASHA for several. Its first level is a 27th of a
     full training if `RunConfig.stop` says how long that is, otherwise the first report; see
@@ -70,13 +71,14 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
     """
     is_search = _is_search(tune, space)
     metric, mode = _objective(tune)
-    is_open = is_search and bool(metric and mode) and tune.num_samples <= MAX_SAMPLES
+    has_several = len(tune.objectives) > 1
+    has_objective = has_several or bool(metric and mode)
+    is_open = is_search and has_objective and tune.num_samples <= MAX_SAMPLES
     full = _full_training(run.stop)
     is_harmless = can_be_saved(trainable) or full is not None
-    has_several = len(tune.objectives) > 1
     wants_asha = tune.scheduler == AUTO or (
         tune.scheduler is None
-        and (is_open or (has_several and is_search and tune.num_samples <= MAX_SAMPLES))
+        and is_open
         and is_harmless
         and not isinstance(tune.search_alg, Searcher)
     )
@@ -88,7 +90,7 @@ def chosen(tune: TuneConfig, run: RunConfig, space: Mapping[str, Any], trainable
         searcher = tune.search_alg
     elif wants_model:
         # What TuneConfig names reaches it from there, also when a restore changes it.
-        is_named = tune.only_metric is not None and tune.only_mode is not None
+        is_named = has_several or None not in (tune.only_metric, tune.only_mode)
         searcher = (
             searchers.AutoSearch() if is_named else searchers.AutoSearch(metric=metric, mode=mode)
         )
@@ -154,7 +156,7 @@ def _why(searcher: Searcher, tune: TuneConfig, space: Mapping[str, Any]) -> str:
         return " (every point of the grid)"
     if _varies_itself(tune.scheduler):
         return f" (random; {type(tune.scheduler).__name__} changes configurations itself)"
-    if not all(_objective(tune)):
+    if len(tune.objectives) < 2 and not all(_objective(tune)):  # noqa: PLR2004
         several = isinstance(tune.scheduler, Scheduler) and len(tune.scheduler.objectives) > 1
         why = "the scheduler compares several metrics" if several else "no metric and mode are set"
         return f" (random, since {why})"
