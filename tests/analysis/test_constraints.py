@@ -237,3 +237,22 @@ def test_constraints_are_known_to_the_grid_that_fit_returns_and_to_one_read_back
         assert volumes["hypervolume"].is_monotonic_increasing
         assert volumes["hypervolume"].iloc[-1] > 0
         assert volumes["time_s"].is_monotonic_increasing
+
+
+def test_a_printed_grid_says_which_trials_are_feasible(grid):
+    reported = {"t1": [{"loss": 1, "size_mb": 9}, {"loss": 2}], "t2": [{"loss": 3, "size_mb": 1}]}
+    _, heading, *lines = repr(grid(reported)).splitlines()
+    assert heading.split() == [
+        "trial_id",
+        "status",
+        "training_iteration",
+        "feasible",
+        "loss",
+        "size_mb",
+    ]
+    assert [line.split()[3:] for line in lines] == [["no", "2", "9"], ["yes", "3", "1"]]
+    assert ">feasible<" in grid(reported)._repr_html_()
+    assert "feasible" not in repr(grid(reported, None))
+    both = {"t1": [{"accuracy": 0.5, "latency_ms": 3}]}
+    several = repr(grid(both, None, metric=None, mode=None, several=SEVERAL)).splitlines()[1]
+    assert several.split()[-2:] == ["accuracy", "latency_ms"]

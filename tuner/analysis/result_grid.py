@@ -814,7 +814,9 @@ class ResultGrid(Sequence["Result"]):
         """Return a table of the trials, the first twenty at most."""
         from .tables import format_trials  # noqa: PLC0415  (not after every run)
 
-        table = format_trials(self._trials[:_MAX_PRINTED], self._rows, self._metric)
+        shown = self._trials[:_MAX_PRINTED]
+        metrics = [metric for metric, _ in self._several] or list(filter(None, [self._metric]))
+        table = format_trials(shown, self._rows, metrics, self._constraints)
         more = self._more()
         return "\n".join([self._head(), *table, *([more] if more else [])])
 
@@ -823,7 +825,10 @@ class ResultGrid(Sequence["Result"]):
         from .tables import html_trials  # noqa: PLC0415  (not after every run)
 
         shown = self._trials[:_MAX_PRINTED]
-        return html_trials(self._head(), shown, self._rows, self._metric, self._more())
+        metrics = [metric for metric, _ in self._several] or list(filter(None, [self._metric]))
+        return html_trials(
+            self._head(), shown, self._rows, metrics, self._constraints, more=self._more()
+        )
 
     def _head(self) -> str:
         return (

@@ -10,7 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from searchers.objectives.outcome_constraint import Constraints
 from tuner.callbacks.tables import text_table
+from tuner.core.feasibility import is_feasible
 from tuner.core.result import CONFIG, DONE, TRAINING_ITERATION, TRIAL_ID, flatten
 from tuner.core.trial import Trial
 from tuner.journal.rows import Rows
@@ -128,19 +130,28 @@ def error_text(result: Result) -> str | None:
     return str(result.error).removeprefix(f"trial {result.trial_id} failed: ")
 
 
-def format_trials(trials: Sequence[Trial], rows: Rows, metric: str | None) -> list[str]:
+def format_trials(
+    trials: Sequence[Trial], rows: Rows, metrics: Sequence[str], constraints: Constraints = ()
+) -> list[str]:
     """Return the trials as a text table: a header, and a line for each trial.
 
-    Columns are id, status, iterations, the metric's latest value and the first hyperparameters.
+    Columns are id, status, iterations, whether it keeps the constraints if there are any, the
+    metrics' latest values and the first hyperparameters.
     """
-    return text_table(list(_text_rows(trials, rows, metric)))
+    return text_table(list(_text_rows(trials, rows, metrics, constraints)))
 
 
 def html_trials(
-    head: str, trials: Sequence[Trial], rows: Rows, metric: str | None, more: str = ""
+    head: str,
+    trials: Sequence[Trial],
+    rows: Rows,
+    metrics: Sequence[str],
+    constraints: Constraints = (),
+    *,
+    more: str = "",
 ) -> str:
     """Return the same table as HTML for notebooks, with a heading and a footnote."""
-    header, *lines = _text_rows(trials, rows, metric)
+    header, *lines = _text_rows(trials, rows, metrics, constraints)
     cells = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in header)
     body_rows = (
         "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in line)
@@ -152,19 +163,25 @@ def html_trials(
     return f'<div><p>{escape(head)}</p><div style="overflow-x:auto">{table}</div>{foot}</div>'
 
 
-def _text_rows(trials: Sequence[Trial], rows: Rows, metric: str | None) -> Iterator[list[str]]:
+def _text_rows(
+    trials: Sequence[Trial], rows: Rows, metrics: Sequence[str], constraints: Constraints
+) -> Iterator[list[str]]:
     params = list(dict.fromkeys(name for trial in trials for name in trial.evaluated_params))[
         :_MAX_PARAMS
     ]
-    yield ["trial_id", "status", TRAINING_ITERATION, *([metric] if metric else []), *params]
+    marks = [FEASIBLE] if constraints else []
+    shown = list(dict.fromkeys([*metrics, *(each.metric for each in constraints)]))
+    yield ["trial_id", "status", TRAINING_ITERATION, *marks, *shown, *params]
+    own = metrics[0] if len(metrics) == 1 else None
     for trial in trials:
-        newest, config = newest_of(trial, metric), flatten(config_of(trial, rows, metric))
-        latest = [newest.value if newest else None] if metric else []
+        config = flatten(config_of(trial, rows, own))
+        newest = [newest_of(trial, metric) for metric in shown]
         cells = [
             trial.trial_id,
             trial.status,
             trial.iteration,
-            *latest,
+            *(["yes" if is_feasible(trial, constraints) else "no"] if constraints else []),
+            *(one.value if one else None for one in newest),
             *(config.get(name) for name in params),
         ]
         yield [_short_cell(cell) for cell in cells]

@@ -115,7 +115,9 @@ def test_figures_mark_infeasible_trials(one, two, experiment):
     assert names(Plots(two).pareto()) == ["infeasible", "trials", "Pareto front"]
     infeasible, _, front = Plots(two).pareto().data
     assert (list(infeasible.x), list(front.x)) == ([0.99], [0.8, 0.9])
-    assert infeasible.marker.symbol == "x-thin-open"
+    assert infeasible.marker.symbol == "x-thin"
+    assert PlotData(one).learning_curves()["is_feasible"].tolist() == [True, False, True]
+    assert names(Plots(one).learning_curves()) == ["infeasible", "completed", "best: better"]
     assert names(Plots(one).slice()) == ["infeasible", "trials", "best"]
     assert names(Plots(one).parallel_coordinates())[0] == "infeasible"
     assert names(Plots(one).history("trials")) == [

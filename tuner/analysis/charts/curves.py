@@ -42,6 +42,7 @@ class Curve:
             continued from an earlier checkpoint.
         values: The metric at these positions; NaN and infinities as reported.
         num_results: How many results have both, before downsampling.
+        is_feasible: Whether the trial keeps all constraints.
     """
 
     trial_id: str
@@ -50,6 +51,7 @@ class Curve:
     xs: Sequence[float]
     values: Sequence[float]
     num_results: int
+    is_feasible: bool = True
 
 
 def learning_curves(
@@ -92,7 +94,15 @@ def _curve(source: Source, trial: Trial, metric: str, x: str, max_points: int) -
     ]
     kept = [known[place] for place in shown_places([value for _, value in known], max_points)]
     xs, values = [place for place, _ in kept], [value for _, value in kept]
-    return Curve(trial.trial_id, state_of(trial), trial is source.best, xs, values, len(known))
+    return Curve(
+        trial.trial_id,
+        state_of(trial),
+        trial is source.best,
+        xs,
+        values,
+        len(known),
+        source.is_feasible(trial),
+    )
 
 
 def are_single(curves: Sequence[Curve]) -> bool:
@@ -105,6 +115,8 @@ def are_single(curves: Sequence[Curve]) -> bool:
 def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str) -> go.Figure:
     """Return all curves, coloured by the trials' states, the best one on top.
 
+    Those of infeasible trials are grey and dotted.
+
     Args:
         curves: The curves.
         metric: The metric that they show.
@@ -114,8 +126,12 @@ def curves_figure(curves: Sequence[Curve], metric: str, mode: str | None, x: str
     figure = new_figure(420)
     # Many curves are drawn paler, so that the best one and their density can be seen.
     opacity = max(0.3, min(0.85, 30 / max(1, len(curves))))
-    for state in dict.fromkeys(curve.state for curve in curves if not curve.is_best):
-        members = [curve for curve in curves if curve.state == state and not curve.is_best]
+    if infeasible := [curve for curve in curves if not curve.is_feasible]:
+        line = {"color": OTHER, "width": 1.2, "dash": "dot"}
+        figure.add_scatter(**_joined(infeasible), name="infeasible", line=line, opacity=opacity)
+    others = [curve for curve in curves if curve.is_feasible and not curve.is_best]
+    for state in dict.fromkeys(curve.state for curve in others):
+        members = [curve for curve in others if curve.state == state]
         line = {"color": STATE_COLORS.get(state, OTHER), "width": 1.4}
         figure.add_scatter(**_joined(members), name=state, line=line, opacity=opacity)
     for curve in curves:

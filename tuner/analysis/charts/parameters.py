@@ -232,7 +232,7 @@ def coordinates_figure(
     best = [one for one in known if one.is_best]
     others = [one for one in feasible if not one.is_best]
     groups = [
-        ("infeasible", [one for one in known if not one.is_feasible], OTHER, 0.8, 0.3),
+        ("infeasible", [one for one in known if not one.is_feasible], OTHER, 1.0, 0.55),
         ("others", others[num_good:], OTHER, 1.0, 0.35),
         ("best tenth", others[:num_good], GOOD, 1.5, 0.75),
         ("best", best, BEST, 3.2, 1.0),

@@ -88,8 +88,8 @@ class PlotData:
             max_points: Maximum number of points of each; None for all.
 
         Returns:
-            Columns ``trial_id``, ``x``, ``value``, ``state``, ``is_best``, in the order of the
-            trials and their results.
+            Columns ``trial_id``, ``x``, ``value``, ``state``, ``is_best``, ``is_feasible``, in the
+            order of the trials and their results.
         """
         source = self._source.with_objective(metric, mode)
         limits = {
@@ -97,9 +97,9 @@ class PlotData:
             "max_points": max_points or _EVERY,
         }
         return _frame(
-            ["trial_id", "x", "value", "state", "is_best"],
+            ["trial_id", "x", "value", "state", "is_best", "is_feasible"],
             [
-                (curve.trial_id, place, value, curve.state, curve.is_best)
+                (curve.trial_id, place, value, curve.state, curve.is_best, curve.is_feasible)
                 for curve in learning_curves(source, x, **limits)
                 for place, value in zip(curve.xs, curve.values, strict=True)
             ],

@@ -23,7 +23,12 @@ OTHER: Final = "#93a1b0"
 """All others."""
 INFEASIBLE: Final[Mapping[str, Any]] = {
     "mode": "markers",
-    "marker": {"color": OTHER, "size": 6, "opacity": 0.45, "symbol": "x-thin-open"},
+    "marker": {
+        "symbol": "x-thin",
+        "size": 7,
+        "line": {"color": OTHER, "width": 1.8},
+        "opacity": 0.8,
+    },
 }
 """Trials that miss a constraint, in every chart with a dot for each trial."""
 CUTOFF: Final = "#c8553d"

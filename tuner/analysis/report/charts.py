@@ -166,6 +166,8 @@ def _curves(source: Source) -> Chart:
         )
     num_long = sum(curve.num_results > MAX_POINTS for curve in found)
     notes = [_objective_note(source).strip()]
+    if any(not curve.is_feasible for curve in found):
+        notes.append("Dotted curves miss a constraint.")
     if len(source.trials) > MAX_TRIALS:
         half = MAX_TRIALS // 2
         notes.append(
