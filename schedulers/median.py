@@ -273,11 +273,11 @@ class MedianStoppingRule(MetricScheduler):
             return None
         numbers = {
             "best": self._as_metric(curve.best),
-            **violation_number(curve.violation),
             "median": self._as_metric(middle),
             **violation_number(violation, "median_violation"),
             "num_compared": len(known),
             "time": curve.last,
+            **violation_number(curve.violation),
         }
         return self._record_decision(trial_id, numbers)
 

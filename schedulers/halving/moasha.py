@@ -157,10 +157,18 @@ class MOASHAScheduler(StopOrPromoteScheduler):
         return tuple(self._objectives)
 
     def _stopping_rule(self) -> RungRule:
-        return _ParetoStopping(self._plan, lambda: self.objectives)
+        return _ParetoStopping(self._plan, self._get_objectives)
 
     def _promotion_rule(self) -> RungRule:
-        return PromotionRule(self._plan, lambda: FrontRung(self.objectives))
+        return PromotionRule(self._plan, self._front_rung)
+
+    # Methods, since a copy of the scheduler has its own.
+
+    def _get_objectives(self) -> Objectives:
+        return self._objectives
+
+    def _front_rung(self) -> FrontRung:
+        return FrontRung(self._objectives)
 
     def _take_objectives(self, objectives: Sequence[tuple[str, str]]) -> None:
         if not self._own:

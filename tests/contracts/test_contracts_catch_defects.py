@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from schedulers import Reason, Resume, Scheduler, Stop
+from schedulers import Pause, Reason, Resume, Scheduler, Stop
 from searchers import BasicVariantGenerator, Searcher
 from searchers.seeding import generator
 from searchers.space import SearchSpace
@@ -115,6 +115,48 @@ def test_a_defective_scheduler_breaks_the_contract(scheduler, test):
 
     with pytest.raises((AssertionError, TypeError, KeyError)):
         getattr(Contract(), test)()
+
+
+class PromotesByTheMetricAlone(Scheduler):
+    """Pauses each trial once, and resumes the one with the best score."""
+
+    def __init__(self):
+        self.scores, self.resumed = {}, set()
+
+    def on_trial_result(self, trial, result):
+        if trial.trial_id in self.scores:
+            return ()
+        self.scores[trial.trial_id] = result["score"]
+        return [Pause(trial.trial_id, WHY)]
+
+    def on_idle(self, trials, num_free_slots):
+        names = sorted((trial.trial_id for trial in trials), key=self.scores.get)
+        return [Resume(name, WHY) for name in names[-1:]]
+
+
+def test_a_promotion_that_ignores_constraints_breaks_the_contract():
+    class Contract(SchedulerContract):
+        promotions = (WHY.rule,)
+
+        def make_scheduler(self):
+            return PromotesByTheMetricAlone()
+
+    with pytest.raises(AssertionError, match="must continue before t00"):
+        Contract().test_trials_that_keep_the_constraints_continue_first()
+
+
+class TrustsTheConstrainedMetric(Scheduler):
+    def on_trial_result(self, trial, result):
+        return [Stop(trial.trial_id, WHY)] if self.constraints and result["size"] > 9 else ()
+
+
+def test_a_scheduler_that_trusts_a_constrained_metric_breaks_the_contract():
+    class Contract(SchedulerContract):
+        def make_scheduler(self):
+            return TrustsTheConstrainedMetric()
+
+    with pytest.raises((TypeError, KeyError)):
+        Contract().test_constraints_never_raise()
 
 
 def test_an_experiment_without_end_is_reported():

@@ -189,6 +189,8 @@ class TestPausing(Contract):
 
 
 class TestPromotion(Contract):
+    promotions = ("asha.promotion", "asha.last_resort")
+
     def make_scheduler(self):
         return ASHAScheduler(type="promotion", max_t=18, grace_period=2, reduction_factor=3)
 
@@ -212,13 +214,24 @@ class TestStopping(Contract):
 
 
 class TestPASHA(Contract):
+    promotions = ("pasha.promotion", "pasha.last_resort")
+
     def make_scheduler(self):
         return PASHAScheduler(max_t=16, reduction_factor=2)
 
 
 class TestMOASHA(Contract):
+    promotions = ("moasha.promotion", "moasha.last_resort")
+
     def make_scheduler(self):
-        return MOASHAScheduler({"score": "max", "time_total_s": "min"}, max_t=18, brackets=2)
+        return MOASHAScheduler({"score": "max", "time_total_s": "min"}, max_t=18)
+
+
+class TestMOASHAInBrackets(Contract):
+    def make_scheduler(self):
+        return MOASHAScheduler(
+            {"score": "max", "time_total_s": "min"}, max_t=18, brackets=2, type="stopping"
+        )
 
 
 class TestHyperBand(Contract):

@@ -1,5 +1,6 @@
 """Promotion with several metrics and constraints."""
 
+import copy
 import json
 import math
 from random import Random
@@ -269,6 +270,16 @@ def test_several_metrics_have_to_be_known(objectives):
         r"TuneConfig\(metric=\[\.\.\.\]",
     ):
         MOASHAScheduler().set_search_properties(metric, mode, seed=0, objectives=objectives)
+
+
+def test_a_copy_compares_the_metrics_that_it_is_given():
+    original = MOASHAScheduler(max_t=9, type="promotion")
+    assert original.debug_string() == "MOASHAScheduler: 0 stopped"
+    copied = copy.deepcopy(original)
+    assert copied.set_search_properties(None, None, seed=0, objectives=GOALS)
+    curves = {name: lambda time: {"accuracy": time, "latency": 1.0} for name in "abc"}
+    ends = Play(copied, curves, 2, max_trials=3, last_time=9).run().stopped()
+    assert max(time for time, _ in ends.values()) == 9
 
 
 def test_modes_alone_are_refused():

@@ -670,6 +670,16 @@ def test_a_trial_that_promises_much_continues_though_it_is_not_among_the_best():
     assert chooser.offered[-1] == [PausedTrial("c", 2)]
 
 
+def test_a_trial_that_misses_a_constraint_is_not_continued_for_its_promise():
+    chooser = Chooser()
+    rule, stage, _ = reconsidering(chooser, {"a": 0.1, "b": 0.9})
+    stage.trials["c"] = Actor("c", status="PAUSED")
+    rule.join("c", 0)
+    rule.judge(RungReport("c", 0, time=1, value=0.0, violation=0.5), stage)
+    rule.on_idle([stage.trials["b"], stage.trials["c"]], 1, stage)
+    assert chooser.offered == [[PausedTrial("b", 2)]]
+
+
 def test_a_trial_that_continues_waits_again_at_the_next_level():
     rule, stage, _ = reconsidering(Chooser("b"), {"b": 0.9, "c": 0.5})
     rule.on_idle([stage.trials["b"], stage.trials["c"]], 1, stage)

@@ -176,6 +176,17 @@ def test_a_scheduler_with_several_metrics_is_measured_by_the_experiments(late_bl
     assert (answer.metric, answer.replayed.best_value) == ("loss", 0.7)
 
 
+def test_the_constraints_of_the_experiment_count(record, worlds):
+    world = worlds.World(
+        [[1.0, 0.9, 0.8, 0.7], [2.0, 0.5, 0.1, 0.05], [3.0, 2.9, 2.8, 2.7]], [1.0, 1.0, 1.0]
+    )
+    # The loss has to be at least 1.5.
+    recorded = record(world, constraints={"nested/loss": "<= -1.5"})
+    answer = tune.what_if(recorded.path, ASHAScheduler(**ASHA))
+    assert [trial.iterations for trial in answer.trials] == [4, 2, 4]
+    assert answer.trials[1].reason.numbers["violation"] == pytest.approx(2 / 3)
+
+
 def test_pauses_and_promotions_are_counted(record, worlds):
     recorded = record(
         worlds.World([[3.0, 3.0, 3.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0]], [1.0] * 3), can_save=True

@@ -111,6 +111,8 @@ class Rehearsal:
         repeats_results: Whether every result after which its trial continues is repeated.
         facts: What happened and what the scheduler decided, in order, as text that compares.
         strays: Decisions about trials that do not exist or have ended.
+        promoted: What was decided about paused trials: how long each of them had trained then, and
+            the decisions.
     """
 
     FAILING, SILENT, CRASHING = 1, 2, 3
@@ -133,6 +135,7 @@ class Rehearsal:
         self.repeats_results = False
         self.facts: list[str] = []
         self.strays: list[Decision] = []
+        self.promoted: list[tuple[Mapping[str, int], Sequence[Decision]]] = []
         self._result_of = result_of
         self._num_results = num_results
         self._num_slots = num_slots
@@ -228,7 +231,10 @@ class Rehearsal:
         paused: list[TrialView] = [*self._with_status(Status.PAUSED)]
         if not paused or self._with_status(Status.PENDING) or not self._num_free_slots():
             return
-        self._call("idle", self.scheduler.on_idle(paused, self._num_free_slots()))
+        times = {trial.trial_id: self._trials[trial.trial_id].time for trial in paused}
+        decisions = self.scheduler.on_idle(paused, self._num_free_slots())
+        self.promoted.append((times, decisions))
+        self._call("idle", decisions)
         # The scheduler has resumed none, and nothing else can happen: the engine stops them, too.
         if (
             not self._waiting

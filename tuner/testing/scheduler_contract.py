@@ -11,7 +11,8 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, ClassVar, Final
 
-from schedulers import Scheduler
+from schedulers import Resume, Scheduler
+from searchers.objectives import Constraints, outcome_constraints
 
 from .crash_check import simulate_with_faults
 from .late_validations import Judged, comparable, decided_again, run_one_after_the_other
@@ -38,20 +39,29 @@ class SchedulerContract(ABC):
     num_trials: ClassVar[int] = 12
     """Number of trials; override for a scheduler that accepts fewer."""
 
+    promotions: ClassVar[Collection[str]] = ()
+    """Names of the rules by which the best of the trials that wait side by side continue; a trial
+    that misses a constraint must not continue by these while another one waits that keeps all."""
+
     @abstractmethod
     def make_scheduler(self) -> Scheduler:
         """Return a new scheduler without metric and mode that decides within 20 iterations."""
 
-    def _ready(self, seed: int = 0) -> Scheduler:
+    def _ready(self, seed: int = 0, constraints: Constraints = ()) -> Scheduler:
         scheduler = self.make_scheduler()
-        assert scheduler.set_search_properties("score", "max", seed=seed), (
-            "make_scheduler must give no metric and no mode"
-        )
+        assert scheduler.set_search_properties(
+            "score", "max", seed=seed, constraints=constraints
+        ), "make_scheduler must give no metric and no mode"
         return scheduler
 
-    def _rehearsal(self, seed: int = 0, result_of: ResultOf = rising) -> Rehearsal:
+    def _rehearsal(
+        self, seed: int = 0, result_of: ResultOf = rising, constraints: Constraints = ()
+    ) -> Rehearsal:
         return Rehearsal(
-            self._ready(seed), result_of=result_of, config=self.config, num_trials=self.num_trials
+            self._ready(seed, constraints),
+            result_of=result_of,
+            config=self.config,
+            num_trials=self.num_trials,
         )
 
     def test_metric_and_mode_of_the_experiment_are_taken_over_once(self) -> None:
@@ -102,26 +112,77 @@ class SchedulerContract(ABC):
 
     def test_the_state_survives_a_restart_at_any_point(self) -> None:
         """Continue exactly as before from ``load_state_dict(state_dict())``, after any fact."""
-        facts = self._rehearsal().run().facts
-        cuts = range(1, len(facts))
+        num_facts = len(self._rehearsal().run().facts)
+        cuts = range(1, num_facts)
         # At every third of them in turn within one experiment, and at some alone.
-        for restarts in (cuts[::3], *([cut] for cut in cuts[:: len(cuts) // _NUM_ALONE + 1])):
-            rehearsal = self._rehearsal()
-            rehearsal.after_fact = partial(self._restart, restarts)
+        alone = [[cut] for cut in cuts[:: num_facts // _NUM_ALONE + 1]]
+        self._check_restarts([cuts[::3], *alone])
+
+    def test_the_state_survives_a_restart_under_constraints(self) -> None:
+        """Continue exactly as before, also with what is known about constraints."""
+        self._check_restarts([range(1, 10_000, 3)], _with_size, _LIMIT)
+
+    def _check_restarts(
+        self,
+        cuts: Sequence[Sequence[int]],
+        result_of: ResultOf = rising,
+        constraints: Constraints = (),
+    ) -> None:
+        facts = self._rehearsal(0, result_of, constraints).run().facts
+        for restarts in cuts:
+            rehearsal = self._rehearsal(0, result_of, constraints)
+            rehearsal.after_fact = partial(self._restart, restarts, constraints)
             found = rehearsal.run().facts
             assert found == facts, (
                 f"a restored scheduler must decide as the original, but after restarts at "
                 f"{restarts} of {len(facts)} facts it decided {_first_difference(found, facts)}"
             )
 
-    def _restart(self, cuts: Container[int], rehearsal: Rehearsal) -> None:
+    def _restart(
+        self, cuts: Container[int], constraints: Constraints, rehearsal: Rehearsal
+    ) -> None:
         if len(rehearsal.facts) in cuts:
             saved = json.dumps(rehearsal.scheduler.state_dict(), sort_keys=True)
-            rehearsal.scheduler = self._ready()
+            rehearsal.scheduler = self._ready(0, constraints)
             rehearsal.scheduler.load_state_dict(json.loads(saved))
             assert json.dumps(rehearsal.scheduler.state_dict(), sort_keys=True) == saved, (
                 "state_dict must return what was loaded"
             )
+
+    def test_constraints_never_raise(self) -> None:
+        """Accept constraints, and results whose constrained metric is missing or no number."""
+        for odd in (math.nan, math.inf, None, "3", [1.0]):
+            spoilt = partial(_with_odd_size, odd)
+            rehearsal = self._rehearsal(result_of=spoilt, constraints=_LIMIT).run()
+            assert not rehearsal.strays, (
+                f"decisions must name trials that have not ended, got {rehearsal.strays} for "
+                f"size={odd!r}"
+            )
+        self._rehearsal(constraints=_LIMIT).run()
+
+    def test_trials_that_keep_the_constraints_continue_first(self) -> None:
+        """Promote no trial that misses a constraint while another one waits that keeps all."""
+        for paused, decisions in self._rehearsal(0, _with_size, _LIMIT).run().promoted:
+            feasible = {trial_id for trial_id in paused if _is_feasible(trial_id)}
+            chosen = {
+                decision.trial_id
+                for decision in decisions
+                if isinstance(decision, Resume) and decision.reason.rule in self.promotions
+            }
+            for trial_id in chosen - feasible:
+                waits = [other for other in feasible - chosen if paused[other] == paused[trial_id]]
+                assert not waits, f"{waits} must continue before {trial_id}, which is infeasible"
+
+    def test_several_metrics_are_compared_or_refused(self) -> None:
+        """Refuse several metrics with a ValueError, or run and end an experiment with them."""
+        scheduler = self.make_scheduler()
+        several = (("score", "max"), ("time_total_s", "min"))
+        try:
+            scheduler.set_search_properties(None, None, seed=0, objectives=several)
+        except ValueError:
+            return
+        rehearsal = Rehearsal(scheduler, config=self.config, num_trials=self.num_trials).run()
+        assert not rehearsal.strays, f"decisions must name living trials, got {rehearsal.strays}"
 
     def test_state_is_a_copy(self) -> None:
         """Return a state that does not change when the scheduler continues."""
@@ -201,6 +262,26 @@ _SHARE_DUE: Final = 0.9
 def _first_difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
     pairs = enumerate(zip_longest(found, wanted))
     return next((f"{one} and not {other}" for _, (one, other) in pairs if one != other), "")
+
+
+_LIMIT: Final = outcome_constraints({"size": "<= 4"})
+
+
+def _is_feasible(trial_id: str) -> bool:
+    return int(trial_id[1:]) % 3 > 0
+
+
+def _with_size(number: int, time: int) -> dict[str, Any]:
+    """Return a result in which every third trial is too large, and better than all others."""
+    result = rising(number, time)
+    is_small = number % 3 > 0
+    # What does not change is often reported only once.
+    size = {"size": 4 if is_small else 5 + number} if time == 1 else {}
+    return {**result, "score": result["score"] + (0 if is_small else 1), **size}
+
+
+def _with_odd_size(odd: Any, number: int, time: int) -> dict[str, Any]:
+    return {**rising(number, time), "size": odd if (number + time) % 3 else 3}
 
 
 def _spoilt(name: str, value: Any) -> ResultOf:
