@@ -105,6 +105,11 @@ budget: {cpu_hours: 20, iterations: 50}
     assert done.stdout.splitlines()[0] == "echo 1 64"
 
 
+def test_a_search_that_may_end_early_has_at_most_its_samples(call, folder):
+    done = call("run", *SEARCH, "--stop-search", "30", "--dry-run", *COMMAND)
+    assert facts(done)["trials"].strip().endswith(" or fewer (stop_search=StopSearch(patience=30))")
+
+
 def test_a_toml_file_says_the_same(call, folder):
     (folder / "sweep.toml").write_text("""\
 command = ["echo", "{lr}"]

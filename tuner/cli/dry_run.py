@@ -16,6 +16,7 @@ from tuner.execution.resources import machine_capacity
 from tuner.spec.environment import without_secrets
 from tuner.spec.experiment_location import named_location, safe_name, storage_root
 from tuner.spec.experiment_spec import ExperimentSpec, make_spec
+from tuner.stopping.stoppable_search import shown
 
 _NUM_COMMANDS: Final = 5
 
@@ -66,7 +67,10 @@ def _facts(sweep: Sweep, spec: ExperimentSpec, command: Command) -> Iterator[tup
     record = command.as_record()
     yield "program", f"{command.__name__}, in {record['cwd']}"
     number = spec.searcher.num_trials_for(spec.tune.num_samples)
-    yield "trials", "no limit" if number is None else str(number)
+    fewer = (
+        f", or fewer (stop_search={shown(spec.tune.stop_search)})" if spec.may_stop_search else ""
+    )
+    yield "trials", f"{'no limit' if number is None else number}{fewer}"
     aims = spec.several_objectives or ((spec.metric, spec.mode),)
     yield "metric", ", ".join(f"{metric} ({mode})" for metric, mode in aims if metric) or "none"
     if spec.constraints:
