@@ -65,8 +65,10 @@ class AxSearch(IncrementalSearch):
     Several metrics and constraints come from `TuneConfig`. Of bounded metrics, and of each of
     several, the newest value of a trial counts, of a single metric the last one; also if a
     scheduler or stopper ended the trial. One that failed, or lacks a value, counts with the worst
-    value of each that is known when Ax is asked next. Each suggestion of the model takes seconds. A
-    restore replays all suggestions and results, which takes as long as they took.
+    value of each that is known when Ax is asked next. Each suggestion of the model takes seconds;
+    the first one for several metrics on a machine takes a minute or more where there is a C++
+    compiler, since BoTorch then builds an extension. A restore replays all suggestions and results,
+    which takes as long as they took.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary with domains,
