@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, count, product
 from math import prod
-from typing import Any, final
+from typing import Any, Final, final
 
 from .searcher import Searcher
 from .seeding import chosen_seed, generator, seed_of
@@ -24,6 +24,8 @@ class BasicVariantGenerator(Searcher):
 
     Every suggestion depends on the seed and its number alone: the same seed gives the same
     suggestions, no grid is computed in advance, and a larger ``num_samples`` later only appends.
+    Points of the grid that violate the ``where`` of a `Space` are left out, and what is drawn is
+    drawn until it holds.
     Where an experiment is restored with another space or other points, what it has run already
     takes the place of equal suggestions, and only the others are made.
 
@@ -37,7 +39,8 @@ class BasicVariantGenerator(Searcher):
 
     Raises:
         TypeError: If `random_state` is neither a seed nor a generator.
-        ValueError: If a number is negative; with the space, if a point does not fit it.
+        ValueError: If a number is negative; with the space, if a point does not fit it, or nothing
+            satisfies its ``where``.
 
     Example:
         >>> from .space import grid_search, uniform
@@ -62,6 +65,7 @@ class BasicVariantGenerator(Searcher):
 
     takes_several_metrics = True
     takes_constraints = True
+    takes_where = True
 
     def __init__(
         self,
@@ -99,10 +103,14 @@ class BasicVariantGenerator(Searcher):
         """Set the space, the seed and the number of samples; metric and mode are ignored.
 
         Raises:
-            ValueError: If a point to evaluate does not fit the space.
+            ValueError: If a point to evaluate does not fit the space, or nothing satisfies its
+                ``where``.
         """
         space = SearchSpace(config)
         points = [space.assignments(point) for point in self._points_to_evaluate]
+        if space.where is not None:
+            space.check_satisfiable()
+            space.check_points(points)
         self._variants = _VariantList(space, points)
         self._num_samples = spec.get("num_samples", 1)
         self._seed = chosen_seed(self._own_seed, spec.get("seed"))
@@ -233,23 +241,22 @@ class _VariantList:
     def __init__(self, space: SearchSpace, points: Sequence[Mapping[Path, Any]]) -> None:
         self.space = space
         self._points = points
-        self._size = _size(space.grid_axes)
-        self._ends = list(accumulate(_size(self._open_axes(point)) for point in points))
+        self._grid = _Grid(space, {})
+        self._of_points = [_Grid(space, point) for point in points]
+        self._ends = list(accumulate(grid.size for grid in self._of_points))
         self.num_preset = self._ends[-1] if self._ends else 0
 
     def num_declared(self, num_samples: int) -> int:
         """Return how many variants there are with a number of samples, 0 or more."""
-        return self.num_preset + max(num_samples - len(self._points), 0) * self._size
+        return self.num_preset + max(num_samples - len(self._points), 0) * self._grid.size
 
     def at(self, number: int) -> tuple[int, dict[Path, Any]]:
         """Return the number of a variant's sample, and its values but for those to be drawn."""
         if number < self.num_preset:
             sample = bisect_right(self._ends, number)
-            point, place = self._points[sample], number - self._start(sample)
-        else:
-            sample, place = divmod(number - self.num_preset, self._size)
-            sample, point = sample + len(self._points), {}
-        return sample, {**point, **_grid_point(self._open_axes(point), place)}
+            return sample, self._of_points[sample].at(number - self._start(sample))
+        sample, place = divmod(number - self.num_preset, self._grid.size)
+        return sample + len(self._points), self._grid.at(place)
 
     def numbers_for(self, config: Mapping[str, Any], first: int) -> Iterator[int]:
         """Yield the numbers of the variants that a configuration can stand for, the best first.
@@ -270,10 +277,10 @@ class _VariantList:
             point = self._points[sample]
             if has_values(values, point):
                 start = self._start(sample)
-                yield from (start + each for each in _places(self._open_axes(point), values))
-        places = sorted(_places(self.space.grid_axes, values))
-        for sample in count(max(first - self.num_preset, 0) // self._size) if places else ():
-            yield from (self.num_preset + sample * self._size + place for place in places)
+                yield from (start + each for each in self._of_points[sample].places(values))
+        places, size = sorted(self._grid.places(values)), self._grid.size
+        for sample in count(max(first - self.num_preset, 0) // size) if places else ():
+            yield from (self.num_preset + sample * size + place for place in places)
 
     def _values(self, config: Mapping[str, Any]) -> Mapping[Path, Any] | None:
         """Return the values of a configuration by path; None if it is not one of the grid."""
@@ -296,24 +303,73 @@ class _VariantList:
             return None
         return found if has_keys_of(config, whole) else None
 
-    def _open_axes(self, point: Mapping[Path, Any]) -> dict[Path, list[Any]]:
-        return {path: axis for path, axis in self.space.grid_axes.items() if path not in point}
-
     def _start(self, sample: int) -> int:
         return self._ends[sample - 1] if sample else 0
 
 
-def _size(axes: Mapping[Path, list[Any]]) -> int:
-    return prod(len(values) for values in axes.values())
+MAX_CHECKED: Final = 1_000_000
+"""Largest grid of which every point is checked against a relation."""
 
 
-def _grid_point(axes: Mapping[Path, list[Any]], place: int) -> dict[Path, Any]:
-    # The place in the grid as a number of mixed radix, with a digit for each axis.
-    point = {}
-    for path, values in axes.items():
-        place, index = divmod(place, len(values))
-        point[path] = values[index]
-    return point
+@final
+class _Grid:
+    """The points of the grid axes that a point to evaluate leaves open.
+
+    Points that violate the relation of the space have no place, whatever else is drawn.
+
+    Args:
+        space: The space.
+        point: The values of the point, by path; empty for the whole grid.
+
+    Attributes:
+        size: How many there are.
+
+    Raises:
+        ValueError: If there is a relation, and too large a grid for it, or none is left.
+    """
+
+    def __init__(self, space: SearchSpace, point: Mapping[Path, Any]) -> None:
+        self._point = point
+        self._axes = {path: axis for path, axis in space.grid_axes.items() if path not in point}
+        self.size = prod(len(values) for values in self._axes.values())
+        self._allowed: list[int] | None = None
+        if space.where is not None and self._axes:
+            self._allowed = self._checked(space)
+            self.size = len(self._allowed)
+
+    def at(self, place: int) -> dict[Path, Any]:
+        """Return the values at a place, those of the point to evaluate included."""
+        return self._values(place if self._allowed is None else self._allowed[place])
+
+    def places(self, values: Mapping[Path, Any]) -> Iterator[int]:
+        """Yield the places with these values; several if an axis repeats one."""
+        found = _places(self._axes, values)
+        if self._allowed is None:
+            return found
+        order = {place: number for number, place in enumerate(self._allowed)}
+        return (order[place] for place in found if place in order)
+
+    def _values(self, place: int) -> dict[Path, Any]:
+        # The place in the grid as a number of mixed radix, with a digit for each axis.
+        values = dict(self._point)
+        for path, axis in self._axes.items():
+            place, index = divmod(place, len(axis))
+            values[path] = axis[index]
+        return values
+
+    def _checked(self, space: SearchSpace) -> list[int]:
+        if self.size > MAX_CHECKED:
+            raise ValueError(
+                f"a grid with a relation must have {MAX_CHECKED:,} points at most, got "
+                f"{self.size:,} with {space.where}; use choice instead of grid_search"
+            )
+        allowed = [place for place in range(self.size) if space.is_feasible(self._values(place))]
+        if not allowed:
+            raise ValueError(
+                f"the grid must have a point that satisfies {space.where}, got none among "
+                f"{self.size:,}; relax it, or add values"
+            )
+        return allowed
 
 
 def _places(axes: Mapping[Path, list[Any]], values: Mapping[Path, Any]) -> Iterator[int]:

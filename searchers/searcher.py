@@ -55,6 +55,8 @@ class Searcher(Declared, ABC):
     takes_constraints: ClassVar[bool] = False
     """Whether it keeps to the feasible trials where ``TuneConfig(constraints=...)`` bounds what
     they may report; true as well of one that does not look at any metric."""
+    takes_where: ClassVar[bool] = False
+    """Whether all that it suggests satisfies the ``where`` of a `Space`."""
 
     _metric: str | None = None
     _mode: str | None = None

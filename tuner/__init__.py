@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from schedulers import create_scheduler
     from searchers import create_searcher
     from searchers.space import (
+        Space,
         choice,
         grid_search,
         lograndint,
@@ -97,7 +98,7 @@ _NAMES_BY_MODULE = {
     "schedulers": ("create_scheduler",),
     "searchers": ("create_searcher",),
     "searchers.space": (
-        "choice", "grid_search", "lograndint", "loguniform", "only_if", "qlograndint",
+        "Space", "choice", "grid_search", "lograndint", "loguniform", "only_if", "qlograndint",
         "qloguniform", "qrandint", "qrandn", "quniform", "randint", "randn", "sample_from",
         "uniform",
     ),
@@ -204,6 +205,7 @@ __all__ = [
     "RunConfig",
     "Secret",
     "ShorterSearch",
+    "Space",
     "StopSearch",
     "Stopper",
     "SyncConfig",

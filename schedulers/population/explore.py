@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from numpy.random import PCG64, Generator, SeedSequence
 
@@ -17,13 +17,20 @@ from searchers.space import (
     Domain,
     Path,
     SampleFrom,
+    SearchSpace,
     choice,
     copied,
     flat_name,
     is_grid,
 )
+from searchers.space.declared_space import like
 from searchers.space.foreign_domains import check_no_foreign_domains
 
+if TYPE_CHECKING:
+    from searchers.space.relations import Relation
+
+MAX_TRIES: Final = 100
+"""How often a variation is made anew that violates a relation."""
 CustomExplore = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A user's function that may change each new configuration."""
 
@@ -48,6 +55,9 @@ class Explorer:
       calling the function, whose own random numbers are not covered by the seed;
     * ``sample_from(...)``: always computed anew, after all others;
     * a **dictionary**: each of its entries likewise.
+
+    In a space with a relation (`Space`), a variation that violates it is made anew, and after
+    `MAX_TRIES` of them the configuration stays as it is.
 
     With `resample_probability` a value is drawn afresh instead, as it always is if the
     configuration has no value or one of a type that the domain does not have. Only dictionaries on
@@ -91,6 +101,7 @@ class Explorer:
         self._resample_probability = _probability(resample_probability)
         self._factors = _checked_factors(factors)
         self._custom_explore_fn = checked_explore(custom_explore_fn)
+        self._where: Relation | None = None
 
     def __call__(self, config: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
         """Return a variation of a configuration, which itself is not changed.
@@ -98,6 +109,9 @@ class Explorer:
         Raises:
             TypeError: If `custom_explore_fn` returns anything but a dictionary.
         """
+        return satisfying(self._where, config, lambda: self._varied(config, rng))
+
+    def _varied(self, config: Mapping[str, Any], rng: Generator) -> dict[str, Any]:
         new = self._mutated(self._tree, config, rng)
         # Dependent values last, and from one to the next: they may read each other.
         for path, dependent in _dependents(self._tree, ()):
@@ -108,13 +122,17 @@ class Explorer:
     def completed_space(self, space: Mapping[str, Any]) -> dict[str, Any]:
         """Return a search space with missing mutated hyperparameters added, to be sampled.
 
+        Variations satisfy its relation from now on.
+
         Example:
             >>> from searchers.space import uniform
             >>> explorer = Explorer({"lr": uniform(0, 1), "model": {"depth": [1, 2]}})
             >>> explorer.completed_space({"lr": 0.5, "model": {"width": 8}})
             {'lr': 0.5, 'model': {'width': 8, 'depth': Categorical(categories=(1, 2), ...)}}
         """
-        return with_missing(space, self._tree)
+        completed = with_missing(space, self._tree)
+        self._where = SearchSpace(completed).where
+        return completed
 
     def _mutated(self, tree: _Tree, config: Any, rng: Generator) -> dict[str, Any]:
         new = dict(config) if isinstance(config, Mapping) else {}
@@ -131,6 +149,26 @@ class Explorer:
                     else _moved(gene, new[key], factor, rng)
                 )
         return new
+
+
+def satisfying(
+    where: Relation | None,
+    config: Mapping[str, Any],
+    vary: Callable[[], dict[str, Any]],
+    max_tries: int = MAX_TRIES,
+) -> dict[str, Any]:
+    """Return the first variation that satisfies a relation, after many tries a copy as it was.
+
+    Args:
+        where: The relation; None for none.
+        config: The configuration.
+        vary: Returns another variation of it with each call.
+        max_tries: How often it is called.
+    """
+    if where is None:
+        return vary()
+    tried = (vary() for _ in range(max_tries))
+    return next((new for new in tried if where.holds(new)), dict(config))
 
 
 def customised(config: dict[str, Any], custom_explore_fn: CustomExplore | None) -> dict[str, Any]:
@@ -177,7 +215,7 @@ def with_missing(space: Mapping[str, Any], genes: _Tree) -> dict[str, Any]:
         space: The search space.
         genes: Domains, `SampleFrom` and functions without arguments, nested as in the space.
     """
-    new = dict(space)
+    new = like(space, dict(space))
     for key, gene in genes.items():
         if not isinstance(gene, dict):
             new.setdefault(

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from importlib.util import find_spec
 from operator import getitem
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from schedulers.decisions import Number
 from schedulers.scheduler import TrialView
-from searchers.space import Float, Integer, Path, flat_name
+from searchers.space import Float, Integer, Path, SearchSpace, flat_name
 
 from .explore import (
+    MAX_TRIES,
     CustomExplore,
     checked_explore,
     customised,
     named_generator,
     replaced,
+    satisfying,
     with_missing,
 )
 from .members import Member
 from .population_scheduler import LIVE, PopulationScheduler
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from searchers.space.relations import Relation
 
 MAX_ROWS = 1000
 """How many of the latest intervals the model is fitted to."""
@@ -115,13 +122,16 @@ class PB2(PopulationScheduler):
         self._rows: list[list[float]] = []
         self._gains: list[float] = []
         self._assigned: dict[str, list[float]] = {}
+        self._where: Relation | None = None
         _check_installed()
 
     def completed_space(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the search space with missing entries of `hyperparam_bounds` added, as floats."""
-        return with_missing(
+        completed = with_missing(
             space, replaced({}, {path: bound.floats for path, bound in self._bounds.items()})
         )
+        self._where = SearchSpace(completed).where
+        return completed
 
     def _on_turn(self, trial: TrialView, member: Member, begin: float) -> None:
         """Record the interval that has ended."""
@@ -145,26 +155,44 @@ class PB2(PopulationScheduler):
 
     def _new_config(self, target: Member, donor: Member, event: str) -> Mapping[str, Any]:
         rng = named_generator(f"{self._seed}/{event}/{target.trial_id}/explore")
-        if len(self._rows) < _MIN_ROWS:
-            units = [float(unit) for unit in rng.random(len(self._bounds))]
-        else:
-            # Here, not at the top: scikit-learn takes a second to load.
-            from .time_varying_gp import propose  # noqa: PLC0415
+        config, units = self._config_of(donor), list[float]()
+        is_modelled = len(self._rows) >= _MIN_ROWS
 
-            now = [donor.time / self._interval, donor.curve.score]
-            units = propose(self._rows, self._gains, now, list(self._busy(target)), rng)
-        config = self._config_of(donor)
-        new = replaced(
-            config,
-            {
-                path: bound.value(unit, _at(config, path))
-                for (path, bound), unit in zip(self._bounds.items(), units, strict=True)
-            },
-        )
-        new = customised(new, self._custom_explore_fn)
+        def varied() -> dict[str, Any]:
+            units[:] = (
+                self._proposed(target, donor, config, rng)
+                if is_modelled
+                else [float(unit) for unit in rng.random(len(self._bounds))]
+            )
+            return customised(self._with_units(config, units), self._custom_explore_fn)
+
+        # The model itself leaves out what violates the relation, and need not be asked again.
+        new = satisfying(self._where, config, varied, 1 if is_modelled else MAX_TRIES)
         # Until the trial has this configuration, others must know what it is about to try.
         self._assigned[target.trial_id] = self._units(new) or units
         return new
+
+    def _proposed(
+        self, target: Member, donor: Member, config: Mapping[str, Any], rng: Generator
+    ) -> list[float]:
+        """Return the hyperparameters that the model chooses, scaled to their bounds."""
+        # Here, not at the top: scikit-learn takes a second to load.
+        from .time_varying_gp import propose  # noqa: PLC0415
+
+        where = self._where
+        allows = (
+            None if where is None else lambda units: where.holds(self._with_units(config, units))
+        )
+        now = [donor.time / self._interval, donor.curve.score]
+        busy = list(self._busy(target))
+        return propose(self._rows, self._gains, now, busy, rng, allows=allows)
+
+    def _with_units(self, config: Mapping[str, Any], units: Sequence[float]) -> dict[str, Any]:
+        values = {
+            path: bound.value(unit, _at(config, path))
+            for (path, bound), unit in zip(self._bounds.items(), units, strict=True)
+        }
+        return replaced(config, values)
 
     def _busy(self, target: Member) -> Iterator[list[float]]:
         """Yield a row for what each of the others is trying at the moment."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 Array = NDArray[np.float64]
+Allows = Callable[[Sequence[float]], bool]
 
 _NUM_CANDIDATES = 1000
 _REFINEMENTS = (0.1, 0.03, 0.01)
@@ -116,6 +117,8 @@ def propose(
     now: Sequence[float],
     busy: Sequence[Sequence[float]],
     rng: Generator,
+    *,
+    allows: Allows | None = None,
 ) -> list[float]:
     """Return the hyperparameters for which the upper confidence bound of the gain is largest.
 
@@ -126,9 +129,10 @@ def propose(
         busy: Rows that are being tried at the moment: their gain is unknown, but they reduce the
             uncertainty around them.
         rng: Random number generator.
+        allows: Returns whether hyperparameters satisfy the relation of the space; None for any.
 
     Returns:
-        Each hyperparameter, between 0 and 1.
+        Each hyperparameter, between 0 and 1; some that are not allowed if none were found.
     """
     # One thread: sums come out the same however many cores there are, and small matrices are
     # faster.
@@ -139,11 +143,17 @@ def propose(
             now,
             np.asarray(busy, dtype=float),
             rng,
+            allows,
         )
 
 
-def _proposed(
-    tried: Array, gains: Array, now: Sequence[float], busy: Array, rng: Generator
+def _proposed(  # noqa: PLR0917  (as `propose`)
+    tried: Array,
+    gains: Array,
+    now: Sequence[float],
+    busy: Array,
+    rng: Generator,
+    allows: Allows | None,
 ) -> list[float]:
     scale = _score_scale(tried[:, 1])
     inputs, target = _scaled(tried, scale), _standardised(gains)
@@ -160,7 +170,9 @@ def _proposed(
     def bound(candidates: Array) -> Array:
         points = np.hstack([np.tile(start, (len(candidates), 1)), candidates])
         worth: Array = mean.predict(points) + weight * spread.predict(points, return_std=True)[1]
-        return worth
+        if allows is None:
+            return worth
+        return np.where([allows(each) for each in candidates.tolist()], worth, -np.inf)
 
     return _largest(bound, tried.shape[1] - 2, rng)
 

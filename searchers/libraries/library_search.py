@@ -17,6 +17,7 @@ from searchers.learning_searcher import FailedTrials, LearningSearcher
 from searchers.pending_points import PendingPoints
 from searchers.seeding import generator, seeded_global_rngs
 from searchers.space import Path, SearchSpace, flat_name, merge
+from searchers.space.declared_space import like
 from searchers.space.domains import Categorical, Domain
 from searchers.space.foreign_domains import check_own_space
 
@@ -301,7 +302,7 @@ class LibrarySearch(LearningSearcher, ABC):
             ValueError: If it contains domains of a library.
         """
         check_own_space(space, cls.__name__)
-        return space if space is None else dict(space)
+        return space if space is None else like(space, dict(space))
 
     @classmethod
     def _module(cls, name: str = "") -> ModuleType:
@@ -360,6 +361,11 @@ class LibrarySearch(LearningSearcher, ABC):
 
     def _check_space(self, space: SearchSpace) -> None:
         kind = type(self).__name__
+        if space.where is not None:
+            raise ValueError(
+                f"the space must have no where with {kind}, which would not respect {space.where}; "
+                "take AutoSearch, which does"
+            )
         for path, word in space.words.items():
             name = flat_name(path)
             if path in space.grid_axes:

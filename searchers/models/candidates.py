@@ -135,7 +135,7 @@ def mutants(
     )
     changed = np.where(encoding.is_category, fresh, moved)
     children = np.where(is_changed, changed, parents)
-    return encoding.snapped(np.where(np.isnan(children), fresh, children))
+    return encoding.snapped(np.where(np.isnan(children), fresh, children), parents)
 
 
 def without_repeated_numbers(
@@ -163,7 +163,7 @@ def without_repeated_numbers(
     settled = encoding.encoded(values)
     # Where conditions depend on a number, others may have become active or inactive.
     is_valid = not encoding.missing(values) and np.isnan(settled).sum() == np.isnan(vector).sum()
-    return settled if is_valid else list(vector)
+    return settled if is_valid and encoding.allows(settled) else list(vector)
 
 
 def _reflected(places: Array) -> Array:

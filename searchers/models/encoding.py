@@ -10,19 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from searchers.space import Categorical, Domain, Float, Integer, Parameter, Path, SearchSpace
-from searchers.space.parameters import Condition, num_values
+from searchers.space import Parameter, Path, SearchSpace
+from searchers.space.parameters import Condition
+
+from .columns import Column, column_of
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
+    from .feasible_region import FeasibleRegion
+
 Array = np.ndarray[Any, Any]
 
+MAX_ENUMERATED = 1_000_000
+"""Most configurations that are looked at where few of a space satisfy its relation."""
 MIN_OWN = 2
 """Least number of parameters with which an option of a choice is a space of its own."""
 
@@ -32,7 +39,8 @@ class Encoding:
     """Converts configurations of a space to vectors and back.
 
     In a conditional space each parameter has its own column, those of all options of a choice side
-    by side; in a vector the entries of inactive parameters are NaN.
+    by side; in a vector the entries of inactive parameters are NaN. In a space with a relation, all
+    vectors that are drawn, snapped or settled satisfy it (see `FeasibleRegion`).
 
     Args:
         space: The space.
@@ -51,7 +59,7 @@ class Encoding:
         branch: The branch that random and changed vectors are in; None for the whole space.
 
     Raises:
-        ValueError: If the space has a grid.
+        ValueError: If the space has a grid, or no draw satisfies its relation.
 
     Example:
         >>> from searchers.space import choice, loguniform
@@ -86,8 +94,13 @@ class Encoding:
         )
         self.size = self._space.num_configurations()
         self._active = ActiveParameters(self._space.parameters, self.columns)
-        self.branches = tuple(self._find_branches())
         self.branch: tuple[int, float] | None = None
+        self._region = None if self._space.where is None else self._feasible_region()
+        self.branches = tuple(
+            branch
+            for branch in self._find_branches()
+            if self._region is None or len(self._region.restricted_to(*branch))
+        )
 
     def within(self, branch: tuple[int, float]) -> Encoding:
         """Return an encoding of the same vectors of which random and changed ones are in a branch.
@@ -98,6 +111,34 @@ class Encoding:
         narrowed = copy(self)
         narrowed.branch = branch
         return narrowed
+
+    def _feasible_region(self) -> FeasibleRegion:
+        # Few spaces have a relation.
+        from .feasible_region import FeasibleRegion  # noqa: PLC0415
+
+        return FeasibleRegion(
+            self._space,
+            self.columns,
+            decide=self._is_feasible,
+            draw=self._from_cube,
+            settle=self._settled,
+        )
+
+    def _is_feasible(self, vector: Sequence[float]) -> bool:
+        values = self.decoded(vector)
+        return not self.missing(values) and self._space.allows(values)
+
+    def allows(self, vector: Sequence[float]) -> bool:
+        """Return whether the configuration of a vector satisfies the relation of the space."""
+        return self._region is None or self._region.allows(vector)
+
+    def check_points(self, points: Sequence[Mapping[Path, Any]]) -> None:
+        """Check that points to evaluate can be completed to what satisfies the relation.
+
+        Raises:
+            ValueError: If one cannot.
+        """
+        self._space.check_points(points)
 
     def _find_branches(self) -> Iterator[tuple[int, float]]:
         for place, parameter in enumerate(self._space.parameters):
@@ -153,8 +194,12 @@ class Encoding:
 
     def completed(self, assignments: Mapping[Path, Any], rng: Generator) -> list[float]:
         """Return the vector of values by steps, with other active parameters drawn."""
-        drawn = self.entries_from_cube(rng.random((1, len(self.columns))))[0].tolist()
-        return self.encoded({**self._values(drawn), **assignments})
+        while True:
+            drawn = self.entries_from_cube(rng.random((1, len(self.columns))))[0].tolist()
+            values = self._active_values({**self._values(drawn), **assignments})
+            # Points are checked in advance, so that some draw satisfies the relation.
+            if self._space.allows(values):
+                return self.encoded(values)
 
     def config(
         self,
@@ -177,10 +222,20 @@ class Encoding:
 
     def settled(self, vector: Sequence[float]) -> list[float]:
         """Return the vector of the nearest configuration; equal configurations have equal ones."""
+        settled = self._settled(vector)
+        return settled if self._region is None else self._region.settled(settled)
+
+    def _settled(self, vector: Sequence[float]) -> list[float]:
         return self.encoded(self.decoded(vector))
 
     def from_cube(self, cube: Array) -> Array:
         """Return a vector for each point of the unit cube; uniform points give uniform vectors."""
+        vectors = self._from_cube(cube)
+        if self._region is None:
+            return vectors
+        return self._region.redrawn(vectors, cube, self._from_cube, self.branch)
+
+    def _from_cube(self, cube: Array) -> Array:
         return self._active.masked(self.entries_from_cube(cube))
 
     def entries_from_cube(self, cube: Array) -> Array:
@@ -191,9 +246,18 @@ class Encoding:
                 vectors[:, place] = np.minimum(np.floor(vectors[:, place] * count), count - 1)
         return self._rounded(vectors)
 
-    def snapped(self, vectors: Array) -> Array:
-        """Return the vectors with entries rounded to valid values, NaN if inactive."""
-        return self._active.masked(self._rounded(vectors))
+    def snapped(self, vectors: Array, parents: Array | None = None) -> Array:
+        """Return the vectors with entries rounded to valid values, NaN if inactive.
+
+        Args:
+            vectors: The vectors.
+            parents: What each of them was changed from; what violates the relation of the space is
+                moved towards it.
+        """
+        snapped = self._active.masked(self._rounded(vectors))
+        if self._region is None:
+            return snapped
+        return self._region.repaired(snapped, parents, self.branch)
 
     def _rounded(self, vectors: Array) -> Array:
         snapped = np.where(self.is_category, vectors, np.minimum(np.maximum(vectors, 0.0), 1.0))
@@ -208,17 +272,24 @@ class Encoding:
         return snapped
 
     def numbered(self, number: int) -> list[float]:
-        """Return a vector of a finite flat space by its number, modulo `size`."""
+        """Return a vector of a finite flat space by its number, modulo how many there are."""
         vector = []
         for column in self.columns:
             number, index = divmod(number, column.num_values or 1)
             vector.append(column.nth(index))
-        return self.settled(vector)
+        return self._settled(vector)
 
     def each(self, rng: Generator) -> Iterator[list[float]]:
-        """Yield the vector of each configuration of a finite space once, from a random start."""
+        """Yield the vector of each configuration of a finite space once, from a random start.
+
+        Where the space has a relation, no more than `MAX_ENUMERATED` are looked at.
+        """
+        each = self._each(rng)
+        return each if self._region is None else filter(self.allows, islice(each, MAX_ENUMERATED))
+
+    def _each(self, rng: Generator) -> Iterator[list[float]]:
         if not self._space.is_conditional:
-            size = self.size or 1
+            size = prod(column.num_values or 1 for column in self.columns)
             # numpy draws integers below 2**63 only.
             start = int(rng.integers(min(size, 2**62)))
             return (self.numbered(start + step) for step in range(size))
@@ -231,7 +302,7 @@ class Encoding:
         counts = [column.num_values or 1 for column in self.columns]
         offsets = [0] * len(counts)
         while True:
-            vector = self.settled(
+            vector = self._settled(
                 [
                     column.nth((start + offset) % count)
                     for column, start, offset, count in zip(
@@ -346,118 +417,3 @@ class _Gate:
             [self._condition.holds(self._column.decode(entry)) for entry in entries.tolist()],
             dtype=bool,
         )
-
-
-MAX_TABLE = 4096
-"""Most values of a parameter that are tabulated; with more values it counts as continuous."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A searched parameter as a column of vectors.
-
-    Attributes:
-        name: Its name, unique in the space.
-        steps: The steps to it from the top of the space, as in `SearchSpace.assignments`.
-        domain: Its domain.
-        num_categories: How many unordered categories it has, 0 for a number.
-        num_values: How many values it has, None for infinitely many.
-        edges: The boundaries between the values in the unit interval, for a number with few values;
-            else None.
-        places: The positions of the values in the unit interval, for a number with few values; else
-            None.
-        prior: The entry of the prior; None if there is none.
-        confidence: The confidence of the prior: ``"low"``, ``"medium"`` or ``"high"``.
-    """
-
-    name: str
-    steps: Path
-    domain: Domain
-    num_categories: int
-    num_values: int | None
-    edges: Array | None
-    places: Array | None
-    prior: float | None
-    confidence: str
-
-    @property
-    def entries(self) -> Array | None:
-        """The entries of its values in order; None if there are too many."""
-        return np.arange(self.num_categories, dtype=float) if self.num_categories else self.places
-
-    def indices(self, entries: Array) -> Array:
-        """Return the indices in `entries` of the values of some entries, none of them NaN."""
-        found: Array = (
-            entries.astype(int)
-            if self.edges is None
-            else np.searchsorted(self.edges, entries, side="right")
-        )
-        return found
-
-    def encode(self, value: Any) -> float:
-        """Return the entry of a vector for the value."""
-        if self.num_categories and isinstance(self.domain, Categorical):
-            return float(self.domain.index(value))
-        return self.domain.to_unit(value)
-
-    def decode(self, entry: float) -> Any:
-        """Return the value of an entry, or the nearest one."""
-        if self.num_categories and isinstance(self.domain, Categorical):
-            return self.domain.categories[int(entry)]
-        return self.domain.from_unit(entry)
-
-    def nth(self, index: int) -> float:
-        """Return the entry for a value of a finite domain by its index."""
-        if self.num_categories:
-            return float(index)
-        if isinstance(self.domain, Categorical):
-            return (index + 0.5) / len(self.domain.categories)
-        lower, q = getattr(self.domain, "lower", 0), getattr(self.domain, "q", None) or 0
-        return self.domain.to_unit(lower + index * q)
-
-
-def column_of(parameter: Parameter) -> Column:
-    """Return the column of a parameter."""
-    domain = parameter.domain
-    num_categories = (
-        len(domain.categories) if isinstance(domain, Categorical) and not domain.is_ordered else 0
-    )
-    count = num_values(domain)
-    edges, places = None, None
-    if count is not None and not num_categories and count <= MAX_TABLE:
-        edges, places = _edges(domain, count), _places(domain, count)
-    confidence = getattr(domain, "prior_confidence", None) or "medium"
-    column = Column(
-        parameter.name,
-        parameter.steps,
-        domain,
-        num_categories,
-        count,
-        edges,
-        places,
-        None,
-        confidence,
-    )
-    prior = getattr(domain, "prior", None)
-    return column if prior is None else replace(column, prior=column.encode(prior))
-
-
-def _edges(domain: Domain, num_values: int) -> Array:
-    """Return the boundaries between values, halfway between neighbours on their scale."""
-    # On a logarithmic scale, from half a step below the lower bound, as in the domain itself.
-    if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
-        bounds = np.log(domain.lower + domain.q * (np.arange(num_values + 1) - 0.5))
-        edges: Array = (bounds[1:-1] - bounds[0]) / (bounds[-1] - bounds[0])
-        return edges
-    return np.arange(1, num_values) / num_values
-
-
-def _places(domain: Domain, num_values: int) -> Array:
-    """Return the positions of the values in the unit interval."""
-    if isinstance(domain, Integer | Float) and domain.is_log and domain.q is not None:
-        values = np.log(domain.lower + domain.q * np.arange(num_values))
-        low, high = np.log(domain.lower - domain.q / 2), np.log(domain.upper + domain.q / 2)
-        places: Array = (values - low) / (high - low)
-        return places
-    return (np.arange(num_values) + 0.5) / num_values

@@ -55,6 +55,8 @@ class ModelSearch(LearningSearcher):
         ValueError: If an argument is out of range or two contradict each other.
     """
 
+    takes_where = True
+
     def __init__(  # noqa: PLR0917  (the order of its peers)
         self,
         metric: str | None = None,
@@ -161,6 +163,8 @@ class ModelSearch(LearningSearcher):
         space = config if self._given_space is None else self._given_space
         self._encoding = Encoding(space, type(self).__name__)
         points = [self._encoding.assignments(point) for point in self._given_points]
+        if not self._rewards:
+            self._encoding.check_points(points)
         self._points = PendingPoints([] if self._rewards else points)
         # By number, so that setting the properties again adds no point twice.
         for number, (point, reward) in enumerate(zip(points, self._rewards, strict=False)):

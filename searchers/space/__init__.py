@@ -43,6 +43,7 @@ from .tree import (
 
 if TYPE_CHECKING:
     from .computed_values import ConfigView
+    from .declared_space import Space
     from .functions import (
         choice,
         grid_search,
@@ -74,6 +75,7 @@ __all__ = [
     "Path",
     "SampleFrom",
     "SearchSpace",
+    "Space",
     "assign",
     "choice",
     "constants",
@@ -107,5 +109,10 @@ __all__ = [
 
 # What is not imported above: only scripts that declare a space need it.
 __getattr__, __dir__ = lazy_names(
-    __name__, {".functions": __all__, ".computed_values": ["ConfigView"]}
+    __name__,
+    {
+        ".functions": __all__,
+        ".computed_values": ["ConfigView"],
+        ".declared_space": ["Space"],
+    },
 )

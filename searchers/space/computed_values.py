@@ -17,7 +17,7 @@ MAX_PASSES = 20
 """Most passes over computed parameters: functions may return functions without end."""
 
 
-class _NotYetKnown(Exception):
+class NotYetKnown(Exception):
     """A function reads a value that another function has not computed yet."""
 
 
@@ -82,7 +82,7 @@ class _ListView(Sequence[Any]):
 
 def _seen(node: Any) -> Any:
     if isinstance(node, SampleFrom):
-        raise _NotYetKnown
+        raise NotYetKnown
     if isinstance(node, dict):
         return ConfigView(node, is_root=False)
     if isinstance(node, list | tuple) and any(
@@ -113,7 +113,7 @@ def resolve_dependents(
         for path, dependent in pending.items():
             try:
                 value, inner = _call(path, dependent, config, rng)
-            except _NotYetKnown:
+            except NotYetKnown:
                 waiting[path] = dependent
                 continue
             config = assign(config, {path: value})
@@ -135,7 +135,7 @@ def _call(
 ) -> tuple[Any, dict[Path, SampleFrom]]:
     try:
         value = _without_views(dependent.call(ConfigView(config)))
-    except _NotYetKnown:
+    except NotYetKnown:
         raise
     except Exception as error:
         error.add_note(f"raised by the function of sample_from at {flat_name(path)!r}")
@@ -168,5 +168,5 @@ def _without_views(value: Any) -> Any:
         if isinstance(leaf, ConfigView | _ListView)
     }
     if any(isinstance(leaf, SampleFrom) for node in views.values() for _, leaf in leaves(node)):
-        raise _NotYetKnown
+        raise NotYetKnown
     return assign(value, views) if views else value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from .conditions import Branching, OnlyIf, holds_words, is_word, unwrapped
 from .domains import Categorical, sample
-from .parameters import ParameterTable, are_met
+from .parameters import Drawn, ParameterTable, are_met
 from .recorded_forms import is_recorded_form
 from .sample_from import SampleFrom
 from .tree import DELIMITER, GRID_KEY, Path, copied, flat_name, is_grid, is_same_constant
@@ -28,7 +28,7 @@ def build_configuration(
     table: ParameterTable,
     assignments: Mapping[Path, Any],
     rng: Generator | None,
-) -> dict[str, Any]:
+) -> Drawn:
     """Return a configuration with assigned values; other active parameters are drawn.
 
     Args:
@@ -38,10 +38,10 @@ def build_configuration(
         rng: Random number generator.
 
     Raises:
-        ValueError: If a grid axis has no value, an inactive parameter has one, or functions depend
-            on each other in a circle.
+        ValueError: If a grid axis has no value, or an inactive parameter has one.
     """
     values: dict[str, Any] = {}
+    is_sampled = False
     for parameter in table.parameters:
         steps, is_active = table.steps[parameter.name], parameter.is_active(values)
         if steps in assignments:
@@ -55,6 +55,7 @@ def build_configuration(
             # An inactive parameter is drawn as well, so that the draws of the others do not depend
             # on which ones are active.
             value = sample(parameter.domain, rng)
+            is_sampled |= is_active
         if is_active:
             values[parameter.name] = value
     builder = _Builder(table, values, assignments)
@@ -65,11 +66,7 @@ def build_configuration(
             f"{inactive[0]!r} must be left out, since it is not there beside {values!r}; its "
             "conditions do not hold"
         )
-    if not builder.pending:
-        return config
-    from .computed_values import resolve_dependents  # noqa: PLC0415  (sample_from only)
-
-    return resolve_dependents(config, builder.pending, rng)
+    return Drawn(config, builder.pending, is_sampled)
 
 
 @final

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from .conditions import Branching, OnlyIf, Predicate, is_word
 from .domains import Categorical, Domain, Float, Integer, checked_value
@@ -104,6 +104,20 @@ class Parameter:
         return checked_value(self.name, self.domain, value)
 
 
+class Drawn(NamedTuple):
+    """A configuration before its computed values.
+
+    Attributes:
+        config: The configuration, with a `SampleFrom` where a value is to be computed.
+        pending: The values to compute, by their paths in it.
+        is_sampled: Whether any of its values was sampled rather than assigned.
+    """
+
+    config: dict[str, Any]
+    pending: Mapping[Path, SampleFrom]
+    is_sampled: bool
+
+
 def _is_same(allowed: Any, value: Any) -> bool:
     # True and 1 are different categories.
     return isinstance(allowed, bool) == isinstance(value, bool) and is_same_constant(allowed, value)
@@ -135,7 +149,7 @@ class ParameterTable:
     """
 
     def __init__(self, space: Mapping[str, Any]) -> None:
-        found_leaves = list(_walk(dict(space), (), (), ()))
+        found_leaves = list(walk(space))
         check_unique_names(leaf.path for leaf in found_leaves)
         check_unique_names(leaf.steps for leaf in found_leaves)
         words = {leaf.steps: leaf for leaf in found_leaves if is_word(leaf.node)}
@@ -204,6 +218,11 @@ class _Leaf:
     steps: Path
     node: Any
     guards: tuple[_Guard, ...]
+
+
+def walk(space: Mapping[str, Any]) -> Iterator[_Leaf]:
+    """Yield all leaves of a space, those inside conditional ones included."""
+    return _walk(dict(space), (), (), ())
 
 
 def _walk(node: Any, path: Path, steps: Path, guards: tuple[_Guard, ...]) -> Iterator[_Leaf]:
@@ -485,4 +504,17 @@ def _representatives(
         )
     if size > MAX_TRIED or not isinstance(domain, Float | Integer):
         return None
-    return [(domain.cast(domain.lower + number * (domain.q or 1)), 1) for number in range(size)]
+    return [(value, 1) for value in all_values(domain)]
+
+
+def all_values(domain: Domain) -> Sequence[Any]:
+    """Return the values of a domain that has finitely many.
+
+    Example:
+        >>> all_values(Float(0, 1, q=0.5)), all_values(Categorical(("a", "b")))
+        ([0.0, 0.5, 1.0], ('a', 'b'))
+    """
+    if isinstance(domain, Categorical):
+        return domain.categories
+    lower, q = getattr(domain, "lower", 0), getattr(domain, "q", None) or 1
+    return [domain.cast(lower + number * q) for number in range(num_values(domain) or 0)]

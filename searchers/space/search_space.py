@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
+from itertools import product
 from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, final
 
 from .conditions import holds_words, is_word, plain_values
+from .declared_space import check_not_nested, where_of
 from .domains import Categorical, Domain, checked_value, sample
-from .parameters import Parameter, ParameterTable, num_assignments
+from .parameters import Drawn, Parameter, ParameterTable, all_values, num_assignments
 from .sample_from import SampleFrom
 from .tree import (
     DELIMITER,
@@ -31,8 +33,14 @@ if TYPE_CHECKING:
     # For annotations only, so that importing the functions of search spaces stays cheap.
     from numpy.random import Generator
 
+    from .relations import Relation
+
 
 MAX_TAG_LENGTH: Final = 100
+MAX_COUNTED: Final = 10_000
+"""Most configurations that are tried one by one to count those that satisfy a relation."""
+NUM_TRIED: Final = 200
+"""Draws after which a point of a grid counts as infeasible."""
 
 
 @final
@@ -50,11 +58,12 @@ class SearchSpace:
         grid_axes: The values of each grid axis, by path.
         dependents: Its `SampleFrom` leaves, by path; in a conditional space by the steps to them,
             numbers of options included.
+        where: The relation that its configurations satisfy; None if it has none.
 
     Raises:
         TypeError: If the space is not a dictionary.
-        ValueError: If a grid axis has no values, a domain is nested in another, or a condition is
-            unknown, impossible or circular.
+        ValueError: If a grid axis has no values, a domain is nested in another, a condition is
+            unknown, impossible or circular, or the relation is not one of this space.
 
     Example:
         >>> from searchers.space import choice, grid_search, loguniform, uniform
@@ -80,6 +89,7 @@ class SearchSpace:
                 f"a space must be a dictionary, got {space!r}; give each parameter a name"
             )
         self.space = dict(space)
+        check_not_nested(self.space)
         check_unique_names(path for path, _ in leaves(self.space))
         words = {path: leaf for path, leaf in leaves(self.space) if is_word(leaf)}
         self.is_conditional = any(isinstance(word, Conditional) for word in words.values())
@@ -96,6 +106,11 @@ class SearchSpace:
         }
         if self.is_conditional:
             self.dependents = self._table.dependents
+        self.where: Relation | None = None
+        if (where := where_of(space)) is not None:
+            from .relations import Relation  # noqa: PLC0415  (most spaces have none)
+
+            self.where = Relation(where, self.space)
 
     @property
     def domains(self) -> dict[Path, Domain]:
@@ -203,14 +218,27 @@ class SearchSpace:
     def resolve(self, assignments: Mapping[Path, Any], rng: Generator | None) -> dict[str, Any]:
         """Return a configuration with the assigned values; all others are sampled or computed.
 
+        Values are sampled anew until `where` holds. Where all are assigned, it does not count.
+
         Args:
             assignments: Values by path, as from `assignments`, with one for each grid axis.
             rng: Random number generator; None if every domain is assigned.
 
         Raises:
-            ValueError: If a grid axis has no value, an inactive parameter has one, or functions
-                depend on each other in a circle.
+            ValueError: If a grid axis has no value, an inactive parameter has one, functions depend
+                on each other in a circle, or nothing that is sampled satisfies the relation.
         """
+        drawn = self._drawn(assignments, rng)
+        if self.where is not None and drawn.is_sampled and not self.where.holds(drawn.config):
+            drawn = self._satisfying(self.where, assignments, rng)
+        if not drawn.pending:
+            return drawn.config
+        from .computed_values import resolve_dependents  # noqa: PLC0415  (sample_from only)
+
+        return resolve_dependents(drawn.config, drawn.pending, rng)
+
+    def _drawn(self, assignments: Mapping[Path, Any], rng: Generator | None) -> Drawn:
+        """Return a configuration with the assigned values, others sampled, none computed."""
         if self.is_conditional:
             from .configurations import build_configuration  # noqa: PLC0415  (conditional only)
 
@@ -226,17 +254,94 @@ class SearchSpace:
             for path, domain in self._domains.items()
             if path not in assignments
         }
-        config: dict[str, Any] = assign(copied(self.space), {**sampled, **assignments})
         pending = {
             path: dependent
             for path, dependent in self.dependents.items()
             if path not in assignments
         }
-        if not pending:
-            return config
-        from .computed_values import resolve_dependents  # noqa: PLC0415  (sample_from only)
+        config = assign(copied(self.space), {**sampled, **assignments})
+        return Drawn(config, pending, bool(sampled))
 
-        return resolve_dependents(config, pending, rng)
+    def _satisfying(
+        self,
+        where: Relation,
+        assignments: Mapping[Path, Any],
+        rng: Generator | None,
+        what: str = "",
+    ) -> Drawn:
+        """Return the first of many draws that satisfies the relation."""
+        from .relations import MAX_DRAWS  # noqa: PLC0415  (spaces with a relation only)
+
+        for _ in range(MAX_DRAWS):
+            drawn = self._drawn(assignments, rng)
+            if where.holds(drawn.config):
+                return drawn
+            if not drawn.is_sampled:
+                raise where.refusal(drawn.config, what)
+        raise where.unsatisfied(MAX_DRAWS, what)
+
+    def is_feasible(self, assignments: Mapping[Path, Any]) -> bool:
+        """Return whether some draw of the other values satisfies `where` beside these.
+
+        Args:
+            assignments: Values by path, with one for each grid axis.
+        """
+        from searchers.seeding import generator  # noqa: PLC0415  (spaces with a relation only)
+
+        if self.where is None:
+            return True
+        rng, read = generator(0, 0), self.where.names
+        is_drawn = any(
+            parameter.steps not in assignments and (read is None or parameter.path in read)
+            for parameter in self.parameters
+        )
+        return any(
+            self.where.holds(self._drawn(assignments, rng).config)
+            for _ in range(NUM_TRIED if is_drawn else 1)
+        )
+
+    def check_points(self, points: Sequence[Mapping[Path, Any]]) -> None:
+        """Check that points to evaluate satisfy `where`, or can be completed so.
+
+        Args:
+            points: Their values by path, some of which may be missing.
+
+        Raises:
+            ValueError: If one violates the relation, or no draw of what is missing satisfies it.
+        """
+        for number, point in enumerate(points):
+            values = {flat_name(path): value for path, value in point.items()}
+            self.check_satisfiable(point, f"points_to_evaluate[{number}], {values},")
+
+    def allows(self, assignments: Mapping[Path, Any]) -> bool:
+        """Return whether whole configurations with these values satisfy `where`.
+
+        Args:
+            assignments: Values by path, as from `assignments`, but for computed ones.
+        """
+        return self.where is None or self.where.holds(self._drawn(assignments, None).config)
+
+    def check_satisfiable(
+        self, assignments: Mapping[Path, Any] | None = None, what: str = ""
+    ) -> None:
+        """Check that configurations with these values can satisfy `where`.
+
+        Args:
+            assignments: Values by path; others are drawn, those of grid axes as well.
+            what: What has these values, for the message.
+
+        Raises:
+            ValueError: If all values are given and violate the relation, or none of many draws of
+                the others satisfies it.
+        """
+        if self.where is None:
+            return
+        from searchers.seeding import generator  # noqa: PLC0415  (spaces with a relation only)
+
+        without_grid = SearchSpace(
+            assign(self.space, {path: Categorical(tuple(a)) for path, a in self.grid_axes.items()})
+        )
+        without_grid._satisfying(self.where, assignments or {}, generator(0, 0), what)
 
     def recognised(self, config: Mapping[str, Any]) -> dict[Path, Any]:
         """Return `assignments` of the known entries; an empty dictionary if they do not fit.
@@ -313,8 +418,9 @@ class SearchSpace:
         """Return the number of configurations, grid included; None if infinite or unknown.
 
         It is unknown with computed parameters, with functions as conditions on more than a hundred
-        thousand values, and if conditions depend on each other too much to enumerate all cases.
-        Options of a choice count separately, even if their configurations are equal.
+        thousand values, and if conditions depend on each other too much to enumerate all cases;
+        with a relation also in conditional spaces, and beyond ten thousand. Options of a choice
+        count separately, even if their configurations are equal.
 
         Example:
             >>> from searchers.space import choice, randint
@@ -326,7 +432,18 @@ class SearchSpace:
             ... ).num_configurations()
             9
         """
-        return None if self.dependents else num_assignments(self.parameters)
+        if self.dependents:
+            return None
+        size = num_assignments(self.parameters)
+        return size if self.where is None or size is None else self._num_allowed(size)
+
+    def _num_allowed(self, size: int) -> int | None:
+        """Return how many of the configurations satisfy `where`; None if that takes too long."""
+        if self.is_conditional or size > MAX_COUNTED:
+            return None
+        axes = [all_values(parameter.domain) for parameter in self.parameters]
+        steps = [parameter.steps for parameter in self.parameters]
+        return sum(self.allows(dict(zip(steps, values, strict=True))) for values in product(*axes))
 
     # Most uses of a flat space do not need it.
     @cached_property

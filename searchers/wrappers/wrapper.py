@@ -22,6 +22,7 @@ class SearcherWrapper(Searcher, ABC):
     # Whether the wrapped one does is another question.
     takes_several_metrics = True
     takes_constraints = True
+    takes_where = True
 
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):

@@ -100,6 +100,7 @@ EXAMPLES = [
     ),
     tune.only_if({"kinds": {"b", "a"}}, tune.choice(["x", "y"], prior="x")),
     tune.Secret("HUB_API_KEY"),
+    tune.Space({"low": tune.uniform(0, 1), "high": 0.9}, where="low < high"),
     tune.CheckpointConfig(
         num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min"
     ),
@@ -425,3 +426,20 @@ def test_recording_arguments_does_not_change_signatures():
     assert next(iter(inspect.signature(schedulers.ASHAScheduler).parameters)) == "time_attr"
     with pytest.raises(TypeError, match="unexpected keyword argument 'max_t'"):
         schedulers.FIFOScheduler(max_t=3)
+
+
+def test_differences_of_a_relation_are_listed_beside_those_of_the_space():
+    plain = {"low": 1, "high": 3}
+    then, now = note(plain), note(tune.Space({**plain, "low": 2}, where="low < high"))
+    assert list(differences(then, now, "param_space")) == [
+        "param_space['low']: 1 -> 2",
+        "param_space.where: None -> 'low < high'",
+    ]
+    assert list(differences(now, now, "param_space")) == []
+
+
+def test_a_relation_that_is_a_function_has_to_be_given_again():
+    absent = []
+    noted = note(tune.Space({"low": 1}, where=len))
+    assert isinstance(constructed(noted, "param_space", absent), Absent)
+    assert list(map(str, absent)) == ["param_space.where (builtins.len)"]

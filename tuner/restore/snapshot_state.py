@@ -177,7 +177,7 @@ def search_adapter_for(spec: ExperimentSpec) -> SearchAdapter:
 
 def _search_key(spec: ExperimentSpec) -> str:
     """Return a short text that differs where space, searcher, number of samples or end do."""
-    declared = [dict(spec.declared_space), spec.searcher, spec.tune.num_samples]
+    declared = [spec.declared_space, spec.searcher, spec.tune.num_samples]
     if spec.may_stop_search:
         declared.append(spec.tune.stop_search)
     return hashlib.sha256(strict_json.to_bytes([note(part) for part in declared])).hexdigest()[:8]
@@ -186,7 +186,7 @@ def _search_key(spec: ExperimentSpec) -> str:
 def identity(spec: ExperimentSpec) -> dict[str, Any]:
     """Return what has to be equal for an experiment to continue from an earlier snapshot."""
     parts = {
-        "space": dict(spec.declared_space),
+        "space": spec.declared_space,
         "scheduler": spec.scheduler,
         "searcher": spec.searcher,
         "stop": spec.run.stop,

@@ -28,6 +28,7 @@ import searchers
 from searchers.plain_values import python_scalar
 from searchers.recorded_arguments import Declared
 from searchers.space import Branching, Categorical, Float, Integer, Normal, OnlyIf
+from searchers.space.declared_space import Space
 from searchers.space.domains import PRIOR_FIELDS
 from tuner import capabilities
 from tuner.core import stoppers
@@ -40,6 +41,7 @@ Note = dict[str, Any]
 """A declared value as JSON."""
 
 TAG: Final = "@"
+SPACE: Final = "Space"
 _ABSENT, _DICT = "absent", "dict"
 _WITHHELD: Final[Note] = {TAG: _ABSENT, "what": "not written down"}
 _PLAIN = (bool, int, float, str, type(None))
@@ -172,6 +174,10 @@ def _dict_code(code: Callable[[Any], str], items: Collection[tuple[Any, Any]]) -
     return f"{{{', '.join(f'{code(key)}: {code(item)}' for key, item in items)}}}"
 
 
+def _space(entries: dict[str, Any], where: Any) -> Any:
+    return where if isinstance(where, Absent) else Space(entries, where)
+
+
 KINDS: Final[Mapping[str, _Kind]] = {
     "tuple": _Kind(
         tuple,
@@ -194,6 +200,12 @@ KINDS: Final[Mapping[str, _Kind]] = {
         lambda value: {"seconds": value.total_seconds()},
         lambda _, seconds: dt.timedelta(seconds=seconds),
         lambda code, seconds: code(seconds),
+    ),
+    SPACE: _Kind(
+        Space,
+        lambda value: {"space": note(dict(value)), "where": note(value.where)},
+        lambda construct, space, where: _space(construct(space, ""), construct(where, ".where")),
+        lambda code, space, where: f"Space({code(space)}, where={code(where)})",
     ),
     "path": _Kind(
         type(Path()),
@@ -361,14 +373,17 @@ def differences(then: Any, now: Any, place: str) -> Iterator[str]:
         >>> list(differences(then, now, "param_space"))
         ["param_space['y']: 2 -> Normal(mean=0.0, sd=1.0)"]
     """
+    if _is_space(then) is not _is_space(now):
+        then, now = (each if _is_space(each) else _as_space(each) for each in (then, now))
     if _is_tree(then) and _is_tree(now):
         # A field that an older release did not have counts as its default, and so does None where
         # it stands for default settings.
-        if TAG in then and then[TAG] == now.get(TAG):
+        if then.get(TAG) == now.get(TAG) in _SETTINGS:
             defaults = default_note(then[TAG])
             then, now = ({**defaults, **_without_unset(side, defaults)} for side in (then, now))
         for key in [*then, *(key for key in now if key not in then)]:
             inner = f"{place}.{key}" if TAG in then else f"{place}[{key!r}]"
+            inner = place if _is_space(then) and key == "space" else inner
             yield from (
                 differences(then.get(key), now.get(key), inner)
                 if key in then and key in now
@@ -399,9 +414,18 @@ def _one_sided(then: Note, now: Note, key: str, place: str) -> Iterator[str]:
 
 
 def _is_tree(noted: Any) -> bool:
-    return isinstance(noted, dict) and (
-        TAG not in noted or noted[TAG] in {kind.__name__ for kind in _CONFIGS}
-    )
+    trees = {SPACE, *(kind.__name__ for kind in _CONFIGS)}
+    return isinstance(noted, dict) and (TAG not in noted or noted[TAG] in trees)
+
+
+def _is_space(noted: Any) -> bool:
+    return isinstance(noted, dict) and noted.get(TAG) == SPACE
+
+
+def _as_space(noted: Any) -> Any:
+    """Return the note of a plain space as that of one with no relation."""
+    is_plain = isinstance(noted, dict) and TAG not in noted
+    return {TAG: SPACE, "space": noted, "where": None} if is_plain else noted
 
 
 def shown(noted: Any) -> str:

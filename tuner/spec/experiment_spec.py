@@ -17,6 +17,7 @@ from searchers.objectives.outcome_constraint import OutcomeConstraint, outcome_c
 from searchers.random_search import BasicVariantGenerator
 from searchers.searcher import Searcher, pass_search_properties, unwrapped
 from searchers.space import flat_name, is_word, leaves
+from searchers.space.declared_space import where_of
 from searchers.space.foreign_domains import check_no_foreign_domains
 from tuner import capabilities
 from tuner.core.resources import ResourcePool, gpu_misfit
@@ -655,7 +656,7 @@ def _check_objective(spec: ExperimentSpec) -> None:
 
 
 def _check_searcher_takes(spec: ExperimentSpec) -> None:
-    """Check that the searcher takes metrics and constraints, and that the search can end early."""
+    """Check that the searcher takes what is declared, and that the search can end early."""
     for part in _chain([spec.searcher]):
         kind = type(part).__name__
         if len(spec.tune.objectives) > 1 and not part.takes_several_metrics:
@@ -668,6 +669,12 @@ def _check_searcher_takes(spec: ExperimentSpec) -> None:
             raise ValueError(
                 f"constraints must be None with {kind}, which would not respect {listed}; leave "
                 "search_alg out for AutoSearch, which does"
+            )
+        if (where := where_of(spec.space)) is not None and not part.takes_where:
+            shown = where if isinstance(where, str) else getattr(where, "__qualname__", where)
+            raise ValueError(
+                f"the space must have no where with {kind}, which would not respect {shown!r}; "
+                "leave search_alg out for AutoSearch, which does"
             )
     if spec.may_stop_search:
         capabilities.check_stop_search(spec)

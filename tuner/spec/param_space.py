@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from searchers.space import Path, SampleFrom, SearchSpace, every_leaf, flat_name, is_grid, leaves
 from searchers.space.conditions import holds_words
+from searchers.space.declared_space import Space, like
 from searchers.space.domains import Categorical, Domain
 from searchers.space.tree import GRID_KEY
 from tuner.core.secret_reference import Secret
@@ -34,7 +35,7 @@ _OF_TEXTS: Final = frozenset(
 """A token of these kinds is a piece of a text."""
 
 
-class RecordedSpace(dict[str, Any]):
+class RecordedSpace(Space):
     """A search space from an experiment's directory, all of whose constants are meant as such."""
 
 
@@ -43,7 +44,8 @@ def checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
     Raises:
         TypeError: If it is no dictionary.
-        ValueError: If a domain, a condition or a key of it is invalid.
+        ValueError: If a domain, a condition or a key of it is invalid, or nothing satisfies its
+            ``where``.
     """
     if space is None:
         return {}
@@ -57,9 +59,10 @@ def checked_space(space: Mapping[str, Any] | None) -> Mapping[str, Any]:
         key: value.as_space() if isinstance(value, Settings) else value
         for key, value in space.items()
     }
-    SearchSpace(opened)  # raises what is wrong with it
     check_keys(opened)
-    return opened
+    taken = like(space, opened)
+    SearchSpace(taken).check_satisfiable()  # raises what is wrong with it
+    return taken
 
 
 def check_portable(space: Mapping[str, Any]) -> None:

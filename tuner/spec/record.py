@@ -79,7 +79,7 @@ class Record:
 def noted_parts(spec: ExperimentSpec) -> dict[str, Any]:
     """Return the declaration as notes, by the names of the arguments of `Tuner`."""
     return {
-        "param_space": note(dict(spec.declared_space)),
+        "param_space": note(spec.declared_space),
         "tune_config": note(spec.tune),
         "run_config": note(spec.run),
     }

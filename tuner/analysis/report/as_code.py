@@ -11,6 +11,7 @@ import searchers
 from tuner.core.settings import ExperimentSettings
 from tuner.spec.argument_codec import (
     KINDS,
+    SPACE,
     TAG,
     code_of,
     default_note,
@@ -198,6 +199,9 @@ _EXPRESSIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "Normal": _normal,
     "OnlyIf": lambda fields: (
         f"tune.only_if({expression(fields['conditions'])}, {expression(fields['node'])})"
+    ),
+    SPACE: lambda fields: (
+        f"tune.Space({_mapping(fields['space'], 4)}, where={expression(fields['where'])})"
     ),
     "Secret": lambda fields: f"tune.Secret({fields['name']!r})",
 }
