@@ -16,7 +16,6 @@ from itertools import pairwise
 from numbers import Real
 from typing import Any, Final, final
 
-from .declared_space import Where
 from .parameters import walk
 from .sample_from import SampleFrom
 from .tree import Path
@@ -36,6 +35,7 @@ UNKNOWN: Final = object()
 Read = Callable[[Path], Any]
 """Returns what a configuration has at a path, or `UNKNOWN`."""
 _Evaluate = Callable[[Read], Any]
+_Where = str | Callable[[Any], Any]
 
 
 @final
@@ -63,7 +63,7 @@ class Relation:
         True
     """
 
-    def __init__(self, where: Where, space: Mapping[str, Any]) -> None:
+    def __init__(self, where: _Where, space: Mapping[str, Any]) -> None:
         self._where = where
         self.names: tuple[Path, ...] | None = None
         if isinstance(where, str):
@@ -148,7 +148,7 @@ class Relation:
         )
 
 
-def _shown(where: Where) -> str:
+def _shown(where: _Where) -> str:
     return repr(where) if isinstance(where, str) else str(getattr(where, "__qualname__", where))
 
 
