@@ -53,6 +53,7 @@ EXPECTED = {
     "resizing": {"Resize"},
 }
 """What each has to decide at least, so that the test says something."""
+CONSTRAINED = {"moasha, promotion", "promotion", "hyperband", "median", "pbt"}
 SEARCHERS = {
     "random": BasicVariantGenerator,
     "optuna": OptunaSearch,
@@ -130,6 +131,7 @@ def test_after_a_crash_behind_any_event_everything_is_decided_as_it_was(
             seed=3,
             scheduler=made,
             search_alg=SEARCHERS[searcher](),
+            constraints={"size": "<= 9"} if scheduler in CONSTRAINED else None,
         )
         run_config = tune.RunConfig(
             name="e",

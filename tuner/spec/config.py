@@ -740,11 +740,12 @@ class TuneConfig(Settings):
             `scheduler` but population methods; random sampling and grids otherwise.
         scheduler: A `Scheduler`, the short name of one, such as ``"asha"``, see
             `create_scheduler`, an object with the methods of Ray Tune's schedulers (see
-            `schedulers.TrialScheduler`), or ``"auto"`` for ASHA. None, the default, means ASHA if
-            neither this nor `search_alg` is given, `metric` and `mode` are, and the trainable can
-            be saved on demand or `RunConfig.stop` names the ``training_iteration`` at which trials
-            end; otherwise every trial runs to its end. `FIFOScheduler` always runs all trials to
-            the end. See `tuner.spec.default_algorithms`.
+            `schedulers.TrialScheduler`), or ``"auto"`` for ASHA, or MOASHA for several metrics.
+            None, the default, means the same if neither this nor `search_alg` is given, `metric`
+            and `mode` are, and the trainable can be saved on demand or `RunConfig.stop` names the
+            ``training_iteration`` at which trials end; otherwise every trial runs to its end.
+            `FIFOScheduler` always runs all trials to the end. See
+            `tuner.spec.default_algorithms`.
         max_concurrent_trials: How many trials run at once; None or 0 for as many as the resources
             allow.
         time_budget_s: Total running time in seconds (or a `datetime.timedelta`), restores included,
