@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+import tuner as tune
 from searchers.objectives import outcome_constraints
 from tuner.analysis import ExperimentAnalysis, ResultGrid
 from tuner.core.near_misses import why_infeasible, why_none_feasible
@@ -162,8 +163,8 @@ def test_the_hypervolume_grows_with_feasible_trials_that_are_better_than_the_ref
     assert frame["trial_id"].tolist() == ["first", "big", "second", "outside"]
     assert frame.attrs["reference"] == {"accuracy": 0.5, "latency_ms": 40}
     default = results.hypervolume()
-    assert default.attrs["reference"] == {"accuracy": 0.4, "latency_ms": 30}
-    assert default["hypervolume"].tolist() == pytest.approx([4, 4, 4, 4])
+    assert default.attrs["reference"] == pytest.approx({"accuracy": 0.35, "latency_ms": 32.5})
+    assert default["hypervolume"].iloc[0] == pytest.approx((0.8 - 0.35) * (32.5 - 20))
     nothing = results[1:2].hypervolume()
     assert nothing["hypervolume"].tolist() == [0]
 
@@ -256,3 +257,36 @@ def test_a_printed_grid_says_which_trials_are_feasible(grid):
     both = {"t1": [{"accuracy": 0.5, "latency_ms": 3}]}
     several = repr(grid(both, None, metric=None, mode=None, several=SEVERAL)).splitlines()[1]
     assert several.split()[-2:] == ["accuracy", "latency_ms"]
+
+
+@pytest.mark.process
+def test_constraints_and_metrics_that_a_restore_has_changed_count(tmp_path):
+    def train(config):
+        width = config["width"]
+        tune.report({"loss": 1 / width, "cost": width, "size_mb": width})
+
+    def goals(**more):
+        return tune.TuneConfig(mode="min", search_alg="random", **more)
+
+    first = tune.Tuner(
+        train,
+        param_space={"width": tune.grid_search([8, 4, 2])},
+        tune_config=goals(metric="loss", constraints=LIMIT),
+        run_config=tune.RunConfig(
+            name="changed", storage_path=tmp_path, verbose=0, executor="inline"
+        ),
+    ).fit()
+    assert first.get_best_result().config == {"width": 4}
+    path = first.experiment_path
+    tighter = goals(metric="loss", constraints={"size_mb": "<= 2"})
+    for known in (
+        tune.Tuner.restore(path, train, tune_config=tighter).fit(),
+        ResultGrid.from_directory(path),
+    ):
+        assert known.get_best_result().config == {"width": 2}
+    both = goals(metric=["loss", "cost"], constraints=LIMIT)
+    for known in (
+        tune.Tuner.restore(path, train, tune_config=both).fit(),
+        ResultGrid.from_directory(path),
+    ):
+        assert known.pareto()["config/width"].tolist() == [4, 2]

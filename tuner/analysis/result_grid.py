@@ -520,9 +520,9 @@ class ResultGrid(Sequence["Result"]):
         Args:
             reference: The corner from which it is measured: a value for each metric, in its own
                 units, that is just not acceptable any more, e.g. ``{"accuracy": 0.5, "latency_ms":
-                100}``. Trials that are not better than it in each metric add nothing. None for the
-                worst value of each metric among the feasible trials, which tells how a search went
-                on; give one to compare experiments.
+                100}``. Trials that are not better than it in each metric add nothing. None for a
+                tenth of the feasible trials' range beyond their worst value of each metric, which
+                tells how a search went on; give one to compare experiments.
             metrics: As for `get_best_results`.
             modes: As for `get_best_results`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from searchers.objectives import hypervolumes, minimised
 from tuner.analysis.ranking import is_finite
@@ -16,6 +16,10 @@ from .style import BEST, drawn, label, new_figure, time_axis
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+_MARGIN: Final = 0.1
+"""Share of the range by which the reference point lies beyond the worst values: at these, the best
+trial of each metric would add nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def reference_for(
     Args:
         source: The experiment.
         objectives: The metrics with their modes.
-        given: A value for each metric; None for the worst one among the feasible trials.
+        given: A value for each metric; None for one that is worse than the worst one of a feasible
+            trial by a tenth of their range.
 
     Returns:
         The point; empty if none is given and no trial is feasible.
@@ -79,13 +84,17 @@ def reference_for(
     Raises:
         TypeError: If it is no mapping.
         ValueError: If it has other metrics than the objectives, or a value that is not finite.
+
+    Reference:
+        Ishibuchi, Imada, Setoguchi, Nojima. How to Specify a Reference Point in Hypervolume
+        Calculation for Fair Performance Comparison. Evolutionary Computation 26(3), 2018.
     """
     metrics = [metric for metric, _ in objectives]
     if given is None:
         found = (_feasible_values(source, trial, objectives) for trial in source.trials)
         columns = zip(*(values for values in found if values), strict=True)
         return tuple(
-            (max if mode == "min" else min)(column)
+            _beyond_worst(column, mode)
             for (_, mode), column in zip(objectives, columns, strict=False)
         )
     if not isinstance(given, Mapping):
@@ -99,6 +108,11 @@ def reference_for(
             f"{dict(given)!r}; give a value that is just not acceptable in the metric's units"
         )
     return tuple(float(given[metric]) for metric in metrics)
+
+
+def _beyond_worst(values: Sequence[float], mode: str) -> float:
+    low, high = min(values), max(values)
+    return high + _MARGIN * (high - low) if mode == "min" else low - _MARGIN * (high - low)
 
 
 def hypervolume_figure(steps: Sequence[HypervolumeStep], *, is_over_time: bool) -> go.Figure:

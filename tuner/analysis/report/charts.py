@@ -138,8 +138,8 @@ def _hypervolume(source: Source) -> Iterator[Chart]:
     yield Chart(
         "hypervolume",
         "Hypervolume",
-        f"How much of the objectives' space the feasible trials dominate, measured from the worst "
-        f"of their values: {limits}.",
+        f"How much of the objectives' space the feasible trials dominate, measured from a tenth of "
+        f"their range beyond the worst values: {limits}.",
         hypervolume_figure(steps, is_over_time=is_over_time),
     )
 
