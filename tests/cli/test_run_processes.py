@@ -1,6 +1,7 @@
 """``tuner run`` as a process: whole sweeps, by flags and by files, interrupted and continued."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -162,3 +163,13 @@ def test_the_engine_loads_neither_sweeps_nor_yaml(tmp_path):
     loaded = run_python("-c", "import sys, tuner.tuner; print(*sys.modules)", cwd=tmp_path).stdout
     assert "tuner.tuner" in loaded.split()
     assert not any(name == "yaml" or name.startswith("tuner.command") for name in loaded.split())
+
+
+def test_the_commands_of_a_front_are_told_and_none_that_misses_a_constraint(run, tmp_path):
+    report = 'import tuner; tuner.report({"loss": 1 / {x}, "cost": {x}})'
+    goals = ("--metric", "loss", "--metric", "cost", "--mode", "min", "--constraint", "cost <= 2")
+    command = ("--", "python", "-c", report)
+    output = run("--name", "two", "-p", "x=grid(3,2,1)", "--searcher", "random", *goals, *command)
+    told = [f"    {shlex.join(['python', '-c', report.replace('{x}', x)])}" for x in ("2", "1")]
+    listed = "\n".join(told)
+    assert output.endswith(f"commands of trials on the Pareto front:\n{listed}\n")
