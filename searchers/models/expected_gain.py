@@ -6,7 +6,7 @@ Each metric has a Gaussian process of its own, and so has the excess over each b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -37,10 +37,9 @@ MARGIN = 0.1
 """Part of the front's range by which the reference point of the hypervolume lies beyond it."""
 
 
-def expected_gain(
-    searcher: ProcessSearch, table: Table, encoding: Encoding, rng: Generator
-) -> tuple[Callable[[Array], Array], Table]:
-    """Return a function of candidates, the logarithm of what each is expected to add.
+@final
+class ExpectedGain:
+    """The logarithm of what each candidate is expected to add.
 
     That is the hypervolume beyond the feasible front, or the improvement of the only metric, times
     the probability that all constraints are kept; that probability alone while no trial is
@@ -52,43 +51,66 @@ def expected_gain(
         encoding: The space.
         rng: Random number generator.
 
-    Returns:
-        The function, and the table.
+    Reference:
+        Gelbart, Snoek, Adams. Bayesian Optimization with Unknown Constraints. UAI 2014, arXiv
+        1403.5607 (the probability of feasibility alone while nothing is feasible).
     """
-    tradeoffs = searcher.known_tradeoffs
-    excesses = tradeoffs.excesses(table.names)
-    is_feasible = (excesses <= 0).all(axis=1) & np.isfinite(table.last_values)
-    kept = best_and_others(table, MAX_ROWS, rng)
-    processes, points = _objectives(searcher, tradeoffs, kept, is_feasible, encoding)
-    limits = [
-        searcher.process(
-            table.vectors[kept],
-            clipped_excesses(column)[kept],
-            encoding.num_categories,
-            metric=str(each),
-        )
-        for each, column in zip(tradeoffs.constraints, excesses.T, strict=True)
-    ]
-    running = searcher.observations.running_vectors()
-    if len(running):
-        for process in (*processes, *limits):
-            process.believe(running)
-    searcher.note_model("Gaussian processes", len(kept), describe_retention(table))
-    temper = TEMPER if spans_levels(table) else 1.0
-    added = _added(points[is_feasible]) if is_feasible.any() else None
 
-    def gain(candidates: Array) -> Array:
-        total = np.zeros(len(candidates))
-        for limit in limits:
-            total += log_feasibility(*limit.predict(candidates))
-        if added is not None:
-            predicted = [process.predict(candidates) for process in processes]
+    def __init__(
+        self, searcher: ProcessSearch, table: Table, encoding: Encoding, rng: Generator
+    ) -> None:
+        tradeoffs = searcher.known_tradeoffs
+        excesses = tradeoffs.excesses(table.names)
+        is_feasible = (excesses <= 0).all(axis=1) & np.isfinite(table.last_values)
+        kept = best_and_others(table, MAX_ROWS, rng)
+        self._processes, points = _objectives(searcher, tradeoffs, kept, is_feasible, encoding)
+        self._limits = [
+            searcher.process(
+                table.vectors[kept],
+                clipped_excesses(column)[kept],
+                encoding.num_categories,
+                metric=str(each),
+            )
+            for each, column in zip(tradeoffs.constraints, excesses.T, strict=True)
+        ]
+        running = searcher.observations.running_vectors()
+        if len(running):
+            for process in (*self._processes, *self._limits):
+                process.believe(running)
+        self._temper = TEMPER if spans_levels(table) else 1.0
+        self._added = _added(points[is_feasible]) if is_feasible.any() else None
+        self._num_fitted, self._retention = len(kept), describe_retention(table)
+
+    def __call__(self, candidates: Array) -> Array:
+        """Return it for each row."""
+        total = self._log_feasibility(candidates)
+        if self._added is not None:
+            predicted = [process.predict(candidates) for process in self._processes]
             means = np.column_stack([mean for mean, _ in predicted])
             deviations = np.column_stack([deviation for _, deviation in predicted])
-            total += added(means, deviations * temper)
+            total += self._added(means, deviations * self._temper)
         return total
 
-    return gain, table
+    def explain(self, searcher: ProcessSearch, candidate: Array) -> None:
+        """Note how a candidate has been chosen, for `explain_suggestion`."""
+        sought = "improvement" if len(self._processes) == 1 else "hypervolume"
+        if self._added is None:
+            sought = "feasibility, since no trial is feasible"
+        feasible = ""
+        if self._limits:
+            chance = float(np.exp(self._log_feasibility(candidate[None, :]))[0])
+            feasible = f"feasible with probability {chance:.2f}"
+        searcher.note_model(
+            f"Gaussian processes for {sought}",
+            self._num_fitted,
+            "; ".join(filter(None, (feasible, self._retention))),
+        )
+
+    def _log_feasibility(self, candidates: Array) -> Array:
+        total = np.zeros(len(candidates))
+        for limit in self._limits:
+            total += log_feasibility(*limit.predict(candidates))
+        return total
 
 
 def _objectives(
@@ -131,12 +153,15 @@ def _added(points: Array) -> Callable[[Array, Array], Array]:
 
 
 def _targets(values: Array, is_feasible: Array) -> Array:
-    """Return values standardised, those worse than all of the feasible trials as bad as these."""
-    is_known = np.isfinite(values)
-    if not is_known.any():
+    """Return values standardised, the worst clipped, but none that a feasible trial has."""
+    known = values[np.isfinite(values)]
+    if not len(known):
         return np.zeros(len(values))
-    worst = values[is_known & is_feasible] if is_feasible.any() else values[is_known]
-    clipped = np.minimum(values, worst.max())
+    middle = float(np.median(known))
+    worst = middle + CLIP * (middle - float(known.min()))
+    if is_feasible.any():
+        worst = max(worst, float(values[is_feasible].max()))
+    clipped = np.minimum(values, min(worst, float(known.max())))
     targets: Array = (clipped - clipped.mean()) / max(float(clipped.std()), 1e-300)
     return targets
 

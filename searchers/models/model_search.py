@@ -153,8 +153,7 @@ class ModelSearch(LearningSearcher):
             return False
         self._check_objective()
         self._sign = -1.0 if self.mode == "max" else 1.0
-        if len(self.objectives) > 1 or self.constraints:
-            self.tradeoffs = Tradeoffs(self.objectives, self.constraints)
+        self._set_tradeoffs()
         self._num_initial = (
             self.num_first_points(spec.get("num_samples", -1))
             if self._given_num_initial is None
@@ -170,6 +169,12 @@ class ModelSearch(LearningSearcher):
         for number, (point, reward) in enumerate(zip(points, self._rewards, strict=False)):
             self._add_evaluated(f"evaluated {number}", point, reward)
         return True
+
+    def _set_tradeoffs(self) -> None:
+        if self.tradeoffs is not None and self.tradeoffs.objectives == self.objectives:
+            self.tradeoffs.constraints = tuple(self.constraints)  # what trials have reached stays
+        elif len(self.objectives) > 1 or self.constraints:
+            self.tradeoffs = Tradeoffs(self.objectives, self.constraints)
 
     def num_first_points(self, num_samples: int) -> int:
         """Return how many of `num_samples` suggestions come before those of the model by default.
@@ -249,6 +254,10 @@ class ModelSearch(LearningSearcher):
     def _record_tradeoff(
         self, trial_id: str, time: float | None, result: Mapping[str, Any]
     ) -> None:
+        values = (number_in(result, metric) for metric in self.known_tradeoffs.metrics)
+        is_odd = any(value is not None and not math.isfinite(value) for value in values)
+        if is_odd and self._failed_trials == "ignore":
+            return
         at = time if time is not None and math.isfinite(time) else 0.0
         if self.known_tradeoffs.record(trial_id, at, result):
             # A stand-in until the weights of the next suggestion are drawn.
@@ -290,8 +299,8 @@ class ModelSearch(LearningSearcher):
 
         Args:
             parameters: The configuration, complete, nested or with names such as ``"a/b"``.
-            value: The metric's value, in its own direction; where there are several metrics, or
-                constraints, a dictionary with the values of all.
+            value: The metric's value, in its own direction; a dictionary with the values of all
+                where there are constraints, and that or a list where there are several metrics.
             error: Whether the run failed, so that it counts as worst.
             pruned: Whether it was stopped before it was done; not used, since its intermediate
                 values show how long it has trained.
@@ -321,7 +330,10 @@ class ModelSearch(LearningSearcher):
                 f"points with a value must be complete, got none of {missing}; add their values"
             )
         if self.tradeoffs:
-            self._add_evaluated_tradeoff(name, encoding.encoded(point), value, error=error)
+            values = [] if error else [*intermediate_values[:-1], value]
+            self._add_evaluated_tradeoff(
+                name, encoding.encoded(point), values, is_full=not intermediate_values
+            )
             return
         values = [] if error else [*intermediate_values[:-1], value]
         for each in values:
@@ -341,23 +353,20 @@ class ModelSearch(LearningSearcher):
         self.observations.end(name, is_failed=error)
 
     def _add_evaluated_tradeoff(
-        self, name: str, vector: list[float], metrics: Any, *, error: bool
+        self, name: str, vector: list[float], values: Sequence[Any], *, is_full: bool
     ) -> None:
+        """Add a point by its values from the first iteration on, or after a full training."""
         tradeoffs = self.known_tradeoffs
-        is_known = isinstance(metrics, Mapping) and tradeoffs.add_evaluated(name, metrics)
-        if not (is_known or error):
-            names = ", ".join(repr(metric) for metric, _ in tradeoffs.objectives)
-            raise ValueError(
-                f"values of evaluated points must be dictionaries with the numbers of {names} "
-                f"where there are several metrics or constraints, got {metrics!r}; leave out "
-                "points without a result"
-            )
+        reached = [tradeoffs.evaluated(each) for each in values]
         self._seen.add(key(vector))
-        if error:
-            self.observations.add(name, vector)
-            self.observations.end(name, is_failed=True)
-        else:
+        if reached and is_full:
+            tradeoffs.add_evaluated(name, reached[0])
             self.observations.add_evaluated(name, vector, 0.0)
+            return
+        self.observations.add(name, vector)
+        for time, each in enumerate(reached, start=1):
+            self._record_tradeoff(name, time, each)
+        self.observations.end(name, is_failed=not reached)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, how far the search has come, and all observations."""

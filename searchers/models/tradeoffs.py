@@ -60,17 +60,43 @@ class Tradeoffs:
             self._curves.setdefault(name, {})[slot_of(time)] = values
         return values is not None
 
-    def add_evaluated(self, name: str, metrics: Mapping[str, Any]) -> bool:
-        """Add what a configuration reaches after a full training; return as `record` does."""
+    def add_evaluated(self, name: str, metrics: Mapping[str, Any]) -> None:
+        """Add what a configuration reaches after a full training, as `evaluated` returns it."""
         values = self._taken(name, metrics)
         if values is not None:
             self._rewards[name] = values
-        return values is not None
+
+    def evaluated(self, given: Any) -> Mapping[str, Any]:
+        """Return the metrics of an evaluated point.
+
+        Args:
+            given: A dictionary, or without constraints the values in the order of the objectives.
+
+        Raises:
+            ValueError: If it is something else, or lacks a number.
+        """
+        names = [metric for metric, _ in self.objectives]
+        is_list = isinstance(given, Sequence) and len(given) == len(names) and not self.constraints
+        found = dict(zip(names, given, strict=True)) if is_list else given
+        if not isinstance(found, Mapping) or any(
+            (value := number_in(found, metric)) is None or math.isnan(value) for metric in names
+        ):
+            raise ValueError(
+                "values of evaluated points must be dictionaries with the numbers of "
+                f"{', '.join(map(repr, self.metrics))} where there are several metrics or "
+                f"constraints, got {given!r}; leave out points without a result"
+            )
+        return found
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics that count: those of objectives, then those of constraints."""
+        bounded = (each.metric for each in self.constraints)
+        return tuple(dict.fromkeys((*(metric for metric, _ in self.objectives), *bounded)))
 
     def _taken(self, name: str, result: Mapping[str, Any]) -> list[float] | None:
         newest = self._newest.setdefault(name, {})
-        bounded = (each.metric for each in self.constraints)
-        for metric in (*(metric for metric, _ in self.objectives), *bounded):
+        for metric in self.metrics:
             value = number_in(result, metric)
             if value is not None:
                 newest[metric] = value
@@ -117,7 +143,7 @@ class Tradeoffs:
             one.copy_trial(
                 name,
                 trial,
-                {slot: values[number] for slot, values in self._curves.get(name, {}).items()},
+                {slot: self._curves[name][slot][number] for slot in trial.curve},
                 self._rewards[name][number] if name in self._rewards else None,
             )
         return one

@@ -57,14 +57,20 @@ class TreeSearch(ModelSearch):
     prediction and the mean of five others is suggested: one tree alone would explore too much, the
     mean too little. Failed trials, and values that are not finite, count as worst.
 
+    With several metrics, weights are drawn for each suggestion, and the order of trials is that of
+    the weighted metrics (see `Tradeoffs.scalarise`). Trials that miss a constraint come after those
+    that keep all, in the order of by how much they miss it.
+
     Args:
-        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``.
+        metric: Name of the metric, flattened; None to take ``TuneConfig(metric=...)``, which may
+            name several.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; None to take
             ``TuneConfig(mode=...)``.
         points_to_evaluate: Configurations to begin with, nested or flattened. Parameters left out
             are drawn at random.
-        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training; they
-            have to be complete and are not run.
+        evaluated_rewards: The metric of each of `points_to_evaluate` after a full training, a
+            dictionary where there are several metrics or constraints; they have to be complete and
+            are not run.
         n_initial_points: How many suggestions are spread evenly over the space before the model is
             asked; None for 10, or a quarter of ``num_samples`` if that is less.
         random_fraction: Share of the later suggestions that are random, between 0 and 1.
@@ -99,6 +105,10 @@ class TreeSearch(ModelSearch):
 
         Hutter, Hoos, Leyton-Brown. Sequential Model-Based Optimization for General Algorithm
         Configuration. LION 2011 (forests, and variations of the best as candidates).
+
+        Knowles. ParEGO: A Hybrid Algorithm With On-Line Landscape Approximation for Expensive
+        Multiobjective Optimization Problems. IEEE Transactions on Evolutionary Computation 10(1),
+        2006 (random weights).
 
         Thompson. On the likelihood that one unknown probability exceeds another in view of the
         evidence of two samples. Biometrika 25, 1933.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -100,8 +101,54 @@ def test_what_is_known_beforehand_counts():
     searcher = made(TreeSearch, points_to_evaluate=points, evaluated_rewards=rewards)
     assert searcher.observations.num_observed == 3
     assert searcher.tradeoffs.excesses(list(searcher.observations.trials)).max() < 0
-    with pytest.raises(ValueError, match="dictionaries with the numbers of 'gain', 'cost'"):
-        made(TreeSearch, points_to_evaluate=points[:1], evaluated_rewards=[0.5])
+    for reward in (0.5, [0.5, 1.0], {"gain": 0.5}, {"gain": 0.5, "cost": math.nan}):
+        with pytest.raises(ValueError, match="the numbers of 'gain', 'cost', 'size'"):
+            made(TreeSearch, points_to_evaluate=points[:1], evaluated_rewards=[reward])
+
+
+def test_a_list_holds_the_values_of_several_metrics_where_there_are_no_constraints():
+    searcher = made(TreeSearch, constraints=())
+    point = {"x": 0.1, "y": 0.1, "kind": "b"}
+    searcher.add_evaluated_point(point, [0.5, 2.0])
+    searcher.add_evaluated_point({**point, "x": 0.2}, [0.4, 1.0], intermediate_values=[[0, 9], []])
+    searcher.add_evaluated_point({**point, "x": 0.3}, [0.4, 1.0], error=True)
+    kept = searcher.observations
+    costs = [trial.curve or trial.reward for trial in kept.trials.values()]
+    assert costs == [0.0, {0: 0.0, 8: 0.0}, None]
+    one = searcher.tradeoffs.of_objective(1, kept).trials.values()
+    assert [trial.curve or trial.reward for trial in one] == [2.0, {0: 9, 8: 1.0}, None]
+
+
+def test_ignored_failures_and_values_teach_nothing():
+    searcher = made(TreeSearch, failed_trials="ignore")
+    for number, size in enumerate((1.0, math.nan, 2.0)):
+        searcher.suggest(f"t{number}")
+        searcher.on_trial_result(f"t{number}", {"gain": 1.0, "cost": 1.0, "size": size})
+    searcher.on_trial_complete("t2", error=True)
+    assert searcher.observations.table().names == ("t0",)
+    assert searcher.tradeoffs.of_objective(0, searcher.observations).table().names == ("t0",)
+
+
+def test_what_is_known_outlives_another_bound():
+    searcher = made(TreeSearch)
+    play(searcher, 3)
+    before = searcher.tradeoffs.excesses(["t0", "t1"])
+    again = {"objectives": OBJECTIVES, "constraints": (OutcomeConstraint("size", "<=", 3.0),)}
+    space = {"x": uniform(0, 1), "y": uniform(0, 1), "kind": choice(["a", "b"])}
+    assert searcher.set_search_properties(None, None, space, seed=0, **again)
+    assert np.allclose(searcher.tradeoffs.excesses(["t0", "t1"]), before - 2)
+
+
+@pytest.mark.process
+def test_an_explanation_tells_what_is_sought_and_whether_it_will_be_feasible():
+    searcher = made(GPSearch)
+    play(searcher, 8)
+    why, feasible = searcher.explain_suggestion().split("; ")
+    assert why == "Gaussian processes for hypervolume, fitted to 7 trials"
+    assert re.fullmatch(r"feasible with probability [01]\.\d\d", feasible)
+    trees = made(TreeSearch, random_fraction=0)
+    play(trees, 8)
+    assert re.match(r"randomised trees of 0\.\d\d gain \+ 0\.\d\d cost", trees.explain_suggestion())
 
 
 def test_a_size_that_is_reported_once_holds_for_all_later_results():
