@@ -304,6 +304,10 @@ class ForgetsWhereItWas(Wrapped):
         pass
 
 
+class ForgetsTradeOffs(ForgetsWhereItWas):
+    takes_several_metrics = True
+
+
 class ExplainsWithoutWords(Wrapped):
     def explain_suggestion(self):
         return None
@@ -336,6 +340,7 @@ class WaitsForNothing(Wrapped):
         (TrustsTheScore, "test_failures_and_odd_results_never_raise"),
         (RaisesAtRepeatedResults, "test_repeated_results_never_raise"),
         (ForgetsWhereItWas, "test_a_restored_state_continues_where_it_was"),
+        (ForgetsTradeOffs, "test_trade_offs_are_searched_with_each_result"),
     ],
 )
 def test_a_defective_searcher_breaks_the_contract(searcher, test):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from searchers import Searcher
+from searchers.objectives.outcome_constraint import OutcomeConstraint
 from searchers.space import (
     Domain,
     SampleFrom,
@@ -260,6 +261,67 @@ class SearcherContract(ABC):
             "a restored searcher must suggest what the original suggests"
         )
 
+    def test_trade_offs_are_searched_with_each_result(self) -> None:
+        """Search with several metrics and constraints, if the class says that it takes them.
+
+        Trials may fail, lack a metric, or report one that is no number. A restored state continues
+        where it was.
+        """
+        goals: dict[str, Any] = {}
+        parts = list(_chain(self.make_searcher()))
+        if all(part.takes_several_metrics for part in parts):
+            goals["objectives"] = (("score", "max"), ("cost", "min"))
+        if all(part.takes_constraints for part in parts) and not any(
+            part.constraints for part in parts
+        ):
+            goals["constraints"] = (OutcomeConstraint("cost", "<=", 0.6),)
+        if not goals:
+            return
+        original = self._run_of_trade_offs(goals)
+        if original is None:
+            return
+        suggested = original.run(self.num_samples // 2)
+        again = self._run_of_trade_offs(goals)
+        assert again is not None
+        assert again.run(self.num_samples // 2) == suggested, (
+            "suggestions must follow from the seed"
+        )
+        state = json.dumps(original.searcher.state_dict())
+        if state == "{}":
+            assert original.run(self.num_samples), "a searcher must continue"
+            return
+        restored = self._run_of_trade_offs(goals, continued=original)
+        assert restored is not None
+        restored.searcher.load_state_dict(json.loads(state))
+        assert restored.run(self.num_samples) == original.run(self.num_samples), (
+            "a restored searcher must suggest what the original suggests"
+        )
+
+    def _run_of_trade_offs(
+        self, goals: Mapping[str, Any], continued: _SearchRun | None = None
+    ) -> _SearchRun | None:
+        """Return a search with these goals; None if a part of the searcher does not take them."""
+        searcher = self.make_searcher()
+        metric, mode = (None, None) if "objectives" in goals else ("score", "max")
+        try:
+            taken = searcher.set_search_properties(
+                metric, mode, self.space(), seed=0, num_samples=self.num_samples, **goals
+            )
+        except ValueError:
+            return None
+        assert taken, "make_searcher must give no space, metric and mode"
+        if continued is not None:
+            return continued.continued_by(searcher)
+        return _SearchRun(
+            searcher,
+            [
+                ({"score": 0.5}, {}),
+                ({"score": math.nan, "cost": 0.1}, {}),
+                (None, {"error": True}),
+                ({"score": 0.2, "cost": math.inf}, {"stopped": True}),
+            ],
+        )
+
 
 class _SearchRun:
     """Runs an experiment with up to three concurrent trials; every other one may end oddly.
@@ -283,7 +345,7 @@ class _SearchRun:
 
     def continued_by(self, searcher: Searcher) -> _SearchRun:
         """Return the experiment at the same point, with another searcher."""
-        search_run = _SearchRun(searcher, self._odd)
+        search_run = _SearchRun(searcher, list(self._odd))
         search_run._running = list(self._running)
         search_run._num_suggested = self._num_suggested
         return search_run
@@ -317,7 +379,11 @@ class _SearchRun:
     def _end_oldest(self) -> None:
         trial_id = self._running.pop(0)
         number = int(trial_id[1:])
-        result: Mapping[str, Any] | None = {"score": number * 7 % 11 / 11, "training_iteration": 1}
+        result: Mapping[str, Any] | None = {
+            "score": number * 7 % 11 / 11,
+            "cost": number * 5 % 13 / 13,
+            "training_iteration": 1,
+        }
         ending: Mapping[str, bool] = {}
         if self._odd and number % 2 == 0:
             result, ending = self._odd.pop(0)
@@ -327,6 +393,13 @@ class _SearchRun:
         if number % 3 == 1:
             self.searcher.on_trial_pause(trial_id, result)
         self.searcher.on_trial_complete(trial_id, None if ending.get("error") else result, **ending)
+
+
+def _chain(searcher: Searcher | None) -> Iterator[Searcher]:
+    """Yield a searcher, and the one inside each wrapper."""
+    while searcher is not None:
+        yield searcher
+        searcher = searcher._wrapped  # noqa: SLF001  (as an experiment follows wrappers)
 
 
 def _deviations(space: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
