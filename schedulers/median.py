@@ -102,7 +102,8 @@ class MedianStoppingRule(MetricScheduler):
 
     **Pausing instead** (``hard_stop=False``). A trial that would have been stopped is paused. When
     no further trial comes (``experiment.no_more_trials``) and a slot is free, paused trials are
-    resumed, first in, first out, and not judged again: no other trial needs their slots any more.
+    resumed, first in, first out, those that keep all constraints first, and not judged again: no
+    other trial needs their slots any more.
     Trials must save checkpoints for that, or be able to when they are asked to.
 
     **When something is missing.** A result without ``time_attr`` or without the metric decides
@@ -218,10 +219,12 @@ class MedianStoppingRule(MetricScheduler):
         return self._handle_end(trial.trial_id)
 
     def on_idle(self, trials: Sequence[TrialView], num_free_slots: int) -> Sequence[Decision]:
-        """Resume the trials paused first, once no new trial needs the slots."""
+        """Resume the trials paused first, feasible before others, once none needs the slots."""
         if not self.experiment.no_more_trials:
             return ()
         waiting = [trial.trial_id for trial in trials if trial.status not in _OVER]
+        # The sort is stable: those that keep all constraints first, in the order of their pauses.
+        waiting.sort(key=lambda trial_id: self._feasible.violation(trial_id) > 0)
         return [self._resume(trial_id) for trial_id in waiting[:num_free_slots]]
 
     def _resume(self, trial_id: str) -> Decision:

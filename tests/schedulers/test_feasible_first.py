@@ -328,6 +328,21 @@ def test_all_that_is_free_goes_to_the_best_that_keeps_the_constraints():
     assert grown[-1] == "good"
 
 
+def test_paused_trials_that_keep_the_constraints_are_resumed_first():
+    scheduler = ready(
+        MedianStoppingRule(
+            "training_iteration", grace_period=1, min_samples_required=1, hard_stop=False
+        )
+    )
+    stage = scheduler.experiment = Stage(4)
+    for name, loss, size in [("a", 0.1, 4), ("b", 0.0, 9), ("c", 0.9, 4), ("d", 0.8, 3)]:
+        stage.trials[name] = Actor(name, status="PAUSED")
+        reported(scheduler, name, 1, loss=loss, size=size)
+    stage.no_more_trials = True
+    paused = [stage.trials[name] for name in "bcd"]
+    assert [resume.trial_id for resume in scheduler.on_idle(paused, 2)] == ["c", "d"]
+
+
 def test_a_scheduler_of_one_metric_names_the_one_for_several():
     several = (("loss", "min"), ("size", "min"))
     with pytest.raises(
