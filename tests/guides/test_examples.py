@@ -20,7 +20,7 @@ EXAMPLES = {
     "define_by_run.py": (["--trials", "6"], ["Tried:", "Best configuration:"]),
     "several_objectives.py": (
         ["--trials", "8"],
-        ["Nothing within 200 kB beats these in both:", "Pareto front:", "A compromise:"],
+        ["Nothing within 500 kB beats these in both:", "Pareto front:", "A compromise:"],
     ),
     "warm_start.py": (["--trials", "3"], ["to begin with:", "Best configuration:"]),
     "prior.py": (

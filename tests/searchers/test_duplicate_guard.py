@@ -244,6 +244,18 @@ def test_evaluated_points_count_as_proposed():
     assert inner.calls[1:] == [("a", 0.5, False, False)]
 
 
+def test_points_evaluated_in_several_metrics_are_reused_with_all_of_them():
+    pytest.importorskip("optuna")
+    guard = DuplicateGuard(OptunaSearch(points_to_evaluate=[{"x": 1}]), "reuse")
+    objectives = (("accuracy", "max"), ("latency", "min"))
+    guard.set_search_properties(None, None, {"x": randint(0, 3)}, seed=0, objectives=objectives)
+    guard.add_evaluated_point({"x": 1}, [0.9, 5.0])
+    assert guard.suggest("a")["x"] != 1
+    reused = [trial for trial in guard.searcher.study.trials if trial.params["x"] == 1]
+    assert [trial.values for trial in reused] == [[0.9, 5.0]] * len(reused)
+    assert len(reused) >= 2
+
+
 @pytest.mark.property
 def test_optuna_enumerates_a_small_space_without_repetition():
     pytest.importorskip("optuna")
