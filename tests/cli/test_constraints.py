@@ -79,6 +79,18 @@ def test_one_metric(call, limited):
     assert "feasible" in call("export", experiment).stdout.splitlines()[0].split(",")
 
 
+def test_a_constraint_on_what_is_optimised_has_no_column_of_its_own(call, limited):
+    experiment = limited("both", metric=["loss", "size_mb"])
+    heading = re.split(r"\s{2,}", call("show", experiment).stdout.splitlines()[0])
+    assert heading.count("size_mb") == 1
+    assert columns_of(call("show", experiment), "feasible", "size_mb")[0] == ("no", "8")
+
+
+def test_a_front_of_one_trial_is_told_in_the_singular(call, limited):
+    done = call("best", limited("single", metric=["loss", "cost"], limit="<= 2"))
+    assert done.stderr.startswith("1 trial on the Pareto front of min loss, min cost")
+
+
 def test_several_metrics(call, limited):
     experiment = limited("two", metric=["loss", "cost"])
     done = call("best", experiment)

@@ -257,6 +257,10 @@ def test_several_metrics_and_constraints_are_given_as_options(call, folder):
             ("--constraint", "size_mb < 4"),
             "--constraint must be comparisons such as 'size_mb <= 4'",
         ),
+        (
+            ("--constraint", "size_mb <= 4", "--constraint", "size_mb >= 1"),
+            "--constraint must be one comparison for each metric, got ['size_mb <= 4', 'size_mb",
+        ),
         (("--constraint", "size_mb <= big"), "--constraint ['size_mb'] must be '<=' or '>=' and a"),
         (
             ("--metric", "cost", "--mode", "max", "--mode", "min"),

@@ -238,7 +238,9 @@ def usual_columns(records: Sequence[Record], grid: ResultGrid) -> list[Column]:
         ]
     else:
         columns += [Column(name) for name, _ in grid.objectives]
-    columns = distinct([*columns, *feasible_columns(grid)])
+    optimised = {column.key for column in columns}
+    limited = [column for column in feasible_columns(grid) if column.key not in optimised]
+    columns = distinct([*columns, *limited])
     shown = {column.key for column in columns}
     reported = _reported(grid)
     others = [

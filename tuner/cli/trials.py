@@ -280,9 +280,8 @@ def _write_front(grid: ResultGrid, top: int | None, output: Output) -> int:
     ]
     columns += [Column(key, key.removeprefix("config/"), rank=1) for key in differing(records)]
     bounds = "".join(f", {metric} {bound}" for metric, bound in grid.constraints.items())
-    click.echo(
-        f"{len(records)} trials on the Pareto front of {printable(names + bounds)}", err=True
-    )
+    count = f"{len(records)} trial{'s' if len(records) > 1 else ''}"
+    click.echo(f"{count} on the Pareto front of {printable(names + bounds)}", err=True)
     output.write(records, distinct([*columns, Column(TIME_TOTAL_S, "time", spent, rank=2)]))
     return OK
 

@@ -252,7 +252,10 @@ def _constraints(value: Any) -> dict[str, str]:
         found = [_BOUNDED.fullmatch(_text(one)) for one in value]
         if not all(found):
             raise _refusal("comparisons such as 'size_mb <= 4'", value)
-        value = {one[1]: one[2] for one in found if one}
+        bounds = [(one[1], one[2]) for one in found if one]
+        value = dict(bounds)
+        if len(value) < len(bounds):
+            raise _refusal("one comparison for each metric", [" ".join(one) for one in bounds])
     if not isinstance(value, Mapping):
         raise _refusal("a mapping such as {size_mb: '<= 4'}", value)
     try:
