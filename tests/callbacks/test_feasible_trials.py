@@ -6,7 +6,13 @@ import pytest
 
 from searchers.objectives import outcome_constraints
 from tests.callbacks.scenes import trial_at
-from tuner.callbacks.console.console_view import Scene, best_line, live_view, summary_view
+from tuner.callbacks.console.console_view import (
+    Scene,
+    best_line,
+    ending_line,
+    live_view,
+    summary_view,
+)
 from tuner.callbacks.console.displays import plain_lines
 from tuner.callbacks.console.progress_table import TableOptions, trial_table
 from tuner.callbacks.console.reporter import CLIReporter
@@ -80,3 +86,9 @@ def test_a_reporter_with_a_metric_of_its_own_ranks_feasible_trials_only(trials):
     progress = Progress("cifar", "val/loss", "min", constraints=LIMIT)
     adjusted = CLIReporter(metric="acc", mode="max").adjusted(progress, trials)
     assert [trial.trial_id for trial in adjusted.leaders] == ["t00000"]
+
+
+def test_the_line_about_an_ended_trial_says_what_it_misses(trials):
+    feasible, infeasible = (ending_line(one, ["val/loss"], LIMIT).text for one in trials[:2])
+    assert "infeasible" not in feasible
+    assert infeasible.endswith("  infeasible: size_mb 4.43 misses <= 4 by 0.43")

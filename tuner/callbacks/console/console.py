@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, final
 
+from searchers.objectives.outcome_constraint import Constraints
 from tuner.callbacks.formatting import printable
 from tuner.callbacks.pipe_safe_stream import PipeSafeStream
 from tuner.core.failure_causes import Cause, cause_of
@@ -200,7 +201,7 @@ class Console(SilentConsole):
         """Print how the trial ended, at ``verbose=2``."""
         self._failed.pop(trial.trial_id, None)
         if self._verbose > 1:
-            self._display.print(ending_line(trial, self._objectives).text)
+            self._display.print(ending_line(trial, self._objectives, self._constraints).text)
 
     @functools.cached_property
     def _objectives(self) -> list[str]:
@@ -209,6 +210,10 @@ class Console(SilentConsole):
             if self._metric
             else [metric for metric, _ in self._progress().several_objectives]
         )
+
+    @functools.cached_property
+    def _constraints(self) -> Constraints:
+        return self._progress().constraints
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
         """Replace the live view by the summary."""

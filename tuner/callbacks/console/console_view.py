@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from searchers.objectives.outcome_constraint import Constraints
 from tuner.callbacks.formatting import duration, printable, resource_name, shorten, show
 from tuner.callbacks.tables import GAP
 from tuner.core.failure_causes import Cause, by_cause
 from tuner.core.feasibility import is_feasible
-from tuner.core.near_misses import is_none_feasible, why_none_feasible
+from tuner.core.near_misses import is_none_feasible, why_infeasible, why_none_feasible
 from tuner.core.progress import Progress
 from tuner.core.trial import Status, TerminationReason, Trial
 from tuner.core.trial_metrics import Evaluation
@@ -194,8 +195,15 @@ def status_line(progress: Progress) -> Line:
     )
 
 
-def ending_line(trial: Trial, metrics: Sequence[str]) -> Line:
-    """Return in one line how a trial ended, with the last value of each optimised metric."""
+def ending_line(trial: Trial, metrics: Sequence[str], constraints: Constraints = ()) -> Line:
+    """Return in one line how a trial ended.
+
+    Args:
+        trial: The trial.
+        metrics: The optimised metrics, of which the last values are told.
+        constraints: Those of the experiment; which of them it misses is told.
+    """
+    why = why_infeasible(trial, constraints)
     values = [
         f"{printable(metric)} last {_evaluation(last)}"
         for metric in metrics
@@ -207,6 +215,7 @@ def ending_line(trial: Trial, metrics: Sequence[str]) -> Line:
         f"iter {trial.iteration}",
         *values,
         training_time(trial),
+        f"infeasible: {printable(why)}" if why else "",
     )
 
 
