@@ -63,3 +63,41 @@ def test_a_restored_search_goes_on_as_if_uninterrupted(
     assert [result.config for result in restored] == [result.config for result in whole]
     if has_snapshots and name not in ("ax", "nevergrad"):
         assert list((tmp_path / "of4" / "snapshot").iterdir())
+
+
+def trade(config):
+    tune.report({"size": config["lr"] * 100})
+    tune.report({"accuracy": config["lr"], "latency": config["lr"] * config["deep"]["n"]})
+
+
+def test_a_restored_search_of_trade_offs_goes_on_with_ax(fit, tmp_path):
+    settings = {
+        "metric": ["accuracy", "latency"],
+        "mode": ["max", "min"],
+        "constraints": {"size": "<= 1"},
+        "seed": 1,
+        "max_concurrent_trials": 1,
+    }
+    whole, _ = (
+        fit(
+            trade,
+            SPACE,
+            tune={
+                **settings,
+                "search_alg": AxSearch(method="random_search"),
+                "num_samples": num,
+            },
+            executor="inline",
+            name=f"of{num}",
+        )
+        for num in (6, 3)
+    )
+    restored = Tuner.restore(tmp_path / "of3", trade, num_samples=6).fit()
+    assert [result.config for result in restored] == [result.config for result in whole]
+    assert [result.feasible for result in restored] == [
+        result.config["lr"] <= 0.01 for result in restored
+    ]
+    stricter = Tuner.restore(tmp_path / "of3", trade, constraints={"size": "<= 0.5"}, num_samples=7)
+    assert [result.feasible for result in stricter.fit()][:6] == [
+        result.config["lr"] <= 0.005 for result in restored
+    ]
