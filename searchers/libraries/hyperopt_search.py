@@ -18,7 +18,9 @@ class HyperOptSearch(LibrarySearch):
     """Searches with Hyperopt's tree-structured Parzen estimator (TPE).
 
     A trial that a scheduler or stopper ended counts with its last value. One that is running or has
-    failed counts as worse than all others: the estimator uses the order of values only.
+    failed counts as worse than all others: the estimator uses the order of values only. It is asked
+    again, up to 20 times, for what satisfies the ``where`` of a `Space`, which is drawn at random
+    else.
 
     Args:
         space: The search space, if ``param_space`` does not define it: a dictionary
@@ -64,6 +66,7 @@ class HyperOptSearch(LibrarySearch):
         reproducible.
     """
 
+    takes_where = True
     extra = library = "hyperopt"
     searchable: ClassVar[tuple[type[Domain], ...]] = (Categorical, Float, Integer, Normal)
     remedy = "use a range or a choice"

@@ -150,6 +150,9 @@ class LibrarySearch(LearningSearcher, ABC):
         )
         self._check_space(space)
         points = [space.assignments(point) for point in self._given_points]
+        if not self._rewards:
+            space.check_satisfiable()
+            space.check_points(points)
         self._points = PendingPoints([] if self._rewards else points)
         for point, reward in zip(self._given_points, self._rewards, strict=False):
             self.add_evaluated_point(point, reward)
@@ -160,8 +163,7 @@ class LibrarySearch(LearningSearcher, ABC):
         space = self._space
         rng = generator(self._seed, self._num_suggested)
         if (number := self._points.take(trial_id)) is not None:
-            sampled = {path: domain.sample(rng) for path, domain in space.domains.items()}
-            values = self._encoded({**sampled, **self._points[number]})
+            values = self._drawn(rng, self._points[number])
         else:
             proposed = self._new_proposal(rng)
             if proposed is None:
@@ -172,9 +174,19 @@ class LibrarySearch(LearningSearcher, ABC):
         self._history.append(Observation(values))
         return merge(self._constants, space.resolve(self._decoded(values), None))
 
+    def _drawn(self, rng: Generator, point: Mapping[Path, Any]) -> Values:
+        """Return a point with what it leaves out drawn, so that the relation of the space holds."""
+        space = self._space
+        while True:
+            sampled = {path: domain.sample(rng) for path, domain in space.domains.items()}
+            # It is known that some draw satisfies it.
+            if space.allows(assignments := {**sampled, **point}):
+                return self._encoded(assignments)
+
     def _new_proposal(self, rng: Generator) -> Values | None:
         """Return what the library proposes; beside trials of an earlier declaration a new one."""
-        num_tries = _MAX_TRIES if self._has_new() else 0
+        has_new, where = self._has_new(), self._space.where
+        num_tries = _MAX_TRIES if has_new or where else 0
         for is_last in [*[False] * num_tries, True]:
             seed = int(rng.integers(2**32))
             # Libraries draw from the global generators as well, even if they are given a seed.
@@ -183,10 +195,12 @@ class LibrarySearch(LearningSearcher, ABC):
             if proposed is None:
                 return None
             values = self._rounded(proposed)
-            if is_last or not any(each.values == values for each in self._history):
-                break
+            is_allowed = where is None or self._space.allows(self._decoded(values))
+            is_known = has_new and any(each.values == values for each in self._history)
+            if is_allowed and (is_last or not is_known):
+                return values
             self._drop_proposal()
-        return values
+        return self._drawn(rng, {})  # nothing that was proposed satisfies the relation
 
     def _has_new(self) -> bool:
         """Return whether there are configurations that no earlier declaration has run."""
@@ -361,10 +375,10 @@ class LibrarySearch(LearningSearcher, ABC):
 
     def _check_space(self, space: SearchSpace) -> None:
         kind = type(self).__name__
-        if space.where is not None:
+        if space.where is not None and not self.takes_where:
             raise ValueError(
                 f"the space must have no where with {kind}, which would not respect {space.where}; "
-                "take AutoSearch, which does"
+                "take HyperOptSearch or AutoSearch, which do"
             )
         for path, word in space.words.items():
             name = flat_name(path)

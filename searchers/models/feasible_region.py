@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-NUM_ANCHORS: Final = 256
+NUM_ANCHORS: Final = 128
 """How many feasible vectors are kept, towards which others are moved."""
 MIN_ANCHORS: Final = 16
 """With this many, `ENOUGH_DRAWS` are enough."""

@@ -369,6 +369,7 @@ def _chosen(
         try:
             if space is not None:
                 point = _fitted(each.config, space, is_whole=is_whole)
+                _check_allowed(point, space, is_evaluated=is_whole)
         except ValueError as misfit:
             misfits.append(f"{each.directory!r} ({misfit})")
             continue
@@ -377,6 +378,16 @@ def _chosen(
         if len(chosen) == num_points:
             break
     return list(chosen.values()), misfits
+
+
+def _check_allowed(point: Point, space: SearchSpace, *, is_evaluated: bool) -> None:
+    """Check that a point can be run; one with a value is only learnt from.
+
+    Raises:
+        ValueError: If it violates the relation of the space.
+    """
+    if space.where is not None and not is_evaluated:
+        space.check_satisfiable(space.assignments(point), "it")
 
 
 def _listed(misfits: list[str]) -> str:

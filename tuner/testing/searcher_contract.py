@@ -16,8 +16,11 @@ from searchers import Searcher
 from searchers.objectives.outcome_constraint import OutcomeConstraint
 from searchers.space import (
     Domain,
+    Float,
+    Integer,
     SampleFrom,
     SearchSpace,
+    Space,
     choice,
     flat_name,
     is_grid,
@@ -27,6 +30,7 @@ from searchers.space import (
     randint,
     uniform,
 )
+from searchers.space.relations import Relation, spelling
 from searchers.space.tree import GRID_KEY, Path
 
 
@@ -111,6 +115,30 @@ class SearcherContract(ABC):
             assert not wrong, (
                 f"a suggestion must be a configuration of the space, got {config}: {wrong}"
             )
+
+    def test_a_relation_is_satisfied_or_refused(self) -> None:
+        """Suggest what satisfies the ``where`` of a `Space`, or raise ValueError.
+
+        A searcher that does neither leaves `takes_where` False: `Tuner` refuses it then.
+        """
+        limits = [
+            f"{spelling(path)} <= {domain.from_unit(0.5)}"
+            for path, domain in SearchSpace(self.space()).domains.items()
+            if isinstance(domain, Float | Integer)
+        ]
+        space = Space(self.space(), where=next(iter(limits), "True"))
+        searcher = self.make_searcher()
+        if not searcher.takes_where:
+            return
+        try:
+            searcher.set_search_properties(
+                "score", "max", config=space, seed=0, num_samples=self.num_samples
+            )
+        except ValueError:
+            return
+        relation = Relation(str(space.where), space)
+        for config in _SearchRun(searcher).run(self.num_samples // 2):
+            assert relation.holds(config), f"a suggestion must satisfy {relation}, got {config}"
 
     def test_the_same_seed_gives_the_same_suggestions(self) -> None:
         """Draw random numbers from the seed alone."""

@@ -31,6 +31,7 @@ from searchers.space import (
     merge,
     nest,
 )
+from searchers.space.declared_space import like, where_of
 from searchers.space.domains import checked_value
 from searchers.space.foreign_domains import library_of
 from searchers.space.recorded_forms import is_recorded_form
@@ -92,6 +93,11 @@ class DeclaredSpace:
     """
 
     def __init__(self, space: Mapping[str, Any]) -> None:
+        if (where := where_of(space)) is not None:
+            raise ValueError(
+                f"the space must have no where with OptunaSearch, got {where!r}, which its "
+                "samplers would not respect; take AutoSearch, which does"
+            )
         self._space = dict(space)
         self._conditional = _conditional(self._space)
         self._paths = {
@@ -304,7 +310,7 @@ def with_nested_names(space: Mapping[str, Any]) -> dict[str, Any]:
         name: leaf for name, leaf in space.items() if "/" in name and library_of(leaf) == "optuna"
     }
     others = {name: leaf for name, leaf in space.items() if name not in flat}
-    return merge(others, nest(flat)) if flat else others
+    return like(space, merge(others, nest(flat)) if flat else others)
 
 
 def _with_constants(params: Mapping[str, Any], constants: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from schedulers.by_name import scheduler_class
 from schedulers.scheduler import Scheduler
 from searchers.by_name import create_searcher
 from searchers.searcher import Searcher
-from searchers.space import Float, Integer, is_grid, is_word, leaves
+from searchers.space import Float, Integer, Space, is_grid, is_word, leaves
 from searchers.space.domains import Domain
 from tuner.cluster.cluster import Cluster
 from tuner.command.command import Command
@@ -96,6 +96,7 @@ class Sweep:
     Attributes:
         command: The command, see `Command`.
         space: The search space, nested.
+        where: The relation that its configurations satisfy, see `Space`; None for none.
         name: See `RunConfig`.
         metric: See `TuneConfig`, as for `mode`, `constraints`, `num_samples` and `seed`.
         mode: ``"min"`` or ``"max"``: the direction in which the metric is optimised; a list for
@@ -134,6 +135,7 @@ class Sweep:
 
     command: str | Sequence[str]
     space: Mapping[str, Any] = field(default_factory=dict)
+    where: str | None = None
     name: str | None = None
     metric: str | list[str] | None = None
     mode: Any = None
@@ -186,6 +188,11 @@ class Sweep:
             values["space"] = space_of(values.get("space", {}).items())
         except ValueError as error:
             raise ValueError(f"{places.get('space', 'the space')}: {error}") from error
+        if values.get("where") is not None:
+            try:
+                values["space"] = Space(values["space"], values["where"])
+            except ValueError as error:
+                raise ValueError(f"{places['where']}: {error}") from error
         if values.get("shell") and not isinstance(values["command"], str):
             values["command"] = " ".join(values["command"])
         sweep = cls(**values)

@@ -271,6 +271,7 @@ def _no_space(value: Any) -> Any:
 
 _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "space": _no_space,  # mappings are read by `space_text`
+    "where": _text,
     "command": _command,
     "name": _of_settings(RunConfig, "name"),
     "metric": _metric,
