@@ -81,6 +81,11 @@ _what: Final = _options(
         "grid_search(1,2), or a constant. Nested ones are written model.width=...",
         "-p",
     ),
+    click.option(
+        "--where",
+        metavar="RELATION",
+        help="What configurations satisfy, e.g. 'low < high and depth * width <= 4096'.",
+    ),
     _several(
         "--metric",
         "NAME",
