@@ -395,6 +395,7 @@ def test_a_grid_is_crossed_only_with_draws_that_satisfy_it():
     assert all(config["low"] < config["x"] for config in configs)
 
 
+@pytest.mark.process  # all draws take longer than a unit test may
 def test_a_grid_without_a_point_that_satisfies_it_is_refused():
     space = Space({"low": grid_search([2, 3]), "x": randint(0, 3)}, where="low < x")
     with pytest.raises(ValueError, match="no configuration satisfies where='low < x'"):
@@ -414,6 +415,7 @@ def test_a_grid_is_continued_with_another_relation():
     assert list(searcher.surplus_trials(1)) == ["0"]
 
 
+@pytest.mark.process  # all draws take longer than a unit test may
 @pytest.mark.parametrize("kind", [BasicVariantGenerator, GPSearch])
 @pytest.mark.parametrize(
     ("point", "message"),
